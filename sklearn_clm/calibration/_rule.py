@@ -1,0 +1,131 @@
+"""The sampling rule of Algorithm 1, stated once, draw by draw.
+
+Prediction runs this very code. Everything that computes the same sets faster, for whole grids
+of thresholds, is tested against it.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_clm.scoring._set_scores import SetScore
+
+__all__ = ["Configuration", "SamplingRule"]
+
+
+class Configuration(NamedTuple):
+    """One configuration lambda of Algorithm 1.
+
+    Parameters
+    ----------
+    similarity : float
+        lambda_1: a draw more similar than this to an accepted one is rejected; -inf to +inf.
+    quality : float
+        lambda_2: a draw of lower quality is rejected; -inf to +inf.
+    set_score : float
+        lambda_3: sampling stops once a non-empty set scores this much; -inf to +inf.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import Configuration
+    >>> Configuration(similarity=0.8, quality=0.1, set_score=0.5).quality
+    0.1
+    """
+
+    similarity: float
+    quality: float
+    set_score: float
+
+
+class SamplingRule:
+    """Algorithm 1 for one prompt: feed it draws until it says stop.
+
+    Parameters
+    ----------
+    configuration : Configuration
+        The thresholds.
+    set_score : SetScore
+        The set function F.
+    k_max : int
+        The budget of draws, >= 1.
+
+    Attributes
+    ----------
+    accepted : list of int
+        Indices of the accepted draws.
+    n_samples : int
+        Draws seen so far, rejected ones included.
+    score : float
+        F after the last draw; -inf while the set is empty.
+    stopped : bool
+        Whether the score reached its threshold, as opposed to the budget being used up.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import Configuration, SamplingRule
+    >>> from sklearn_clm.scoring import get_set_score
+    >>> rule = SamplingRule(Configuration(0.5, 0.2, 0.9), get_set_score("max"), k_max=3)
+    >>> rule.update(0.1, [])  # too poor
+    False
+    >>> rule.update(0.4, [0.0])
+    False
+    >>> rule.update(0.95, [1.0, 0.3])  # only the accepted draw 1 counts, and 0.3 <= 0.5
+    True
+    >>> rule.accepted, rule.n_samples, rule.stopped
+    ([1, 2], 3, True)
+    """
+
+    def __init__(self, configuration: Configuration, set_score: SetScore, k_max: int) -> None:
+        self.configuration = configuration
+        self.set_score = set_score
+        self.k_max = k_max
+        self.accepted: list[int] = []
+        self.n_samples = 0
+        self.score = -math.inf
+        self.stopped = False
+        self._qualities: list[float] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether no further draw is wanted."""
+        return self.stopped or self.n_samples >= self.k_max
+
+    def update(self, quality: float, similarity: Sequence[float]) -> bool:
+        """Take the next draw.
+
+        Parameters
+        ----------
+        quality : float
+            Q(x, y_j) of the draw.
+        similarity : sequence of at least `n_samples` floats
+            S(y_j, y_l) to each earlier draw l, accepted or not; entries from `n_samples` on are
+            ignored.
+
+        Returns
+        -------
+        bool
+            Whether to stop, for confidence or because the budget is used up.
+
+        Raises
+        ------
+        RuntimeError
+            If the rule had already stopped.
+        """
+        if self.done:
+            raise RuntimeError("the sampling rule has stopped; it takes no further draw")
+        draw = self.n_samples
+        self.n_samples += 1
+        similarity_threshold, quality_threshold, set_score_threshold = self.configuration
+        # "every accepted draw is similar at most", not "the maximum is": an empty set rejects
+        # nothing, whatever the threshold
+        if quality >= quality_threshold and all(
+            similarity[earlier] <= similarity_threshold for earlier in self.accepted
+        ):
+            self.accepted.append(draw)
+            self._qualities.append(quality)
+        if self.accepted:
+            self.score = self.set_score.of_set(np.asarray(self._qualities), self.n_samples)
+            self.stopped = self.score >= set_score_threshold
+        return self.done

@@ -1,0 +1,239 @@
+"""The one protocol that every generator follows, and what is checked of any of them."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from sklearn.base import BaseEstimator
+
+from sklearn_clm.generators._generation import Generation
+from sklearn_clm.generators._keys import prompt_bytes
+
+__all__ = ["BaseGenerator", "Generator", "fingerprint", "sample", "stream"]
+
+
+@runtime_checkable
+class Generator(Protocol):
+    """Anything that draws responses for prompts.
+
+    Draw ``j`` for prompt ``x`` under ``seed`` must depend on (generator, x, seed, j) alone, never
+    on the other prompts, their order, `n_samples`, or what was drawn before.
+    """
+
+    def sample(
+        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+    ) -> list[list[Generation]]:
+        """Draws ``start`` to ``start + n_samples - 1`` of each prompt."""
+
+
+class BaseGenerator(BaseEstimator):
+    """Base class of the generators of this package.
+
+    A subclass implements :meth:`sample`, or :meth:`stream` where draws become known one by one.
+    Each of the two has a default in terms of the other. A subclass that is itself trained on
+    prompts and references defines ``fit(prompts, references)``; the estimators then clone it
+    and fit it on a part of the data that calibration never sees.
+
+    Attributes
+    ----------
+    chunk_size : int
+        How many prompts one call of :meth:`sample` is given at most where the caller wants to
+        report progress between calls.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
+    >>> class Dice(BaseGenerator):
+    ...     def sample(self, prompts, n_samples, *, start=0, seed=0):
+    ...         return [
+    ...             [
+    ...                 Generation(str(draw_stream(prompt, seed, draw).integers(1, 7)))
+    ...                 for draw in range(start, start + n_samples)
+    ...             ]
+    ...             for prompt in prompts
+    ...         ]
+    >>> len(Dice().sample(["roll"], 3)[0])
+    3
+    """
+
+    chunk_size = 256
+
+    def sample(
+        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+    ) -> list[list[Generation]]:
+        """Draw responses.
+
+        Parameters
+        ----------
+        prompts : sequence of length n
+            The prompts.
+        n_samples : int
+            Number of draws for each prompt, >= 0.
+        start : int, default=0
+            Index of the first draw, >= 0.
+        seed : int, default=0
+            Seed of the run, >= 0.
+
+        Returns
+        -------
+        list of n lists of `n_samples` Generation
+            Draws ``start`` to ``start + n_samples - 1`` of each prompt, in order.
+        """
+        draws: list[list[Any]] = [[None] * n_samples for _ in prompts]
+        for i, j, generation in self.stream(prompts, n_samples, start=start, seed=seed):
+            draws[i][j - start] = generation
+        return draws
+
+    def stream(
+        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+    ) -> Iterator[tuple[int, int, Generation]]:
+        """Yield draws as they become known, in any order.
+
+        Parameters
+        ----------
+        prompts, n_samples, start, seed
+            As in :meth:`sample`.
+
+        Yields
+        ------
+        prompt_index : int
+            Position in `prompts`.
+        draw : int
+            Index of the draw, from `start` to ``start + n_samples - 1``.
+        generation : Generation
+            The draw.
+        """
+        for first in range(0, len(prompts), self.chunk_size):
+            chunk = prompts[first : first + self.chunk_size]
+            for i, row in enumerate(self.sample(chunk, n_samples, start=start, seed=seed)):
+                for j, generation in enumerate(row):
+                    yield first + i, start + j, generation
+
+    def fingerprint(self) -> str:
+        """Hexadecimal digest of everything that the distribution of a draw depends on.
+
+        Returns
+        -------
+        str
+            Equal for equal generators, in any process; different where a parameter differs.
+        """
+        return _fingerprint(type(self), self.get_params(deep=False))
+
+
+def _fingerprint(cls: type, params: dict[str, Any]) -> str:
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    return hashlib.blake2b(
+        prompt_bytes([name, _fingerprint_params(params)]), digest_size=16
+    ).hexdigest()
+
+
+def _fingerprint_params(params: dict[str, Any]) -> dict[str, Any]:
+    plain = {}
+    for name, value in params.items():
+        if hasattr(value, "fingerprint"):
+            plain[name] = value.fingerprint()
+            continue
+        try:
+            prompt_bytes(value)
+        except TypeError:
+            # functions and objects: their code's name is the best stable name they have
+            plain[name] = getattr(value, "__qualname__", None) or repr(value)
+        else:
+            plain[name] = value
+    return plain
+
+
+def fingerprint(generator: Any) -> str:
+    """Fingerprint of any generator, by its own method or else by class and parameters."""
+    if hasattr(generator, "fingerprint"):
+        return str(generator.fingerprint())
+    if hasattr(generator, "get_params"):
+        return _fingerprint(type(generator), generator.get_params(deep=False))
+    return _fingerprint(type(generator), vars(generator))
+
+
+def stream(
+    generator: Any, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+) -> Iterator[tuple[int, int, Generation]]:
+    """Yield the draws of any generator as they become known, checked.
+
+    Parameters
+    ----------
+    generator : object with a method ``sample``
+        Any generator; its own ``stream`` is used where it has one.
+    prompts, n_samples, start, seed
+        As in :meth:`BaseGenerator.sample`.
+
+    Yields
+    ------
+    (int, int, Generation)
+        Position of the prompt, index of the draw, the draw.
+
+    Raises
+    ------
+    TypeError
+        If what the generator gives is not made of :class:`Generation` (or plain strings, which
+        are taken as responses with no log-probability).
+    ValueError
+        If it gives too few or too many draws, or a response that is None.
+    """
+    if hasattr(generator, "stream"):
+        n_drawn = 0
+        for i, j, generation in generator.stream(prompts, n_samples, start=start, seed=seed):
+            n_drawn += 1
+            yield i, j, _checked(generator, generation, i, j)
+        if n_drawn != len(prompts) * n_samples:
+            raise ValueError(
+                f"generator {_name(generator)} gave {n_drawn} draws in all; wanted "
+                f"{len(prompts)} prompts x {n_samples} draws = {len(prompts) * n_samples}."
+            )
+        return
+    chunk_size = int(getattr(generator, "chunk_size", BaseGenerator.chunk_size))
+    for first in range(0, len(prompts), chunk_size):
+        chunk = prompts[first : first + chunk_size]
+        rows = generator.sample(chunk, n_samples, start=start, seed=seed)
+        if not isinstance(rows, Sequence) or len(rows) != len(chunk):
+            raise ValueError(
+                f"generator {_name(generator)} returned draws for "
+                f"{len(rows) if hasattr(rows, '__len__') else type(rows).__name__} prompts; "
+                f"wanted one list for each of {len(chunk)}."
+            )
+        for i, row in enumerate(rows):
+            if not isinstance(row, Sequence) or isinstance(row, str) or len(row) != n_samples:
+                got = f"{len(row)} draws" if hasattr(row, "__len__") else repr(row)
+                raise ValueError(
+                    f"generator {_name(generator)} returned {got} for prompt {first + i}; "
+                    f"wanted {n_samples} (draws {start} to {start + n_samples - 1})."
+                )
+            for j, generation in enumerate(row):
+                yield first + i, start + j, _checked(generator, generation, first + i, start + j)
+
+
+def sample(
+    generator: Any, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+) -> list[list[Generation]]:
+    """Draws of any generator, checked as in :func:`stream`, as a list for each prompt."""
+    draws: list[list[Any]] = [[None] * n_samples for _ in prompts]
+    for i, j, generation in stream(generator, prompts, n_samples, start=start, seed=seed):
+        draws[i][j - start] = generation
+    return draws
+
+
+def _checked(generator: Any, generation: Any, i: int, j: int) -> Generation:
+    if isinstance(generation, str):
+        return Generation(generation)
+    if not isinstance(generation, Generation):
+        raise TypeError(
+            f"generator {_name(generator)} returned a {type(generation).__name__} as draw {j} of "
+            f"prompt {i}; wanted a Generation (or a str)."
+        )
+    if generation.response is None:
+        raise ValueError(
+            f"generator {_name(generator)} returned no response (None) as draw {j} of prompt {i}; "
+            "wanted a str or a number."
+        )
+    return generation
+
+
+def _name(generator: Any) -> str:
+    return type(generator).__name__

@@ -1,0 +1,168 @@
+"""Set scores F (section 5 of the paper): how sure a set is to hold an admissible response."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["SetScore", "get_set_score"]
+
+
+@dataclass(frozen=True)
+class SetScore:
+    """A set score in the two forms that the package needs.
+
+    Parameters
+    ----------
+    name : str
+        How it is called in messages and tables.
+    of_set : callable (quality of shape (m,), n_samples) -> float
+        F of a non-empty set: the qualities of its m accepted members in draw order, and the
+        number of draws so far.
+    running : callable (quality, accepted) -> array, or None
+        The same for many prompts and all prefixes at once: `quality` and boolean `accepted` of
+        shape (n, K) give an array of shape (n, K), whose column j is F of the draws accepted up
+        to j. Entries for empty sets are arbitrary. None if only `of_set` is known.
+    rejects_quality, rejects_similarity : bool, default=True
+        Whether thresholds on quality and on similarity are searched. Where not, lambda_2 is
+        -inf, and lambda_1 is +inf.
+    """
+
+    name: str
+    of_set: Callable[[np.ndarray, int], float]
+    running: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    rejects_quality: bool = True
+    rejects_similarity: bool = True
+
+
+def _running_max(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
+    return np.maximum.accumulate(np.where(accepted, quality, -np.inf), axis=1)
+
+
+def _sum_in_draw_order(quality: np.ndarray, n_samples: int) -> float:
+    # np.sum adds pairwise: other roundings than a running sum, so other ties with a threshold
+    return float(np.cumsum(quality)[-1])
+
+
+def _running_sum(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
+    return np.cumsum(np.where(accepted, quality, 0.0), axis=1)
+
+
+def _running_size(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
+    return np.cumsum(accepted, axis=1, dtype=np.float64)
+
+
+def _running_draws(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(np.arange(1.0, accepted.shape[1] + 1.0), accepted.shape)
+
+
+_SET_SCORES = {
+    "first_k": SetScore(
+        "first_k",
+        lambda quality, n_samples: float(len(quality)),
+        _running_size,
+        rejects_quality=False,
+        rejects_similarity=False,
+    ),
+    "first_k_reject": SetScore(
+        "first_k_reject",
+        lambda quality, n_samples: float(n_samples),
+        _running_draws,
+        rejects_quality=False,
+    ),
+    "max": SetScore("max", lambda quality, n_samples: float(np.max(quality)), _running_max),
+    "sum": SetScore("sum", _sum_in_draw_order, _running_sum),
+}
+
+
+def get_set_score(set_score: str | Callable[..., Any] | SetScore) -> SetScore:
+    """Set score from its name or from a callable.
+
+    Parameters
+    ----------
+    set_score : {"first_k", "first_k_reject", "max", "sum"} or callable
+        A name, or a callable in one of two forms, told apart by the number of arguments it
+        requires: ``f(quality) -> float`` takes the 1-D array of the accepted qualities in draw
+        order; ``f(quality, accepted) -> array of shape (n,)`` takes two arrays of shape (n, K),
+        the second boolean, and scores n sets at once (much faster in calibration). F need not be
+        monotone in the set, but must depend on the accepted members alone.
+
+    Returns
+    -------
+    SetScore
+        The set score.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    TypeError
+        If it is neither a name nor a callable.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.scoring import get_set_score
+    >>> get_set_score("sum").of_set(np.array([0.25, 0.5]), n_samples=4)
+    0.75
+    >>> get_set_score(np.mean).of_set(np.array([0.25, 0.75]), n_samples=4)
+    0.5
+    """
+    if isinstance(set_score, SetScore):
+        return set_score
+    if isinstance(set_score, str):
+        if set_score not in _SET_SCORES:
+            raise ValueError(
+                f"set_score={set_score!r} is unknown; wanted one of {sorted(_SET_SCORES)} "
+                "or a callable."
+            )
+        return _SET_SCORES[set_score]
+    if not callable(set_score):
+        raise TypeError(
+            f"set_score must be a name or a callable, got {type(set_score).__name__} {set_score!r}."
+        )
+    name = getattr(set_score, "__name__", type(set_score).__name__)
+    if _is_vectorised(set_score):
+        return _from_vectorised(set_score, name)
+    return SetScore(name, lambda quality, n_samples: float(set_score(quality)))
+
+
+def _is_vectorised(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    required = [
+        parameter
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(required) >= 2
+
+
+def _from_vectorised(function: Callable[..., Any], name: str) -> SetScore:
+    def score_many(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
+        score = np.asarray(function(quality, accepted), dtype=np.float64)
+        if score.shape != (len(quality),):
+            raise ValueError(
+                f"set_score {name} returned an array of shape {score.shape} for quality and "
+                f"accepted of shape {quality.shape}; wanted ({len(quality)},)."
+            )
+        return score
+
+    def of_set(quality: np.ndarray, n_samples: int) -> float:
+        row = quality[np.newaxis]
+        return float(score_many(row, np.ones(row.shape, dtype=bool))[0])
+
+    def running(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
+        scores = np.empty(quality.shape)
+        prefix = np.zeros_like(accepted)
+        for j in range(quality.shape[1]):
+            prefix[:, j] = accepted[:, j]
+            scores[:, j] = score_many(quality, prefix)
+        return scores
+
+    return SetScore(name, of_set, running)
