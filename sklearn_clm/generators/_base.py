@@ -1,6 +1,8 @@
 """The one protocol that every generator follows, and what is checked of any of them."""
 
+import functools
 import hashlib
+import pickle
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -128,19 +130,42 @@ def _fingerprint(cls: type, params: dict[str, Any]) -> str:
 
 
 def _fingerprint_params(params: dict[str, Any]) -> dict[str, Any]:
-    plain = {}
-    for name, value in params.items():
-        if hasattr(value, "fingerprint"):
-            plain[name] = value.fingerprint()
-            continue
-        try:
-            prompt_bytes(value)
-        except TypeError:
-            # functions and objects: their code's name is the best stable name they have
-            plain[name] = getattr(value, "__qualname__", None) or repr(value)
-        else:
-            plain[name] = value
-    return plain
+    return {name: _stable(value) for name, value in params.items()}
+
+
+def _stable(value: Any) -> Any:
+    """A serialisable stand-in for a parameter, equal in every process for the same meaning."""
+    if hasattr(value, "fingerprint") and not isinstance(value, type):
+        return value.fingerprint()
+    if isinstance(value, functools.partial):
+        return ["partial", _stable(value.func), _stable(list(value.args)), _stable(value.keywords)]
+    code = getattr(value, "__code__", None)
+    if code is not None:
+        # two lambdas share a name, two closures share their code: neither shares all of this
+        cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+        inner = [c.co_code if hasattr(c, "co_code") else repr(c) for c in code.co_consts]
+        names = [value.__module__, value.__qualname__, list(code.co_names)]
+        return [*names, code.co_code, inner, _stable(cells), _stable(value.__defaults__)]
+    if isinstance(value, (list, tuple)):
+        return [_stable(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _stable(item) for key, item in value.items()}
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{getattr(value, '__module__', None)}.{value.__qualname__}"
+    try:
+        prompt_bytes(value)
+    except TypeError:
+        return _state(value)
+    return value
+
+
+def _state(value: Any) -> Any:
+    """Whatever can be told of an arbitrary object: its pickle, which is never loaded, or its class."""
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    try:
+        return [name, pickle.dumps(value, protocol=5)]
+    except Exception:  # pickling runs foreign code, which may raise anything
+        return name
 
 
 def fingerprint(generator: Any) -> str:
@@ -178,14 +203,15 @@ def stream(
         If it gives too few or too many draws, or a response that is None.
     """
     if hasattr(generator, "stream"):
-        n_drawn = 0
+        wanted = set(range(len(prompts) * n_samples))
         for i, j, generation in generator.stream(prompts, n_samples, start=start, seed=seed):
-            n_drawn += 1
+            _check_off(wanted, generator, (i, j), (len(prompts), n_samples, start))
             yield i, j, _checked(generator, generation, i, j)
-        if n_drawn != len(prompts) * n_samples:
+        if wanted:
+            n_all = len(prompts) * n_samples
             raise ValueError(
-                f"generator {_name(generator)} gave {n_drawn} draws in all; wanted "
-                f"{len(prompts)} prompts x {n_samples} draws = {len(prompts) * n_samples}."
+                f"generator {_name(generator)} gave {n_all - len(wanted)} draws in all; wanted "
+                f"{len(prompts)} prompts x {n_samples} draws = {n_all}."
             )
         return
     chunk_size = int(getattr(generator, "chunk_size", BaseGenerator.chunk_size))
@@ -217,6 +243,22 @@ def sample(
     for i, j, generation in stream(generator, prompts, n_samples, start=start, seed=seed):
         draws[i][j - start] = generation
     return draws
+
+
+def _check_off(
+    wanted: set[int], generator: Any, draw: tuple[int, int], request: tuple[int, int, int]
+) -> None:
+    """Strike a draw that arrived off the list of those that were asked for."""
+    (i, j), (n_prompts, n_samples, start) = draw, request
+    if not (0 <= i < n_prompts and start <= j < start + n_samples):
+        raise ValueError(
+            f"generator {_name(generator)} gave draw {j} of prompt {i}; wanted draws {start} to "
+            f"{start + n_samples - 1} of {n_prompts} prompts."
+        )
+    position = i * n_samples + j - start
+    if position not in wanted:
+        raise ValueError(f"generator {_name(generator)} gave draw {j} of prompt {i} twice.")
+    wanted.remove(position)
 
 
 def _checked(generator: Any, generation: Any, i: int, j: int) -> Generation:

@@ -1,0 +1,9 @@
+"""Settings shared by all tests."""
+
+import os
+
+# Many small models and several test processes: one thread each is faster than all at once.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("MPLBACKEND", "Agg")

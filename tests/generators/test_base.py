@@ -1,0 +1,148 @@
+"""What is checked of every generator, and fingerprints."""
+
+import functools
+
+import pytest
+from sklearn.base import clone
+
+from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.generators._base import fingerprint, sample, stream
+
+
+class Echo(BaseGenerator):
+    """Responds with what it was asked for; `shout` changes the distribution."""
+
+    chunk_size = 2
+
+    def __init__(self, shout=False, post=None):
+        self.shout = shout
+        self.post = post
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [
+            [Generation(f"{prompt}/{draw}/{seed}") for draw in range(start, start + n_samples)]
+            for prompt in prompts
+        ]
+
+
+class Streaming(BaseGenerator):
+    def stream(self, prompts, n_samples, *, start=0, seed=0):
+        for draw in reversed(range(start, start + n_samples)):
+            for i, prompt in enumerate(prompts):
+                yield i, draw, Generation(f"{prompt}/{draw}")
+
+
+class Foreign:
+    """A generator that knows nothing of this package but the method's name."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return self.rows
+
+
+def test_sample_and_stream_are_defined_by_each_other():
+    rows = sample(Streaming(), ["a", "b"], 3, start=4)
+    assert [[g.response for g in row] for row in rows] == [
+        [f"{prompt}/{draw}" for draw in (4, 5, 6)] for prompt in "ab"
+    ]
+    assert Streaming().sample(["a", "b"], 3, start=4) == rows
+    streamed = list(Echo().stream(["a", "b", "c"], 2, start=1, seed=9))
+    assert [(i, j) for i, j, _ in streamed] == [(i, j) for i in range(3) for j in (1, 2)]
+    assert streamed[-1][2].response == "c/2/9"
+
+
+def test_no_prompts_and_no_draws():
+    assert sample(Echo(), [], 3) == []
+    assert sample(Echo(), ["a", "b"], 0) == [[], []]
+
+
+def test_plain_strings_are_taken_as_responses():
+    assert sample(Foreign([["yes", "no"]]), ["?"], 2) == [[Generation("yes"), Generation("no")]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        ([["a"]], ValueError, r"Foreign returned 1 draws for prompt 0; wanted 2 \(draws 3 to 4\)"),
+        ([["a", "b", "c"]], ValueError, "returned 3 draws for prompt 0; wanted 2"),
+        ([[]], ValueError, "returned 0 draws for prompt 0"),
+        ([], ValueError, "returned draws for 0 prompts; wanted one list for each of 1"),
+        (None, ValueError, "returned draws for NoneType prompts"),
+        (["ab"], ValueError, "returned 2 draws for prompt 0"),
+        (
+            [["a", None]],
+            TypeError,
+            "returned a NoneType as draw 4 of prompt 0; wanted a Generation",
+        ),
+        ([["a", 3]], TypeError, "returned a int as draw 4 of prompt 0"),
+        ([["a", Generation(None)]], ValueError, r"no response \(None\) as draw 4 of prompt 0"),
+    ],
+)
+def test_bad_draws_are_refused(rows, error, message):
+    with pytest.raises(error, match=message):
+        sample(Foreign(rows), ["?"], 2, start=3)
+
+
+def test_a_stream_that_ends_early_is_refused():
+    class Short(Streaming):
+        def stream(self, prompts, n_samples, *, start=0, seed=0):
+            yield 0, start, Generation("only one")
+
+    with pytest.raises(ValueError, match=r"Short gave 1 draws in all; wanted 2 prompts x 3 draws"):
+        list(stream(Short(), ["a", "b"], 3))
+
+
+def test_a_stream_that_repeats_a_draw_is_refused():
+    class Repeating(Streaming):
+        def stream(self, prompts, n_samples, *, start=0, seed=0):
+            for _ in range(n_samples):
+                yield 0, start, Generation("same")
+
+    with pytest.raises(ValueError, match=r"Repeating gave draw 0 of prompt 0 twice"):
+        list(stream(Repeating(), ["a"], 2))
+
+
+def test_a_stream_outside_its_range_is_refused():
+    class Stray(Streaming):
+        def stream(self, prompts, n_samples, *, start=0, seed=0):
+            yield 7, start, Generation("whose?")
+
+    with pytest.raises(ValueError, match=r"Stray gave draw 0 of prompt 7; wanted"):
+        list(stream(Stray(), ["a"], 1))
+
+
+def test_fingerprints_follow_class_and_parameters():
+    assert Echo().fingerprint() == clone(Echo()).fingerprint()
+    assert Echo().fingerprint() != Echo(shout=True).fingerprint()
+    assert Echo().fingerprint() != Streaming().fingerprint()
+    assert fingerprint(Foreign([1])) == fingerprint(Foreign([1]))
+    assert fingerprint(Foreign([1])) != fingerprint(Foreign([2]))
+
+
+def test_fingerprints_follow_the_code_of_function_parameters():
+    upper = Echo(post=lambda text: text.upper())
+    lower = Echo(post=lambda text: text.lower())
+    assert upper.fingerprint() != lower.fingerprint()
+    assert Echo(post=str.upper).fingerprint() == Echo(post=str.upper).fingerprint()
+    assert (
+        Echo(post=functools.partial(str.strip, "a")).fingerprint()
+        != Echo(post=functools.partial(str.strip, "b")).fingerprint()
+    )
+    shift_one, shift_two = (Echo(post=_shift(by)) for by in (1, 2))
+    assert shift_one.fingerprint() != shift_two.fingerprint()
+
+
+def _shift(by):
+    return lambda text: text[by:]
+
+
+def test_fingerprints_follow_the_state_of_object_parameters():
+    from sklearn.linear_model import LogisticRegression
+
+    fitted = LogisticRegression().fit([[0.0], [1.0]], [0, 1])
+    other = LogisticRegression().fit([[0.0], [1.0]], [1, 0])
+    assert Echo(post=fitted).fingerprint() != Echo(post=LogisticRegression()).fingerprint()
+    assert Echo(post=fitted).fingerprint() != Echo(post=other).fingerprint()
+    assert Echo(post=fitted).fingerprint() == Echo(post=fitted).fingerprint()
