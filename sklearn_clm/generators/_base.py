@@ -160,7 +160,7 @@ def _stable(value: Any) -> Any:
 
 
 def _state(value: Any) -> Any:
-    """Whatever can be told of an arbitrary object: its pickle, which is never loaded, or its class."""
+    """What can be told of an arbitrary object: its pickle (never loaded), or its class."""
     name = f"{type(value).__module__}.{type(value).__qualname__}"
     try:
         return [name, pickle.dumps(value, protocol=5)]
