@@ -1,0 +1,7 @@
+"""Looking at results: the paper's protocol of repeated random splits (section 5, Appendix F)."""
+
+from sklearn_clm.evaluation._auc import normalized_auc
+from sklearn_clm.evaluation._comparison import PairedDifference
+from sklearn_clm.evaluation._results import ComponentTrialResults, TrialResults
+
+__all__ = ["ComponentTrialResults", "PairedDifference", "TrialResults", "normalized_auc"]

@@ -1,0 +1,278 @@
+"""Curves over levels from repeated random splits, and how to summarise them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from sklearn_clm.evaluation._auc import normalized_auc
+from sklearn_clm.evaluation._comparison import PairedDifference
+
+__all__ = ["LevelResults"]
+
+
+@dataclass(frozen=True, eq=False)
+class LevelResults:
+    """Curves of several methods over levels, one for each random split."""
+
+    methods: tuple[str, ...]
+    levels: np.ndarray
+    delta: float
+    null: np.ndarray
+    trivial: np.ndarray
+
+    measures: ClassVar[tuple[str, ...]] = ()
+    level_name: ClassVar[str] = "level"
+
+    @property
+    def n_trials(self) -> int:
+        """Number of random splits."""
+        return self.null.shape[1]
+
+    def values(self, measure: str) -> np.ndarray:
+        """Measure of every method, trial and level.
+
+        Parameters
+        ----------
+        measure : str
+            One of `measures`.
+
+        Returns
+        -------
+        ndarray of shape (n_methods, n_trials, n_levels)
+            The values; NaN where they are not defined.
+        """
+        if measure not in self.measures:
+            raise ValueError(f"measure={measure!r} is unknown; wanted one of {self.measures}.")
+        return np.asarray(getattr(self, measure))
+
+    def mean(self, measure: str, *, min_share: float = 1.0) -> np.ndarray:
+        """Mean over trials.
+
+        Parameters
+        ----------
+        measure : str
+            One of `measures`.
+        min_share : float in (0, 1], default=1.0
+            A level counts where at least this share of the trials found a configuration. Below
+            1, means at different levels may be over different trials.
+
+        Returns
+        -------
+        ndarray of shape (n_methods, n_levels)
+            The means; NaN where too many trials abstained.
+        """
+        return self._over_trials(np.nanmean, measure, min_share)
+
+    def std(self, measure: str, *, min_share: float = 1.0) -> np.ndarray:
+        """Standard deviation over trials; parameters and shape as in :meth:`mean`."""
+        return self._over_trials(np.nanstd, measure, min_share)
+
+    def usable(self, *, common: bool = True) -> np.ndarray:
+        """Levels that are achievable and not trivial in every trial.
+
+        Parameters
+        ----------
+        common : bool, default=True
+            Whether a level must be so for all methods at once, which makes the areas of
+            different methods comparable, or for each method by itself.
+
+        Returns
+        -------
+        ndarray of bool, shape (n_methods, n_levels)
+            The range over which :meth:`auc` integrates.
+        """
+        trivial = np.broadcast_to(self.trivial, self.null.shape)
+        usable = ~(self.null | trivial).any(axis=1)
+        return np.broadcast_to(usable.all(axis=0), usable.shape) if common else usable
+
+    def auc(self, measure: str, *, common: bool = True) -> np.ndarray:
+        """Normalised area under the curve of each trial (section 5).
+
+        Parameters
+        ----------
+        measure : str
+            One of `measures`.
+        common : bool, default=True
+            As in :meth:`usable`.
+
+        Returns
+        -------
+        ndarray of shape (n_methods, n_trials)
+            The areas over the levels that are achievable and not trivial in every trial; NaN
+            where there is no such level.
+        """
+        values = self.values(measure)
+        return np.stack(
+            [
+                normalized_auc(self.levels[mask], curves[:, mask])
+                for curves, mask in zip(values, self.usable(common=common))
+            ]
+        )
+
+    def compare(
+        self,
+        method_a: str,
+        method_b: str,
+        measure: str,
+        *,
+        level: float | None = None,
+        confidence: float = 0.95,
+    ) -> PairedDifference:
+        """Difference between two methods, trial by trial on the same splits.
+
+        All trials split the same data anew, so that they are not independent, and the interval
+        describes how much the difference moves from split to split: it holds the share
+        `confidence` of the trials. It does not shrink as trials are added, and it is not a
+        confidence interval for the difference over the population of prompts.
+
+        Parameters
+        ----------
+        method_a, method_b : str
+            Two of `methods`.
+        measure : str
+            One of `measures`.
+        level : float, optional
+            Compare at this level, which must be one of those evaluated. Default: compare the
+            normalised areas over the levels that both methods can use.
+        confidence : float in (0, 1), default=0.95
+            Share of the trials that the interval holds.
+
+        Returns
+        -------
+        PairedDifference
+            The differences, their mean and their interval.
+        """
+        if not 0.0 < confidence < 1.0:
+            raise ValueError(f"confidence must be in (0, 1), got {confidence}.")
+        a, b = self._position(method_a), self._position(method_b)
+        values = self.values(measure)
+        if level is None:
+            mask = self.usable(common=False)[[a, b]].all(axis=0)
+            pair = normalized_auc(self.levels[mask], values[[a, b]][:, :, mask])
+        else:
+            found = np.flatnonzero(np.isclose(self.levels, level, rtol=0.0, atol=1e-12))
+            if len(found) == 0:
+                raise ValueError(
+                    f"level={level} was not evaluated; the nearest {self.level_name} is "
+                    f"{self.levels[np.argmin(np.abs(self.levels - level))]:.6g}."
+                )
+            pair = values[[a, b]][:, :, found[0]]
+        return PairedDifference(measure, method_a, method_b, pair[0] - pair[1], confidence)
+
+    def auc_table(self, measures: Sequence[str] | None = None, *, common: bool = True) -> str:
+        """Table of normalised areas in Markdown, mean ± standard deviation over trials.
+
+        Parameters
+        ----------
+        measures : sequence of str, optional
+            Columns, from `measures`. Default: all.
+        common : bool, default=True
+            As in :meth:`usable`.
+
+        Returns
+        -------
+        str
+            The table, one row for each method.
+        """
+        measures = self.measures if measures is None else tuple(measures)
+        rows = [["method", *measures], ["---"] * (len(measures) + 1)]
+        areas = [self.auc(measure, common=common) for measure in measures]
+        for m, method in enumerate(self.methods):
+            cells = [f"{area[m].mean():.4f} ± {area[m].std():.4f}" for area in areas]
+            rows.append([method, *(cell.replace("nan ± nan", "–") for cell in cells)])
+        return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+    def to_frame(self) -> Any:
+        """All values as a pandas DataFrame, one row for each method, trial and level.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The values in long form.
+        """
+        import pandas as pd
+
+        shape = self.null.shape
+        method, trial, level = (index.ravel() for index in np.indices(shape))
+        columns = {
+            "method": np.asarray(self.methods)[method],
+            "trial": trial,
+            self.level_name: self.levels[level],
+            **{name: array.ravel() for name, array in self._columns().items()},
+            "null": self.null.ravel(),
+            "trivial": np.broadcast_to(self.trivial, shape).ravel(),
+        }
+        return pd.DataFrame(columns)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to a compressed .npz file, without pickle.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file to write; it gets the suffix .npz if it has another.
+        """
+        arrays = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+        np.savez_compressed(path, kind=np.asarray(type(self).__name__), **arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what :meth:`save` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file to read.
+
+        Returns
+        -------
+        object of this class
+            The results.
+
+        Raises
+        ------
+        ValueError
+            If the file holds something else.
+        """
+        with np.load(path, allow_pickle=False) as file:
+            kind = str(file["kind"]) if "kind" in file else "something else"
+            if kind != cls.__name__:
+                raise ValueError(f"{path} holds {kind}; wanted {cls.__name__}.")
+            arrays = {field.name: file[field.name] for field in fields(cls)}
+        return cls(
+            **{
+                name: tuple(str(method) for method in array)
+                if name == "methods"
+                else (array if array.ndim else array.item())
+                for name, array in arrays.items()
+            }
+        )
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        return {measure: self.values(measure) for measure in self.measures}
+
+    def _position(self, method: str) -> int:
+        if method not in self.methods:
+            raise ValueError(f"method {method!r} was not run; wanted one of {self.methods}.")
+        return self.methods.index(method)
+
+    def _over_trials(self, reduce: Any, measure: str, min_share: float) -> np.ndarray:
+        if not 0.0 < min_share <= 1.0:
+            raise ValueError(f"min_share must be in (0, 1], got {min_share}.")
+        values = self.values(measure)
+        enough = (~self.null).mean(axis=1) >= min_share
+        defined = enough & ~np.isnan(values).all(axis=1)
+        reduced = np.full(enough.shape, np.nan)
+        for m, e in np.argwhere(defined):
+            reduced[m, e] = reduce(values[m, :, e])
+        return reduced
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({len(self.methods)} methods {list(self.methods)}, "
+            f"{self.n_trials} trials, {len(self.levels)} values of {self.level_name} from "
+            f"{self.levels[0]:g} to {self.levels[-1]:g}, delta={self.delta:g})"
+        )
