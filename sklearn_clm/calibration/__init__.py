@@ -1,13 +1,46 @@
 """Which configuration is safe: arrays in, thresholds out."""
 
+from sklearn_clm.calibration._binomial import binomial_p_value, smallest_epsilon
 from sklearn_clm.calibration._component_data import ComponentCalibrationData
 from sklearn_clm.calibration._components import ComponentThreshold, component_learn_then_test
+from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
+from sklearn_clm.calibration._grid import threshold_grid
+from sklearn_clm.calibration._learn_then_test import (
+    AchievableEpsilon,
+    Frontier,
+    LearnThenTestResult,
+    achievable_epsilon,
+    learn_then_test,
+)
+from sklearn_clm.calibration._pareto import pareto_frontier
 from sklearn_clm.calibration._rule import Configuration, SamplingRule
+from sklearn_clm.calibration._surface import (
+    ConfigurationRisks,
+    RiskSurface,
+    evaluate_configurations,
+    risk_surface,
+)
 
 __all__ = [
+    "AchievableEpsilon",
+    "CalibrationData",
     "ComponentCalibrationData",
     "ComponentThreshold",
     "Configuration",
+    "ConfigurationRisks",
+    "Frontier",
+    "LearnThenTestResult",
+    "RiskSurface",
     "SamplingRule",
+    "achievable_epsilon",
+    "binomial_p_value",
     "component_learn_then_test",
+    "evaluate_configurations",
+    "fixed_sequence_test",
+    "learn_then_test",
+    "pareto_frontier",
+    "risk_surface",
+    "smallest_epsilon",
+    "threshold_grid",
 ]

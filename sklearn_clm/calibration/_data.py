@@ -1,0 +1,402 @@
+"""What calibration needs to know of each prompt's draws, as three arrays."""
+
+import contextlib
+import os
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+__all__ = ["CalibrationData"]
+
+_FORMAT = "sklearn_clm.CalibrationData/1"
+_MEMBERS = ("quality", "similarity", "admissible")
+_CHUNK_BYTES = 64 * 2**20
+
+
+class CalibrationData:
+    """Quality, similarity and admissibility of K draws for each of n prompts.
+
+    Parameters
+    ----------
+    quality : array-like of shape (n, K)
+        Q(x_i, y_ij). Infinite values are allowed, NaN is not. Held as float64.
+    similarity : array-like of shape (n, K, K)
+        S(y_ij, y_il) at [i, j, l] for l < j; all other entries are ignored. float32 and float64
+        are kept as they are, and so is a memory-mapped array.
+    admissible : array-like of shape (n, K)
+        A_i(y_ij): booleans, or numbers 0 and 1.
+
+    Attributes
+    ----------
+    quality, similarity, admissible : ndarray
+        The three arrays; `admissible` is boolean.
+    n_prompts, k_max : int
+        n and K.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import CalibrationData
+    >>> rng = np.random.default_rng(0)
+    >>> data = CalibrationData(
+    ...     quality=rng.random((6, 3)),
+    ...     similarity=rng.random((6, 3, 3)),
+    ...     admissible=rng.random((6, 3)) < 0.5,
+    ... )
+    >>> data
+    CalibrationData(n_prompts=6, k_max=3)
+    >>> optimization, calibration = data.split(1 / 3, random_state=0)
+    >>> optimization.n_prompts, calibration.n_prompts
+    (2, 4)
+    """
+
+    def __init__(self, quality: Any, similarity: Any, admissible: Any) -> None:
+        self.quality = _as_float(quality, "quality", 2, keep_single=False)
+        self.similarity = _as_float(similarity, "similarity", 3, keep_single=True)
+        n, k = self.quality.shape
+        if n == 0 or k == 0:
+            raise ValueError(
+                f"quality must hold at least one prompt and one draw, got shape ({n}, {k})."
+            )
+        if self.similarity.shape != (n, k, k):
+            raise ValueError(
+                f"similarity must have shape {(n, k, k)} to go with quality of shape {(n, k)}, "
+                f"got {self.similarity.shape}."
+            )
+        self.admissible = _as_boolean(admissible, (n, k))
+        _refuse_nan(self.quality, self.similarity)
+
+    @classmethod
+    def _from_checked(
+        cls, quality: np.ndarray, similarity: np.ndarray, admissible: np.ndarray
+    ) -> "CalibrationData":
+        data = cls.__new__(cls)
+        data.quality, data.similarity, data.admissible = quality, similarity, admissible
+        return data
+
+    @property
+    def n_prompts(self) -> int:
+        """Number of prompts, n."""
+        return self.quality.shape[0]
+
+    @property
+    def k_max(self) -> int:
+        """Number of draws for each prompt, K."""
+        return self.quality.shape[1]
+
+    def __repr__(self) -> str:
+        return f"CalibrationData(n_prompts={self.n_prompts}, k_max={self.k_max})"
+
+    def take(self, indices: Any) -> "CalibrationData":
+        """The prompts at the given positions.
+
+        Parameters
+        ----------
+        indices : array-like of int, or boolean mask of shape (n,)
+            Positions, in the wanted order; repetitions are allowed.
+
+        Returns
+        -------
+        CalibrationData
+            A copy of those prompts.
+
+        Raises
+        ------
+        ValueError
+            If no prompt is left.
+        IndexError
+            If a position is out of range.
+        """
+        positions = np.asarray(indices)
+        if positions.ndim != 1 or positions.dtype.kind not in "iub":
+            raise ValueError(
+                f"indices must be a one-dimensional array of integers or booleans, got "
+                f"{positions.dtype} of shape {positions.shape}."
+            )
+        if positions.dtype.kind == "b":
+            if len(positions) != self.n_prompts:
+                raise IndexError(
+                    f"a boolean mask must have length {self.n_prompts}, got {len(positions)}."
+                )
+            positions = np.flatnonzero(positions)
+        if not len(positions):
+            raise ValueError("indices selects no prompt.")
+        # np.asarray: rows copied out of a memory map are an ordinary array
+        return self._from_checked(
+            self.quality[positions],
+            np.asarray(self.similarity[positions]),
+            self.admissible[positions],
+        )
+
+    def truncate(self, k: int) -> "CalibrationData":
+        """The same prompts with their first `k` draws only.
+
+        Parameters
+        ----------
+        k : int
+            Number of draws, 1 to `k_max`.
+
+        Returns
+        -------
+        CalibrationData
+            A view of this data.
+
+        Raises
+        ------
+        ValueError
+            If `k` is out of range.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_clm.calibration import CalibrationData
+        >>> data = CalibrationData(np.ones((2, 5)), np.zeros((2, 5, 5)), np.ones((2, 5)))
+        >>> data.truncate(3)
+        CalibrationData(n_prompts=2, k_max=3)
+        """
+        if not 1 <= k <= self.k_max:
+            raise ValueError(f"k must lie between 1 and {self.k_max}, got {k!r}.")
+        return self._from_checked(
+            self.quality[:, :k], self.similarity[:, :k, :k], self.admissible[:, :k]
+        )
+
+    def split(
+        self, fraction: float, random_state: Any = None
+    ) -> tuple["CalibrationData", "CalibrationData"]:
+        """Split the prompts at random into an optimisation and a calibration part.
+
+        Parameters
+        ----------
+        fraction : float
+            Share of the optimisation part, in (0, 1); rounded to the nearest number of prompts,
+            with at least one prompt in either part.
+        random_state : int, numpy.random.Generator, numpy.random.RandomState or None
+            Source of the permutation; None is NumPy's global state, as in scikit-learn.
+
+        Returns
+        -------
+        optimization, calibration : CalibrationData
+            The two parts, disjoint.
+
+        Raises
+        ------
+        ValueError
+            If `fraction` is out of range or there is only one prompt.
+        """
+        n_optimization = optimization_size(self.n_prompts, fraction)
+        order = _permutation(self.n_prompts, random_state)
+        # ascending positions read a memory map from front to back
+        return (
+            self.take(np.sort(order[:n_optimization])),
+            self.take(np.sort(order[n_optimization:])),
+        )
+
+    def chunks(self, n_rows: int) -> Iterator[tuple[slice, np.ndarray]]:
+        """Similarities of `n_rows` prompts at a time, with the slice of prompts they belong to."""
+        for start in range(0, self.n_prompts, n_rows):
+            rows = slice(start, min(start + n_rows, self.n_prompts))
+            yield rows, np.asarray(self.similarity[rows])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the arrays to a .npz file, without pickle.
+
+        Parameters
+        ----------
+        path : str or path
+            Name of the file, used as given. An existing file is replaced only once the new one
+            is complete.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> from sklearn_clm.calibration import CalibrationData
+        >>> data = CalibrationData(np.ones((2, 5)), np.zeros((2, 5, 5)), np.ones((2, 5)))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     data.save(os.path.join(folder, "data.npz"))
+        ...     CalibrationData.load(os.path.join(folder, "data.npz"))
+        CalibrationData(n_prompts=2, k_max=5)
+        """
+        target = os.path.abspath(os.fspath(path))
+        temporary = f"{target}.{os.getpid()}.partial"
+        try:
+            with open(temporary, "wb") as file:
+                np.savez(
+                    file,
+                    format=np.array(_FORMAT),
+                    quality=self.quality,
+                    similarity=self.similarity,
+                    admissible=self.admissible,
+                )
+            os.replace(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "CalibrationData":
+        """Read a file written by :meth:`save`.
+
+        Nothing in the file is ever unpickled, so a file from elsewhere cannot run code.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+
+        Returns
+        -------
+        CalibrationData
+            The data, checked like any other.
+
+        Raises
+        ------
+        ValueError
+            If it is not such a file, or is damaged.
+        OSError
+            If it cannot be opened.
+        """
+        name = os.fspath(path)
+        with open(name, "rb") as file:
+            try:
+                return cls(**_read_members(file))
+            # bytes of unknown origin: the zip, deflate and npy readers raise all sorts of errors
+            except Exception as error:
+                raise ValueError(
+                    f"{name!r} is not an intact file written by CalibrationData.save: {error}"
+                ) from error
+
+    @classmethod
+    def from_arrays(
+        cls, scores: Any, similarity: Any, labels: Any, *, mmap: bool = False
+    ) -> "CalibrationData":
+        """From the three files that are customary in this field, or from arrays.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n, K), or path of a .npy file
+            Quality of each draw (scores.npy).
+        similarity : array-like of shape (n, K, K), or path of a .npy file
+            Similarity of each draw to the earlier ones (diversity.npy, whose name notwithstanding
+            a *large* value means a near duplicate).
+        labels : array-like of shape (n, K), or path of a .npy file
+            1 where the draw is admissible (labels.npy).
+        mmap : bool, default=False
+            Leave the similarities on disk and read them as they are needed.
+
+        Returns
+        -------
+        CalibrationData
+            The data.
+
+        Raises
+        ------
+        ValueError
+            If a file is not a .npy file of numbers, or the arrays do not fit together.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_clm.calibration import CalibrationData
+        >>> CalibrationData.from_arrays([[0.5, 0.1]], np.zeros((1, 2, 2)), [[1, 0]])
+        CalibrationData(n_prompts=1, k_max=2)
+        """
+        return cls(
+            _read_npy(scores, "scores", mmap=False),
+            _read_npy(similarity, "similarity", mmap=mmap),
+            _read_npy(labels, "labels", mmap=False),
+        )
+
+
+def optimization_size(n_prompts: int, fraction: float) -> int:
+    """Number of prompts in the optimisation part."""
+    if not 0.0 < fraction < 1.0:
+        raise ValueError(f"fraction must lie strictly between 0 and 1, got {fraction!r}.")
+    if n_prompts < 2:
+        raise ValueError(f"a split needs at least 2 prompts, got {n_prompts}.")
+    return min(max(round(fraction * n_prompts), 1), n_prompts - 1)
+
+
+def _permutation(n: int, random_state: Any) -> np.ndarray:
+    if random_state is None:
+        return np.random.permutation(n)  # noqa: NPY002, the global state is what None stands for
+    if hasattr(random_state, "permutation"):
+        return random_state.permutation(n)
+    return np.random.default_rng(random_state).permutation(n)
+
+
+def _as_float(values: Any, name: str, ndim: int, *, keep_single: bool) -> np.ndarray:
+    array = values if isinstance(values, np.ndarray) else np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be an array of numbers, got dtype {array.dtype}.")
+    if array.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimensions, got shape {array.shape}.")
+    if array.dtype == np.float64 or (keep_single and array.dtype == np.float32):
+        return array
+    single = keep_single and array.dtype == np.float16
+    return array.astype(np.float32 if single else np.float64)
+
+
+def _as_boolean(values: Any, shape: tuple[int, int]) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"admissible must hold booleans or 0 and 1, got dtype {array.dtype}.")
+    if array.shape != shape:
+        raise ValueError(
+            f"admissible must have shape {shape} like quality, got shape {array.shape}."
+        )
+    if array.dtype.kind != "b" and not np.all((array == 0) | (array == 1)):
+        strange = array[(array != 0) & (array != 1)][0]
+        raise ValueError(f"admissible must hold booleans or 0 and 1, got {strange!r}.")
+    return array.astype(bool)
+
+
+def _refuse_nan(quality: np.ndarray, similarity: np.ndarray) -> None:
+    if np.isnan(quality).any():
+        i, j = np.argwhere(np.isnan(quality))[0]
+        raise ValueError(f"quality must not be NaN, but is for prompt {i}, draw {j}.")
+    n, k, _ = similarity.shape
+    later, earlier = np.tril_indices(k, -1)
+    n_rows = max(1, _CHUNK_BYTES // (k * k * 8))
+    for start in range(0, n, n_rows):
+        missing = np.isnan(similarity[start : start + n_rows])
+        # the whole chunk first: fancy indexing costs more than the test itself
+        if missing.any() and missing[:, later, earlier].any():
+            i, pair = np.argwhere(missing[:, later, earlier])[0]
+            raise ValueError(
+                f"similarity must not be NaN, but is for prompt {start + i}, draws "
+                f"{later[pair]} and {earlier[pair]}."
+            )
+
+
+def _read_members(file: Any) -> dict[str, np.ndarray]:
+    if not zipfile.is_zipfile(file):
+        raise ValueError("it is not a .npz archive.")
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as archive:
+        missing = [name for name in ("format", *_MEMBERS) if name not in archive.files]
+        if missing:
+            raise ValueError(f"it has no member {', '.join(missing)}.")
+        if str(archive["format"]) != _FORMAT:
+            raise ValueError(f"its format is {archive['format']!s}, wanted {_FORMAT}.")
+        return {name: archive[name] for name in _MEMBERS}
+
+
+def _read_npy(source: Any, name: str, *, mmap: bool) -> Any:
+    if not isinstance(source, (str, os.PathLike)):
+        return source
+    try:
+        array = np.load(source, mmap_mode="r" if mmap else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"{name}: {os.fspath(source)!r} is not an intact .npy file of numbers: {error}"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise ValueError(f"{name}: {os.fspath(source)!r} is an archive, wanted a .npy file.")
+    return array

@@ -1,0 +1,351 @@
+"""Learn Then Test with Pareto testing (section 4.3 and appendix E)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sklearn_clm.calibration._binomial import (
+    binomial_p_value,
+    check_probability,
+    prompts_needed,
+    smallest_epsilon,
+)
+from sklearn_clm.calibration._data import CalibrationData, optimization_size
+from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
+from sklearn_clm.calibration._grid import threshold_grid
+from sklearn_clm.calibration._pareto import pareto_frontier
+from sklearn_clm.calibration._rule import Configuration
+from sklearn_clm.calibration._surface import (
+    ConfigurationRisks,
+    evaluate_configurations,
+    sum_over_grid,
+)
+from sklearn_clm.scoring._set_scores import SetScore, get_set_score
+
+__all__ = [
+    "AchievableEpsilon",
+    "Frontier",
+    "LearnThenTestResult",
+    "achievable_epsilon",
+    "learn_then_test",
+]
+
+
+class AchievableEpsilon(NamedTuple):
+    """The risks that are neither out of reach nor trivial (appendix C).
+
+    Parameters
+    ----------
+    low : float
+        Share of prompts none of whose K draws is admissible: no set can do better.
+    high : float
+        Share of prompts whose first draw is not admissible: one draw does as well.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import AchievableEpsilon
+    >>> AchievableEpsilon(low=0.1, high=0.6)
+    AchievableEpsilon(low=0.1, high=0.6)
+    """
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """The configurations to be tested, in the order of testing: from the safest.
+
+    Parameters
+    ----------
+    lambdas : ndarray of shape (m, 3)
+        Thresholds (similarity, quality, set score).
+    k_max : ndarray of int, shape (m,)
+        Budgets.
+    loss, objective : ndarray of shape (m,)
+        Mean loss (ascending) and objective of Eq. 7 (descending) on the optimisation part.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import Frontier
+    >>> frontier = Frontier(
+    ...     lambdas=np.array([[np.inf, 0.1, 2.0], [0.8, 0.3, 1.0]]),
+    ...     k_max=np.array([20, 20]),
+    ...     loss=np.array([0.1, 0.3]),
+    ...     objective=np.array([2.5, 1.0]),
+    ... )
+    >>> len(frontier)
+    2
+    """
+
+    lambdas: np.ndarray
+    k_max: np.ndarray
+    loss: np.ndarray
+    objective: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.lambdas)
+
+
+@dataclass(frozen=True)
+class LearnThenTestResult:
+    """What Learn Then Test found for one epsilon.
+
+    Parameters
+    ----------
+    lambda_hat : Configuration or None
+        The chosen configuration; None is *null*: no configuration could be certified.
+    k_max_hat : int or None
+        The budget chosen with it.
+    valid_lambdas : ndarray of shape (v, 3)
+        The certified configurations, from the safest.
+    valid_k_max : ndarray of int, shape (v,)
+        Their budgets.
+    frontier : Frontier
+        The tested configurations.
+    n_errors : ndarray of int, shape (m,)
+        Errors of each on the calibration part.
+    p_values : ndarray of shape (m,)
+        Binomial tail p-value of each.
+    n_optimization, n_calibration : int
+        Numbers of prompts in the two parts.
+    epsilon, delta : float
+        Tolerated risk, and tolerated probability of exceeding it.
+    smallest_epsilon : float
+        The smallest epsilon at which these data certify anything; 1.0 if there is none.
+    achievable_epsilon : AchievableEpsilon
+        Estimated on both parts together.
+    risks : ConfigurationRisks
+        Losses and costs of the frontier on the calibration part.
+
+    Examples
+    --------
+    See :func:`learn_then_test`.
+    """
+
+    lambda_hat: Configuration | None
+    k_max_hat: int | None
+    valid_lambdas: np.ndarray
+    valid_k_max: np.ndarray
+    frontier: Frontier
+    n_errors: np.ndarray
+    p_values: np.ndarray
+    n_optimization: int
+    n_calibration: int
+    epsilon: float
+    delta: float
+    smallest_epsilon: float
+    achievable_epsilon: AchievableEpsilon
+    risks: ConfigurationRisks
+
+
+def achievable_epsilon(data: CalibrationData) -> AchievableEpsilon:
+    """Estimate the band of epsilon for which calibration is both possible and worthwhile.
+
+    Parameters
+    ----------
+    data : CalibrationData
+        The prompts.
+
+    Returns
+    -------
+    AchievableEpsilon
+        Error of always taking all K draws, and error of always taking the first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import CalibrationData, achievable_epsilon
+    >>> achievable_epsilon(CalibrationData([[0.2, 0.9]], np.zeros((1, 2, 2)), [[False, True]]))
+    AchievableEpsilon(low=0.0, high=1.0)
+    """
+    admissible = data.admissible
+    return AchievableEpsilon(
+        low=float(1.0 - admissible.any(axis=1).mean()), high=float(1.0 - admissible[:, 0].mean())
+    )
+
+
+def learn_then_test(
+    data: CalibrationData,
+    epsilon: float | Sequence[float],
+    delta: float = 0.05,
+    *,
+    set_score: Any = "max",
+    random_state: Any = None,
+    n_lambdas: int = 25,
+    optimization_fraction: float = 1 / 3,
+    size_weight: float = 0.5,
+    excess_weight: float = 0.5,
+    k_max: int | Sequence[int] | None = None,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+) -> Any:
+    """Choose a configuration whose risk is at most epsilon, with confidence 1 - delta.
+
+    The prompts are split at random. On the optimisation part, the grid of thresholds is laid out
+    and searched for the Pareto frontier of loss and objective. On the calibration part, the
+    frontier is tested from the safest configuration on, until the first test fails; of those
+    that passed, the one of lowest objective is chosen, the safer one in a tie.
+
+    Parameters
+    ----------
+    data : CalibrationData
+        Independent prompts, identically distributed with those to come.
+    epsilon : float or sequence of float
+        Tolerated risk, in (0, 1). All of a sequence are answered from one split and one frontier.
+    delta : float, default=0.05
+        Tolerated probability, over the calibration data, that the risk is exceeded; in (0, 1).
+    set_score : str, callable or SetScore, default="max"
+        The set function F.
+    random_state : int, numpy.random.Generator, numpy.random.RandomState or None
+        Source of the split; None is NumPy's global state.
+    n_lambdas : int, default=25
+        Observed quantiles in each dimension of the grid, besides -inf and +inf.
+    optimization_fraction : float, default=1/3
+        Share of the optimisation part, in (0, 1).
+    size_weight, excess_weight : float, default=0.5
+        rho_1 and rho_2 of Eq. 7, >= 0.
+    k_max : int, sequence of int, or None
+        Budget of draws, 1 to ``data.k_max``. With several, the budget is a fourth dimension of
+        the grid, chosen together with the thresholds and covered by the same guarantee.
+    n_jobs : int or None, default=None
+        Number of threads; None is one, -1 one per processor. The result does not depend on it.
+    verbose : int, default=0
+        Whether a set score that must be called set by set shows a progress bar.
+
+    Returns
+    -------
+    LearnThenTestResult, or tuple of them
+        One result for each epsilon: a tuple if `epsilon` is a sequence.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of range, or the calibration part is so small that even without an
+        error no p-value could reach delta (of several epsilons: not for the largest either).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import CalibrationData, learn_then_test
+    >>> rng = np.random.default_rng(0)
+    >>> quality = rng.random((600, 5))
+    >>> data = CalibrationData(quality, rng.random((600, 5, 5)), rng.random((600, 5)) < quality)
+    >>> result = learn_then_test(data, epsilon=0.3, set_score="max", random_state=0)
+    >>> bool(result.p_values[0] <= 0.05), result.k_max_hat
+    (True, 5)
+    """
+    score = get_set_score(set_score)
+    epsilons = np.atleast_1d(check_probability(epsilon, "epsilon"))
+    if epsilons.ndim != 1 or not len(epsilons):
+        raise ValueError(f"epsilon must be a number or a sequence of numbers, got {epsilon!r}.")
+    if np.ndim(delta) != 0:
+        raise ValueError(f"delta must be a single number in (0, 1), got {delta!r}.")
+    check_probability(delta, "delta")
+    for weight, name in ((size_weight, "size_weight"), (excess_weight, "excess_weight")):
+        if not 0.0 <= weight < math.inf:
+            raise ValueError(f"{name} must be finite and at least 0, got {weight!r}.")
+    budgets = _check_budgets(k_max, data.k_max)
+    _check_size(data.n_prompts, optimization_fraction, float(epsilons.max()), float(delta))
+
+    data = data.truncate(int(budgets.max()))
+    optimization, calibration = data.split(optimization_fraction, random_state)
+    frontier = _search_frontier(
+        optimization, score, n_lambdas, budgets, (size_weight, excess_weight), n_jobs, verbose
+    )
+    risks = evaluate_configurations(
+        calibration,
+        frontier.lambdas,
+        set_score=score,
+        k_max=frontier.k_max,
+        n_jobs=n_jobs,
+        verbose=verbose,
+    )
+    objective = risks.objective(size_weight, excess_weight)
+    n = calibration.n_prompts
+    limit = smallest_epsilon(risks.n_errors[0], n, delta)
+    band = achievable_epsilon(data)
+    results = []
+    for level in epsilons:
+        p_values = binomial_p_value(risks.n_errors, n, level)
+        valid = np.flatnonzero(fixed_sequence_test(p_values, delta))
+        # argmin takes the first of equals, which is the safest
+        best = valid[np.argmin(objective[valid])] if len(valid) else None
+        results.append(
+            LearnThenTestResult(
+                lambda_hat=None
+                if best is None
+                else Configuration(*frontier.lambdas[best].tolist()),
+                k_max_hat=None if best is None else int(frontier.k_max[best]),
+                valid_lambdas=frontier.lambdas[valid],
+                valid_k_max=frontier.k_max[valid],
+                frontier=frontier,
+                n_errors=risks.n_errors,
+                p_values=p_values,
+                n_optimization=optimization.n_prompts,
+                n_calibration=n,
+                epsilon=float(level),
+                delta=float(delta),
+                smallest_epsilon=limit,
+                achievable_epsilon=band,
+                risks=risks,
+            )
+        )
+    return results[0] if np.ndim(epsilon) == 0 else tuple(results)
+
+
+def _check_budgets(k_max: Any, available: int) -> np.ndarray:
+    """The budgets, ascending and distinct."""
+    budgets = np.atleast_1d(available if k_max is None else np.asarray(k_max))
+    if budgets.ndim != 1 or not len(budgets) or budgets.dtype.kind not in "iu":
+        raise ValueError(f"k_max must be an integer or a sequence of integers, got {k_max!r}.")
+    if budgets.min() < 1 or budgets.max() > available:
+        raise ValueError(
+            f"k_max must lie between 1 and {available}, the number of draws in data, got {k_max!r}."
+        )
+    return np.unique(budgets)
+
+
+def _check_size(n_prompts: int, fraction: float, epsilon: float, delta: float) -> None:
+    n_calibration = n_prompts - optimization_size(n_prompts, fraction)
+    needed = prompts_needed(epsilon, delta)
+    if n_calibration >= needed:
+        return
+    total = needed
+    while total - optimization_size(max(total, 2), fraction) < needed:
+        total += 1
+    raise ValueError(
+        f"{n_prompts} prompts leave {n_calibration} for calibration, too few for any p-value to "
+        f"reach delta={delta:g} at epsilon={epsilon:g}: that takes {needed}, so at least {total} "
+        f"prompts in all with optimization_fraction={fraction:g}."
+    )
+
+
+def _search_frontier(
+    optimization: CalibrationData,
+    score: SetScore,
+    n_lambdas: int,
+    budgets: np.ndarray,
+    weights: tuple[float, float],
+    n_jobs: int | None,
+    verbose: int,
+) -> Frontier:
+    l1, l2, l3 = threshold_grid(optimization, set_score=score, n_lambdas=n_lambdas)
+    risks = sum_over_grid(optimization, l1, l2, l3, score, budgets, n_jobs, verbose)
+    # the frontier keeps the first of several equals, so the most cautious comes first: the least
+    # rejection, the largest budget, the latest stop
+    loss, objective = (
+        np.flip(costs, axis=(0, 2, 3)).ravel() for costs in (risks.loss, risks.objective(*weights))
+    )
+    chosen = pareto_frontier(np.column_stack((loss, objective)))
+    a, b, k, c = np.unravel_index(chosen, risks.loss.shape)
+    return Frontier(
+        lambdas=np.column_stack((l1[::-1][a], l2[b], l3[::-1][c])),
+        k_max=budgets[::-1][k],
+        loss=loss[chosen],
+        objective=objective[chosen],
+    )

@@ -1,0 +1,350 @@
+"""Losses and costs of many configurations on the same prompts."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sklearn_clm.calibration._acceptance import accepted_sets, conflict_sets, quality_sets
+from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.scoring._set_scores import SetScore, get_set_score
+
+__all__ = ["ConfigurationRisks", "RiskSurface", "evaluate_configurations", "risk_surface"]
+
+_CHUNK = 512
+
+
+@dataclass(frozen=True)
+class ConfigurationRisks:
+    """Losses and costs of single configurations, as means over the prompts.
+
+    Parameters
+    ----------
+    n_errors : ndarray of int, shape (m,)
+        Prompts whose set holds no admissible response.
+    loss : ndarray of shape (m,)
+        ``n_errors / n_prompts``.
+    size : ndarray of shape (m,)
+        Mean number of accepted responses at the stop.
+    samples : ndarray of shape (m,)
+        Mean number of draws taken, rejected ones included.
+    excess : ndarray of shape (m,)
+        Mean share of the draws taken after the first admissible one, in [0, 1).
+    n_prompts : int
+        Number of prompts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import ConfigurationRisks
+    >>> risks = ConfigurationRisks(
+    ...     np.array([1]), np.array([0.5]), np.array([2.0]), np.array([3.0]), np.array([0.4]), 2
+    ... )
+    >>> risks.objective(0.5, 0.5)
+    array([1.2])
+    """
+
+    n_errors: np.ndarray
+    loss: np.ndarray
+    size: np.ndarray
+    samples: np.ndarray
+    excess: np.ndarray
+    n_prompts: int
+
+    def objective(self, size_weight: float = 0.5, excess_weight: float = 0.5) -> np.ndarray:
+        """Objective of Eq. 7.
+
+        Parameters
+        ----------
+        size_weight, excess_weight : float, default=0.5
+            rho_1 and rho_2, >= 0.
+
+        Returns
+        -------
+        ndarray
+            ``size_weight * size + excess_weight * excess``, one value per configuration.
+        """
+        return size_weight * self.size + excess_weight * self.excess
+
+
+@dataclass(frozen=True)
+class RiskSurface(ConfigurationRisks):
+    """Losses and costs on a grid: the arrays have one axis for each threshold.
+
+    Parameters
+    ----------
+    n_errors, loss, size, samples, excess : ndarray of shape (L1, L2, L3)
+        As in :class:`ConfigurationRisks`.
+    n_prompts : int
+        Number of prompts.
+    similarity_thresholds, quality_thresholds, set_score_thresholds : ndarray
+        The grid, in the order it was given; shapes (L1,), (L2,) and (L3,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import CalibrationData, risk_surface
+    >>> data = CalibrationData([[0.2, 0.9]], np.zeros((1, 2, 2)), [[False, True]])
+    >>> risk_surface(data, [1.0], [0.0, 0.5], [0.1, 0.9], set_score="max").samples
+    array([[[1., 2.],
+            [2., 2.]]])
+    """
+
+    similarity_thresholds: np.ndarray
+    quality_thresholds: np.ndarray
+    set_score_thresholds: np.ndarray
+
+
+class Sums(NamedTuple):
+    """Sums over prompts, of shape (pairs of l1 and l2, budgets, thresholds l3)."""
+
+    n_errors: np.ndarray
+    size: np.ndarray
+    samples: np.ndarray
+    excess: np.ndarray
+
+
+def risk_surface(
+    data: CalibrationData,
+    similarity_thresholds: Any,
+    quality_thresholds: Any,
+    set_score_thresholds: Any,
+    *,
+    set_score: Any,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+) -> RiskSurface:
+    """Loss, size, draws and excess of Algorithm 1 on a whole grid of thresholds.
+
+    Parameters
+    ----------
+    data : CalibrationData
+        The prompts.
+    similarity_thresholds, quality_thresholds, set_score_thresholds : array-like
+        Values of lambda_1, lambda_2 and lambda_3, in any order; -inf and +inf are allowed, NaN
+        is not. Shapes (L1,), (L2,), (L3,).
+    set_score : str, callable or SetScore
+        The set function F.
+    n_jobs : int or None, default=None
+        Number of threads; None is one, -1 one per processor. The result does not depend on it.
+    verbose : int, default=0
+        Whether a set score that must be called set by set shows a progress bar.
+
+    Returns
+    -------
+    RiskSurface
+        Means over the prompts, and the integer numbers of errors, of shape (L1, L2, L3).
+
+    Raises
+    ------
+    ValueError
+        If thresholds are empty, NaN or not one-dimensional.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import CalibrationData, risk_surface
+    >>> rng = np.random.default_rng(0)
+    >>> data = CalibrationData(
+    ...     rng.random((50, 4)), rng.random((50, 4, 4)), rng.random((50, 4)) < 0.4
+    ... )
+    >>> surface = risk_surface(data, [0.5, np.inf], [0.2], [0.5, 1.0, 1.5], set_score="sum")
+    >>> surface.loss.shape
+    (2, 1, 3)
+    >>> surface.n_errors[1, 0]
+    array([25, 10,  6])
+    """
+    score = get_set_score(set_score)
+    given = [
+        _check_thresholds(values, name)
+        for values, name in (
+            (similarity_thresholds, "similarity_thresholds"),
+            (quality_thresholds, "quality_thresholds"),
+            (set_score_thresholds, "set_score_thresholds"),
+        )
+    ]
+    (l1, back1), (l2, back2), (l3, back3) = (np.unique(t, return_inverse=True) for t in given)
+    budgets = np.array([data.k_max])
+    risks = sum_over_grid(data, l1, l2, l3, score, budgets, n_jobs, verbose)
+    grid = np.ix_(back1, back2, [0], back3)
+    means = (
+        array[grid].squeeze(2)
+        for array in (risks.n_errors, risks.loss, risks.size, risks.samples, risks.excess)
+    )
+    return RiskSurface(*means, data.n_prompts, *given)
+
+
+def evaluate_configurations(
+    data: CalibrationData,
+    lambdas: Any,
+    *,
+    set_score: Any,
+    k_max: Any = None,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+) -> ConfigurationRisks:
+    """Loss, size, draws and excess of Algorithm 1 for a list of configurations.
+
+    Parameters
+    ----------
+    data : CalibrationData
+        The prompts.
+    lambdas : array-like of shape (m, 3)
+        Configurations (similarity, quality, set score).
+    set_score : str, callable or SetScore
+        The set function F.
+    k_max : int, array-like of int of shape (m,), or None, default=None
+        Budget of each configuration, 1 to ``data.k_max``; None is ``data.k_max``.
+    n_jobs : int or None, default=None
+        Number of threads; None is one, -1 one per processor. The result does not depend on it.
+    verbose : int, default=0
+        Whether a set score that must be called set by set shows a progress bar.
+
+    Returns
+    -------
+    ConfigurationRisks
+        Means over the prompts, and the integer numbers of errors, of shape (m,).
+
+    Raises
+    ------
+    ValueError
+        If `lambdas` has another shape or holds NaN, or a budget is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import CalibrationData, evaluate_configurations
+    >>> data = CalibrationData([[0.2, 0.9]], np.zeros((1, 2, 2)), [[False, True]])
+    >>> risks = evaluate_configurations(
+    ...     data, [(1.0, 0.0, 0.9), (1.0, 0.0, 0.9)], set_score="max", k_max=[2, 1]
+    ... )
+    >>> risks.n_errors, risks.samples
+    (array([0, 1]), array([2., 1.]))
+    """
+    score = get_set_score(set_score)
+    configurations = np.asarray(lambdas, dtype=np.float64)
+    if configurations.ndim != 2 or configurations.shape[1] != 3:
+        raise ValueError(f"lambdas must have shape (m, 3), got {configurations.shape}.")
+    if np.isnan(configurations).any():
+        raise ValueError("lambdas must not be NaN.")
+    m, n = len(configurations), data.n_prompts
+    budgets_of = np.asarray(data.k_max if k_max is None else k_max)
+    if budgets_of.dtype.kind not in "iu" or budgets_of.shape not in ((), (m,)):
+        raise ValueError(f"k_max must be an integer or {m} integers, got {k_max!r}.")
+    if np.any(budgets_of < 1) or np.any(budgets_of > data.k_max):
+        raise ValueError(f"k_max must lie between 1 and {data.k_max}, got {k_max!r}.")
+    if not m:
+        none = np.empty(0)
+        return ConfigurationRisks(none.astype(np.int64), none, none, none, none, n)
+    l1, a = np.unique(configurations[:, 0], return_inverse=True)
+    l2, b = np.unique(configurations[:, 1], return_inverse=True)
+    l3, c = np.unique(configurations[:, 2], return_inverse=True)
+    budgets, k = np.unique(np.broadcast_to(budgets_of, m), return_inverse=True)
+    pairs, pair = np.unique(a * len(l2) + b, return_inverse=True)
+    members = [pairs[pairs // len(l2) == i] % len(l2) for i in range(len(l1))]
+    sums = sum_over_prompts(data, l1, l2, members, l3, score, budgets, n_jobs, verbose)
+    return _means(Sums(*(total[pair, k, c] for total in sums)), n)
+
+
+def sum_over_grid(
+    data: CalibrationData,
+    l1: np.ndarray,
+    l2: np.ndarray,
+    l3: np.ndarray,
+    set_score: SetScore,
+    budgets: np.ndarray,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+) -> ConfigurationRisks:
+    """Means on the grid of ascending thresholds and budgets: (L1, L2, budgets, L3)."""
+    members = [np.arange(len(l2))] * len(l1)
+    sums = sum_over_prompts(data, l1, l2, members, l3, set_score, budgets, n_jobs, verbose)
+    shape = (len(l1), len(l2), len(budgets), len(l3))
+    return _means(Sums(*(total.reshape(shape) for total in sums)), data.n_prompts)
+
+
+def _means(sums: Sums, n: int) -> ConfigurationRisks:
+    n_errors, size, samples, excess = sums
+    return ConfigurationRisks(n_errors, n_errors / n, size / n, samples / n, excess / n, n)
+
+
+def _check_thresholds(values: Any, name: str) -> np.ndarray:
+    try:
+        thresholds = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be numbers, got {values!r}.") from None
+    if thresholds.ndim != 1 or not len(thresholds):
+        raise ValueError(
+            f"{name} must be one-dimensional and not empty, got shape {thresholds.shape}."
+        )
+    if np.isnan(thresholds).any():
+        raise ValueError(f"{name} must not be NaN.")
+    return thresholds
+
+
+def sum_over_prompts(
+    data: CalibrationData,
+    l1: np.ndarray,
+    l2: np.ndarray,
+    members: list[np.ndarray],
+    l3: np.ndarray,
+    set_score: SetScore,
+    budgets: np.ndarray,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+) -> Sums:
+    """Sums over prompts for the pairs (l1[a], l2[members[a]]), every budget and every l3."""
+    shape = (sum(map(len, members)), len(budgets), len(l3))
+    totals = Sums(*(np.zeros(shape, dtype=np.int64) for _ in range(3)), np.zeros(shape))
+    k = data.k_max
+    draws = np.arange(1, k + 1)
+    for rows, similarity in data.chunks(_CHUNK):
+        conflicts = conflict_sets(similarity, l1)
+        qualities = quality_sets(data.quality[rows], l2)
+        admissible = data.admissible[rows]
+        first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, k)
+        pair = 0
+        for a, wanted in enumerate(members):
+            sets = accepted_sets(qualities[:, wanted], conflicts[a])
+            for b in range(len(wanted)):
+                accepted = _as_booleans(sets[:, b], k)
+                codes = _codes(set_score, data.quality[rows], accepted, l3)
+                reached = np.maximum.accumulate(codes, axis=1)
+                size = np.cumsum(accepted, axis=1)
+                lost = ~np.logical_or.accumulate(accepted & admissible, axis=1)
+                stop = np.sum(reached[:, :, np.newaxis] <= np.arange(len(l3)), axis=1)
+                for i, budget in enumerate(budgets):
+                    last = np.minimum(stop, budget - 1)
+                    row = np.arange(len(last))[:, np.newaxis]
+                    totals.n_errors[pair, i] += lost[row, last].sum(axis=0)
+                    totals.size[pair, i] += size[row, last].sum(axis=0)
+                    totals.samples[pair, i] += draws[last].sum(axis=0)
+                    excess = np.maximum(draws[last] - first[:, np.newaxis], 0) / draws[last]
+                    totals.excess[pair, i] += excess.sum(axis=0)
+                pair += 1
+    return totals
+
+
+def _as_booleans(words: np.ndarray, k: int) -> np.ndarray:
+    """Words (W, n) as booleans (n, K)."""
+    width = 8 * words.itemsize
+    shifts = np.arange(width - 1, -1, -1, dtype=words.dtype)
+    bits = (words.T[:, :, np.newaxis] >> shifts) & words.dtype.type(1)
+    return bits.reshape(words.shape[1], -1)[:, :k].astype(bool)
+
+
+def _codes(
+    set_score: SetScore, quality: np.ndarray, accepted: np.ndarray, l3: np.ndarray
+) -> np.ndarray:
+    """How many of the ascending l3 each prefix reaches; none where the set is empty."""
+    if set_score.running is not None:
+        scores = set_score.running(quality, accepted)
+    else:
+        scores = np.full(quality.shape, np.nan)
+        for i, j in np.argwhere(accepted):
+            members = accepted[i, : j + 1]
+            scores[i, j] = set_score.of_set(quality[i, : j + 1][members], j + 1)
+    codes = np.searchsorted(l3, scores, side="right")
+    codes[np.isnan(scores)] = 0
+    codes[~np.logical_or.accumulate(accepted, axis=1)] = 0
+    return codes

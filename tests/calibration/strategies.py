@@ -1,0 +1,34 @@
+"""Calibration data and thresholds as hypothesis draws them."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from sklearn_clm.calibration import CalibrationData
+
+# few distinct values, so that ties between draws and with thresholds are common
+TIED = [-np.inf, -1.5, 0.0, 0.1, 0.25, 0.3, 1.0, np.inf]
+
+
+@st.composite
+def calibration_data(draw):
+    n, k = draw(st.integers(1, 6)), draw(st.integers(1, 9))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    kind = draw(st.sampled_from(["continuous", "tied", "finite ties", "duplicates", "single"]))
+    if kind in ("continuous", "single"):
+        quality, similarity = rng.random((n, k)), rng.random((n, k, k))
+    elif kind == "duplicates":
+        quality, similarity = np.full((n, k), 0.25), np.ones((n, k, k))
+    else:
+        values = TIED if kind == "tied" else [v for v in TIED if np.isfinite(v)]
+        quality, similarity = rng.choice(values, (n, k)), rng.choice(values, (n, k, k))
+    if kind == "single":
+        similarity = similarity.astype(np.float32)
+    # entries that must not matter
+    similarity[:, *np.triu_indices(k)] = np.nan
+    return CalibrationData(quality, similarity, rng.random((n, k)) < rng.random())
+
+
+def thresholds(max_size=5):
+    return st.lists(
+        st.one_of(st.sampled_from(TIED), st.floats(-2.0, 3.0)), min_size=1, max_size=max_size
+    )
