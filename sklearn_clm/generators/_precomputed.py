@@ -1,0 +1,313 @@
+"""Draws that the user already has."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sklearn_clm.generators._base import BaseGenerator
+from sklearn_clm.generators._generation import Generation
+from sklearn_clm.generators._keys import prompt_bytes
+from sklearn_clm.generators._records import draw_from_record, draw_to_record, key_digest
+
+__all__ = ["PrecomputedGenerator"]
+
+
+class PrecomputedGenerator(BaseGenerator):
+    """Serve draws that were made before, outside this package.
+
+    Draw ``j`` of a prompt is the ``j``-th response that was given for it. The draws of one prompt
+    must be independent draws from one distribution, in the order in which they were made: sorted
+    or filtered responses break the guarantee.
+
+    Parameters
+    ----------
+    prompts : sequence of length n
+        The prompts. A prompt that occurs several times owns all the responses given for its
+        occurrences, in order.
+    responses : sequence of n sequences, or array of shape (n, K)
+        The draws of each prompt: responses (text or numbers) or :class:`Generation` objects.
+    logprobs : array of shape (n, K) or sequence of n sequences, default=None
+        Log-probability of each response under the base model, natural logarithm.
+    n_tokens : array of shape (n, K) or sequence of n sequences, default=None
+        Number of generated tokens of each response.
+
+    Notes
+    -----
+    The `seed` of :meth:`sample` has no effect: there is one set of draws.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import PrecomputedGenerator
+    >>> generator = PrecomputedGenerator(
+    ...     ["Capital of France?", "Capital of Spain?"],
+    ...     [["Paris", "Lyon", "Paris"], ["Madrid", "Madrid", "Lisbon"]],
+    ... )
+    >>> [[g.response for g in row] for row in generator.sample(["Capital of Spain?"], 2, start=1)]
+    [['Madrid', 'Lisbon']]
+    """
+
+    def __init__(
+        self,
+        prompts: Sequence[Any],
+        responses: Sequence[Sequence[Any]],
+        *,
+        logprobs: Any = None,
+        n_tokens: Any = None,
+    ) -> None:
+        self.prompts = prompts
+        self.responses = responses
+        self.logprobs = logprobs
+        self.n_tokens = n_tokens
+
+    @classmethod
+    def from_jsonl(
+        cls, path: str | os.PathLike[str], *, prompt: str = "prompt", response: str = "response"
+    ) -> "PrecomputedGenerator":
+        """Read draws from a file in JSON Lines.
+
+        Parameters
+        ----------
+        path : str or path
+            Each line is an object. It holds one draw (the response, and where known ``logprob``,
+            ``n_tokens``, ``token_logprobs``, ``token_spans``, ``finish_reason``, and ``draw``, its
+            index; without it, draws count in the order of the lines), or all draws of a prompt: a
+            list of responses, or of such objects, under ``responses``.
+        prompt, response : str, default="prompt", "response"
+            The names of the fields with the prompt and the response.
+
+        Returns
+        -------
+        PrecomputedGenerator
+
+        Raises
+        ------
+        ValueError
+            If a line cannot be read (the message names it), a draw is missing or given twice, or
+            the draws come from several generators or seeds.
+        """
+        table = _DrawTable()
+        for where, record in _json_lines(path):
+            if prompt not in record:
+                raise ValueError(f"{where}: no field {prompt!r}; it has {sorted(record)}.")
+            source = (record.get("generator"), record.get("seed"))
+            if "responses" in record:
+                for item in record["responses"]:
+                    fields = item if isinstance(item, dict) else {"response": item}
+                    table.add(where, record[prompt], fields, "response", source)
+            else:
+                table.add(where, record[prompt], record, response, source)
+        return cls(*table.lists())
+
+    @classmethod
+    def from_frame(
+        cls, frame: Any, *, prompt: str = "prompt", response: str = "response"
+    ) -> "PrecomputedGenerator":
+        """Read draws from a data frame (pandas, polars, or a mapping of columns).
+
+        Parameters
+        ----------
+        frame : data frame
+            One row for each draw. The columns ``draw``, ``logprob``, ``n_tokens`` and
+            ``finish_reason`` are used where there are any; without ``draw``, draws count in the
+            order of the rows.
+        prompt, response : str, default="prompt", "response"
+            The names of the columns with the prompt and the response.
+
+        Returns
+        -------
+        PrecomputedGenerator
+        """
+        names = list(getattr(frame, "columns", frame))
+        wanted = [prompt, response]
+        unknown = [name for name in wanted if name not in names]
+        if unknown:
+            raise ValueError(f"frame has no column {unknown[0]!r}; it has {names}.")
+        extra = [
+            name
+            for name in ("draw", "logprob", "n_tokens", "finish_reason", "generator", "seed")
+            if name in names and name not in wanted
+        ]
+        columns = [list(frame[name]) for name in wanted + extra]
+        table = _DrawTable()
+        for i, (text, reply, *rest) in enumerate(zip(*columns, strict=True)):
+            fields = {k: v for k, v in zip(extra, rest) if v is not None and v == v}
+            fields["response"] = reply.item() if isinstance(reply, np.generic) else reply
+            source = (fields.get("generator"), fields.get("seed"))
+            table.add(f"row {i} of frame", text, fields, "response", source)
+        return cls(*table.lists())
+
+    @property
+    def gives_logprobs(self) -> bool:
+        """Whether every draw comes with its log-probability."""
+        draws = self._draws().values()
+        return all(generation.logprob is not None for row in draws for generation in row)
+
+    def sample(
+        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+    ) -> list[list[Generation]]:
+        """Serve draws ``start`` to ``start + n_samples - 1`` of known prompts.
+
+        Parameters
+        ----------
+        prompts, n_samples, start
+            As in :meth:`BaseGenerator.sample`.
+        seed : int, default=0
+            Ignored.
+
+        Returns
+        -------
+        list of lists of Generation
+
+        Raises
+        ------
+        ValueError
+            If a prompt is unknown, or has fewer draws than asked for.
+        """
+        known = self._draws()
+        rows = []
+        for i, prompt in enumerate(prompts):
+            draws = known.get(key_digest(prompt))
+            if draws is None:
+                raise ValueError(
+                    f"prompts[{i}] = {_shortened(prompt)} is unknown; there are draws for "
+                    f"{len(known)} other prompts."
+                )
+            if start + n_samples > len(draws):
+                raise ValueError(
+                    f"prompts[{i}] = {_shortened(prompt)} has {len(draws)} draws; wanted draws "
+                    f"{start} to {start + n_samples - 1}."
+                )
+            rows.append(list(draws[start : start + n_samples]))
+        return rows
+
+    def fingerprint(self) -> str:
+        """Hexadecimal digest of all prompts and draws."""
+        digest = hashlib.blake2b(digest_size=16)
+        for key, draws in sorted(self._draws().items()):
+            records = [
+                prompt_bytes(record) for record in map(draw_to_record, draws)
+            ]  # length-prefixed parts, so no two sets of draws run into the same bytes
+            digest.update(key + prompt_bytes(records))
+        return digest.hexdigest()
+
+    def __sklearn_clone__(self) -> "PrecomputedGenerator":
+        # the draws are read only: a search over many candidates must not copy them for each
+        return type(self)(**self.get_params(deep=False))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_index", None)
+        return state
+
+    def _draws(self) -> dict[bytes, list[Generation]]:
+        given = (self.prompts, self.responses, self.logprobs, self.n_tokens)
+        index = getattr(self, "_index", None)
+        if index is None or any(a is not b for a, b in zip(index[0], given)):
+            index = (given, _indexed(*given))
+            self._index = index
+        return index[1]
+
+
+class _DrawTable:
+    """Draws read one by one, with or without their index."""
+
+    def __init__(self) -> None:
+        self.prompts: dict[bytes, Any] = {}
+        self.rows: dict[bytes, dict[int, Generation]] = {}
+        self.source: tuple[Any, Any] | None = None
+
+    def add(
+        self, where: str, prompt: Any, fields: Mapping[str, Any], response: str, source: Any
+    ) -> None:
+        if self.source not in (None, source):
+            raise ValueError(
+                f"{where}: draws of several generators or seeds ((generator, seed) = "
+                f"{self.source} before, {source} here); wanted those of one."
+            )
+        self.source = source
+        if response not in fields:
+            raise ValueError(f"{where}: no field {response!r}; it has {sorted(fields)}.")
+        try:
+            generation = draw_from_record({**fields, "response": fields[response]})
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        key = key_digest(prompt)
+        self.prompts.setdefault(key, prompt)
+        row = self.rows.setdefault(key, {})
+        draw = int(fields.get("draw", len(row)))
+        if draw in row:
+            raise ValueError(f"{where}: draw {draw} of {_shortened(prompt)} is given twice.")
+        row[draw] = generation
+
+    def lists(self) -> tuple[list[Any], list[list[Generation]]]:
+        for key, row in self.rows.items():
+            gap = next((j for j in range(len(row)) if j not in row), None)
+            if gap is not None:
+                raise ValueError(
+                    f"draw {gap} of {_shortened(self.prompts[key])} is missing; it has draws up to "
+                    f"{max(row)}."
+                )
+        rows = [[row[j] for j in range(len(row))] for row in self.rows.values()]
+        return list(self.prompts.values()), rows
+
+
+def _json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            where = f"line {number} of {os.fspath(path)}"
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{where} is not JSON: {error}.") from error
+            if not isinstance(record, dict):
+                raise ValueError(f"{where} is not a JSON object but a {type(record).__name__}.")
+            yield where, record
+
+
+def _indexed(
+    prompts: Sequence[Any], responses: Sequence[Sequence[Any]], logprobs: Any, n_tokens: Any
+) -> dict[bytes, list[Generation]]:
+    for name, value in (("responses", responses), ("logprobs", logprobs), ("n_tokens", n_tokens)):
+        if value is not None and len(value) != len(prompts):
+            raise ValueError(f"{name} has {len(value)} rows for {len(prompts)} prompts.")
+    index: dict[bytes, list[Generation]] = {}
+    for i, prompt in enumerate(prompts):
+        row = responses[i]
+        if isinstance(row, str) or not hasattr(row, "__len__"):
+            raise TypeError(
+                f"responses[{i}] must be a sequence of responses, got a {type(row).__name__}."
+            )
+        columns = []
+        for name, value in (("logprobs", logprobs), ("n_tokens", n_tokens)):
+            if value is not None and len(value[i]) != len(row):
+                raise ValueError(f"{name}[{i}] has {len(value[i])} values for {len(row)} draws.")
+            columns.append([None] * len(row) if value is None else value[i])
+        index.setdefault(key_digest(prompt), []).extend(
+            _generation(i, j, *fields) for j, fields in enumerate(zip(row, *columns))
+        )
+    return index
+
+
+def _generation(i: int, j: int, response: Any, logprob: Any, n_tokens: Any) -> Generation:
+    if isinstance(response, Generation):
+        return response
+    if isinstance(response, np.generic):
+        response = response.item()
+    if response is None or response != response:
+        raise ValueError(f"responses[{i}][{j}] is missing ({response!r}).")
+    record = {"response": response, "logprob": logprob, "n_tokens": n_tokens}
+    try:
+        return draw_from_record(record)
+    except ValueError as error:
+        raise ValueError(f"responses[{i}][{j}]: {error}") from error
+
+
+def _shortened(prompt: Any) -> str:
+    text = repr(prompt)
+    return text if len(text) <= 60 else text[:57] + "..."

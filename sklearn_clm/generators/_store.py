@@ -1,0 +1,333 @@
+"""A SQLite file that keeps what was expensive to get, each value under its key.
+
+Values are JSON text under (space, key, seed, draw): the space says what it is (a draw, a judgement)
+and whose (the fingerprint of the generator or of the judge), the key is a digest of the prompt or
+of the pair that was judged. A value is written in a transaction of its own as soon as it is known.
+In write-ahead mode, what was committed survives the death of the process at any moment.
+"""
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["Row", "Space", "Store", "open_store"]
+
+_APPLICATION_ID = 0x53434C4D
+_SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE spaces (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL,
+    UNIQUE (kind, name));
+CREATE TABLE keys (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, content TEXT);
+CREATE TABLE entries (
+    space INTEGER NOT NULL, key INTEGER NOT NULL, seed INTEGER NOT NULL, draw INTEGER NOT NULL,
+    value TEXT NOT NULL, PRIMARY KEY (space, key, seed, draw)) WITHOUT ROWID;
+"""
+_BUSY_SECONDS = 60.0
+_LOOKUP_KEYS = 400  # stays below SQLite's historical limit of 999 bound parameters
+
+_open_stores: "weakref.WeakValueDictionary[tuple[str, int, int], Store]" = (
+    weakref.WeakValueDictionary()
+)
+_open_lock = threading.Lock()
+_inherited: list[Any] = []  # connections of a parent process, which a child must not close
+
+
+class Space(NamedTuple):
+    """Kind of a value ("draws", ...) and name of who made it."""
+
+    kind: str
+    name: str
+
+
+class Row(NamedTuple):
+    """One stored value with its key; `content` is JSON text of what the digest stands for."""
+
+    space: Space
+    digest: bytes
+    content: str | None
+    seed: int
+    draw: int
+    value: str
+
+
+class Store:
+    """One SQLite file (or a database in memory where `path` is None); safe to share by threads."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._connection: Any = None
+        self._pid = os.getpid()
+        self._spaces: dict[Space, int] = {}
+        with self._using():
+            pass
+
+    def lookup(
+        self, space: Space, digests: Sequence[bytes], seed: int, start: int, stop: int
+    ) -> dict[tuple[bytes, int], str]:
+        """Stored values of the draws ``start`` to ``stop - 1`` of the given keys."""
+        found = {}
+        for first in range(0, len(digests), _LOOKUP_KEYS):
+            chunk = digests[first : first + _LOOKUP_KEYS]
+            marks = ",".join("?" * len(chunk))
+            query = (
+                "SELECT keys.digest, entries.draw, entries.value FROM keys "
+                "JOIN entries ON entries.key = keys.id WHERE entries.space = "
+                "(SELECT id FROM spaces WHERE kind = ? AND name = ?) AND entries.seed = ? "
+                f"AND entries.draw >= ? AND entries.draw < ? AND keys.digest IN ({marks})"
+            )
+            with self._using() as connection:
+                rows = connection.execute(query, (*space, seed, start, stop, *chunk)).fetchall()
+            found.update({(digest, draw): value for digest, draw, value in rows})
+        return found
+
+    def put(self, row: Row) -> str:
+        """Store a value; the first one stored under a key stays, and is what is returned."""
+        with self._using() as connection, _transaction(connection):
+            if self._insert(connection, row):
+                return row.value
+            stored = connection.execute(
+                "SELECT value FROM entries WHERE space = ? AND seed = ? AND draw = ? "
+                "AND key = (SELECT id FROM keys WHERE digest = ?)",
+                (self._spaces[row.space], row.seed, row.draw, row.digest),
+            ).fetchone()
+        return str(stored[0])
+
+    def put_all(self, rows: Iterable[Row]) -> int:
+        """Store many values at once, all or (where `rows` raises) none; the number that is new."""
+        with self._using() as connection, _transaction(connection):
+            return sum(self._insert(connection, row) for row in rows)
+
+    def rows(self, kind: str, name: str | None = None) -> Iterator[Row]:
+        """All stored values of a kind (under one name), in order of their keys."""
+        query = (
+            "SELECT spaces.kind, spaces.name, keys.digest, keys.content, entries.seed, "
+            "entries.draw, entries.value, entries.space, entries.key FROM entries "
+            "JOIN spaces ON spaces.id = entries.space JOIN keys ON keys.id = entries.key "
+            "WHERE spaces.kind = ? AND spaces.name = ifnull(?, spaces.name) "
+            "AND (entries.space, entries.key, entries.seed, entries.draw) > (?, ?, ?, ?) "
+            "ORDER BY entries.space, entries.key, entries.seed, entries.draw LIMIT 1000"
+        )
+        # pages, not one long cursor: the lock is free, and writers go on, between two of them
+        last = (-1, -1, -1, -1)
+        while True:
+            with self._using() as connection:
+                page = connection.execute(query, (kind, name, *last)).fetchall()
+            for row in page:
+                yield Row(Space(*row[:2]), *row[2:7])
+            if not page:
+                return
+            last = (page[-1][7], page[-1][8], page[-1][4], page[-1][5])
+
+    def count(self, kind: str, name: str | None = None) -> int:
+        """Number of stored values of a kind (under one name)."""
+        query = (
+            "SELECT count(*) FROM entries JOIN spaces ON spaces.id = entries.space "
+            "WHERE spaces.kind = ? AND spaces.name = ifnull(?, spaces.name)"
+        )
+        with self._using() as connection:
+            return int(connection.execute(query, (kind, name)).fetchone()[0])
+
+    def first_value(self, space: Space) -> str | None:
+        """Some stored value of a space, or None."""
+        query = (
+            "SELECT value FROM entries WHERE space = "
+            "(SELECT id FROM spaces WHERE kind = ? AND name = ?) LIMIT 1"
+        )
+        with self._using() as connection:
+            row = connection.execute(query, tuple(space)).fetchone()
+        return None if row is None else str(row[0])
+
+    def n_bytes(self) -> int:
+        """Size of the database, the write-ahead log included."""
+        with self._using() as connection:
+            if self.path is None:
+                (pages,) = connection.execute("PRAGMA page_count").fetchone()
+                (size,) = connection.execute("PRAGMA page_size").fetchone()
+                return int(pages * size)
+        files = (Path(self.path), Path(self.path + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def _insert(self, connection: Any, row: Row) -> bool:
+        if row.space not in self._spaces:
+            query = "INSERT OR IGNORE INTO spaces (kind, name) VALUES (?, ?)"
+            connection.execute(query, tuple(row.space))
+            query = "SELECT id FROM spaces WHERE kind = ? AND name = ?"
+            (self._spaces[row.space],) = connection.execute(query, tuple(row.space)).fetchone()
+        connection.execute(
+            "INSERT OR IGNORE INTO keys (digest, content) VALUES (?, ?)", (row.digest, row.content)
+        )
+        cursor = connection.execute(
+            "INSERT OR IGNORE INTO entries (space, key, seed, draw, value) "
+            "SELECT ?, id, ?, ?, ? FROM keys WHERE digest = ?",
+            (self._spaces[row.space], row.seed, row.draw, row.value, row.digest),
+        )
+        return cursor.rowcount == 1
+
+    @contextlib.contextmanager
+    def _using(self) -> Iterator[Any]:
+        """The connection of this process, held by one thread at a time; its errors, translated."""
+        import sqlite3
+
+        if self._pid != os.getpid():
+            self._after_fork()
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = _connect(self.path)
+                    weakref.finalize(self, _close, self._connection, os.getpid())
+                yield self._connection
+            except sqlite3.OperationalError as error:
+                self._spaces.clear()
+                raise OSError(f"cache path={self.path!r} cannot be used: {error}.") from error
+            except sqlite3.DatabaseError as error:
+                raise ValueError(
+                    f"path={self.path!r} is damaged, or is no cache of this package ({error}); "
+                    "it is left as it is. Wanted a file that a cache wrote, or a new path."
+                ) from error
+            except BaseException:
+                self._spaces.clear()  # ids seen in a transaction that was rolled back
+                raise
+
+    def _after_fork(self) -> None:
+        self._pid, self._lock = os.getpid(), threading.RLock()
+        if self.path is not None:
+            _inherited.append(self._connection)
+            self._connection = None
+
+
+def open_store(path: str | os.PathLike[str] | None) -> Store:
+    """The store of a path, one for each file and process; a new one where it is in memory."""
+    if path is None or path == ":memory:":
+        return Store(None)
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(
+            f"path must be a str, a path, or None (in memory), got a {type(path).__name__}."
+        )
+    name = os.path.realpath(os.fspath(path))
+    if isinstance(name, bytes) or "\0" in name:
+        raise TypeError(f"path must be text without NUL characters, got {path!r}.")
+    with _open_lock:
+        with contextlib.suppress(FileNotFoundError):
+            store = _open_stores.get(_identity(name))
+            if store is not None:
+                return store
+        store = Store(name)
+        _open_stores[_identity(name)] = store
+        return store
+
+
+def _identity(name: str) -> tuple[str, int, int]:
+    # a file that was deleted and made anew under the same name is another file
+    status = os.stat(name)
+    return name, status.st_dev, status.st_ino
+
+
+def _connect(path: str | None) -> Any:
+    import sqlite3
+
+    if path is not None:
+        _check_header(path)
+    connection = sqlite3.connect(
+        ":memory:" if path is None else path,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        if _application_id(connection) != _APPLICATION_ID:
+            _create(connection, path)
+        _check_version(connection, path)
+        if path is not None:
+            _write_ahead(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_header(path: str) -> None:
+    """Refuse foreign files by their first bytes, before SQLite may touch them."""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise OSError(f"cache path={path!r} cannot be read: {error.strerror}.") from error
+    if not header:
+        return
+    if len(header) < 100 or header[:16] != b"SQLite format 3\0":
+        raise ValueError(
+            f"path={path!r} is not a SQLite file; it is left as it is. Wanted a file that a cache "
+            "wrote, or a new path."
+        )
+    if int.from_bytes(header[68:72], "big") != _APPLICATION_ID:
+        raise ValueError(
+            f"path={path!r} is a SQLite file of another application; it is left as it is. Wanted a "
+            "file that a cache wrote, or a new path."
+        )
+
+
+def _application_id(connection: Any) -> int:
+    return int(connection.execute("PRAGMA application_id").fetchone()[0])
+
+
+def _create(connection: Any, path: str | None) -> None:
+    with _transaction(connection):
+        if _application_id(connection) == _APPLICATION_ID:
+            return  # another process was faster
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise ValueError(f"path={path!r} is a SQLite file of another application.")
+        for statement in _SCHEMA.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+
+def _check_version(connection: Any, path: str | None) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != _SCHEMA_VERSION:
+        raise ValueError(
+            f"path={path!r} is a cache in format {version}; this version of the package reads "
+            f"format {_SCHEMA_VERSION}. It is left as it is."
+        )
+
+
+def _write_ahead(connection: Any) -> None:
+    import sqlite3
+
+    # the change of mode does not wait for the lock of a process that is just doing the same
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            break
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+@contextlib.contextmanager
+def _transaction(connection: Any) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _close(connection: Any, pid: int) -> None:
+    if pid == os.getpid():
+        connection.close()
+    else:
+        _inherited.append(connection)

@@ -1,0 +1,397 @@
+"""Draws that are kept: keys, sharing, counts, files that are not caches."""
+
+import copy
+import json
+import pickle
+import sqlite3
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from sklearn_clm.generators import BaseGenerator, CachedGenerator, Generation, draw_stream
+from sklearn_clm.generators._base import sample, stream
+
+
+class Counting(BaseGenerator):
+    """Draws that differ by key and carry all that a draw can carry; counts what it was asked."""
+
+    chunk_size = 3
+    asked = []  # shared by clones: a clone's draws cost as much
+
+    def __init__(self, temperature=1.0, template="{prompt}"):
+        self.temperature = temperature
+        self.template = template
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        rows = []
+        for prompt in prompts:
+            self.asked.extend((prompt, seed, j) for j in range(start, start + n_samples))
+            rows.append([self.draw(prompt, seed, j) for j in range(start, start + n_samples)])
+        return rows
+
+    def draw(self, prompt, seed, j):
+        value = draw_stream(prompt, seed, j).random() / self.temperature
+        text = f"{prompt}\u2028\ud800é{value!r}"
+        spans = ((0, 2), (2, len(text)))
+        return Generation(text, -value, 2, (-value / 2, -value / 2), spans, "stop")
+
+
+class Streaming(Counting):
+    """Draws arrive one by one, the last one first, and may end early."""
+
+    def __init__(self, temperature=1.0, fail_after=None):
+        super().__init__(temperature)
+        self.fail_after = fail_after
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return BaseGenerator.sample(self, prompts, n_samples, start=start, seed=seed)
+
+    def stream(self, prompts, n_samples, *, start=0, seed=0):
+        n = 0
+        for j in reversed(range(start, start + n_samples)):
+            for i, prompt in enumerate(prompts):
+                if n == self.fail_after:
+                    raise RuntimeError("the service went away")
+                n += 1
+                self.asked.append((prompt, seed, j))
+                yield i, j, self.draw(prompt, seed, j)
+
+
+@pytest.fixture(autouse=True)
+def _forget_what_was_asked():
+    Counting.asked.clear()
+
+
+@pytest.fixture(params=["file", "memory"])
+def path(request, tmp_path):
+    return tmp_path / "draws.sqlite" if request.param == "file" else None
+
+
+PROMPTS = ["a", "b", "a", "c", "d", "e"]
+
+
+def test_cached_draws_are_the_inner_ones_and_are_made_once(path):
+    cached = CachedGenerator(Counting(), path)
+    plain = sample(Counting(), PROMPTS, 4, seed=7)
+    Counting.asked.clear()
+    assert sample(cached, PROMPTS, 4, seed=7) == plain
+    assert sorted(Counting.asked) == sorted({(p, 7, j) for p in PROMPTS for j in range(4)})
+    assert (cached.n_hits_, cached.n_misses_) == (4, 20)
+    assert sample(cached, PROMPTS, 4, seed=7) == plain
+    assert len(Counting.asked) == 20
+    assert cached.stats()["hit_rate"] == 28 / 48
+
+
+@given(
+    calls=st.lists(
+        st.tuples(
+            st.lists(st.sampled_from("abcdef"), max_size=5),
+            st.integers(0, 4),
+            st.integers(0, 6),
+            st.integers(0, 1),
+        ),
+        max_size=6,
+    )
+)
+@settings(max_examples=50, deadline=None)
+def test_any_sequence_of_calls_asks_for_each_draw_once(calls):
+    Counting.asked.clear()
+    cached = CachedGenerator(Counting())
+    for prompts, n_samples, start, seed in calls:
+        rows = sample(cached, prompts, n_samples, start=start, seed=seed)
+        assert rows == [
+            [Counting().draw(p, seed, j) for j in range(start, start + n_samples)] for p in prompts
+        ]
+    assert len(Counting.asked) == len(set(Counting.asked))
+
+
+def test_an_interrupted_stream_keeps_what_arrived(path):
+    cached = CachedGenerator(Streaming(fail_after=5), path)
+    with pytest.raises(RuntimeError, match="went away"):
+        sample(cached, ["a", "b"], 4)
+    assert cached.stats()["n_stored"] == 5
+    again = clone(cached).set_params(generator__fail_after=None, key=cached.fingerprint())
+    assert sample(again, ["a", "b"], 4) == sample(Streaming(), ["a", "b"], 4)
+    assert Counting.asked[:8].count(("a", 0, 3)) == 1
+    assert again.n_misses_ == 8
+
+
+def test_draws_are_stored_before_they_are_handed_on(tmp_path):
+    path = tmp_path / "draws.sqlite"
+    draws = stream(CachedGenerator(Streaming(), path), ["a", "b"], 3)
+    for n in range(1, 7):
+        next(draws)
+        with sqlite3.connect(path) as other:
+            assert other.execute("SELECT count(*) FROM entries").fetchone() == (n,)
+        other.close()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        CachedGenerator(Counting(temperature=0.5)),
+        CachedGenerator(Counting(template="Q: {prompt}")),
+        CachedGenerator(Streaming()),
+        CachedGenerator(Counting(), key="mine"),
+    ],
+)
+def test_another_distribution_is_another_key(tmp_path, other):
+    path = tmp_path / "draws.sqlite"
+    sample(CachedGenerator(Counting(), path), ["a"], 2)
+    other = clone(other).set_params(path=path)
+    sample(other, ["a"], 2)
+    assert other.n_misses_ == 2
+    assert other.stats()["n_stored"] == 2
+    assert other.stats()["n_stored_in_all"] == 4
+
+
+def test_nested_parameters_and_clones_share_the_store(path):
+    cached = CachedGenerator(Counting(), path)
+    sample(cached, ["a"], 2)
+    twin = clone(cached)
+    assert twin.generator is not cached.generator
+    assert sample(twin, ["a"], 2) == sample(cached, ["a"], 2)
+    assert twin.n_misses_ == cached.n_misses_ == 2
+    twin.set_params(generator__temperature=2.0)
+    assert cached.get_params()["generator__temperature"] == 1.0
+    sample(twin, ["a"], 2)
+    assert cached.n_misses_ == 4
+
+
+def test_pickles_reconnect(tmp_path):
+    path = tmp_path / "draws.sqlite"
+    cached = CachedGenerator(Counting(), path)
+    rows = sample(cached, ["a"], 3)
+    for twin in (pickle.loads(pickle.dumps(cached)), copy.deepcopy(cached)):
+        Counting.asked.clear()
+        assert sample(twin, ["a"], 3) == rows
+        assert Counting.asked == []
+    empty = pickle.loads(pickle.dumps(CachedGenerator(Counting())))
+    assert sample(empty, ["a"], 3) == rows
+
+
+def test_threads_agree(path):
+    cached = CachedGenerator(Counting(), path)
+    results = [None] * 8
+
+    def work(k):
+        results[k] = sample(cached, PROMPTS, 5)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(rows == results[0] for rows in results)
+    assert cached.stats()["n_stored"] == 25
+
+
+def test_the_first_stored_draw_wins(path):
+    class Unrepeatable(Counting):
+        def draw(self, prompt, seed, j):
+            return Generation(f"{len(self.asked)}")
+
+    cached = CachedGenerator(Unrepeatable(), path)
+    draws = cached.stream(["a"], 1)  # asked, not yet stored
+    inner = Unrepeatable.stream
+
+    def racing(self, prompts, n_samples, *, start=0, seed=0):
+        Unrepeatable.stream = inner
+        sample(clone(cached), ["a"], 1)
+        yield from inner(self, prompts, n_samples, start=start, seed=seed)
+
+    Unrepeatable.stream = racing
+    assert [generation.response for _, _, generation in draws] == ["1"]
+    assert len(Counting.asked) == 2
+    assert cached.sample(["a"], 1)[0][0].response == "1"
+
+
+@pytest.mark.parametrize("response", [3, 2.5, True, np.int64(3), np.float64(0.1), np.str_("x")])
+def test_numbers_come_back_equal(path, response):
+    class Numbers(Counting):
+        def draw(self, prompt, seed, j):
+            return Generation(response)
+
+    cached = CachedGenerator(Numbers(), path)
+    for _ in range(2):
+        drawn = cached.sample([np.array([1.0, 2.0])], 1)[0][0].response
+        assert drawn == response
+        assert not isinstance(drawn, np.generic)
+
+
+def test_other_responses_are_refused():
+    class Lists(Counting):
+        def draw(self, prompt, seed, j):
+            return Generation(["a", "list"])
+
+    with pytest.raises(TypeError, match="text or numbers, got a draw with a response of type list"):
+        CachedGenerator(Lists()).sample(["a"], 1)
+
+
+def test_nothing_in_a_file_is_a_pickle_and_parameters_are_bound(tmp_path):
+    path = tmp_path / "draws.sqlite"
+    prompt = "'); DROP TABLE entries; -- \0 \ud800"
+    cached = CachedGenerator(Counting(), path, key="it's; --")
+    rows = sample(cached, [prompt], 2)
+    assert sample(cached, [prompt], 2) == rows
+    with sqlite3.connect(path) as connection:
+        values = connection.execute("SELECT value FROM entries").fetchall()
+        contents = connection.execute("SELECT content FROM keys").fetchall()
+    connection.close()
+    assert [json.loads(value)["response"] for (value,) in values] == [g.response for g in rows[0]]
+    assert [json.loads(content) for (content,) in contents] == [prompt]
+
+
+def test_gives_logprobs_is_known_from_what_is_kept(path):
+    class Silent(Counting):
+        gives_logprobs = False
+
+        def draw(self, prompt, seed, j):
+            return Generation("x")
+
+    class Unreachable(Counting):
+        @property
+        def gives_logprobs(self):
+            raise AssertionError("asked although draws are kept")
+
+    assert CachedGenerator(Silent(), path).gives_logprobs is False
+    assert CachedGenerator(Counting(), path).gives_logprobs is True
+    cached = CachedGenerator(Unreachable(), path)
+    sample(cached, ["a"], 1)
+    assert cached.gives_logprobs is True
+    assert cached.chunk_size == 3
+    assert cached.usage_ == {}
+
+
+class Trained(Counting):
+    def fit(self, prompts, references):
+        self.known_ = list(zip(prompts, references))
+        return self
+
+    def draw(self, prompt, seed, j):
+        return Generation(str(self.known_[j % len(self.known_)]))
+
+
+def test_fit_is_the_inner_ones_and_part_of_the_key(path):
+    assert not hasattr(CachedGenerator(Counting()), "fit")
+    cached = CachedGenerator(Trained(), path)
+    one = clone(cached).fit(["p"], ["r"])
+    other = clone(cached).fit(["p"], ["s"])
+    assert one.sample(["a"], 1)[0][0].response == "('p', 'r')"
+    assert other.sample(["a"], 1)[0][0].response == "('p', 's')"
+    assert clone(cached).fit(["p"], ["r"]).fingerprint() == one.fingerprint()
+    assert cached.n_misses_ == 2
+    assert not hasattr(cached.generator, "known_")
+
+
+def test_export_and_import(tmp_path, path):
+    cached = CachedGenerator(Counting(), path)
+    prompts = ["a", [{"role": "user", "content": "b"}], np.array([1.5, 2.0])]
+    rows = sample(cached, prompts, 3, seed=4)
+    file = tmp_path / "draws.jsonl"
+    assert cached.export_jsonl(file) == 9
+    record = json.loads(file.read_text().splitlines()[0])
+    assert (record["generator"], record["seed"]) == (cached.fingerprint(), 4)
+    assert record["prompt"] == "a"
+    Counting.asked.clear()
+    other = CachedGenerator(Counting(), tmp_path / "other.sqlite")
+    assert other.import_jsonl(file) == 9
+    assert other.import_jsonl(file) == 0
+    assert sample(other, prompts, 3, seed=4) == rows
+    assert Counting.asked == []
+    hotter = CachedGenerator(Counting(temperature=2.0), other.path)
+    assert hotter.import_jsonl(file) == 0
+    assert hotter.stats()["n_stored"] == 0
+    assert hotter.export_jsonl(tmp_path / "none.jsonl") == 0
+    assert hotter.export_jsonl(tmp_path / "all.jsonl", every_fingerprint=True) == 9
+
+
+def test_import_is_all_or_nothing(tmp_path):
+    file = tmp_path / "bad.jsonl"
+    file.write_text('{"prompt": "a", "response": "x"}\n\n{"prompt": "a", "draw": 1}\n')
+    cached = CachedGenerator(Counting(), tmp_path / "draws.sqlite")
+    with pytest.raises(ValueError, match=r"line 3 of .*bad.jsonl cannot be read: response must be"):
+        cached.import_jsonl(file)
+    assert cached.stats()["n_stored"] == 0
+    file.write_text('{"prompt": "a", "response": "x"}\n')
+    assert cached.import_jsonl(file) == 1
+    assert cached.sample(["a"], 1)[0][0].response == "x"
+
+
+def _foreign_database(path):
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE precious (x)")
+    connection.close()
+
+
+def _newer_format(path):
+    sample(CachedGenerator(Counting(), path), ["a"], 1)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+def _truncated_header(path):
+    path.write_bytes(b"SQLite format 3\0")
+
+
+def _damaged(path):
+    script_path = path.with_name("whole.sqlite")
+    sample(CachedGenerator(Counting(), script_path), [f"prompt {i}" for i in range(200)], 20)
+    with sqlite3.connect(script_path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    content = bytearray(script_path.read_bytes())
+    content[4096:] = b"\x5a" * (len(content) - 4096)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda path: path.write_text("my notes " * 100), "is not a SQLite file; it is left as"),
+        (_foreign_database, "is a SQLite file of another application; it is left as it is"),
+        (_newer_format, "is a cache in format 99; this version of the package reads format 1"),
+        (_truncated_header, "is not a SQLite file"),
+        (_damaged, "is damaged, or is no cache of this package"),
+    ],
+)
+def test_foreign_and_damaged_files_are_left_alone(tmp_path, prepare, message):
+    path = tmp_path / "precious.sqlite"
+    prepare(path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=message) as caught:
+        sample(CachedGenerator(Counting(), path), ["a"], 1)
+    assert str(path) in str(caught.value)
+    assert path.read_bytes() == before
+
+
+def test_an_unusable_path_is_named(tmp_path):
+    with pytest.raises(OSError, match="cannot be"):
+        sample(CachedGenerator(Counting(), tmp_path), ["a"], 1)
+    with pytest.raises(OSError, match="unable to open"):
+        sample(CachedGenerator(Counting(), tmp_path / "no" / "such" / "folder"), ["a"], 1)
+    with pytest.raises(TypeError, match="path must be a str, a path, or None"):
+        sample(CachedGenerator(Counting(), 3), ["a"], 1)
+
+
+def test_a_file_made_anew_is_another_file(tmp_path):
+    path = tmp_path / "draws.sqlite"
+    cached = CachedGenerator(Counting(), path)
+    sample(cached, ["a"], 1)
+    for file in tmp_path.glob("draws.sqlite*"):
+        file.unlink()
+    fresh = CachedGenerator(Counting(), path)
+    sample(fresh, ["a"], 2)
+    assert fresh.n_misses_ == 2
+    assert path.exists()
+
+
+def test_repr_names_the_parts():
+    assert repr(CachedGenerator(Counting(temperature=0.5), "x.sqlite")) == (
+        "CachedGenerator(generator=Counting(temperature=0.5), path='x.sqlite')"
+    )

@@ -1,0 +1,164 @@
+"""Draws that users already have: three sources, and what is refused."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+
+from sklearn_clm.generators import CachedGenerator, Generation, PrecomputedGenerator
+from sklearn_clm.generators._base import sample
+
+PROMPTS = ["Capital of France?", "Capital of Spain?"]
+RESPONSES = [["Paris", "Lyon", "Paris"], ["Madrid", "Madrid", "Lisbon"]]
+
+
+def responses(rows):
+    return [[generation.response for generation in row] for row in rows]
+
+
+def test_serves_the_draws_asked_for_whatever_the_seed():
+    generator = PrecomputedGenerator(PROMPTS, RESPONSES)
+    assert responses(sample(generator, PROMPTS[::-1], 2, start=1, seed=3)) == [
+        ["Madrid", "Lisbon"],
+        ["Lyon", "Paris"],
+    ]
+    assert sample(generator, PROMPTS, 3, seed=0) == sample(generator, PROMPTS, 3, seed=9)
+
+
+def test_a_repeated_prompt_owns_all_its_draws():
+    generator = PrecomputedGenerator(["a", "b", "a"], [["1"], ["x"], ["2", "3"]])
+    assert responses(sample(generator, ["a"], 3)) == [["1", "2", "3"]]
+
+
+def test_arrays_of_numbers_with_logprobs():
+    generator = PrecomputedGenerator(
+        np.array([[0.0, 1.0], [2.0, 3.0]]),
+        np.array([[1, 2], [3, 4]]),
+        logprobs=np.array([[-0.5, -1.0], [-2.0, np.nan]]),
+        n_tokens=np.array([[1, 1], [2, 2]]),
+    )
+    rows = generator.sample(np.array([[2.0, 3.0]], dtype=np.float32), 2)
+    assert rows == [[Generation(3, -2.0, 2), Generation(4, None, 2)]]
+    assert generator.gives_logprobs is False
+    assert PrecomputedGenerator(["a"], [[Generation("x", -1.0)]]).gives_logprobs is True
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, dict])
+def test_data_frames(kind):
+    frame = kind(
+        {
+            "question": ["a", "b", "a", "b"],
+            "answer": ["1", "x", "0", "y"],
+            "draw": [1, 0, 0, 1],
+            "logprob": [-1.0, -2.0, None, -4.0],
+        }
+    )
+    generator = PrecomputedGenerator.from_frame(frame, prompt="question", response="answer")
+    assert generator.sample(["a", "b"], 2) == [
+        [Generation("0"), Generation("1", -1.0)],
+        [Generation("x", -2.0), Generation("y", -4.0)],
+    ]
+    with pytest.raises(ValueError, match=r"frame has no column 'prompt'; it has \['question'"):
+        PrecomputedGenerator.from_frame(frame)
+
+
+def test_json_lines_by_draw_and_by_prompt(tmp_path):
+    file = tmp_path / "draws.jsonl"
+    lines = [
+        {"prompt": "a", "response": "1", "logprob": -1.0, "n_tokens": 2},
+        {"prompt": "b", "responses": ["x", {"response": "y", "logprob": -2.0}]},
+        {"prompt": "a", "response": "2"},
+        {"prompt": [{"role": "user", "content": "hi"}], "response": "hello"},
+    ]
+    file.write_text("\n\n".join(map(json.dumps, lines)))
+    generator = PrecomputedGenerator.from_jsonl(file)
+    assert generator.sample(["b", "a"], 2) == [
+        [Generation("x"), Generation("y", -2.0)],
+        [Generation("1", -1.0, 2), Generation("2")],
+    ]
+    assert responses(generator.sample([lines[3]["prompt"]], 1)) == [["hello"]]
+
+
+def test_an_exported_cache_can_be_read(tmp_path):
+    inner = PrecomputedGenerator(PROMPTS, RESPONSES)
+    cached = CachedGenerator(inner)
+    cached.sample(PROMPTS, 3)
+    cached.export_jsonl(tmp_path / "one.jsonl")
+    again = PrecomputedGenerator.from_jsonl(tmp_path / "one.jsonl")
+    assert sample(again, PROMPTS, 3) == sample(inner, PROMPTS, 3)
+    assert again.fingerprint() == inner.fingerprint()
+    cached.sample(PROMPTS, 3, seed=1)
+    cached.export_jsonl(tmp_path / "two.jsonl")
+    with pytest.raises(ValueError, match="draws of several generators or seeds"):
+        PrecomputedGenerator.from_jsonl(tmp_path / "two.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"prompt": "a", "response": "x"}\n{"pro', "line 2 of .* is not JSON"),
+        ('["a"]', "line 1 of .* is not a JSON object but a list"),
+        ('{"question": "a"}', r"line 1 of .*: no field 'prompt'; it has \['question'\]"),
+        ('{"prompt": "a"}', r"line 1 of .*: no field 'response'"),
+        ('{"prompt": "a", "response": null}', "response must be text or a number, got None"),
+        ('{"prompt": "a", "response": "x", "n_tokens": "many"}', "not the fields of a draw"),
+        ('{"prompt": "a", "response": "x", "draw": 1}', "draw 0 of 'a' is missing"),
+        (
+            '{"prompt": "a", "response": "x", "draw": 0}\n{"prompt":"a","response":"y","draw":0}',
+            "line 2 of .*: draw 0 of 'a' is given twice",
+        ),
+    ],
+)
+def test_bad_lines_are_named(tmp_path, text, message):
+    file = tmp_path / "draws.jsonl"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        PrecomputedGenerator.from_jsonl(file)
+
+
+def test_unknown_prompts_and_too_few_draws():
+    generator = PrecomputedGenerator(PROMPTS, RESPONSES)
+    with pytest.raises(
+        ValueError, match=r"prompts\[1\] = 'Capital of Peru\?' is unknown; .* 2 oth"
+    ):
+        generator.sample([PROMPTS[0], "Capital of Peru?"], 1)
+    with pytest.raises(ValueError, match=r"has 3 draws; wanted draws 2 to 3"):
+        generator.sample(PROMPTS, 2, start=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((["a"], []), ValueError, "responses has 0 rows for 1 prompts"),
+        (
+            (["a"], ["text"]),
+            TypeError,
+            r"responses\[0\] must be a sequence of responses, got a str",
+        ),
+        ((["a"], [["x", None]]), ValueError, r"responses\[0\]\[1\] is missing \(None\)"),
+        ((["a"], [["x", float("nan")]]), ValueError, r"responses\[0\]\[1\] is missing \(nan\)"),
+        ((["a"], [[{}]]), ValueError, r"responses\[0\]\[0\]: response must be text or a number"),
+    ],
+)
+def test_bad_responses_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        PrecomputedGenerator(*arguments).sample(["a"], 1)
+
+
+def test_logprobs_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match=r"logprobs\[0\] has 2 values for 1 draws"):
+        PrecomputedGenerator(["a"], [["x"]], logprobs=[[-1.0, -2.0]]).sample(["a"], 1)
+    with pytest.raises(ValueError, match=r"n_tokens has 2 rows for 1 prompts"):
+        PrecomputedGenerator(["a"], [["x"]], n_tokens=[[1], [2]]).sample(["a"], 1)
+
+
+def test_clones_share_the_draws_and_fingerprints_follow_them():
+    generator = PrecomputedGenerator(PROMPTS, RESPONSES)
+    assert clone(generator).responses is generator.responses
+    assert clone(generator).fingerprint() == generator.fingerprint()
+    other = PrecomputedGenerator(PROMPTS, [RESPONSES[0], ["Madrid", "Madrid", "Madrid"]])
+    assert other.fingerprint() != generator.fingerprint()
+    assert generator.set_params(responses=other.responses).fingerprint() == other.fingerprint()
