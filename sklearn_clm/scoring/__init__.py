@@ -1,5 +1,53 @@
 """What is thought of samples: quality, similarity, set scores, admissions and components."""
 
+from sklearn_clm.scoring._admission import (
+    ThresholdAdmission,
+    admission_matrix,
+    get_admission,
+    threshold_admission,
+)
+from sklearn_clm.scoring._classifier_quality import ClassifierQuality
+from sklearn_clm.scoring._exact_match import exact_match, normalize_answer
+from sklearn_clm.scoring._label_match import LabelMatch, label_match
+from sklearn_clm.scoring._quality import get_quality, likelihood, quality_matrix
+from sklearn_clm.scoring._rouge import rouge_l, rouge_l_matrix
+from sklearn_clm.scoring._self_consistency import SelfConsistency
 from sklearn_clm.scoring._set_scores import SetScore, get_set_score
+from sklearn_clm.scoring._similarity import (
+    exact_match_similarity,
+    get_similarity,
+    similarity_tensor,
+)
+from sklearn_clm.scoring._splitters import (
+    SentenceSplitter,
+    get_splitter,
+    split_lines,
+    split_periods,
+)
 
-__all__ = ["SetScore", "get_set_score"]
+__all__ = [
+    "ClassifierQuality",
+    "LabelMatch",
+    "SelfConsistency",
+    "SentenceSplitter",
+    "SetScore",
+    "ThresholdAdmission",
+    "admission_matrix",
+    "exact_match",
+    "exact_match_similarity",
+    "get_admission",
+    "get_quality",
+    "get_set_score",
+    "get_similarity",
+    "get_splitter",
+    "label_match",
+    "likelihood",
+    "normalize_answer",
+    "quality_matrix",
+    "rouge_l",
+    "rouge_l_matrix",
+    "similarity_tensor",
+    "split_lines",
+    "split_periods",
+    "threshold_admission",
+]

@@ -1,0 +1,371 @@
+"""Admission A: whether a response is acceptable (section 3 of the paper)."""
+
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from sklearn_clm.scoring._exact_match import exact_match
+from sklearn_clm.scoring._parallel import map_chunks
+from sklearn_clm.scoring._results import as_score, name_of
+from sklearn_clm.scoring._rouge import rouge_l
+
+__all__ = [
+    "ThresholdAdmission",
+    "admission_matrix",
+    "get_admission",
+    "judge",
+    "threshold_admission",
+]
+
+
+class ThresholdAdmission:
+    """Admission of responses whose metric reaches a threshold; see :func:`threshold_admission`.
+
+    Parameters
+    ----------
+    metric : callable (reference, response) -> float
+        The metric.
+    threshold : float
+        The smallest value that is admitted.
+    """
+
+    def __init__(self, metric: Callable[[Any, Any], Any], threshold: float) -> None:
+        self.metric = metric
+        self.threshold = threshold
+
+    def __call__(self, reference: Any, response: Any) -> bool:
+        """Whether the metric of `response` against `reference` is at least the threshold."""
+        value = as_score(
+            self.metric(reference, response),
+            "admission",
+            self,
+            f"the reference {reference!r:.80} and the response {response!r:.80}",
+        )
+        return value >= self.threshold
+
+    @property
+    def __name__(self) -> str:
+        return repr(self)
+
+    def __repr__(self) -> str:
+        return f"threshold_admission({name_of(self.metric)}, {self.threshold})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ThresholdAdmission)
+            and self.metric == other.metric
+            and self.threshold == other.threshold
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.metric, self.threshold))
+
+
+def threshold_admission(metric: Callable[[Any, Any], Any], threshold: float) -> ThresholdAdmission:
+    """Admission from any metric: what scores at least a threshold is acceptable.
+
+    Parameters
+    ----------
+    metric : callable (reference, response) -> float
+        Any metric in scikit-learn's order, ``f(y_true, y_pred)``; greater is better.
+    threshold : float
+        The smallest value that is admitted.
+
+    Returns
+    -------
+    callable (reference, response) -> bool
+        Whether ``metric(reference, response) >= threshold``. It can be pickled if `metric` can.
+
+    Raises
+    ------
+    TypeError
+        If `metric` is not callable, or `threshold` not a number.
+    ValueError
+        If `threshold` is NaN; when called, if the metric gives NaN or no real number.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import rouge_l, threshold_admission
+    >>> acceptable = threshold_admission(rouge_l, 0.4)
+    >>> acceptable
+    threshold_admission(rouge_l, 0.4)
+    >>> acceptable("the heart is normal", "the heart is large")
+    True
+    """
+    if not callable(metric):
+        raise TypeError(
+            f"metric must be a callable (reference, response) -> float, got {metric!r:.80}."
+        )
+    if not isinstance(threshold, Real):
+        raise TypeError(f"threshold must be a number, got {threshold!r:.80}.")
+    if np.isnan(float(threshold)):
+        raise ValueError("threshold must be a number, got NaN.")
+    return ThresholdAdmission(metric, float(threshold))
+
+
+_ADMISSIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "exact_match": exact_match,
+    # what the paper admits as a summary
+    "rouge_l": ThresholdAdmission(rouge_l, 0.35),
+}
+
+
+def get_admission(admission: Any) -> Callable[[Any, Any], bool]:
+    """Admission from its name.
+
+    Parameters
+    ----------
+    admission : {"exact_match", "rouge_l"} or callable
+        "rouge_l" admits a ROUGE-L of at least 0.35. A callable
+        ``f(reference, response) -> bool`` judges one response. Where it has a method
+        ``judge_pairs(references, responses)`` that takes two lists of the same length and
+        returns a bool for each pair, that is used instead.
+
+    Returns
+    -------
+    callable (reference, response) -> bool
+        The admission.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    TypeError
+        If it is neither a name nor a callable.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import get_admission
+    >>> get_admission("rouge_l")
+    threshold_admission(rouge_l, 0.35)
+    """
+    if isinstance(admission, str):
+        if admission not in _ADMISSIONS:
+            raise ValueError(
+                f"admission={admission!r} is unknown; wanted one of {sorted(_ADMISSIONS)} or a "
+                "callable (reference, response) -> bool."
+            )
+        return _ADMISSIONS[admission]
+    if isinstance(admission, type) or not callable(admission):
+        raise TypeError(
+            "admission must be a name or a callable (reference, response) -> bool, got "
+            f"{type(admission).__name__} {admission!r:.80}."
+        )
+    return admission  # type: ignore[no-any-return]
+
+
+def admission_matrix(
+    admission: Any,
+    admissions: Sequence[Any],
+    responses: Sequence[Sequence[Any]],
+    *,
+    n_jobs: int | None = None,
+) -> np.ndarray:
+    """Which responses are acceptable.
+
+    Parameters
+    ----------
+    admission : {"exact_match", "rouge_l"} or callable (reference, response) -> bool
+        As in :func:`get_admission`. Not used where `admissions` are callables.
+    admissions : sequence of length n
+        For each prompt a callable ``A_i(response) -> bool``, or a reference. A list, tuple, set
+        or array of texts or objects is a set of references, any of which will do; an array of
+        numbers is one reference.
+    responses : sequence of n sequences of K responses
+        The draws.
+    n_jobs : int, default=None
+        Number of workers, as in joblib; a :obj:`joblib.parallel_config` context chooses the
+        backend.
+
+    Returns
+    -------
+    ndarray of shape (n, K), bool
+        True for acceptable. Equal pairs of reference and response are judged once.
+
+    Raises
+    ------
+    TypeError
+        If an admission returns something other than a bool, or if callables and references are
+        mixed.
+    ValueError
+        If `admissions` and `responses` differ in length, a reference is None or NaN, a set of
+        references is empty, or prompts have different numbers of responses.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import admission_matrix
+    >>> draws = [["Paris.", "Lyon"], ["6", "six"]]
+    >>> admission_matrix("exact_match", ["Paris", ["six", "half a dozen"]], draws)
+    array([[ True, False],
+           [False,  True]])
+    """
+    responses = [list(row) for row in responses]
+    size = len(responses[0]) if responses else 0
+    for i, row in enumerate(responses):
+        if len(row) != size:
+            raise ValueError(
+                f"responses[{i}] holds {len(row)} draws and responses[0] {size}; wanted the same "
+                "number for every prompt."
+            )
+    verdicts = judge(admission, admissions, responses, n_jobs=n_jobs)
+    return np.array(verdicts, dtype=bool).reshape(len(responses), size)
+
+
+def judge(
+    admission: Any,
+    admissions: Sequence[Any],
+    responses: Sequence[Sequence[Any]],
+    *,
+    n_jobs: int | None = None,
+) -> list[np.ndarray]:
+    """:func:`admission_matrix` for prompts with different numbers of responses.
+
+    Returns a boolean array for each prompt.
+    """
+    admissions = _checked_admissions(admissions, len(responses))
+    judged: dict[Any, int] = {}
+    tasks: list[tuple[Any, Any]] = []
+    rows: list[list[int]] = []
+    for i, (references, row) in enumerate(zip(admissions, responses)):
+        row_tasks = []
+        for response in row:
+            position = _position(judged, (i if callable(references) else references), response)
+            if position == len(tasks):
+                tasks.append((references, response))
+            row_tasks.append(position)
+        rows.append(row_tasks)
+    if tasks and callable(tasks[0][0]):
+        verdicts = map_chunks(_ask_each, tasks, n_jobs=n_jobs)
+    else:
+        verdicts = _judge_references(get_admission(admission), tasks, n_jobs)
+    known = np.array(verdicts, dtype=bool)
+    return [known[np.array(row_tasks, dtype=np.intp)] for row_tasks in rows]
+
+
+def _position(judged: dict[Any, int], judge_key: Any, response: Any) -> int:
+    """Place of a task; a new one, after all others, where it cannot be hashed."""
+    key: Any = (judge_key, type(response), response)
+    try:
+        return judged.setdefault(key, len(judged))
+    except TypeError:
+        return judged.setdefault(object(), len(judged))
+
+
+def _checked_admissions(admissions: Sequence[Any], n_prompts: int) -> list[Any]:
+    """Callables, or tuples of references."""
+    if isinstance(admissions, (str, bytes)) or not hasattr(admissions, "__len__"):
+        raise TypeError(
+            "admissions must be a sequence with a callable or a reference for each prompt, got "
+            f"{type(admissions).__name__} {admissions!r:.80}."
+        )
+    if len(admissions) != n_prompts:
+        raise ValueError(
+            f"admissions has length {len(admissions)}; wanted {n_prompts}, one for each prompt."
+        )
+    checked = list(admissions)
+    if checked and callable(checked[0]):
+        kind, other = "callable", "reference"
+    else:
+        kind, other = "reference", "callable"
+    for i, value in enumerate(checked):
+        if callable(value) != (kind == "callable"):
+            raise TypeError(
+                f"admissions mixes callables and references: admissions[0] is a {kind} and "
+                f"admissions[{i}] a {other} ({value!r:.80}); wanted one kind for all prompts."
+            )
+    if kind == "callable":
+        return checked
+    return [_references(value, i) for i, value in enumerate(checked)]
+
+
+def _references(value: Any, i: int) -> tuple[Any, ...]:
+    if isinstance(value, (set, frozenset)):
+        # the order of a set of texts differs between processes
+        aliases = tuple(sorted(value, key=repr))
+    elif isinstance(value, (list, tuple)) or (
+        isinstance(value, np.ndarray) and value.ndim > 0 and value.dtype.kind in "OUT"
+    ):
+        aliases = tuple(value)
+    else:
+        aliases = (value,)
+    if not aliases:
+        raise ValueError(
+            f"admissions[{i}] is an empty {type(value).__name__} of references; wanted at least "
+            "one."
+        )
+    for alias in aliases:
+        if _is_missing(alias):
+            raise ValueError(
+                f"admissions[{i}] is {value!r:.80}; wanted a reference, or a list of references, "
+                "without None or NaN."
+            )
+    return aliases
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
+
+
+def _judge_references(
+    admission: Callable[[Any, Any], bool], tasks: list[tuple[Any, Any]], n_jobs: int | None
+) -> list[bool]:
+    if not hasattr(admission, "judge_pairs"):
+        return map_chunks(_compare_each, tasks, admission, n_jobs=n_jobs)
+    references = [reference for aliases, _ in tasks for reference in aliases]
+    responses = [response for aliases, response in tasks for _ in aliases]
+    if not references:
+        return []
+    pairs = list(zip(references, responses))
+    values = map_chunks(_judge_chunk, pairs, admission, n_jobs=n_jobs)
+    first = np.cumsum([0] + [len(aliases) for aliases, _ in tasks[:-1]])
+    return list(np.logical_or.reduceat(np.array(values, dtype=bool), first))
+
+
+def _judge_chunk(pairs: Sequence[tuple[Any, Any]], admission: Any) -> list[bool]:
+    values = admission.judge_pairs(
+        [reference for reference, _ in pairs], [response for _, response in pairs]
+    )
+    values = list(values)
+    if len(values) != len(pairs):
+        raise ValueError(
+            f"admission {name_of(admission)} gave {len(values)} verdicts for {len(pairs)} pairs "
+            "of reference and response."
+        )
+    return [
+        _as_verdict(value, admission, f"the reference {reference!r:.80} and ", response)
+        for value, (reference, response) in zip(values, pairs)
+    ]
+
+
+def _compare_each(
+    tasks: Sequence[tuple[Any, Any]], admission: Callable[[Any, Any], bool]
+) -> list[bool]:
+    return [
+        any(
+            _as_verdict(
+                admission(reference, response),
+                admission,
+                f"the reference {reference!r:.80} and ",
+                response,
+            )
+            for reference in aliases
+        )
+        for aliases, response in tasks
+    ]
+
+
+def _ask_each(tasks: Sequence[tuple[Any, Any]]) -> list[bool]:
+    return [_as_verdict(accept(response), accept, "", response) for accept, response in tasks]
+
+
+def _as_verdict(value: Any, admission: Any, reference: str, response: Any) -> bool:
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise TypeError(
+        f"admission {name_of(admission)} returned {value!r:.80} ({type(value).__name__}) for "
+        f"{reference}the response {response!r:.80}; wanted a bool."
+    )

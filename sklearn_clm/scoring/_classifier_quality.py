@@ -1,0 +1,88 @@
+"""Quality of a response as the probability that a fitted classifier gives it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from sklearn_clm.generators import Generation
+from sklearn_clm.scoring._results import as_scores
+
+__all__ = ["ClassifierQuality"]
+
+
+class ClassifierQuality(BaseEstimator):
+    """Probability of the positive class of a fitted binary classifier.
+
+    The classifier must have been trained on other prompts than those that calibrate.
+
+    Parameters
+    ----------
+    classifier : fitted classifier with ``predict_proba``
+        Two classes; the second one of its ``classes_`` means a good response.
+    features : callable (prompt, generation) -> object, or None, default=None
+        Makes one row of the classifier's input from one draw. None gives it the responses
+        themselves, as a list: what a pipeline that starts with a text vectoriser takes. Give a
+        callable where the prompt matters, such as
+        ``lambda prompt, generation: f"{prompt} {generation.response}"``.
+
+    Examples
+    --------
+    >>> from sklearn.feature_extraction.text import CountVectorizer
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.scoring import quality_matrix
+    >>> texts, good = ["a cat sat", "a dog ran", "lorem ipsum", "dolor sit"], [1, 1, 0, 0]
+    >>> classifier = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, good)
+    >>> draws = [[Generation("a cat ran"), Generation("lorem dolor")]]
+    >>> quality_matrix(classifier, ["Q: ?"], draws).round(1)
+    array([[0.7, 0.3]])
+    """
+
+    def __init__(
+        self, classifier: Any, features: Callable[[Any, Generation], Any] | None = None
+    ) -> None:
+        self.classifier = classifier
+        self.features = features
+
+    def score_draws(
+        self,
+        prompts: Sequence[Any],
+        generations: Sequence[Sequence[Generation]],
+        start: int = 0,
+    ) -> np.ndarray:
+        """Quality of the draws from `start` on.
+
+        Parameters
+        ----------
+        prompts : sequence of length n
+            The prompts.
+        generations : sequence of n sequences of K Generation
+            The draws so far, in draw order.
+        start : int, default=0
+            First draw to score.
+
+        Returns
+        -------
+        ndarray of shape (n, K - start)
+            Probabilities of the positive class, in [0, 1].
+
+        Raises
+        ------
+        ValueError
+            If the classifier does not give two probabilities for each draw.
+        """
+        rows = [
+            generation.response if self.features is None else self.features(prompt, generation)
+            for prompt, row in zip(prompts, generations)
+            for generation in row[start:]
+        ]
+        n_draws = sum(len(row[start:]) for row in generations)
+        if not rows:
+            return np.zeros((len(prompts), 0))
+        probabilities = as_scores(
+            self.classifier.predict_proba(rows), (n_draws, 2), "quality", self.classifier
+        )
+        return probabilities[:, 1].reshape(len(prompts), -1)

@@ -1,0 +1,37 @@
+"""Work on many items, spread by whatever joblib backend is active, with results in order."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from joblib import Parallel, delayed, effective_n_jobs
+
+__all__ = ["map_chunks"]
+
+# several per worker, so that a worker with cheap items does not wait for one with dear ones
+_CHUNKS_PER_WORKER = 8
+
+
+def map_chunks(
+    function: Callable[..., Sequence[Any]],
+    items: Sequence[Any],
+    *args: Any,
+    n_jobs: int | None = None,
+    min_chunk: int = 1,
+) -> list[Any]:
+    """Concatenation of ``function(chunk, *args)`` over consecutive chunks of `items`.
+
+    With one worker, `function` sees all items at once. `min_chunk` items are worth sending.
+    """
+    n_workers = effective_n_jobs(n_jobs)
+    if n_workers == 1 or len(items) <= min_chunk:
+        return list(function(items, *args)) if len(items) else []
+    size = max(min_chunk, -(-len(items) // (_CHUNKS_PER_WORKER * n_workers)))
+    results = Parallel(n_jobs=n_jobs)(
+        delayed(function)(chunk, *args) for chunk in _chunks(items, size)
+    )
+    return [value for chunk in results for value in chunk]
+
+
+def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for first in range(0, len(items), size):
+        yield items[first : first + size]

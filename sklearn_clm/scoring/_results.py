@@ -1,0 +1,71 @@
+"""What is checked of the numbers that a user's callable gives."""
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["as_score", "as_scores", "name_of"]
+
+
+def name_of(scorer: Any) -> str:
+    """How a callable or object is called in messages."""
+    if isinstance(scorer, str):
+        return scorer
+    return str(getattr(scorer, "__name__", None) or type(scorer).__name__)
+
+
+def as_score(value: Any, argument: str, scorer: Any, where: str) -> float:
+    """One real number, or a ValueError that names the argument."""
+    try:
+        array = np.asarray(value)
+        score = float(value) if array.ndim == 0 and array.dtype.kind not in "USO" else None
+    except (TypeError, ValueError, RuntimeError):
+        score = None
+    if score is None:
+        raise ValueError(
+            f"{argument} {name_of(scorer)} returned {value!r:.80} ({type(value).__name__}) for "
+            f"{where}; wanted one real number."
+        )
+    if np.isnan(score):
+        raise ValueError(
+            f"{argument} {name_of(scorer)} returned NaN for {where}; wanted a real number."
+        )
+    return score
+
+
+def as_scores(
+    values: Any,
+    shape: tuple[int, ...],
+    argument: str,
+    scorer: Any,
+    needed: np.ndarray | None = None,
+) -> np.ndarray:
+    """An array of real numbers of one shape, or a ValueError that names the argument.
+
+    Only the entries of the boolean array `needed` must not be NaN; by default all.
+    """
+    name = name_of(scorer)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(
+            f"{argument} {name} returned values of uneven lengths; wanted shape {shape}."
+        ) from error
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{argument} {name} returned an array of dtype {array.dtype}; wanted real numbers."
+        )
+    if array.shape != shape:
+        raise ValueError(
+            f"{argument} {name} returned an array of shape {array.shape}; wanted {shape}."
+        )
+    array = array.astype(np.float64)
+    missing = np.isnan(array)
+    if missing.any() and needed is not None:
+        missing &= needed
+    if missing.any():
+        first = tuple(int(i) for i in np.argwhere(missing)[0])
+        raise ValueError(
+            f"{argument} {name} returned NaN at index {first}; wanted real numbers alone."
+        )
+    return array

@@ -1,0 +1,237 @@
+"""ROUGE-L F-measure of many pairs of texts, through bit-parallel longest common subsequences.
+
+The tokens are those of the `rouge-score` package: its own pattern says which characters make one.
+Tokens become characters, so that rapidfuzz compares up to 64 of them in one machine word, and
+texts of up to 64 tokens several at a time. Measured on texts of 49 tokens in matrices of 20 x 20,
+half of the time goes into finding tokens, a third into numbering them, and a tenth into comparing.
+Numbering them anew for each small matrix keeps the numbers below 256, which compares several
+times as fast as numbers that hold for the whole data set.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import chain
+
+import numpy as np
+
+__all__ = ["rouge_l", "rouge_l_blocks", "rouge_l_matrix"]
+
+_N_CODE_POINTS = 0x110000
+_WORD = 64
+
+Tokens = list[bytes]
+Codes = str | list[int]
+
+
+def rouge_l(reference: str, response: str) -> float:
+    """ROUGE-L F-measure of two texts.
+
+    Parameters
+    ----------
+    reference, response : str
+        Two texts. The measure is symmetric.
+
+    Returns
+    -------
+    float
+        ``2 L / (m + n)`` in [0, 1], for texts of m and n tokens with a longest common subsequence
+        of L. Tokens are runs of ASCII letters and digits after lower-casing, as in the default
+        tokenizer of the `rouge-score` package. 0.0 where a text has no token.
+
+    See Also
+    --------
+    rouge_l_matrix : The same for all pairs of two lists, several thousand times as fast.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import rouge_l
+    >>> rouge_l("The heart is normal.", "the heart is enlarged")
+    0.75
+    """
+    from rapidfuzz.distance import LCSseq
+
+    first = _cached_tokens(_as_text(reference, "reference"))
+    second = _cached_tokens(_as_text(response, "response"))
+    if not first or not second:
+        return 0.0
+    common = LCSseq.similarity(*_encode([first, second]))
+    return 2.0 * common / (len(first) + len(second))
+
+
+def rouge_l_matrix(
+    texts_a: Iterable[str], texts_b: Iterable[str] | None = None, *, n_jobs: int | None = None
+) -> np.ndarray:
+    """ROUGE-L F-measure of all pairs of texts.
+
+    Parameters
+    ----------
+    texts_a : iterable of m str
+        Texts.
+    texts_b : iterable of n str, default=None
+        Other texts. None compares `texts_a` with itself.
+    n_jobs : int, default=None
+        Number of threads, as in joblib: None is 1 unless in a :obj:`joblib.parallel_config`
+        context, -1 is all cores.
+
+    Returns
+    -------
+    ndarray of shape (m, n), float64
+        Equal to the rougeL F-measure of the `rouge-score` package with its default tokenizer, in
+        [0, 1]; 0.0 where a text has no token. Equal texts are compared once.
+
+    Raises
+    ------
+    TypeError
+        If an argument is a single text, or holds something that is not a text.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import rouge_l_matrix
+    >>> rouge_l_matrix(["a b c d", "a b"], ["a b c d", "", "x a y b"])
+    array([[1.        , 0.        , 0.5       ],
+           [0.66666667, 0.        , 0.66666667]])
+    """
+    from joblib import effective_n_jobs
+
+    first = _as_texts(texts_a, "texts_a")
+    second = first if texts_b is None else _as_texts(texts_b, "texts_b")
+    distinct = list(dict.fromkeys(chain(first, second)))
+    position = {text: i for i, text in enumerate(distinct)}
+    tokens = [_tokens(text) for text in distinct]
+    codes = _encode(tokens)
+    lengths = np.fromiter(map(len, tokens), dtype=np.int64, count=len(tokens))
+    rows, row_of = _distinct_positions(first, position)
+    if texts_b is None:
+        columns, column_of = rows, row_of
+    else:
+        columns, column_of = _distinct_positions(second, position)
+    common = _common_lengths(
+        [codes[i] for i in rows],
+        [codes[i] for i in columns],
+        symmetric=texts_b is None,
+        workers=effective_n_jobs(n_jobs),
+    )
+    measure = _f_measure(common, lengths[rows][:, np.newaxis], lengths[columns])
+    if len(rows) < len(first) or len(columns) < len(second):
+        measure = measure[np.ix_(row_of, column_of)]
+    return measure
+
+
+def rouge_l_blocks(blocks: Sequence[Sequence[str]], start: int = 0) -> np.ndarray:
+    """ROUGE-L of texts `start` onwards against all texts of the same block.
+
+    `blocks` are n lists of K texts; the result has shape (n, K - start, K).
+    """
+    n_blocks = len(blocks)
+    size = len(blocks[0]) if n_blocks else 0
+    common = np.zeros((n_blocks, size - start, size))
+    lengths = np.zeros((n_blocks, size))
+    for i, texts in enumerate(blocks):
+        distinct = list(dict.fromkeys(texts))
+        tokens = [_tokens(text) for text in distinct]
+        codes = _encode(tokens)
+        if len(distinct) == size:
+            common[i] = _common_lengths(codes[start:], codes, symmetric=start == 0)
+            lengths[i] = [len(row) for row in tokens]
+            continue
+        position = {text: j for j, text in enumerate(distinct)}
+        of = np.array([position[text] for text in texts])
+        rows, row_of = np.unique(of[start:], return_inverse=True)
+        values = _common_lengths([codes[j] for j in rows], codes, symmetric=len(rows) == len(codes))
+        common[i] = values[np.ix_(row_of, of)]
+        lengths[i] = np.array([len(row) for row in tokens])[of]
+    return _f_measure(common, lengths[:, start:, np.newaxis], lengths[:, np.newaxis, :])
+
+
+def _f_measure(common: np.ndarray, length_a: np.ndarray, length_b: np.ndarray) -> np.ndarray:
+    total = (length_a + length_b).astype(np.float64)
+    measure = np.zeros(common.shape)
+    np.divide(2.0 * common, total, out=measure, where=total > 0)
+    return measure
+
+
+def _common_lengths(
+    rows: list[Codes], columns: list[Codes], *, symmetric: bool, workers: int = 1
+) -> np.ndarray:
+    """Length of the longest common subsequence of every row with every column."""
+    from rapidfuzz.distance import LCSseq
+    from rapidfuzz.process import cdist
+
+    longest = max(map(len, chain(rows, columns)), default=0)
+    if symmetric and longest > _WORD:
+        # one list given twice computes half of the matrix, but one pair at a time; that only
+        # pays where a text does not fit into one machine word
+        columns = rows
+    elif symmetric:
+        columns = list(rows)
+    dtype = np.uint8 if longest < 256 else np.int32
+    return np.asarray(cdist(rows, columns, scorer=LCSseq.similarity, dtype=dtype, workers=workers))
+
+
+def _distinct_positions(
+    texts: list[str], position: dict[str, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    of_text = np.fromiter((position[text] for text in texts), dtype=np.intp, count=len(texts))
+    return np.unique(of_text, return_inverse=True)
+
+
+class _FirstComeNumber(dict[bytes, int]):
+    """Numbers tokens in the order in which they come."""
+
+    def __missing__(self, token: bytes) -> int:
+        number = self[token] = len(self)
+        return number
+
+
+class _FirstComeCharacter(dict[bytes, str]):
+    """The same, as the characters of these numbers."""
+
+    def __missing__(self, token: bytes) -> str:
+        character = self[token] = chr(len(self))
+        return character
+
+
+def _encode(token_lists: list[Tokens]) -> list[Codes]:
+    """Tokens as characters, or as integers where there are more tokens than characters."""
+    if (
+        sum(map(len, token_lists)) > _N_CODE_POINTS
+        and len(set(chain.from_iterable(token_lists))) > _N_CODE_POINTS
+    ):
+        number_of = _FirstComeNumber().__getitem__
+        return [list(map(number_of, tokens)) for tokens in token_lists]
+    character_of = _FirstComeCharacter().__getitem__
+    return ["".join(map(character_of, tokens)) for tokens in token_lists]
+
+
+def _tokens(text: str) -> Tokens:
+    # Lower-casing comes first: it turns some non-ASCII characters into ASCII ones. What is left
+    # outside ASCII becomes "?", which is no token, as is a lone surrogate.
+    return text.lower().encode("ascii", "replace").translate(_token_table()).split()
+
+
+_cached_tokens = lru_cache(maxsize=4096)(_tokens)
+
+
+@lru_cache(maxsize=1)
+def _token_table() -> bytes:
+    from rouge_score.tokenize import NON_ALPHANUM_RE
+
+    return bytes(ord(" ") if NON_ALPHANUM_RE.match(chr(code)) else code for code in range(256))
+
+
+def _as_texts(texts: Iterable[str], name: str) -> list[str]:
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        raise TypeError(
+            f"{name} must be a list of str, got a single {type(texts).__name__}: {texts!r:.80}."
+        )
+    checked = list(texts)
+    for i, text in enumerate(checked):
+        if not isinstance(text, str):
+            raise TypeError(f"{name}[{i}] must be a str, got {type(text).__name__}: {text!r:.80}.")
+    return checked
+
+
+def _as_text(text: str, name: str) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a str, got {type(text).__name__}: {text!r:.80}.")
+    return text
