@@ -2,6 +2,15 @@
 
 from sklearn_clm.evaluation._auc import normalized_auc
 from sklearn_clm.evaluation._comparison import PairedDifference
+from sklearn_clm.evaluation._component_trials import run_component_trials
 from sklearn_clm.evaluation._results import ComponentTrialResults, TrialResults
+from sklearn_clm.evaluation._trials import run_trials
 
-__all__ = ["ComponentTrialResults", "PairedDifference", "TrialResults", "normalized_auc"]
+__all__ = [
+    "ComponentTrialResults",
+    "PairedDifference",
+    "TrialResults",
+    "normalized_auc",
+    "run_component_trials",
+    "run_trials",
+]

@@ -1,0 +1,218 @@
+"""The protocol of repeated random splits for component selection (section 6, Appendix G)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sklearn_clm.calibration import ComponentCalibrationData
+from sklearn_clm.evaluation._results import ComponentTrialResults
+from sklearn_clm.evaluation._splits import (
+    check_delta,
+    check_levels,
+    critical_counts,
+    part_sizes,
+    trial_streams,
+)
+
+__all__ = ["run_component_trials"]
+
+
+def run_component_trials(
+    data: Mapping[str, ComponentCalibrationData],
+    alphas: ArrayLike | None = None,
+    *,
+    reference_scores: Mapping[str, Sequence[ArrayLike]] | None = None,
+    delta: float = 0.05,
+    n_trials: int = 100,
+    calibration_fraction: float = 0.3,
+    random_state: Any = None,
+    verbose: int = 0,
+) -> ComponentTrialResults:
+    """Repeat calibration and test of component selection over random splits.
+
+    Parameters
+    ----------
+    data : dict of str to ComponentCalibrationData, or ComponentCalibrationData
+        For each component score to compare, the scores and labels of the components of the same
+        n prompts, in the same order. A single one is named "component_score".
+    alphas : array-like of shape (n_levels,), optional
+        Levels in [0, 1], strictly increasing. Default: 101 from 0 to 1.
+    reference_scores : dict of str to sequence of n 1-D arrays, optional
+        For each component score and prompt, one number for each sentence of the reference: the
+        highest score of a component that matches it, -inf if none does. Recall is then the
+        share of the reference that the selection covers (Appendix G). By default it is the
+        share of the admissible components, among those of all K samples, that are selected.
+        Prompts with an empty reference, or no admissible component, do not count.
+    delta : float in (0, 1), default=0.05
+        Level of the tests.
+    n_trials : int, default=100
+        Number of random splits, the same for all component scores.
+    calibration_fraction : float in (0, 1), default=0.3
+        Share of the prompts to calibrate on; the rest tests. (No part is needed to find a
+        frontier.)
+    random_state : int, RandomState or None, default=None
+        Seed of the splits.
+    verbose : int, default=0
+        If positive, show a progress bar.
+
+    Returns
+    -------
+    ComponentTrialResults
+        Loss, number of components and recall for each score, trial and alpha.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import ComponentCalibrationData
+    >>> from sklearn_clm.evaluation import run_component_trials
+    >>> rng = np.random.default_rng(0)
+    >>> scores = rng.random((600, 5))
+    >>> admissible = rng.random((600, 5)) < scores**0.2
+    >>> results = run_component_trials(
+    ...     {
+    ...         "good": ComponentCalibrationData.from_arrays(scores, admissible),
+    ...         "random": ComponentCalibrationData.from_arrays(rng.random((600, 5)), admissible),
+    ...     },
+    ...     [0.2, 0.3],
+    ...     n_trials=10,
+    ...     random_state=0,
+    ... )
+    >>> results.compare("good", "random", "number", level=0.3).mean > 0
+    True
+    """
+    if isinstance(data, ComponentCalibrationData):
+        data = {"component_score": data}
+        if reference_scores is not None and not isinstance(reference_scores, Mapping):
+            reference_scores = {"component_score": reference_scores}
+    n = _check_data(data, reference_scores)
+    levels = check_levels("alphas", alphas)
+    check_delta(delta)
+    (n_calibration,) = part_sizes(n, {"calibration_fraction": calibration_fraction})
+    streams = trial_streams(random_state, n_trials)
+    critical = critical_counts(n_calibration, levels, delta)
+    scores = [
+        _PromptScores(part, None if reference_scores is None else reference_scores[name])
+        for name, part in data.items()
+    ]
+
+    from tqdm.auto import tqdm
+
+    shape = (len(data), n_trials, len(levels))
+    loss, number, recall, gammas = (np.empty(shape) for _ in range(4))
+    trivial = np.empty(shape, dtype=bool)
+    for t, stream in enumerate(tqdm(streams, desc="trials", disable=verbose <= 0)):
+        order = stream.permutation(n)
+        calibration, test = order[:n_calibration], order[n_calibration:]
+        for m, score in enumerate(scores):
+            gammas[m, t] = score.thresholds(calibration, critical)
+            loss[m, t], number[m, t], recall[m, t] = score.measure(test, gammas[m, t])
+            trivial[m, t] = np.mean(score.has_wrong[test]) <= levels
+    return ComponentTrialResults(
+        methods=tuple(data),
+        levels=levels,
+        delta=float(delta),
+        null=gammas == np.inf,
+        trivial=trivial,
+        loss=loss,
+        number=number,
+        recall=recall,
+        gammas=gammas,
+        n_calibration=n_calibration,
+        n_test=n - n_calibration,
+    )
+
+
+class _PromptScores:
+    """One component score of all prompts, arranged for fast splits."""
+
+    def __init__(self, data: ComponentCalibrationData, references: Any) -> None:
+        n = data.n_prompts
+        self.owner, self.scores = data.prompt_index, data.scores
+        inadmissible = ~data.admissible
+        self.worst = np.full(n, -np.inf)
+        np.maximum.at(self.worst, self.owner[inadmissible], self.scores[inadmissible])
+        # kept apart from the scores, which may be -inf themselves
+        self.has_wrong = np.bincount(self.owner[inadmissible], minlength=n) > 0
+        if references is None:
+            target_owner, targets = self.owner[data.admissible], self.scores[data.admissible]
+            matched = np.ones(len(targets), dtype=bool)
+        else:
+            rows = [np.asarray(row, dtype=np.float64).ravel() for row in references]
+            target_owner = np.repeat(np.arange(n), [len(row) for row in rows])
+            targets = np.concatenate([*rows, np.empty(0)])
+            matched = targets > -np.inf
+        n_targets = np.bincount(target_owner, minlength=n)
+        self.has_target = n_targets > 0
+        self.target_owner, self.targets = target_owner[matched], targets[matched]
+        self.target_weights = 1.0 / n_targets[self.target_owner]
+
+    def thresholds(self, prompts: np.ndarray, critical: np.ndarray) -> np.ndarray:
+        """gamma-hat for each critical count of errors; +inf where the first test fails."""
+        inside = self._mask(prompts)
+        distinct = np.unique(self.scores[inside[self.owner]])
+        n_errors = _at_least(self.worst[inside & self.has_wrong], distinct)
+        # errors never rise along the rising thresholds: the lowest one that passes
+        first = len(distinct) - np.searchsorted(n_errors[::-1], critical, side="right")
+        return np.append(distinct, np.inf)[first]
+
+    def measure(
+        self, prompts: np.ndarray, gammas: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean loss, number and recall over the prompts at each threshold."""
+        inside = self._mask(prompts)
+        loss = _at_least(self.worst[inside & self.has_wrong], gammas) / len(prompts)
+        number = _at_least(self.scores[inside[self.owner]], gammas) / len(prompts)
+        mine = inside[self.target_owner]
+        covered = _at_least(self.targets[mine], gammas, self.target_weights[mine])
+        counted = np.count_nonzero(self.has_target[prompts])
+        recall = covered / counted if counted else np.full(len(gammas), np.nan)
+        return loss, number, recall
+
+    def _mask(self, prompts: np.ndarray) -> np.ndarray:
+        inside = np.zeros(len(self.worst), dtype=bool)
+        inside[prompts] = True
+        return inside
+
+
+def _at_least(
+    values: np.ndarray, thresholds: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Total weight (by default the number) of the values that are at least each threshold."""
+    order = np.argsort(values)
+    below = np.searchsorted(values[order], thresholds, side="left")
+    if weights is None:
+        return len(values) - below
+    total = np.append(0.0, np.cumsum(weights[order]))
+    return total[-1] - total[below]
+
+
+def _check_data(data: Any, reference_scores: Any) -> int:
+    """Number of prompts, the same for all component scores."""
+    if not isinstance(data, Mapping) or not data:
+        raise TypeError(
+            "data must be ComponentCalibrationData or a non-empty dict of them, got "
+            f"{type(data).__name__}."
+        )
+    for name, part in data.items():
+        if not isinstance(part, ComponentCalibrationData):
+            raise TypeError(
+                f"data[{name!r}] must be ComponentCalibrationData, got {type(part).__name__}."
+            )
+    sizes = {name: part.n_prompts for name, part in data.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"data must be about the same prompts throughout, got {sizes} prompts.")
+    n = next(iter(sizes.values()))
+    if reference_scores is not None:
+        for name in data:
+            if name not in reference_scores:
+                raise ValueError(
+                    f"reference_scores lacks {name!r}; wanted an entry for each of {list(data)}."
+                )
+            if len(reference_scores[name]) != n:
+                raise ValueError(
+                    f"reference_scores[{name!r}] is for {len(reference_scores[name])} prompts; "
+                    f"wanted {n}."
+                )
+    return n

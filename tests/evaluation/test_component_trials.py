@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from sklearn_clm.calibration import ComponentCalibrationData, component_learn_then_test
+from sklearn_clm.evaluation import run_component_trials
+from sklearn_clm.evaluation._component_trials import _PromptScores
+from sklearn_clm.evaluation._splits import critical_counts
+
+
+def simulated(n, seed=0, ties=False):
+    """Ragged prompts whose components are right with probability growing in their score."""
+    rng = np.random.default_rng(seed)
+    rows = [rng.random(rng.integers(0, 6)) for _ in range(n)]
+    if ties:
+        rows = [np.round(row, 1) for row in rows]
+        rows = [np.where(row == 0.0, -np.inf, row) for row in rows]
+    labels = [rng.random(len(row)) < np.maximum(row, 0.0) ** 0.3 for row in rows]
+    return ComponentCalibrationData.from_arrays(rows, labels)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_thresholds_are_those_of_learn_then_test(ties):
+    data = simulated(300, ties=ties)
+    alphas = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.9])
+    part = np.random.default_rng(1).permutation(300)[:120]
+    gammas = _PromptScores(data, None).thresholds(part, critical_counts(120, alphas, 0.05))
+    expected = component_learn_then_test(data.take(part), alphas, 0.05)
+    assert gammas.tolist() == [result.gamma_hat for result in expected]
+
+
+@pytest.mark.parametrize("gamma", [-np.inf, 0.0, 0.3, 0.7, np.inf])
+def test_measures_by_hand(gamma):
+    data = simulated(60, ties=True)
+    references = [np.array([0.3, -np.inf, 0.9])[: i % 4] for i in range(60)]
+    part = np.arange(10, 50)
+    losses, numbers, recalls, covered = [], [], [], []
+    for i in part:
+        own = slice(data.offsets[i], data.offsets[i + 1])
+        scores, right = data.scores[own], data.admissible[own]
+        chosen = scores >= gamma
+        losses.append(bool((chosen & ~right).any()))
+        numbers.append(chosen.sum())
+        if right.any():
+            recalls.append((chosen & right).sum() / right.sum())
+        if len(references[i]):
+            matched = references[i] > -np.inf
+            covered.append(np.mean(matched & (references[i] >= gamma)))
+    loss, number, recall = _PromptScores(data, None).measure(part, np.array([gamma]))
+    assert loss[0] == pytest.approx(np.mean(losses))
+    assert number[0] == pytest.approx(np.mean(numbers))
+    assert recall[0] == pytest.approx(np.mean(recalls))
+    recall = _PromptScores(data, references).measure(part, np.array([gamma]))[2]
+    assert recall[0] == pytest.approx(np.mean(covered))
+
+
+def test_test_loss_exceeds_alpha_rarely():
+    # the test part is nearly the whole population, the calibration parts hardly overlap
+    results = run_component_trials(
+        simulated(20_000),
+        np.linspace(0.1, 0.6, 6),
+        n_trials=200,
+        calibration_fraction=0.01,
+        delta=0.1,
+        random_state=0,
+    )
+    exceeded = (results.loss[0] > results.alphas).sum(axis=0)
+    # 199 of 200 samples of a valid procedure pass at each of the six levels
+    assert exceeded.max() <= binom.ppf(1 - 0.005 / 6, 200, 0.1)
+    assert (results.loss[results.null] == 0).all()
+    assert (results.number[results.null] == 0).all()
+
+
+def test_better_scores_select_more():
+    rng = np.random.default_rng(3)
+    good = simulated(1500)
+    noise = ComponentCalibrationData(rng.random(good.n_components), good.admissible, good.offsets)
+    results = run_component_trials({"good": good, "noise": noise}, n_trials=10, random_state=0)
+    assert results.compare("good", "noise", "number", level=0.3).interval[0] > 0
+    assert results.trivial.shape == (2, 10, 101)
+    assert (np.diff(results.mean("number", min_share=0.1)[0][40:]) >= 0).all()
+    np.testing.assert_array_equal(results.trivial[0], results.trivial[1])
+
+
+def test_reproducible():
+    runs = [run_component_trials(simulated(200), n_trials=3, random_state=5) for _ in range(2)]
+    np.testing.assert_array_equal(runs[0].gammas, runs[1].gammas)
+
+
+def test_without_any_target_recall_is_nan():
+    data = ComponentCalibrationData.from_arrays(np.full((40, 1), 0.5), np.zeros((40, 1)))
+    results = run_component_trials(data, [0.5], n_trials=2, random_state=0)
+    assert np.isnan(results.recall).all()
+    assert results.null.all()
+
+
+def test_bad_input_is_named():
+    data = simulated(50)
+    with pytest.raises(TypeError, match="data must be ComponentCalibrationData or a non-empty"):
+        run_component_trials(np.ones(3))
+    with pytest.raises(TypeError, match=r"data\['a'\] must be ComponentCalibrationData, got int"):
+        run_component_trials({"a": 1})
+    with pytest.raises(ValueError, match=r"same prompts throughout, got {'a': 50, 'b': 40}"):
+        run_component_trials({"a": data, "b": simulated(40)})
+    with pytest.raises(ValueError, match="reference_scores lacks 'a'"):
+        run_component_trials({"a": data}, reference_scores={"b": []})
+    with pytest.raises(ValueError, match=r"reference_scores\['a'\] is for 1 prompts; wanted 50"):
+        run_component_trials({"a": data}, reference_scores={"a": [[0.1]]})
+    with pytest.raises(ValueError, match=r"alphas must lie in \[0, 1\], got 0.5 to 1.5"):
+        run_component_trials(data, [0.5, 1.5])
+    with pytest.raises(ValueError, match="calibration_fraction must be in"):
+        run_component_trials(data, calibration_fraction=1.0)
+    with pytest.raises(ValueError, match="n_trials must be at least 1, got 0"):
+        run_component_trials(data, n_trials=0)
+    with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got 0"):
+        run_component_trials(data, delta=0)
