@@ -5,6 +5,15 @@ the components of those responses that can be trusted on their own.
 """
 
 from sklearn_clm._exceptions import NullCalibrationError, NullCalibrationWarning
+from sklearn_clm._prediction_sets import PredictionSet, PredictionSets
+from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm._version import __version__
 
-__all__ = ["NullCalibrationError", "NullCalibrationWarning", "__version__"]
+__all__ = [
+    "ConformalSampler",
+    "NullCalibrationError",
+    "NullCalibrationWarning",
+    "PredictionSet",
+    "PredictionSets",
+    "__version__",
+]

@@ -7,6 +7,7 @@ from sklearn_clm.generators._generation import Generation
 from sklearn_clm.generators._keys import draw_stream, prompt_bytes
 from sklearn_clm.generators._precomputed import PrecomputedGenerator
 from sklearn_clm.generators._resampling import ResamplingGenerator
+from sklearn_clm.generators._transformers import TransformersGenerator
 
 __all__ = [
     "BaseGenerator",
@@ -16,6 +17,7 @@ __all__ = [
     "Generator",
     "PrecomputedGenerator",
     "ResamplingGenerator",
+    "TransformersGenerator",
     "draw_stream",
     "prompt_bytes",
 ]

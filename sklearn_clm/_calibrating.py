@@ -1,0 +1,120 @@
+"""From calibration data to the fitted attributes of a sampler, null results included."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from sklearn_clm._exceptions import NullCalibrationError, NullCalibrationWarning
+from sklearn_clm.calibration import (
+    CalibrationData,
+    LearnThenTestResult,
+    achievable_epsilon,
+    learn_then_test,
+)
+from sklearn_clm.calibration._binomial import prompts_needed
+from sklearn_clm.calibration._data import optimization_size
+
+__all__ = ["calibrated_attributes", "report_null"]
+
+
+def calibrated_attributes(
+    data: CalibrationData,
+    budgets: list[int],
+    *,
+    epsilon: float,
+    delta: float,
+    set_score: Any,
+    random_state: Any,
+    n_lambdas: int,
+    optimization_fraction: float,
+    size_weight: float,
+    excess_weight: float,
+    on_null: str,
+) -> dict[str, Any]:
+    """Fitted attributes by name; warns or raises where calibration is null."""
+    if data.k_max < budgets[-1]:
+        raise ValueError(
+            f"k_max={budgets[-1]} asks for more draws than the {data.k_max} of the calibration "
+            "data; collect them, or lower k_max."
+        )
+    data = data.truncate(budgets[-1])
+    needed = prompts_needed(epsilon, delta)
+    n = data.n_prompts
+    n_calibration = n - optimization_size(n, optimization_fraction) if n > 1 else 0
+    if n_calibration < needed:
+        message = _too_small(n, n_calibration, needed, optimization_fraction, epsilon, delta)
+        report_null(message, on_null)
+        return _attributes(data, None, budgets)
+    result = learn_then_test(
+        data,
+        epsilon,
+        delta,
+        set_score=set_score,
+        random_state=random_state,
+        n_lambdas=n_lambdas,
+        optimization_fraction=optimization_fraction,
+        size_weight=size_weight,
+        excess_weight=excess_weight,
+        k_max=budgets if len(budgets) > 1 else None,
+    )
+    if result.lambda_hat is None:
+        report_null(_null(result, budgets[-1]), on_null)
+    return _attributes(data, result, budgets)
+
+
+def report_null(message: str, on_null: str) -> None:
+    """Warn of a null calibration, or raise it."""
+    if on_null == "raise":
+        raise NullCalibrationError(message)
+    warnings.warn(message, NullCalibrationWarning, stacklevel=5)
+
+
+def _attributes(
+    data: CalibrationData, result: LearnThenTestResult | None, budgets: list[int]
+) -> dict[str, Any]:
+    attributes = {"calibration_data_": data, "result_": result}
+    if result is None:
+        return attributes | {
+            "lambda_hat_": None,
+            "k_max_": budgets[-1],
+            "valid_lambdas_": np.empty((0, 3)),
+            "frontier_": None,
+            "p_values_": np.empty(0),
+            "achievable_epsilon_": achievable_epsilon(data),
+        }
+    return attributes | {
+        "lambda_hat_": result.lambda_hat,
+        "k_max_": budgets[-1] if result.lambda_hat is None else int(result.k_max_hat),
+        "valid_lambdas_": result.valid_lambdas,
+        "frontier_": result.frontier,
+        "p_values_": result.p_values,
+        "achievable_epsilon_": result.achievable_epsilon,
+    }
+
+
+def _too_small(
+    n: int, n_calibration: int, needed: int, fraction: float, epsilon: float, delta: float
+) -> str:
+    total = needed
+    while total - optimization_size(total, fraction) < needed:
+        total += 1
+    return (
+        f"Calibration is null: the calibration part has {n_calibration} of n_samples={n} prompts, "
+        f"and no p-value can reach delta={delta:g} at epsilon={epsilon:g} with fewer than "
+        f"{needed}. With optimization_fraction={fraction:.3g} that takes at least {total} prompts "
+        "(those that train a generator not counted). The trivial set of all draws is returned, "
+        "without any guarantee."
+    )
+
+
+def _null(result: LearnThenTestResult, k_max: int) -> str:
+    low, high = result.achievable_epsilon
+    return (
+        f"Calibration is null: no configuration is certified at epsilon={result.epsilon:g}, "
+        f"delta={result.delta:g} with {result.n_calibration} calibration prompts. The smallest "
+        f"epsilon that would have worked is {result.smallest_epsilon:.4g}. Sets of the first draw "
+        f"alone err for {high:.1%} of the prompts, and sets of all {k_max} draws still for "
+        f"{low:.1%}: epsilon can sensibly lie between (achievable band, appendix C). The trivial "
+        "set of all draws is returned, without any guarantee."
+    )

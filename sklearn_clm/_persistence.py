@@ -1,0 +1,147 @@
+"""What calibration found, as a small JSON file that a person can read."""
+
+import hashlib
+import json
+import math
+import os
+import platform
+from typing import Any
+
+import numpy as np
+import scipy
+import sklearn
+
+from sklearn_clm._collecting import untrained_generator
+from sklearn_clm._version import __version__
+from sklearn_clm.calibration import AchievableEpsilon, Configuration
+from sklearn_clm.generators import prompt_bytes
+from sklearn_clm.generators._base import _stable, fingerprint
+
+__all__ = ["load_calibration", "save_calibration"]
+
+_FORMAT = "sklearn_clm.calibration/1"
+_SCORES = ("admission", "quality", "similarity", "set_score")
+
+
+def save_calibration(sampler: Any, path: str | os.PathLike[str]) -> None:
+    """Write the calibration of a fitted sampler."""
+    result = getattr(sampler, "result_", None)
+    lambda_hat = sampler.lambda_hat_
+    content = {
+        "format": _FORMAT,
+        "lambda_hat": None
+        if lambda_hat is None
+        else {name: _encode(value) for name, value in lambda_hat._asdict().items()},
+        "k_max": sampler.k_max_,
+        "epsilon": sampler.epsilon,
+        "delta": sampler.delta,
+        "achievable_epsilon": [float(value) for value in sampler.achievable_epsilon_],
+        "n_calibration": None if result is None else result.n_calibration,
+        "n_optimization": None if result is None else result.n_optimization,
+        "seed": sampler.seed_,
+        "scores": _score_fingerprints(sampler),
+        "generator": _generator_fingerprint(sampler.generator_),
+        "versions": {
+            "sklearn_clm": __version__,
+            "scikit-learn": sklearn.__version__,
+            "scipy": scipy.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+    }
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    temporary = f"{os.fspath(path)}.{os.getpid()}.partial"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(temporary, path)
+
+
+def load_calibration(sampler: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Fitted attributes by name, from a file that fits the sampler."""
+    name = os.fspath(path)
+    with open(name, encoding="utf-8") as file:
+        try:
+            content = json.load(file)
+            found = _read(content)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(
+                f"{name!r} is not an intact file written by save_calibration: {error!r}"
+            ) from error
+    attributes = untrained_generator(sampler) if not _is_trained(sampler) else {}
+    generator = attributes.get("generator_", getattr(sampler, "generator_", None))
+    _refuse_differences(name, "scores", content["scores"], _score_fingerprints(sampler))
+    _refuse_differences(name, "generator", content["generator"], _generator_fingerprint(generator))
+    own = {"epsilon": float(sampler.epsilon), "delta": float(sampler.delta)}
+    _refuse_differences(name, "parameters", {key: content[key] for key in own}, own)
+    if found["k_max_"] not in sampler._budgets():
+        raise ValueError(
+            f"{name!r} was calibrated for k_max={found['k_max_']}, but this sampler has "
+            f"k_max={sampler.k_max!r}."
+        )
+    return {**attributes, "generator_": generator, **found}
+
+
+def _is_trained(sampler: Any) -> bool:
+    return hasattr(getattr(sampler, "generator_", None), "fit")
+
+
+def _read(content: dict[str, Any]) -> dict[str, Any]:
+    if content["format"] != _FORMAT:
+        raise ValueError(f"its format is {content['format']!r}, wanted {_FORMAT!r}")
+    lambda_hat = content["lambda_hat"]
+    if lambda_hat is not None:
+        lambda_hat = Configuration(**{key: _decode(value) for key, value in lambda_hat.items()})
+    low, high = content["achievable_epsilon"]
+    k_max, seed = content["k_max"], content["seed"]
+    if not isinstance(k_max, int) or not isinstance(seed, int):
+        raise TypeError("k_max and seed must be integers")
+    for key in ("scores", "generator", "epsilon", "delta"):
+        content[key]
+    return {
+        "lambda_hat_": lambda_hat,
+        "k_max_": k_max,
+        "achievable_epsilon_": AchievableEpsilon(float(low), float(high)),
+        "seed_": seed,
+    }
+
+
+def _refuse_differences(name: str, what: str, saved: Any, own: dict[str, Any]) -> None:
+    saved = saved if isinstance(saved, dict) else {}
+    for key, value in own.items():
+        if saved.get(key) != value:
+            raise ValueError(
+                f"{name!r} was calibrated with other {what}: {key} is {saved.get(key)!r} there and "
+                f"{value!r} in this sampler. The guarantee holds for what was calibrated alone."
+            )
+
+
+def _score_fingerprints(sampler: Any) -> dict[str, str]:
+    return {name: _score_fingerprint(getattr(sampler, name)) for name in _SCORES}
+
+
+def _score_fingerprint(score: Any) -> str:
+    if isinstance(score, str):
+        return score
+    if hasattr(score, "fingerprint"):
+        return str(score.fingerprint())
+    name = getattr(score, "__qualname__", type(score).__qualname__)
+    if hasattr(score, "of_set"):  # a SetScore is told by its function
+        content = _stable([score.name, score.of_set])
+    else:
+        content = _stable(score)
+    return f"{name}:{hashlib.blake2b(prompt_bytes(content), digest_size=16).hexdigest()}"
+
+
+def _generator_fingerprint(generator: Any) -> dict[str, str]:
+    return {"class": type(generator).__name__, "fingerprint": fingerprint(generator)}
+
+
+def _encode(value: float) -> float | str:
+    # JSON has no infinities
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def _decode(value: Any) -> float:
+    if value in ("inf", "-inf") or (isinstance(value, (int, float)) and math.isfinite(value)):
+        return float(value)
+    raise ValueError(f"{value!r} is no threshold")

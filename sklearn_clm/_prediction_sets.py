@@ -1,0 +1,320 @@
+"""What predict returns: one set of responses for each prompt, together array-like."""
+
+import html
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import numpy as np
+
+from sklearn_clm.generators import Generation
+
+__all__ = ["PredictionSet", "PredictionSets"]
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionSet:
+    """The set of responses returned for one prompt.
+
+    Parameters
+    ----------
+    prompt : object
+        The prompt.
+    responses : tuple of length m
+        The accepted responses, in the order they were drawn. May be empty where the budget of
+        draws was used up without an accepted one.
+    quality : ndarray of shape (m,)
+        Quality of the accepted responses.
+    indices : ndarray of shape (m,) of int
+        Which draws they are, from 0.
+    n_samples : int
+        Draws taken, rejected ones included.
+    set_score : float
+        The set score F at the stop; -inf for an empty set.
+    stopped : bool
+        Whether the set score reached its threshold, as opposed to the budget being used up.
+    guaranteed : bool
+        False where calibration was null: the set then holds every draw, without a guarantee.
+    generations : tuple of `n_samples` Generation
+        All draws taken, the rejected ones included.
+
+    Examples
+    --------
+    >>> from sklearn_clm import PredictionSet
+    >>> answer = PredictionSet("Q: ?", ("yes",), [0.9], [1], 2, 0.9, stopped=True, guaranteed=True)
+    >>> len(answer), "yes" in answer
+    (1, True)
+    """
+
+    prompt: Any
+    responses: tuple[Any, ...]
+    quality: np.ndarray
+    indices: np.ndarray
+    n_samples: int
+    set_score: float
+    stopped: bool
+    guaranteed: bool
+    generations: tuple[Generation, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "responses", tuple(self.responses))
+        object.__setattr__(self, "quality", np.asarray(self.quality, dtype=np.float64))
+        object.__setattr__(self, "indices", np.asarray(self.indices, dtype=np.intp))
+        object.__setattr__(self, "generations", tuple(self.generations))
+
+    def __len__(self) -> int:
+        return len(self.responses)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.responses)
+
+    def __contains__(self, response: Any) -> bool:
+        return response in self.responses
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PredictionSet):
+            return NotImplemented
+        return (
+            bool(np.all(np.asarray(self.prompt == other.prompt)))
+            and self.responses == other.responses
+            and np.array_equal(self.quality, other.quality)
+            and np.array_equal(self.indices, other.indices)
+            and (self.n_samples, self.set_score) == (other.n_samples, other.set_score)
+            and (self.stopped, self.guaranteed) == (other.stopped, other.guaranteed)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{response!s}" for response in self.responses)
+        ending = "stopped" if self.stopped else "budget used up"
+        warning = "" if self.guaranteed else "; no guarantee"
+        return f"{{{shown}}} ({self.n_samples} draws, {ending}{warning})"
+
+    def _repr_html_(self) -> str:
+        return f"<table>{_HTML_HEAD}<tbody>{self._html_row()}</tbody></table>"
+
+    def _html_row(self) -> str:
+        responses = "".join(
+            f'<li title="quality {quality:.3g}, draw {index + 1}">{html.escape(str(response))}</li>'
+            for response, quality, index in zip(self.responses, self.quality, self.indices)
+        )
+        ending = "stopped" if self.stopped else "budget used up"
+        guarantee = "yes" if self.guaranteed else "<b>no</b>"
+        return (
+            f'<tr><td style="text-align:left">{html.escape(_shorten(self.prompt))}</td>'
+            f'<td style="text-align:left"><ol style="margin:0">{responses}</ol></td>'
+            f"<td>{self.n_samples} ({ending})</td><td>{self.set_score:.3g}</td>"
+            f"<td>{guarantee}</td></tr>"
+        )
+
+
+_HTML_HEAD = (
+    "<thead><tr><th>prompt</th><th>responses</th><th>draws</th><th>set score</th>"
+    "<th>guaranteed</th></tr></thead>"
+)
+_SHOWN_ROWS = 20
+
+
+class PredictionSets(Sequence[PredictionSet]):
+    """Sets of responses for n prompts: a sequence, indexed like an array.
+
+    ``sets[3]`` is a :class:`PredictionSet`; a slice, an array of indices or a boolean mask gives
+    a :class:`PredictionSets`. As an array it has shape (n, `k_max`), each row the accepted
+    responses in order, padded with NaN where all responses are numbers and with None otherwise.
+
+    Parameters
+    ----------
+    sets : sequence of PredictionSet
+        One for each prompt.
+    k_max : int
+        The budget of draws, which is the width as an array.
+    sampler : ConformalSampler, optional
+        The estimator that made them. It does not travel with a pickle.
+    calibration_draws : sequence of sequences of Generation, optional
+        From ``fit_transform``: all draws known for each prompt from ``fit``; empty for prompts
+        that calibration did not use.
+    calibration_mask : ndarray of shape (n,) of bool, optional
+        From ``fit_transform``: False for prompts that trained the generator.
+
+    Attributes
+    ----------
+    shape : tuple (n, k_max)
+    dtype : numpy.dtype
+        float64 where all responses are numbers, otherwise object.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm import PredictionSet, PredictionSets
+    >>> one = PredictionSet("a", ("x", "y"), [0.9, 0.8], [0, 2], 3, 0.9, True, True)
+    >>> two = PredictionSet("b", (), [], [], 3, -np.inf, False, True)
+    >>> sets = PredictionSets([one, two], k_max=3)
+    >>> np.asarray(sets)
+    array([['x', 'y', None],
+           [None, None, None]], dtype=object)
+    >>> sets[::-1][0].prompt
+    'b'
+    >>> print(sets)
+    PredictionSets of 2 prompts, k_max=3
+    'a' -> {x, y} (3 draws, stopped)
+    'b' -> {} (3 draws, budget used up)
+    """
+
+    def __init__(
+        self,
+        sets: Sequence[PredictionSet],
+        k_max: int,
+        *,
+        sampler: Any = None,
+        calibration_draws: Sequence[Sequence[Generation]] | None = None,
+        calibration_mask: np.ndarray | None = None,
+    ) -> None:
+        self._sets = list(sets)
+        self.k_max = int(k_max)
+        self.sampler = sampler
+        self.calibration_draws = None if calibration_draws is None else list(calibration_draws)
+        self.calibration_mask = (
+            None if calibration_mask is None else np.asarray(calibration_mask, dtype=bool)
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (len(self._sets), self.k_max)
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def dtype(self) -> np.dtype:
+        if all(_is_numeric(one) for one in self._sets):
+            return np.dtype(np.float64)
+        return np.dtype(object)
+
+    @property
+    def responses(self) -> list[list[Any]]:
+        """The accepted responses of each prompt."""
+        return [list(one.responses) for one in self._sets]
+
+    @property
+    def n_samples(self) -> np.ndarray:
+        """Draws taken for each prompt, an int array of shape (n,)."""
+        return np.array([one.n_samples for one in self._sets], dtype=np.intp)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Accepted responses of each prompt, an int array of shape (n,)."""
+        return np.array([len(one) for one in self._sets], dtype=np.intp)
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether every set carries the guarantee."""
+        return all(one.guaranteed for one in self._sets)
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def __iter__(self) -> Iterator[PredictionSet]:
+        return iter(self._sets)
+
+    @overload
+    def __getitem__(self, key: int) -> PredictionSet: ...
+    @overload
+    def __getitem__(self, key: Any) -> "PredictionSets": ...
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, tuple):
+            key, rest = (key[0], key[1:]) if key else (slice(None), ())
+            if any(part is not Ellipsis and part != slice(None) for part in rest):
+                return np.asarray(self)[(key, *rest)]
+        if isinstance(key, (int, np.integer)):
+            return self._sets[key]
+        rows = np.arange(len(self))[key if isinstance(key, slice) else np.asarray(key)]
+        draws, mask = self.calibration_draws, self.calibration_mask
+        return PredictionSets(
+            [self._sets[i] for i in rows],
+            self.k_max,
+            sampler=self.sampler,
+            calibration_draws=None if draws is None else [draws[i] for i in rows],
+            calibration_mask=None if mask is None else mask[rows],
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PredictionSets):
+            return NotImplemented
+        return self.k_max == other.k_max and self._sets == other._sets
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("PredictionSets hold no array of their own; copy=False cannot be met.")
+        own = self.dtype
+        array = np.full(self.shape, np.nan if own.kind == "f" else None, dtype=own)
+        for row, one in zip(array, self._sets):
+            for j, response in enumerate(one.responses):
+                row[j] = response
+        return array if dtype is None else array.astype(dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # predictions are kept and sent around by the thousand: without the model and its data
+        return {**self.__dict__, "sampler": None}
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with one row per prompt.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns `prompt`, `responses`, `quality`, `indices` (tuples of one length, so that
+            ``frame.explode(["responses", "quality", "indices"])`` gives one row per response),
+            `size`, `n_samples`, `set_score`, `stopped` and `guaranteed`.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "prompt": pd.Series([one.prompt for one in self._sets], dtype=object),
+                "responses": pd.Series([one.responses for one in self._sets], dtype=object),
+                "quality": pd.Series([tuple(one.quality.tolist()) for one in self], dtype=object),
+                "indices": pd.Series([tuple(one.indices.tolist()) for one in self], dtype=object),
+                "size": self.sizes,
+                "n_samples": self.n_samples,
+                "set_score": np.array([one.set_score for one in self._sets], dtype=np.float64),
+                "stopped": np.array([one.stopped for one in self._sets], dtype=bool),
+                "guaranteed": np.array([one.guaranteed for one in self._sets], dtype=bool),
+            }
+        )
+
+    def __repr__(self) -> str:
+        return f"<PredictionSets of {len(self)} prompts, k_max={self.k_max}>"
+
+    def __str__(self) -> str:
+        lines = [f"PredictionSets of {len(self)} prompts, k_max={self.k_max}"]
+        lines += [f"{_shorten(one.prompt)!r} -> {one}" for one in self._sets[:_SHOWN_ROWS]]
+        if len(self) > _SHOWN_ROWS:
+            lines.append(f"... and {len(self) - _SHOWN_ROWS} more")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(one._html_row() for one in self._sets[:_SHOWN_ROWS])
+        more = len(self) - _SHOWN_ROWS
+        caption = f"{len(self)} prompts, k_max={self.k_max}" + (
+            f"; the first {_SHOWN_ROWS} are shown" if more > 0 else ""
+        )
+        return f"<table><caption>{caption}</caption>{_HTML_HEAD}<tbody>{rows}</tbody></table>"
+
+
+def _is_numeric(one: PredictionSet) -> bool:
+    # an empty set of a text model is still text: its rejected draws tell
+    if one.generations:
+        return all(isinstance(draw.response, _NUMBERS) for draw in one.generations)
+    return all(isinstance(response, _NUMBERS) for response in one.responses)
+
+
+_NUMBERS = (bool, int, float, np.number, np.bool_)
+
+
+def _shorten(prompt: Any, width: int = 200) -> str:
+    text = prompt if isinstance(prompt, str) else str(prompt)
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,190 @@
+"""What arrives as prompts and admissions, in any container, as one plain form."""
+
+import math
+import numbers
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import check_array
+from sklearn.utils.validation import _get_feature_names, validate_data
+
+__all__ = ["CheckedPrompts", "check_admissions", "check_fitted_prompts", "check_prompts"]
+
+
+@dataclass(frozen=True)
+class CheckedPrompts:
+    """Prompts in plain form, with what is remembered of their container."""
+
+    prompts: Any  # a list of objects, or an array of shape (n, d) of numbers
+    numeric: bool
+    n_features: int | None = None
+    feature_names: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+
+def check_prompts(X: Any, *, estimator: Any = None) -> CheckedPrompts:
+    """Prompts of any container as a list, or as a 2-D array where they are rows of numbers."""
+    if X is None or isinstance(X, (str, bytes, dict, numbers.Number)) or callable(X):
+        raise TypeError(
+            f"prompts (X) must be a sequence of prompts, got {type(X).__name__}"
+            f"{'' if X is None else f' {X!r:.60}'}."
+        )
+    if sparse.issparse(X):
+        return _numeric(X, estimator)
+    if hasattr(X, "columns") and hasattr(X, "shape"):
+        return _from_frame(X, estimator)
+    if hasattr(X, "__array__"):
+        return _from_array(np.asarray(X), estimator)
+    if not hasattr(X, "__len__") or not hasattr(X, "__getitem__"):
+        raise TypeError(
+            f"prompts (X) must be a sequence of prompts, got {type(X).__name__}, which has no "
+            "length or cannot be indexed; wanted a list, an array or a column of a table."
+        )
+    return _from_items(list(X), estimator)
+
+
+def check_fitted_prompts(estimator: Any, X: Any) -> CheckedPrompts:
+    """Prompts for a fitted estimator, of the kind it was fitted on."""
+    checked = check_prompts(X, estimator=estimator)
+    fitted_numeric = getattr(estimator, "_numeric_prompts", None)
+    if fitted_numeric is not None and checked.numeric != fitted_numeric:
+        kinds = ("objects such as text", "rows of numbers")
+        raise ValueError(
+            f"prompts (X) holds {kinds[checked.numeric]}, but this {type(estimator).__name__} was "
+            f"fitted on {kinds[fitted_numeric]}."
+        )
+    named = checked.feature_names is not None and hasattr(estimator, "feature_names_in_")
+    if named or (checked.numeric and hasattr(estimator, "n_features_in_")):
+        validate_data(estimator, X, reset=False, skip_check_array=True)
+    return checked
+
+
+def check_admissions(y: Any, n_prompts: int, *, estimator: Any = None) -> list[Any]:
+    """Admissions of any container as a list: callables, references or lists of references."""
+    name = "This estimator" if estimator is None else type(estimator).__name__
+    if y is None:
+        raise ValueError(f"{name} requires y to be passed, but the target y is None.")
+    if isinstance(y, (str, bytes, dict, numbers.Number)) or callable(y):
+        raise TypeError(
+            f"admissions (y) must be a sequence with one entry per prompt, got "
+            f"{type(y).__name__} {y!r:.60}."
+        )
+    if sparse.issparse(y):
+        raise TypeError("admissions (y) must be dense, got a sparse matrix.")
+    if hasattr(y, "__array__"):
+        array = np.asarray(y)
+        if array.ndim == 2 and array.shape[1] == 1:
+            array = array[:, 0]
+        if array.ndim == 0:
+            raise TypeError("admissions (y) must be a sequence with one entry per prompt.")
+        # a row of numbers is one reference, such as a vector of labels
+        items = array.tolist() if array.ndim == 1 else list(array)
+    elif hasattr(y, "__len__") and hasattr(y, "__iter__"):
+        items = list(y)
+    else:
+        raise TypeError(
+            f"admissions (y) must be a sequence with one entry per prompt, got {type(y).__name__}."
+        )
+    items = [_plain(item) for item in items]
+    for i, item in enumerate(items):
+        if _is_missing(item):
+            raise ValueError(
+                f"admissions (y) holds {item!r} at position {i}; wanted a callable, a reference "
+                "or a list of references for every prompt."
+            )
+        if isinstance(item, float) and math.isinf(item):
+            raise ValueError(f"Input y contains infinity (at position {i}).")
+    if len(items) != n_prompts:
+        raise ValueError(
+            f"prompts (X) holds {n_prompts} and admissions (y) {len(items)} entries; wanted one "
+            "admission per prompt."
+        )
+    return items
+
+
+def _from_frame(X: Any, estimator: Any) -> CheckedPrompts:
+    values = np.asarray(X)
+    if values.dtype.kind in "biufc" or values.ndim != 2 or values.shape[1] == 0:
+        return _numeric(X, estimator)
+    if values.shape[1] == 1:
+        items = values[:, 0].tolist()
+        if not all(_is_number(item) for item in items):
+            checked = _from_items(items, estimator)
+            return CheckedPrompts(checked.prompts, False, 1, _get_feature_names(X))
+    return _numeric(X, estimator)
+
+
+def _from_array(array: np.ndarray, estimator: Any) -> CheckedPrompts:
+    if array.dtype.kind in "biufc":
+        if array.ndim <= 2:
+            return _numeric(array, estimator)
+        # a stack of images: each is one prompt
+        return _from_items(list(array), estimator)
+    if array.ndim == 1:
+        return _from_items(array.tolist(), estimator)
+    if array.ndim == 2:
+        rows = array.tolist()
+        if array.shape[1] == 1 and not all(_is_number(row[0]) for row in rows):
+            return _from_items([row[0] for row in rows], estimator)
+        if array.size and all(isinstance(part, dict) for row in rows for part in row):
+            return _from_items(rows, estimator)  # chats of one length
+        return _numeric(array, estimator)
+    raise ValueError(
+        f"prompts (X) is an array of shape {array.shape} and dtype {array.dtype}; wanted one "
+        "dimension of prompts, or two dimensions of numbers."
+    )
+
+
+def _from_items(items: list[Any], estimator: Any) -> CheckedPrompts:
+    if not items:
+        raise ValueError("prompts (X) is empty: found 0 sample(s), wanted at least 1 prompt.")
+    items = [item.item() if isinstance(item, np.generic) else item for item in items]
+    if all(_is_number(item) for item in items):
+        return _numeric(np.asarray(items), estimator)
+    if all(_is_numeric_row(item) for item in items):
+        return _numeric(items, estimator)
+    for i, item in enumerate(items):
+        if _is_missing(item):
+            raise ValueError(
+                f"prompts (X) holds {item!r} at position {i}; every prompt must be there. Drop "
+                "the missing ones first."
+            )
+        if _is_number(item):
+            raise TypeError(
+                f"prompts (X) holds the number {item!r} at position {i} among prompts that are "
+                f"{type(items[0]).__name__}; wanted prompts of one kind."
+            )
+    return CheckedPrompts(items, False)
+
+
+def _numeric(X: Any, estimator: Any) -> CheckedPrompts:
+    array = check_array(X, estimator=estimator, input_name="X")
+    return CheckedPrompts(array, True, array.shape[1], _get_feature_names(X))
+
+
+def _is_number(item: Any) -> bool:
+    return isinstance(item, (numbers.Number, np.number, np.bool_))
+
+
+def _is_numeric_row(item: Any) -> bool:
+    if isinstance(item, np.ndarray):
+        return item.ndim == 1 and item.dtype.kind in "biufc"
+    return isinstance(item, (list, tuple)) and all(_is_number(part) for part in item)
+
+
+def _is_missing(item: Any) -> bool:
+    if item is None or type(item).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(item, (float, np.floating)) and math.isnan(item)
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, np.generic):
+        return item.item()
+    if isinstance(item, np.ndarray) and item.dtype.kind not in "biufc":
+        return item.tolist()
+    return item
