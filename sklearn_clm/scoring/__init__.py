@@ -7,6 +7,29 @@ from sklearn_clm.scoring._admission import (
     threshold_admission,
 )
 from sklearn_clm.scoring._classifier_quality import ClassifierQuality
+from sklearn_clm.scoring._component_admission import (
+    ComponentMatch,
+    component_match,
+    get_component_admission,
+)
+from sklearn_clm.scoring._component_scorers import (
+    ComponentClassifier,
+    RandomScore,
+    SpanLikelihood,
+    Support,
+)
+from sklearn_clm.scoring._component_scores import (
+    ComponentScore,
+    component_scores,
+    get_component_score,
+)
+from sklearn_clm.scoring._component_spans import (
+    component_of,
+    component_spans,
+)
+from sklearn_clm.scoring._entailment import (
+    EntailmentScore,
+)
 from sklearn_clm.scoring._exact_match import exact_match, normalize_answer
 from sklearn_clm.scoring._label_match import LabelMatch, label_match
 from sklearn_clm.scoring._quality import get_quality, likelihood, quality_matrix
@@ -27,15 +50,28 @@ from sklearn_clm.scoring._splitters import (
 
 __all__ = [
     "ClassifierQuality",
+    "ComponentClassifier",
+    "ComponentMatch",
+    "ComponentScore",
+    "EntailmentScore",
     "LabelMatch",
+    "RandomScore",
     "SelfConsistency",
     "SentenceSplitter",
     "SetScore",
+    "SpanLikelihood",
+    "Support",
     "ThresholdAdmission",
     "admission_matrix",
+    "component_match",
+    "component_of",
+    "component_scores",
+    "component_spans",
     "exact_match",
     "exact_match_similarity",
     "get_admission",
+    "get_component_admission",
+    "get_component_score",
     "get_quality",
     "get_set_score",
     "get_similarity",

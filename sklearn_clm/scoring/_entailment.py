@@ -1,0 +1,294 @@
+"""Entailment of components by a text, judged by a model of natural language inference."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from sklearn_clm.generators import Generation
+from sklearn_clm.scoring._component_spans import Span, component_of
+
+__all__ = ["EntailmentScore"]
+
+# a batch of another size or padding moves the last digits of float32, which must not decide
+# whether a score reaches the threshold that it set itself
+_DECIMALS = 6
+
+
+class EntailmentScore(BaseEstimator):
+    """Probability that a text entails a component.
+
+    As component score F^c, the premise is the prompt (or what `premise` makes of it), such as
+    the article of a summary. As ``score(premise, hypothesis) -> float`` it can also judge
+    components against references, through
+    ``threshold_admission(EntailmentScore(...), threshold)``.
+
+    Parameters
+    ----------
+    model : str, path or transformers model
+        A sequence classification checkpoint of natural language inference, whose probability of
+        entailment is the score; or a T5-like encoder-decoder in the format of the TRUE
+        benchmark, which answers "1" to "premise: ... hypothesis: ..." (the score is then the
+        probability of that answer). Weights are read from safetensors only, and no code of a
+        checkpoint is run.
+    tokenizer : transformers tokenizer, optional
+        By default the one saved beside `model`. Wanted where `model` is a loaded model.
+    premise : callable prompt -> str, optional
+        Makes the premise of a prompt. By default the prompt itself, which must be a string.
+    entailment_label : int or str, optional
+        Which class of a classifier means entailment; by default the one whose name says so.
+    batch_size : int, default=32
+        Pairs in one forward pass.
+    max_length : int, optional
+        Tokens of a pair at most; the end of a longer premise is cut off, never the hypothesis.
+        By default what the tokenizer and the model allow.
+    device : str or torch.device, optional
+        Where to run. By default where the model is, the CPU for a checkpoint.
+
+    Notes
+    -----
+    Scores are rounded to six decimals, so that the batch a pair is in does not matter.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import EntailmentScore
+    >>> score = EntailmentScore("path/to/checkpoint", premise=lambda prompt: prompt[:2000])
+    >>> score.batch_size
+    32
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        tokenizer: Any = None,
+        premise: Callable[[Any], str] | None = None,
+        entailment_label: int | str | None = None,
+        batch_size: int = 32,
+        max_length: int | None = None,
+        device: Any = None,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.premise = premise
+        self.entailment_label = entailment_label
+        self.batch_size = batch_size
+        self.max_length = max_length
+        self.device = device
+
+    def __sklearn_clone__(self) -> Self:
+        # the default deep-copies parameters: a loaded model is shared instead
+        return type(self)(**self.get_params(deep=False))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_loaded"}
+
+    def __call__(self, premise: str, hypothesis: str) -> float:
+        """Score of one pair.
+
+        Parameters
+        ----------
+        premise, hypothesis : str
+            Two texts.
+
+        Returns
+        -------
+        float
+            Probability that the premise entails the hypothesis.
+        """
+        return float(self.score_pairs([(premise, hypothesis)])[0])
+
+    def score_components(
+        self,
+        prompts: Sequence[Any],
+        generations: Sequence[Sequence[Generation]],
+        spans: Sequence[Sequence[Sequence[Span | None]]],
+    ) -> list[list[np.ndarray]]:
+        """Scores of all occurrences; each distinct (premise, component) is judged once.
+
+        Parameters
+        ----------
+        prompts : sequence of length n
+            The prompts.
+        generations : sequence of n sequences of Generation
+            The samples of each prompt.
+        spans : sequence of n sequences of lists of (int, int)
+            Their components.
+
+        Returns
+        -------
+        list of n lists of 1-D arrays
+            Probabilities.
+        """
+        positions: dict[tuple[str, str], int] = {}
+        ids = []
+        for i, (prompt, draws, rows) in enumerate(zip(prompts, generations, spans)):
+            premise = self._premise(prompt, i)
+            ids.append(
+                [
+                    [
+                        positions.setdefault(
+                            (premise, str(component_of(draw.response, span))), len(positions)
+                        )
+                        for span in row
+                    ]
+                    for draw, row in zip(draws, rows)
+                ]
+            )
+        scores = self.score_pairs(list(positions))
+        return [[scores[np.asarray(row, dtype=np.intp)] for row in rows] for rows in ids]
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """Scores of many pairs, in batches.
+
+        Parameters
+        ----------
+        pairs : sequence of m (premise, hypothesis)
+            Texts.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Probabilities.
+        """
+        if not len(pairs):
+            return np.empty(0)
+        if isinstance(self.batch_size, bool) or not (
+            isinstance(self.batch_size, (int, np.integer)) and self.batch_size >= 1
+        ):
+            raise ValueError(f"batch_size={self.batch_size!r} is invalid; wanted an int >= 1.")
+        judge = self._judge()
+        # texts of like length share a batch, so that little of it is padding
+        order = np.argsort([len(p) + len(h) for p, h in pairs], kind="stable")
+        scores = np.empty(len(pairs))
+        for first in range(0, len(order), self.batch_size):
+            rows = order[first : first + self.batch_size]
+            scores[rows] = judge([pairs[row] for row in rows])
+        return np.round(scores, _DECIMALS)
+
+    def _premise(self, prompt: Any, i: int) -> str:
+        premise = prompt if self.premise is None else self.premise(prompt)
+        if not isinstance(premise, str):
+            source = "prompt" if self.premise is None else "premise made of prompt"
+            raise TypeError(
+                f"EntailmentScore needs text: {source} {i} is a {type(premise).__name__}. Pass "
+                "premise=, a callable that makes a string of a prompt."
+            )
+        return premise
+
+    def _judge(self) -> Callable[[list[tuple[str, str]]], np.ndarray]:
+        if getattr(self, "_loaded", None) is None:
+            self._loaded = self._load()
+        model, tokenizer = self._loaded
+        if model.config.is_encoder_decoder:
+            return lambda pairs: _answer_probability(model, tokenizer, pairs, self._limit())
+        entailment = _entailment_index(model.config, self.entailment_label)
+        return lambda pairs: _class_probability(model, tokenizer, pairs, entailment, self._limit())
+
+    def _load(self) -> tuple[Any, Any]:
+        try:
+            import transformers
+        except ImportError as error:
+            raise ImportError(
+                "EntailmentScore needs torch and transformers: "
+                "pip install 'sklearn-clm[transformers]'"
+            ) from error
+        if not isinstance(self.model, (str, os.PathLike)):
+            if self.tokenizer is None:
+                raise ValueError("tokenizer=None; wanted a tokenizer beside a loaded model.")
+            model = self.model
+        else:
+            config = transformers.AutoConfig.from_pretrained(self.model, trust_remote_code=False)
+            auto = (
+                transformers.AutoModelForSeq2SeqLM
+                if config.is_encoder_decoder
+                else transformers.AutoModelForSequenceClassification
+            )
+            model = auto.from_pretrained(
+                self.model, config=config, use_safetensors=True, trust_remote_code=False
+            )
+        if self.device is not None:
+            model = model.to(self.device)
+        tokenizer = self.tokenizer
+        if tokenizer is None:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                self.model, trust_remote_code=False
+            )
+        return model.eval(), tokenizer
+
+    def _limit(self) -> int:
+        if self.max_length is not None:
+            return int(self.max_length)
+        model, tokenizer = self._loaded
+        positions = getattr(model.config, "max_position_embeddings", None) or 10**9
+        # transformers writes "unknown" as a huge number
+        return int(min(tokenizer.model_max_length, positions, 10**9))
+
+
+def _entailment_index(config: Any, wanted: int | str | None) -> int:
+    names = {int(index): str(name) for index, name in config.id2label.items()}
+    if isinstance(wanted, (int, np.integer)) and int(wanted) in names:
+        return int(wanted)
+    if wanted is None:
+        found = [i for i, name in names.items() if name.lower().startswith("entail")]
+    else:
+        found = [i for i, name in names.items() if name == wanted]
+    if len(found) != 1:
+        raise ValueError(
+            f"entailment_label={wanted!r} names {len(found)} of the classes "
+            f"{list(names.values())} of the model; wanted the one that means entailment."
+        )
+    return found[0]
+
+
+def _class_probability(
+    model: Any, tokenizer: Any, pairs: list[tuple[str, str]], entailment: int, limit: int
+) -> np.ndarray:
+    import torch
+
+    premises, hypotheses = zip(*pairs)
+    encoded = tokenizer(
+        list(premises),
+        list(hypotheses),
+        padding=True,
+        truncation="only_first",
+        max_length=limit if limit < 10**9 else None,
+        return_tensors="pt",
+    ).to(model.device)
+    with torch.inference_mode():
+        logits = model(**encoded).logits.double()
+    return logits.softmax(dim=-1)[:, entailment].cpu().numpy()
+
+
+def _answer_probability(
+    model: Any, tokenizer: Any, pairs: list[tuple[str, str]], limit: int
+) -> np.ndarray:
+    import torch
+
+    rows = [_true_format(tokenizer, premise, hypothesis, limit) for premise, hypothesis in pairs]
+    encoded = tokenizer.pad({"input_ids": rows}, return_tensors="pt").to(model.device)
+    answer = tokenizer("1", add_special_tokens=False)["input_ids"]
+    start = model.config.decoder_start_token_id
+    before = torch.tensor([[start, *answer[:-1]]] * len(rows), device=model.device)
+    with torch.inference_mode():
+        logits = model(
+            input_ids=encoded["input_ids"],
+            attention_mask=encoded["attention_mask"],
+            decoder_input_ids=before,
+        ).logits.double()
+    tokens = torch.tensor(answer, device=model.device)
+    each = logits.log_softmax(dim=-1)[:, torch.arange(len(answer)), tokens]
+    return each.sum(dim=1).exp().cpu().numpy()
+
+
+def _true_format(tokenizer: Any, premise: str, hypothesis: str, limit: int) -> list[int]:
+    """Token ids of a pair, the end of the premise cut off where it is too long."""
+    ids = tokenizer(f"premise: {premise} hypothesis: {hypothesis}")["input_ids"]
+    if len(ids) <= limit:
+        return list(ids)
+    tail = tokenizer(f"hypothesis: {hypothesis}")["input_ids"]
+    head = tokenizer(f"premise: {premise}", add_special_tokens=False)["input_ids"]
+    return [*head[: max(limit - len(tail), 0)], *tail]
