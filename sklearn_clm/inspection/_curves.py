@@ -102,9 +102,13 @@ class CurveDisplay:
         """
         self.figure_, self.axes_ = split_axes(ax, len(self.mean), 2.3)
         self.lines_: list[Any] = []
+        right = float(self.levels[-1])
+        if self.trivial_level is not None:
+            # what is trivial needs no room
+            right = min(right, 1.15 * self.trivial_level)
         for row, (measure, axes) in enumerate(zip(self.mean, self.axes_)):
             if measure == "loss":
-                ends = [0.0, float(self.levels[-1])]
+                ends = [0.0, right]
                 axes.plot(ends, ends, color="0.45", linewidth=0.9, linestyle=(0, (1, 3)))
                 axes.annotate(
                     f"loss = {self.level_label.split()[0]}",
@@ -115,9 +119,9 @@ class CurveDisplay:
                     fontsize="x-small",
                     color="0.35",
                 )
-            self._plot_measure(axes, measure, band)
+            self._plot_measure(axes, measure, band, self.levels <= right)
             if self.trivial_level is not None:
-                axes.axvspan(self.trivial_level, self.levels[-1], color="0.93", zorder=0, lw=0)
+                axes.axvspan(self.trivial_level, right, color="0.93", zorder=0, lw=0)
                 if row == 0:
                     axes.annotate(
                         "trivial",
@@ -128,7 +132,7 @@ class CurveDisplay:
                         color="0.35",
                     )
             axes.set_ylabel(self.measure_labels.get(measure, measure))
-            axes.set_xlim(0.0, float(self.levels[-1]))
+            axes.set_xlim(0.0, right)
             axes.set_ylim(bottom=0.0)
             axes.spines[["top", "right"]].set_visible(False)
             if legend:
@@ -136,13 +140,14 @@ class CurveDisplay:
         self.axes_[-1].set_xlabel(self.level_label)
         return self
 
-    def _plot_measure(self, axes: Any, measure: str, band: bool) -> None:
+    def _plot_measure(self, axes: Any, measure: str, band: bool, inside: np.ndarray) -> None:
+        levels = self.levels[inside]
         for i, method in enumerate(self.methods):
-            mean, std = self.mean[measure][i], self.std[measure][i]
+            mean, std = self.mean[measure][i][inside], self.std[measure][i][inside]
             area = self.auc[measure][i]
             style = line_style(i)
             (line,) = axes.plot(
-                self.levels,
+                levels,
                 mean,
                 label=f"{method} (AUC {'–' if np.isnan(area) else f'{area:.3g}'})",
                 markevery=marker_positions(mean, i, len(self.methods)),
@@ -150,6 +155,6 @@ class CurveDisplay:
             )
             if band:
                 axes.fill_between(
-                    self.levels, mean - std, mean + std, color=style["color"], alpha=0.15, lw=0
+                    levels, mean - std, mean + std, color=style["color"], alpha=0.15, lw=0
                 )
             self.lines_.append(line)

@@ -9,16 +9,19 @@ from sklearn_clm.inspection._style import import_pyplot
 
 __all__ = ["FrontierDisplay"]
 
+# p-values far in the tail say nothing more
+_SMALLEST_P = 1e-6
+
 
 class FrontierDisplay:
     """Pareto frontier, the sequence of tests along it, and the configuration it chose.
 
-    Every point is one configuration of the frontier, at its objective (Eq. 7) and its loss on
-    the calibration part. The tests start with the safest, and go on while the loss stays at or
-    under the dashed line, the largest that is significantly below epsilon at level delta; the
-    cross is where they stopped. The star is lambda-hat. The thin dotted line is the same
-    frontier on the optimisation part, where it was found. Create it with
-    :meth:`from_estimator` or :meth:`from_result`.
+    Every point is one configuration of the frontier, on the left at its objective (Eq. 7) and
+    its loss on the calibration part, on the right at its place in the sequence of tests and its
+    p-value. The tests start with the safest, and go on while the p-value is at most delta, that
+    is, while the loss stays at or under the dashed line; the cross is where they stopped. The
+    star is lambda-hat. The thin dotted line is the same frontier on the optimisation part, where
+    it was found. Create it with :meth:`from_estimator` or :meth:`from_result`.
 
     Parameters
     ----------
@@ -26,6 +29,8 @@ class FrontierDisplay:
         On the calibration part, in the order of the tests.
     optimization_objective, optimization_loss : ndarray of shape (n_configurations,)
         The same on the optimisation part.
+    p_values : ndarray of shape (n_configurations,)
+        On the calibration part.
     n_valid : int
         How many configurations passed, from the first on.
     selected : int or None
@@ -39,8 +44,8 @@ class FrontierDisplay:
     ----------
     figure_ : matplotlib Figure
         The figure.
-    ax_ : matplotlib Axes
-        Its axes.
+    axes_ : ndarray of matplotlib Axes, shape (2,) or (1,)
+        The frontier and, if there is a second one, the tests.
 
     Examples
     --------
@@ -52,6 +57,7 @@ class FrontierDisplay:
     ...     loss=loss,
     ...     optimization_objective=objective,
     ...     optimization_loss=loss,
+    ...     p_values=np.array([0.0001, 0.0004, 0.98]),
     ...     n_valid=2,
     ...     selected=1,
     ...     epsilon=0.3,
@@ -69,6 +75,7 @@ class FrontierDisplay:
         loss: np.ndarray,
         optimization_objective: np.ndarray,
         optimization_loss: np.ndarray,
+        p_values: np.ndarray,
         n_valid: int,
         selected: int | None,
         epsilon: float,
@@ -79,6 +86,7 @@ class FrontierDisplay:
         self.loss = loss
         self.optimization_objective = optimization_objective
         self.optimization_loss = optimization_loss
+        self.p_values = p_values
         self.n_valid = n_valid
         self.selected = selected
         self.epsilon = epsilon
@@ -100,8 +108,9 @@ class FrontierDisplay:
         ----------
         estimator : ConformalSampler
             A fitted sampler.
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
+        ax : matplotlib Axes or two of them, optional
+            Where to draw: the frontier, and the tests if there is a second one. Default: a new
+            figure with both.
 
         Returns
         -------
@@ -135,8 +144,9 @@ class FrontierDisplay:
             The result.
         size_weight, excess_weight : float, default=0.5
             The weights of Eq. 7 that it was made with.
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
+        ax : matplotlib Axes or two of them, optional
+            Where to draw: the frontier, and the tests if there is a second one. Default: a new
+            figure with both.
 
         Returns
         -------
@@ -153,6 +163,7 @@ class FrontierDisplay:
             loss=np.asarray(result.risks.loss),
             optimization_objective=np.asarray(result.frontier.objective),
             optimization_loss=np.asarray(result.frontier.loss),
+            p_values=np.asarray(result.p_values),
             n_valid=len(result.valid_lambdas),
             selected=selected,
             epsilon=result.epsilon,
@@ -166,8 +177,9 @@ class FrontierDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
+        ax : matplotlib Axes or two of them, optional
+            Where to draw: the frontier, and the tests if there is a second one. Default: a new
+            figure with both.
 
         Returns
         -------
@@ -175,56 +187,77 @@ class FrontierDisplay:
             This display, with `figure_` and `ax_`.
         """
         if ax is None:
-            _, ax = import_pyplot().subplots(figsize=(5.6, 3.9), layout="constrained")
-        self.figure_, self.ax_ = ax.figure, ax
-        n, stop = len(self.loss), self.n_valid
-        ax.plot(
+            _, ax = import_pyplot().subplots(1, 2, figsize=(9.6, 3.9), layout="constrained")
+        self.axes_ = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
+        if len(self.axes_) > 2:
+            raise ValueError(f"ax holds {len(self.axes_)} axes; wanted one or two, or None.")
+        self.figure_ = self.axes_[0].figure
+        self._plot_frontier(self.axes_[0])
+        if len(self.axes_) == 2:
+            self._plot_tests(self.axes_[1])
+        for axes in self.axes_:
+            axes.spines[["top", "right"]].set_visible(False)
+        self.axes_[0].legend(fontsize="x-small", frameon=False, loc="upper right")
+        return self
+
+    def _plot_frontier(self, axes: Any) -> None:
+        axes.plot(
             self.optimization_objective,
             self.optimization_loss,
-            color="0.6",
+            color="0.5",
             linestyle=(0, (1, 2)),
             linewidth=1.0,
             label="frontier, optimisation part",
         )
-        ax.plot(self.objective, self.loss, color="0.75", linewidth=0.8, zorder=1)
-        self._points(slice(0, stop), "o", "#0072B2", "#0072B2", f"valid ({stop})")
-        if stop < n:
-            self._points(slice(stop, stop + 1), "X", "#D55E00", "#D55E00", "test stopped here", 70)
-            if stop + 1 < n:
-                untested = f"not tested ({n - stop - 1})"
-                self._points(slice(stop + 1, n), "o", "none", "0.45", untested)
-        if self.selected is not None:
-            chosen = slice(self.selected, self.selected + 1)
-            self._points(chosen, "*", "#E69F00", "black", r"$\hat{\lambda}$", 190)
-        ax.axhline(
+        self._points(axes, self.objective, self.loss)
+        axes.axhline(
             self.epsilon, color="black", linewidth=1.0, label=f"$\\epsilon$ = {self.epsilon:g}"
         )
         if not np.isnan(self.critical_loss):
-            ax.axhline(
+            axes.axhline(
                 self.critical_loss,
                 color="black",
                 linewidth=1.0,
                 linestyle=(0, (5, 2)),
                 label=f"largest loss that passes, $\\delta$ = {self.delta:g}",
             )
-        ax.set_xlabel("Objective of Eq. 7 (size and excess draws)")
-        ax.set_ylabel(f"Loss (n = {self.n_calibration})")
-        ax.set_ylim(bottom=0.0)
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.legend(fontsize="x-small", frameon=False)
-        return self
+        axes.set_xlabel("Objective of Eq. 7 (size and excess draws)")
+        axes.set_ylabel(f"Loss (n = {self.n_calibration})")
+        # the end of the frontier, which returns next to nothing, would squeeze all the rest
+        top = max(2.0 * self.epsilon, 1.5 * float(self.loss[0]), 0.2)
+        axes.set_ylim(0.0, min(1.05 * max(float(self.loss.max()), self.epsilon), top))
 
-    def _points(
-        self, part: slice, marker: str, face: str, edge: str, label: str, size: float = 22
-    ) -> None:
-        self.ax_.scatter(
-            self.objective[part],
-            self.loss[part],
-            marker=marker,
-            facecolors=face,
-            edgecolors=edge,
-            s=size,
-            linewidths=0.9,
-            label=label,
-            zorder=3 if size < 100 else 4,
+    def _plot_tests(self, axes: Any) -> None:
+        order = np.arange(1, len(self.p_values) + 1)
+        self._points(axes, order, np.maximum(self.p_values, _SMALLEST_P))
+        axes.axhline(self.delta, color="black", linewidth=1.0, linestyle=(0, (5, 2)))
+        axes.annotate(
+            f"$\\delta$ = {self.delta:g}",
+            (1, self.delta),
+            xytext=(0, 3),
+            textcoords="offset points",
+            fontsize="x-small",
         )
+        axes.set_yscale("log")
+        axes.set_ylim(_SMALLEST_P / 2.0, 2.0)
+        axes.set_xlabel("Order of the tests, from the safest")
+        axes.set_ylabel(f"p-value (no less than {_SMALLEST_P:g} shown)")
+
+    def _points(self, axes: Any, x: np.ndarray, y: np.ndarray) -> None:
+        n, stop = len(x), self.n_valid
+        axes.plot(x, y, color="0.8", linewidth=0.8, zorder=1)
+        groups: list[tuple[slice, str, dict[str, Any]]] = []
+        if stop:
+            style = {"marker": "o", "c": "#0072B2", "s": 13, "zorder": 3}
+            groups.append((slice(0, stop), f"valid ({stop})", style))
+        if stop + 1 < n:
+            style = {"marker": "o", "facecolors": "none", "edgecolors": "0.5", "s": 13, "zorder": 2}
+            groups.append((slice(stop + 1, n), f"not tested ({n - stop - 1})", style))
+        if self.selected is not None:
+            style = {"marker": "*", "c": "#F0E442", "edgecolors": "black", "s": 170, "zorder": 4}
+            groups.append((slice(self.selected, self.selected + 1), r"$\hat{\lambda}$", style))
+        if stop < n:
+            style = {"marker": "X", "c": "#D55E00", "edgecolors": "black", "s": 48, "zorder": 5}
+            groups.append((slice(stop, stop + 1), "first failure, tests stop", style))
+        for part, label, style in groups:
+            axes.scatter(x[part], y[part], label=label, linewidths=0.7, **style)
