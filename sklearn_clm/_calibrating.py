@@ -1,6 +1,7 @@
 """From calibration data to the fitted attributes of a sampler, null results included."""
 
 import warnings
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,48 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._binomial import prompts_needed
 from sklearn_clm.calibration._data import optimization_size
 
-__all__ = ["calibrated_attributes", "report_null"]
+__all__ = [
+    "calibrated_attributes",
+    "draw_budgets",
+    "forget_calibration",
+    "report_null",
+    "set_or_delete",
+]
+
+_CALIBRATED = (
+    "calibration_data_",
+    "result_",
+    "lambda_hat_",
+    "k_max_",
+    "valid_lambdas_",
+    "frontier_",
+    "p_values_",
+    "achievable_epsilon_",
+)
+
+
+def draw_budgets(k_max: Any) -> list[int]:
+    """Values of the parameter `k_max` in ascending order."""
+    if isinstance(k_max, Integral):
+        return [int(k_max)]
+    budgets = list(k_max)
+    if not budgets or not all(isinstance(k, Integral) and k >= 1 for k in budgets):
+        raise ValueError(f"k_max must be an int >= 1, or a sequence of such, got {k_max!r}.")
+    return sorted({int(k) for k in budgets})
+
+
+def set_or_delete(estimator: Any, name: str, value: Any) -> None:
+    """Set an attribute; None means that there is to be none."""
+    if value is not None:
+        setattr(estimator, name, value)
+    elif hasattr(estimator, name):
+        delattr(estimator, name)
+
+
+def forget_calibration(estimator: Any) -> None:
+    """Remove what an earlier calibration found."""
+    for name in _CALIBRATED:
+        set_or_delete(estimator, name, None)
 
 
 def calibrated_attributes(

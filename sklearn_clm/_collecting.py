@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 
+from sklearn_clm._calibrating import draw_budgets
 from sklearn_clm._drawing import complete_draws, progress_bar, take
 from sklearn_clm._prompts import CheckedPrompts
 from sklearn_clm.calibration import CalibrationData
@@ -99,7 +100,7 @@ def _trained_generator(
 
 
 def _draw_all(sampler: Any, generator: Any, prompts: Any, seed: int) -> list[list[Generation]]:
-    n_samples = sampler._budgets()[-1]
+    n_samples = draw_budgets(sampler.k_max)[-1]
     # what a failed attempt paid for is taken up, whatever it failed at
     key = _key_of_draws(generator, prompts, seed)
     kept_key, kept = getattr(sampler, "_paid_draws", None) or (None, [])

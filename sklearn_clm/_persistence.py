@@ -5,25 +5,70 @@ import json
 import math
 import os
 import platform
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy
 import sklearn
+from sklearn.utils.validation import check_is_fitted
 
+from sklearn_clm._calibrating import draw_budgets, forget_calibration
 from sklearn_clm._collecting import untrained_generator
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import AchievableEpsilon, Configuration
 from sklearn_clm.generators import prompt_bytes
 from sklearn_clm.generators._base import _stable, fingerprint
 
-__all__ = ["load_calibration", "save_calibration"]
+__all__ = ["CalibrationFileMixin"]
 
 _FORMAT = "sklearn_clm.calibration/1"
 _SCORES = ("admission", "quality", "similarity", "set_score")
 
 
-def save_calibration(sampler: Any, path: str | os.PathLike[str]) -> None:
+class CalibrationFileMixin:
+    """Saves what calibration found to a JSON file, and takes it from one."""
+
+    def save_calibration(self, path: Any) -> None:
+        """Write what calibration found to a small, readable JSON file.
+
+        Parameters
+        ----------
+        path : str or path
+            The file. It holds the thresholds, what they were calibrated for, the versions in use
+            and fingerprints of the generator and the scores; no data, and no model.
+        """
+        check_is_fitted(self)
+        _save(self, path)
+
+    def load_calibration(self, path: Any) -> Self:
+        """Take over a calibration written by :meth:`save_calibration`.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+
+        Returns
+        -------
+        ConformalSampler
+            Itself, ready to predict; it has no `calibration_data_`.
+
+        Raises
+        ------
+        ValueError
+            If the file belongs to another generator, other scores or other parameters, or is no
+            such file.
+        """
+        self._validate_params()
+        draw_budgets(self.k_max)
+        attributes = _load(self, path)
+        forget_calibration(self)
+        for name, value in attributes.items():
+            setattr(self, name, value)
+        return self
+
+
+def _save(sampler: Any, path: str | os.PathLike[str]) -> None:
     """Write the calibration of a fitted sampler."""
     result = getattr(sampler, "result_", None)
     lambda_hat = sampler.lambda_hat_
@@ -56,7 +101,7 @@ def save_calibration(sampler: Any, path: str | os.PathLike[str]) -> None:
     os.replace(temporary, path)
 
 
-def load_calibration(sampler: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
+def _load(sampler: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
     """Fitted attributes by name, from a file that fits the sampler."""
     name = os.fspath(path)
     with open(name, encoding="utf-8") as file:
@@ -73,7 +118,7 @@ def load_calibration(sampler: Any, path: str | os.PathLike[str]) -> dict[str, An
     _refuse_differences(name, "generator", content["generator"], _generator_fingerprint(generator))
     own = {"epsilon": float(sampler.epsilon), "delta": float(sampler.delta)}
     _refuse_differences(name, "parameters", {key: content[key] for key in own}, own)
-    if found["k_max_"] not in sampler._budgets():
+    if found["k_max_"] not in draw_budgets(sampler.k_max):
         raise ValueError(
             f"{name!r} was calibrated for k_max={found['k_max_']}, but this sampler has "
             f"k_max={sampler.k_max!r}."

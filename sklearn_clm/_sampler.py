@@ -9,11 +9,11 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._calibrating import calibrated_attributes
+from sklearn_clm import _calibrating
 from sklearn_clm._collecting import collect, untrained_generator
 from sklearn_clm._diagram import visual_block
 from sklearn_clm._judging import judge_sets, set_objective
-from sklearn_clm._persistence import load_calibration, save_calibration
+from sklearn_clm._persistence import CalibrationFileMixin
 from sklearn_clm._predicting import sample_sets, sets_of_fitted_prompts
 from sklearn_clm._prediction_sets import PredictionSets
 from sklearn_clm._prompts import check_admissions, check_fitted_prompts, check_prompts
@@ -23,19 +23,10 @@ from sklearn_clm.scoring import SetScore
 
 __all__ = ["ConformalSampler"]
 
-_CALIBRATED = (
-    "calibration_data_",
-    "result_",
-    "lambda_hat_",
-    "k_max_",
-    "valid_lambdas_",
-    "frontier_",
-    "p_values_",
-    "achievable_epsilon_",
-)
 
-
-class ConformalSampler(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class ConformalSampler(
+    CalibrationFileMixin, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
+):
     """Sample responses until the set of them holds an admissible one, with a guarantee.
 
     ``fit`` calibrates by Learn Then Test (section 4.3 of the paper) when to stop sampling and
@@ -71,7 +62,7 @@ class ConformalSampler(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
     n_lambdas : int, default=25
         Most observed values to try for each threshold; -inf and +inf come on top.
     optimization_fraction : float, default=1/3
-        Part of the calibration prompts that chooses which configurations to test, in (0, 1).
+        Part of the collected prompts that chooses which configurations to test, in (0, 1).
     on_null : {"warn", "raise"}, default="warn"
         What happens if no configuration can be certified, be it that none is safe enough or that
         there are too few prompts for any test to succeed. With "warn" a
@@ -114,18 +105,10 @@ class ConformalSampler(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
         Positions in X of the prompts in `calibration_data_`.
     result_ : LearnThenTestResult or None
         The whole result of calibration; None where there were too few prompts to test at all.
-    generator_ : generator
-        The generator in use, fitted where it is of the kind that is fitted.
-    seed_ : int
-        Seed of the draws, the same in ``fit`` and ``predict``.
-    n_features_in_ : int
-        Columns of X, for two-dimensional X.
-    feature_names_in_ : ndarray of str
-        Names of the columns of X, where X is a data frame.
-
-    See Also
-    --------
-    sklearn_clm.calibration.learn_then_test : The calibration, as a function of arrays.
+    generator_, seed_ : generator, int
+        The generator in use, fitted where it can be, and the seed of all its draws.
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        Number of columns of X, for two-dimensional X, and their names, for a data frame.
 
     Notes
     -----
@@ -153,8 +136,6 @@ class ConformalSampler(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
     >>> sampler.fit(X[:1000], y[:1000]).lambda_hat_ is not None
     True
     >>> sets = sampler.predict(X[1000:])
-    >>> sets.shape
-    (797, 5)
     >>> float(sum(label in one for label, one in zip(y[1000:], sets)) / len(sets)) > 0.8
     True
     """
@@ -293,9 +274,9 @@ class ConformalSampler(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
         self._validate_params()
         if not isinstance(data, CalibrationData):
             raise TypeError(f"data must be CalibrationData, got {type(data).__name__}.")
-        attributes = calibrated_attributes(
+        attributes = _calibrating.calibrated_attributes(
             data,
-            self._budgets(),
+            _calibrating.draw_budgets(self.k_max),
             epsilon=self.epsilon,
             delta=self.delta,
             set_score=self.set_score,
@@ -308,7 +289,7 @@ class ConformalSampler(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
         )
         if not hasattr(self, "generator_"):
             attributes |= untrained_generator(self)
-        self._forget_calibration()
+        _calibrating.forget_calibration(self)
         for name, value in attributes.items():
             setattr(self, name, value)
         return self
@@ -339,8 +320,8 @@ class ConformalSampler(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
 
         Parameters
         ----------
-        X : sequence of length n, or numeric array of shape (n, d)
-            Prompts.
+        X
+            As in :meth:`predict`.
 
         Returns
         -------
@@ -373,7 +354,7 @@ class ConformalSampler(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
         Parameters
         ----------
         X, y
-            Prompts and admissions, as in :meth:`fit`.
+            As in :meth:`fit`.
 
         Returns
         -------
@@ -390,45 +371,6 @@ class ConformalSampler(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
         outcomes = judge_sets(self.admission, admissions, sets, n_jobs=self.n_jobs)
         return -set_objective(outcomes, self.size_weight, self.excess_weight)
 
-    def save_calibration(self, path: Any) -> None:
-        """Write what calibration found to a small, readable JSON file.
-
-        Parameters
-        ----------
-        path : str or path
-            The file. It holds the thresholds, what they were calibrated for, the versions in use
-            and fingerprints of the generator and the scores; no data, and no model.
-        """
-        check_is_fitted(self)
-        save_calibration(self, path)
-
-    def load_calibration(self, path: Any) -> "ConformalSampler":
-        """Take over a calibration written by :meth:`save_calibration`.
-
-        Parameters
-        ----------
-        path : str or path
-            The file.
-
-        Returns
-        -------
-        ConformalSampler
-            Itself, ready to predict; it has no `calibration_data_`.
-
-        Raises
-        ------
-        ValueError
-            If the file belongs to another generator, other scores or other parameters, or is no
-            such file.
-        """
-        self._validate_params()
-        self._budgets()
-        attributes = load_calibration(self, path)
-        self._forget_calibration()
-        for name, value in attributes.items():
-            setattr(self, name, value)
-        return self
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "lambda_hat_")
 
@@ -442,36 +384,14 @@ class ConformalSampler(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
 
     def _collect(self, X: Any, y: Any) -> tuple[list[list[Generation]], CalibrationData]:
         self._validate_params()
-        self._budgets()
+        _calibrating.draw_budgets(self.k_max)
         checked = check_prompts(X, estimator=self)
         admissions = check_admissions(y, len(checked), estimator=self)
         collected = collect(self, checked, admissions)
-        self._forget_calibration()
+        _calibrating.forget_calibration(self)
         self._numeric_prompts = checked.numeric
-        _set_or_delete(self, "n_features_in_", checked.n_features)
-        _set_or_delete(self, "feature_names_in_", checked.feature_names)
+        _calibrating.set_or_delete(self, "n_features_in_", checked.n_features)
+        _calibrating.set_or_delete(self, "feature_names_in_", checked.feature_names)
         for name, value in collected.items():
             setattr(self, name, value)
         return self.calibration_draws_, self.calibration_data_
-
-    def _forget_calibration(self) -> None:
-        for name in _CALIBRATED:
-            _set_or_delete(self, name, None)
-
-    def _budgets(self) -> list[int]:
-        """The values of `k_max` in ascending order."""
-        if isinstance(self.k_max, Integral):
-            return [int(self.k_max)]
-        budgets = list(self.k_max)
-        if not budgets or not all(isinstance(k, Integral) and k >= 1 for k in budgets):
-            raise ValueError(
-                f"k_max must be an int >= 1, or a sequence of such, got {self.k_max!r}."
-            )
-        return sorted({int(k) for k in budgets})
-
-
-def _set_or_delete(estimator: Any, name: str, value: Any) -> None:
-    if value is not None:
-        setattr(estimator, name, value)
-    elif hasattr(estimator, name):
-        delattr(estimator, name)
