@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm.scoring._exact_match import exact_match
+from sklearn_clm.scoring._label_match import LabelMatch
 from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._results import as_score, name_of
 from sklearn_clm.scoring._rouge import rouge_l
@@ -229,9 +230,11 @@ def judge(
     tasks: list[tuple[Any, Any]] = []
     rows: list[list[int]] = []
     for i, (references, row) in enumerate(zip(admissions, responses)):
+        # 1, 1.0 and True are equal, but need not be judged alike
+        judged_by = i if callable(references) else (references, tuple(map(type, references)))
         row_tasks = []
         for response in row:
-            position = _position(judged, (i if callable(references) else references), response)
+            position = _position(judged, judged_by, response)
             if position == len(tasks):
                 tasks.append((references, response))
             row_tasks.append(position)
@@ -244,11 +247,10 @@ def judge(
     return [known[np.array(row_tasks, dtype=np.intp)] for row_tasks in rows]
 
 
-def _position(judged: dict[Any, int], judge_key: Any, response: Any) -> int:
+def _position(judged: dict[Any, int], judged_by: Any, response: Any) -> int:
     """Place of a task; a new one, after all others, where it cannot be hashed."""
-    key: Any = (judge_key, type(response), response)
     try:
-        return judged.setdefault(key, len(judged))
+        return judged.setdefault((judged_by, type(response), response), len(judged))
     except TypeError:
         return judged.setdefault(object(), len(judged))
 
@@ -320,7 +322,10 @@ def _judge_references(
     if not references:
         return []
     pairs = list(zip(references, responses))
-    values = map_chunks(_judge_chunk, pairs, admission, n_jobs=n_jobs)
+    if isinstance(admission, LabelMatch):
+        values = admission.judge_pairs(references, responses, n_jobs=n_jobs)
+    else:
+        values = map_chunks(_judge_chunk, pairs, admission, n_jobs=n_jobs)
     first = np.cumsum([0] + [len(aliases) for aliases, _ in tasks[:-1]])
     return list(np.logical_or.reduceat(np.array(values, dtype=bool), first))
 

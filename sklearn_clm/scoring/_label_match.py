@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm.scoring._exact_match import same_value
+from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._results import name_of
 
 __all__ = ["LabelMatch", "label_match"]
@@ -30,13 +31,17 @@ class LabelMatch:
         """Whether all labels of `response` equal those of `reference`."""
         return self.judge_pairs([reference], [response])[0]
 
-    def judge_pairs(self, references: Sequence[Any], responses: Sequence[Any]) -> list[bool]:
+    def judge_pairs(
+        self, references: Sequence[Any], responses: Sequence[Any], *, n_jobs: int | None = None
+    ) -> list[bool]:
         """Whether labels are equal, for each pair; each distinct text is labelled once.
 
         Parameters
         ----------
         references, responses : sequences of the same length
             Texts.
+        n_jobs : int, default=None
+            Number of workers among which the distinct texts are divided, as in joblib.
 
         Returns
         -------
@@ -44,15 +49,13 @@ class LabelMatch:
             One for each pair.
         """
         texts = list(dict.fromkeys([*references, *responses]))
-        labels = dict(zip(texts, self._label(texts)))
+        labels = dict(zip(texts, map_chunks(self._label, texts, n_jobs=n_jobs)))
         return [
             same_value(labels[reference], labels[response])
             for reference, response in zip(references, responses)
         ]
 
     def _label(self, texts: list[Any]) -> list[Any]:
-        if not texts:
-            return []
         if not self.batched:
             return [_as_labels(self.labeler(text), text, self) for text in texts]
         predict = getattr(self.labeler, "predict", self.labeler)
@@ -90,8 +93,7 @@ def label_match(labeler: Callable[[Any], Any] | Any, *, batched: bool | None = N
     Returns
     -------
     callable (reference, response) -> bool
-        Whether the labels are equal. In :func:`admission_matrix`, each distinct text is labelled
-        once for each worker that it goes to.
+        Whether the labels are equal. :func:`admission_matrix` labels each distinct text once.
 
     Raises
     ------
@@ -125,7 +127,7 @@ def _as_labels(label: Any, text: Any, admission: LabelMatch) -> Any:
         # a tensor, wherever it lives
         label = label.detach().cpu().numpy()
     entries = np.ravel(np.asarray(label, dtype=object))
-    if len(entries) == 0 or any(entry is None or entry != entry for entry in entries):
+    if any(entry is None or entry != entry for entry in entries):
         raise ValueError(
             f"admission {admission!r}: the labeler gave {label!r:.80} for {text!r:.80}; wanted a "
             "label or a vector of labels without None or NaN."

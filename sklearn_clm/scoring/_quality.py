@@ -53,7 +53,7 @@ def _likelihoods(
     rows = [row[start:] for row in generations]
     logprob = np.array([[g.logprob for g in row] for row in rows], dtype=np.float64)
     n_tokens = np.array([[g.n_tokens for g in row] for row in rows], dtype=np.float64)
-    unknown = np.isnan(logprob) | np.isnan(n_tokens)
+    unknown = np.isnan(logprob) | ~(n_tokens >= 0)
     if unknown.any():
         i, j = (int(index) for index in np.argwhere(unknown)[0])
         draw = rows[i][j]

@@ -10,7 +10,7 @@ times as fast as numbers that hold for the whole data set.
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, count
 
 import numpy as np
 
@@ -144,9 +144,9 @@ def rouge_l_blocks(blocks: Sequence[Sequence[str]], start: int = 0) -> np.ndarra
 
 
 def _f_measure(common: np.ndarray, length_a: np.ndarray, length_b: np.ndarray) -> np.ndarray:
-    total = (length_a + length_b).astype(np.float64)
-    measure = np.zeros(common.shape)
-    np.divide(2.0 * common, total, out=measure, where=total > 0)
+    measure = 2.0 * common
+    # a sum of 0 has nothing in common either: 0 / 1
+    measure /= np.maximum(length_a + length_b, 1)
     return measure
 
 
@@ -175,31 +175,13 @@ def _distinct_positions(
     return np.unique(of_text, return_inverse=True)
 
 
-class _FirstComeNumber(dict[bytes, int]):
-    """Numbers tokens in the order in which they come."""
-
-    def __missing__(self, token: bytes) -> int:
-        number = self[token] = len(self)
-        return number
-
-
-class _FirstComeCharacter(dict[bytes, str]):
-    """The same, as the characters of these numbers."""
-
-    def __missing__(self, token: bytes) -> str:
-        character = self[token] = chr(len(self))
-        return character
-
-
 def _encode(token_lists: list[Tokens]) -> list[Codes]:
     """Tokens as characters, or as integers where there are more tokens than characters."""
-    if (
-        sum(map(len, token_lists)) > _N_CODE_POINTS
-        and len(set(chain.from_iterable(token_lists))) > _N_CODE_POINTS
-    ):
-        number_of = _FirstComeNumber().__getitem__
+    distinct = dict.fromkeys(chain.from_iterable(token_lists))
+    if len(distinct) > _N_CODE_POINTS:
+        number_of = dict(zip(distinct, count())).__getitem__
         return [list(map(number_of, tokens)) for tokens in token_lists]
-    character_of = _FirstComeCharacter().__getitem__
+    character_of = dict(zip(distinct, map(chr, count()))).__getitem__
     return ["".join(map(character_of, tokens)) for tokens in token_lists]
 
 
