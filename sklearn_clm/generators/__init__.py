@@ -5,18 +5,24 @@ from sklearn_clm.generators._cached import CachedGenerator
 from sklearn_clm.generators._estimator import EstimatorGenerator
 from sklearn_clm.generators._generation import Generation
 from sklearn_clm.generators._keys import draw_stream, prompt_bytes
+from sklearn_clm.generators._openai import OpenAIGenerator
 from sklearn_clm.generators._precomputed import PrecomputedGenerator
 from sklearn_clm.generators._resampling import ResamplingGenerator
+from sklearn_clm.generators._service import ServiceError
 from sklearn_clm.generators._transformers import TransformersGenerator
+from sklearn_clm.generators._usage import BudgetExceededError
 
 __all__ = [
     "BaseGenerator",
+    "BudgetExceededError",
     "CachedGenerator",
     "EstimatorGenerator",
     "Generation",
     "Generator",
+    "OpenAIGenerator",
     "PrecomputedGenerator",
     "ResamplingGenerator",
+    "ServiceError",
     "TransformersGenerator",
     "draw_stream",
     "prompt_bytes",

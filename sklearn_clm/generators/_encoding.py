@@ -1,0 +1,108 @@
+"""From prompts to tokens: templates, chat messages, tokenizers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["encode_texts", "tokenizer_state"]
+
+
+def encode_texts(
+    prompts: Sequence[Any],
+    tokenizer: Any,
+    template: str | Callable[[Any], Any] | None,
+    vocabulary_size: int,
+) -> list[tuple[int, ...]]:
+    """Token ids of text prompts and chat messages."""
+    texts: list[str] = []
+    chats: list[bool] = []
+    for i, prompt in enumerate(prompts):
+        filled = _fill(template, prompt, i)
+        is_chat = _is_chat(filled)
+        if is_chat:
+            filled = _render_chat(filled, tokenizer)
+        elif not isinstance(filled, str):
+            source = "prompts[{}]" if template is None else "prompt_template gave, for prompts[{}],"
+            raise TypeError(
+                f"{source.format(i)} a {type(filled).__name__}; wanted a str, or a list of chat "
+                "messages (dicts with 'role' and 'content')."
+            )
+        texts.append(str(filled))
+        chats.append(is_chat)
+    encoded: list[Any] = [()] * len(texts)
+    for is_chat in (False, True):
+        chosen = [i for i, chat in enumerate(chats) if chat is is_chat]
+        if chosen:
+            # a chat template writes special tokens itself
+            rows = tokenizer([texts[i] for i in chosen], add_special_tokens=not is_chat)
+            for i, ids in zip(chosen, rows["input_ids"]):
+                encoded[i] = tuple(ids) or _first_token(tokenizer, i)
+    largest = max((max(ids) for ids in encoded), default=0)
+    if largest >= vocabulary_size:
+        raise ValueError(
+            f"tokenizer: gave token id {largest}, but the model's vocabulary has "
+            f"{vocabulary_size} tokens; is it this model's tokenizer?"
+        )
+    return encoded
+
+
+def _fill(template: str | Callable[[Any], Any] | None, prompt: Any, i: int) -> Any:
+    if template is None:
+        return prompt
+    if callable(template):
+        return template(prompt)
+    if not isinstance(prompt, str):
+        raise TypeError(
+            f"prompts[{i}] is a {type(prompt).__name__}, which the text prompt_template cannot "
+            "take; wanted a str, or a callable prompt_template."
+        )
+    return template.replace("{prompt}", prompt)
+
+
+def _is_chat(prompt: Any) -> bool:
+    return (
+        isinstance(prompt, (list, tuple))
+        and len(prompt) > 0
+        and all(isinstance(message, dict) and "role" in message for message in prompt)
+    )
+
+
+def _render_chat(messages: Sequence[dict[str, Any]], tokenizer: Any) -> str:
+    if not getattr(tokenizer, "chat_template", None):
+        raise ValueError(
+            "prompts holds chat messages, but the tokenizer has no chat_template; wanted a "
+            "tokenizer with one, or a callable prompt_template that writes them as text."
+        )
+    return str(
+        tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
+    )
+
+
+def _first_token(tokenizer: Any, i: int) -> tuple[int, ...]:
+    """What an empty prompt becomes: the token that a text begins with."""
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        token = getattr(tokenizer, name, None)
+        if token is not None:
+            return (int(token),)
+    raise ValueError(
+        f"prompts[{i}] has no tokens, and the tokenizer has no beginning-of-sequence token to "
+        "start from; wanted a prompt that is not empty."
+    )
+
+
+def tokenizer_state(tokenizer: Any) -> str:
+    """Everything that encoding and decoding depend on, as text."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        state = json.loads(backend.to_str())
+        # these change as the tokenizer is used
+        state.pop("padding", None)
+        state.pop("truncation", None)
+        core = json.dumps(state, sort_keys=True)
+    else:
+        core = repr(sorted(tokenizer.get_vocab().items()))
+    special = sorted((name, str(token)) for name, token in tokenizer.special_tokens_map.items())
+    clean = getattr(tokenizer, "clean_up_tokenization_spaces", None)
+    return repr((type(tokenizer).__name__, core, special, tokenizer.chat_template, clean))

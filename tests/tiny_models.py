@@ -1,0 +1,216 @@
+"""Tiny checkpoints with random weights, one for each kind of model, written to a directory.
+
+Weights are drawn wide enough for the next-token distributions to be far from uniform.
+"""
+
+from pathlib import Path
+
+import pytest
+
+CORPUS = [
+    "Q: What is Germany called in French? A: Allemagne",
+    "Q: What is Japan called in German? A: Japan",
+    "Q: What is the Czech Republic called in Spanish? A: República Checa",
+    "The heart is enlarged. There is no effusion, and no edema.",
+    "Das Herz ist groß. Es gibt keinen Erguss – und kein Ödem.",
+    "日本語のテキスト。 한국어 텍스트. 中文文本。",
+    "one two three four five six seven eight nine ten",
+]
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def byte_level_tokenizer(vocab_size: int = 320):
+    """Byte-level BPE, as GPT-2 and Llama 3 have it: characters may be split over tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def sentencepiece_tokenizer(vocab_size: int = 200):
+    """Unigram over words that begin with a space mark, as T5 has it."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=vocab_size,
+        special_tokens=["<pad>", "</s>", "<unk>"],
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
+
+
+def llama(directory: Path, *, seed: int = 0, **config) -> str:
+    """A Llama with a byte-level tokenizer."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    tokenizer = byte_level_tokenizer()
+    defaults = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 1024,
+        "initializer_range": 0.4,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": None,
+    }
+    model = LlamaForCausalLM(LlamaConfig(**{**defaults, **config}))
+    return _save(directory, model, tokenizer)
+
+
+def gpt2(directory: Path, *, seed: int = 0, **config) -> str:
+    """A GPT-2 with a byte-level tokenizer; its positions are learned and end at 128."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(seed)
+    tokenizer = byte_level_tokenizer()
+    defaults = {
+        "vocab_size": len(tokenizer),
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_positions": 128,
+        "initializer_range": 0.3,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    model = GPT2LMHeadModel(GPT2Config(**{**defaults, **config}))
+    return _save(directory, model, tokenizer)
+
+
+def t5(directory: Path, *, seed: int = 0, **config) -> str:
+    """A T5 with a sentence-piece-like tokenizer."""
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    torch.manual_seed(seed)
+    tokenizer = sentencepiece_tokenizer()
+    defaults = {
+        "vocab_size": len(tokenizer),
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 64,
+        "num_layers": 2,
+        "num_heads": 4,
+        "initializer_factor": 4.0,
+        "decoder_start_token_id": 0,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+    }
+    model = T5ForConditionalGeneration(T5Config(**{**defaults, **config}))
+    return _save(directory, model, tokenizer)
+
+
+def vit_gpt2(directory: Path, *, seed: int = 0) -> str:
+    """A ViT encoder for 16 x 16 images with a GPT-2 decoder."""
+    import torch
+    from transformers import (
+        GPT2Config,
+        GPT2LMHeadModel,
+        ViTConfig,
+        ViTImageProcessor,
+        ViTModel,
+        VisionEncoderDecoderModel,
+    )
+
+    torch.manual_seed(seed)
+    tokenizer = byte_level_tokenizer()
+    encoder = ViTModel(
+        ViTConfig(
+            hidden_size=24,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=48,
+            image_size=16,
+            patch_size=4,
+            initializer_range=0.3,
+        ),
+        add_pooling_layer=False,
+    )
+    decoder = GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=len(tokenizer),
+            n_embd=32,
+            n_layer=2,
+            n_head=4,
+            n_positions=64,
+            initializer_range=0.3,
+            add_cross_attention=True,
+            is_decoder=True,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+        )
+    )
+    model = VisionEncoderDecoderModel(encoder=encoder, decoder=decoder)
+    model.config.decoder_start_token_id = tokenizer.bos_token_id
+    model.config.eos_token_id = tokenizer.eos_token_id
+    model.generation_config.decoder_start_token_id = tokenizer.bos_token_id
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(directory)
+    return _save(directory, model, tokenizer)
+
+
+def _save(directory: Path, model, tokenizer) -> str:
+    model.save_pretrained(directory, safe_serialization=True)
+    tokenizer.save_pretrained(directory)
+    return str(directory)
+
+
+@pytest.fixture(scope="session")
+def llama_path(tmp_path_factory) -> str:
+    """Directory of a tiny Llama checkpoint."""
+    return llama(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="session")
+def gpt2_path(tmp_path_factory) -> str:
+    """Directory of a tiny GPT-2 checkpoint."""
+    return gpt2(tmp_path_factory.mktemp("gpt2"))
+
+
+@pytest.fixture(scope="session")
+def t5_path(tmp_path_factory) -> str:
+    """Directory of a tiny T5 checkpoint."""
+    return t5(tmp_path_factory.mktemp("t5"))
+
+
+@pytest.fixture(scope="session")
+def vit_gpt2_path(tmp_path_factory) -> str:
+    """Directory of a tiny ViT + GPT-2 checkpoint."""
+    return vit_gpt2(tmp_path_factory.mktemp("vit_gpt2"))
