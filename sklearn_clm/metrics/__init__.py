@@ -1,5 +1,27 @@
-"""Measures of prediction sets."""
+"""Measures of prediction sets, and scorers made of them."""
 
 from sklearn_clm._judging import SetOutcomes
+from sklearn_clm.evaluation._auc import normalized_auc
+from sklearn_clm.metrics._scorers import SCORERS
+from sklearn_clm.metrics._sets import (
+    set_coverage,
+    set_excess,
+    set_loss,
+    set_objective,
+    set_outcomes,
+    set_samples,
+    set_size,
+)
 
-__all__ = ["SetOutcomes"]
+__all__ = [
+    "SCORERS",
+    "SetOutcomes",
+    "normalized_auc",
+    "set_coverage",
+    "set_excess",
+    "set_loss",
+    "set_objective",
+    "set_outcomes",
+    "set_samples",
+    "set_size",
+]

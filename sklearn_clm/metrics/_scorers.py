@@ -1,0 +1,33 @@
+"""Scorers for ``scoring=`` in scikit-learn's model selection; greater is always better."""
+
+from typing import Any
+
+from sklearn.metrics import make_scorer
+
+from sklearn_clm._prediction_sets import PredictionSets
+from sklearn_clm.metrics._sets import (
+    set_coverage,
+    set_excess,
+    set_objective,
+    set_samples,
+    set_size,
+)
+
+__all__ = ["SCORERS"]
+
+
+def _size(admissions: Any, sets: PredictionSets) -> float:
+    return float(set_size(sets))
+
+
+def _samples(admissions: Any, sets: PredictionSets) -> float:
+    return float(set_samples(sets))
+
+
+SCORERS: dict[str, Any] = {
+    "coverage": make_scorer(set_coverage),
+    "neg_set_size": make_scorer(_size, greater_is_better=False),
+    "neg_samples": make_scorer(_samples, greater_is_better=False),
+    "neg_excess": make_scorer(set_excess, greater_is_better=False),
+    "neg_objective": make_scorer(set_objective, greater_is_better=False),
+}

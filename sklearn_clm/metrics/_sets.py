@@ -1,0 +1,255 @@
+"""Measures of prediction sets: what came of them, per prompt or on average."""
+
+from typing import Any
+
+import numpy as np
+
+from sklearn_clm._judging import SetOutcomes, judge_sets
+from sklearn_clm._judging import set_objective as _objective
+from sklearn_clm._prediction_sets import PredictionSets
+from sklearn_clm._prompts import check_admissions
+
+__all__ = [
+    "set_coverage",
+    "set_excess",
+    "set_loss",
+    "set_objective",
+    "set_outcomes",
+    "set_samples",
+    "set_size",
+]
+
+
+def set_outcomes(
+    admissions: Any, sets: PredictionSets, *, admission: Any = None, n_jobs: int | None = None
+) -> SetOutcomes:
+    """Loss, size, samples and excess of each prediction set.
+
+    Parameters
+    ----------
+    admissions : sequence of length n
+        As y in :meth:`ConformalSampler.fit`: callables A_i, or references.
+    sets : PredictionSets of length n
+        From ``predict``. No more of their draws are judged than it takes.
+    admission : str or callable, default=None
+        Judge of references. None is that of the sampler which made the sets.
+    n_jobs : int or None, default=None
+        Workers for judging.
+
+    Returns
+    -------
+    SetOutcomes
+        Arrays of shape (n,).
+
+    Raises
+    ------
+    TypeError
+        If `sets` is not PredictionSets.
+    ValueError
+        If the lengths differ, or `admissions` are references and no judge is known.
+
+    Examples
+    --------
+    >>> from sklearn_clm import PredictionSet, PredictionSets
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.metrics import set_outcomes
+    >>> draws = [Generation("Lyon"), Generation("Paris"), Generation("Nice"), Generation("Metz")]
+    >>> one = PredictionSet("Q", ("Paris", "Metz"), [0.9, 0.8], [1, 3], 4, 0.9, True, True, draws)
+    >>> set_outcomes(["Paris"], PredictionSets([one], k_max=4), admission="exact_match")
+    SetOutcomes(loss=array([False]), size=array([2]), samples=array([4]), excess=array([0.5]))
+    """
+    if not isinstance(sets, PredictionSets):
+        raise TypeError(f"sets must be PredictionSets, got {type(sets).__name__}.")
+    checked = check_admissions(admissions, len(sets))
+    if admission is None:
+        if sets.sampler is not None:
+            admission = sets.sampler.admission
+        elif not all(callable(one) for one in checked):
+            raise ValueError(
+                "admission must be given: these prediction sets do not know the sampler that made "
+                "them (a pickle leaves it behind), and admissions holds references."
+            )
+        else:
+            admission = "exact_match"  # not asked, where every A_i is a callable
+    return judge_sets(admission, checked, sets, n_jobs=n_jobs)
+
+
+def set_loss(
+    admissions: Any, sets: PredictionSets, *, admission: Any = None, average: bool = True
+) -> Any:
+    """Share of sets that hold no admissible response: the risk that epsilon bounds.
+
+    Parameters
+    ----------
+    admissions, sets, admission
+        As in :func:`set_outcomes`.
+    average : bool, default=True
+        Whether to return the mean, or the values of each prompt.
+
+    Returns
+    -------
+    float, or ndarray of shape (n,)
+        In [0, 1].
+
+    Examples
+    --------
+    >>> from sklearn_clm import PredictionSet, PredictionSets
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.metrics import set_loss
+    >>> draws = [Generation("Lyon"), Generation("Paris")]
+    >>> one = PredictionSet("Q", ("Lyon",), [0.9], [0], 2, 0.9, True, True, draws)
+    >>> set_loss(["Paris"], PredictionSets([one], k_max=2), admission="exact_match")
+    1.0
+    """
+    return _averaged(set_outcomes(admissions, sets, admission=admission).loss, average)
+
+
+def set_coverage(
+    admissions: Any, sets: PredictionSets, *, admission: Any = None, average: bool = True
+) -> Any:
+    """Share of sets that hold an admissible response: one minus :func:`set_loss`.
+
+    Parameters
+    ----------
+    admissions, sets, admission, average
+        As in :func:`set_loss`.
+
+    Returns
+    -------
+    float, or ndarray of shape (n,)
+        In [0, 1].
+
+    Examples
+    --------
+    >>> from sklearn_clm import PredictionSet, PredictionSets
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.metrics import set_coverage
+    >>> one = PredictionSet("Q", ("no",), [0.9], [0], 1, 0.9, True, True, [Generation("no")])
+    >>> set_coverage([str.islower], PredictionSets([one], k_max=1))
+    1.0
+    """
+    return _averaged(~set_outcomes(admissions, sets, admission=admission).loss, average)
+
+
+def set_size(sets: PredictionSets, *, average: bool = True) -> Any:
+    """Size of the sets.
+
+    Parameters
+    ----------
+    sets : PredictionSets of length n
+        From ``predict``.
+    average : bool, default=True
+        Whether to return the mean, or the values of each prompt.
+
+    Returns
+    -------
+    float, or ndarray of shape (n,)
+        Accepted responses.
+
+    Examples
+    --------
+    >>> from sklearn_clm import PredictionSet, PredictionSets
+    >>> from sklearn_clm.metrics import set_size
+    >>> set_size(PredictionSets([PredictionSet("Q", "ab", [1, 1], [0, 1], 2, 1, True, True)], 2))
+    2.0
+    """
+    return _averaged(sets.sizes, average)
+
+
+def set_samples(sets: PredictionSets, *, average: bool = True) -> Any:
+    """Draws taken for the sets, rejected ones included.
+
+    Parameters
+    ----------
+    sets, average
+        As in :func:`set_size`.
+
+    Returns
+    -------
+    float, or ndarray of shape (n,)
+        Draws.
+
+    Examples
+    --------
+    >>> from sklearn_clm import PredictionSet, PredictionSets
+    >>> from sklearn_clm.metrics import set_samples
+    >>> set_samples(PredictionSets([PredictionSet("Q", "a", [1], [3], 4, 1, True, True)], 9))
+    4.0
+    """
+    return _averaged(sets.n_samples, average)
+
+
+def set_excess(
+    admissions: Any, sets: PredictionSets, *, admission: Any = None, average: bool = True
+) -> Any:
+    """Relative excess of draws: the share taken after the first admissible one (Eq. 7).
+
+    Parameters
+    ----------
+    admissions, sets, admission, average
+        As in :func:`set_loss`.
+
+    Returns
+    -------
+    float, or ndarray of shape (n,)
+        ``max(S - S*, 0) / S``, in [0, 1).
+
+    Examples
+    --------
+    >>> from sklearn_clm import PredictionSet, PredictionSets
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.metrics import set_excess
+    >>> draws = [Generation("ja"), Generation("NO")]
+    >>> one = PredictionSet("Q", ("NO",), [0.9], [1], 2, 0.9, True, True, draws)
+    >>> set_excess([str.islower], PredictionSets([one], k_max=2))
+    0.5
+    """
+    return _averaged(set_outcomes(admissions, sets, admission=admission).excess, average)
+
+
+def set_objective(
+    admissions: Any,
+    sets: PredictionSets,
+    *,
+    admission: Any = None,
+    size_weight: float | None = None,
+    excess_weight: float | None = None,
+) -> float:
+    """Objective of Eq. 7: weighted set size and excess; the smaller the better.
+
+    Parameters
+    ----------
+    admissions, sets, admission
+        As in :func:`set_loss`.
+    size_weight, excess_weight : float, default=None
+        Weights rho_1 and rho_2. None are those of the sampler which made the sets, or 0.5.
+
+    Returns
+    -------
+    float
+        ``size_weight * mean size + excess_weight * mean excess``; +inf where the sets carry no
+        guarantee, since calibration was null.
+
+    Examples
+    --------
+    >>> from sklearn_clm import PredictionSet, PredictionSets
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.metrics import set_objective
+    >>> draws = [Generation("ja"), Generation("NO")]
+    >>> one = PredictionSet("Q", ("NO",), [0.9], [1], 2, 0.9, True, True, draws)
+    >>> set_objective([str.islower], PredictionSets([one], k_max=2))
+    0.75
+    """
+    if not isinstance(sets, PredictionSets):
+        raise TypeError(f"sets must be PredictionSets, got {type(sets).__name__}.")
+    if not sets.guaranteed:
+        return np.inf
+    weights = [
+        float(getattr(sets.sampler, name, 0.5) if given is None else given)
+        for name, given in (("size_weight", size_weight), ("excess_weight", excess_weight))
+    ]
+    return _objective(set_outcomes(admissions, sets, admission=admission), *weights)
+
+
+def _averaged(values: np.ndarray, average: bool) -> Any:
+    return float(np.mean(values)) if average else values
