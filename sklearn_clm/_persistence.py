@@ -5,6 +5,7 @@ import json
 import math
 import os
 import platform
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -114,8 +115,13 @@ def _load(sampler: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
             ) from error
     attributes = untrained_generator(sampler) if not _is_trained(sampler) else {}
     generator = attributes.get("generator_", getattr(sampler, "generator_", None))
-    _refuse_differences(name, "scores", content["scores"], _score_fingerprints(sampler))
-    _refuse_differences(name, "generator", content["generator"], _generator_fingerprint(generator))
+    scores = _score_fingerprints(sampler)
+    if content["generator"] is None:
+        scores = _recorded_scores(name, content["scores"], scores)
+    else:
+        own_generator = _generator_fingerprint(generator)
+        _refuse_differences(name, "generator", content["generator"], own_generator)
+    _refuse_differences(name, "scores", content["scores"], scores)
     own = {"epsilon": float(sampler.epsilon), "delta": float(sampler.delta)}
     _refuse_differences(name, "parameters", {key: content[key] for key in own}, own)
     if found["k_max_"] not in draw_budgets(sampler.k_max):
@@ -148,6 +154,19 @@ def _read(content: dict[str, Any]) -> dict[str, Any]:
         "achievable_epsilon_": AchievableEpsilon(float(low), float(high)),
         "seed_": seed,
     }
+
+
+def _recorded_scores(name: str, saved: dict[str, Any], own: dict[str, str]) -> dict[str, str]:
+    """Those of the sampler's scores that a calibration of mere arrays can be compared with."""
+    recorded = {key: value for key, value in own.items() if saved.get(key) is not None}
+    unknown = ", ".join(key for key in own if key not in recorded)
+    warnings.warn(
+        f"{name!r} was calibrated on arrays, which do not tell the generator, {unknown} they came "
+        "from: the guarantee holds only if these are the sampler's own.",
+        UserWarning,
+        stacklevel=4,
+    )
+    return recorded
 
 
 def _refuse_differences(name: str, what: str, saved: Any, own: dict[str, Any]) -> None:

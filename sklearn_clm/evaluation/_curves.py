@@ -183,7 +183,48 @@ class LevelResults:
         for m, method in enumerate(self.methods):
             cells = [f"{area[m].mean():.4f} ± {area[m].std():.4f}" for area in areas]
             rows.append([method, *(cell.replace("nan ± nan", "–") for cell in cells)])
-        return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+        return _markdown(rows)
+
+    def comparison_table(
+        self,
+        measures: Sequence[str] | None = None,
+        *,
+        reference: str | None = None,
+        level: float | None = None,
+        confidence: float = 0.95,
+    ) -> str:
+        """Table of paired differences to one method in Markdown, mean [interval].
+
+        Parameters
+        ----------
+        measures : sequence of str, optional
+            Columns, from `measures`. Default: all.
+        reference : str, optional
+            The method to compare with. Default: the first.
+        level, confidence
+            As in :meth:`compare`, which says what the intervals mean.
+
+        Returns
+        -------
+        str
+            The table, one row for each other method.
+        """
+        measures = self.measures if measures is None else tuple(measures)
+        reference = self.methods[0] if reference is None else reference
+        what = "AUC" if level is None else f"{self.level_name} = {level:g}"
+        rows = [[f"{what}, difference to {reference}", *measures], ["---"] * (len(measures) + 1)]
+        for method in self.methods:
+            if method == reference:
+                continue
+            cells = []
+            for measure in measures:
+                pair = self.compare(method, reference, measure, level=level, confidence=confidence)
+                low, high = pair.interval
+                cells.append(
+                    "–" if np.isnan(low) else f"{pair.mean:+.4f} [{low:+.4f}, {high:+.4f}]"
+                )
+            rows.append([method, *cells])
+        return _markdown(rows)
 
     def to_frame(self) -> Any:
         """All values as a pandas DataFrame, one row for each method, trial and level.
@@ -276,3 +317,7 @@ class LevelResults:
             f"{self.n_trials} trials, {len(self.levels)} values of {self.level_name} from "
             f"{self.levels[0]:g} to {self.levels[-1]:g}, delta={self.delta:g})"
         )
+
+
+def _markdown(rows: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"

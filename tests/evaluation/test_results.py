@@ -100,6 +100,22 @@ def test_interval_holds_the_share_of_trials_it_claims():
     assert str(difference) == "loss, a - b: 50 [5, 95] (90 % of 101 trials)"
 
 
+def test_tables_are_markdown():
+    r = results()
+    rows = r.auc_table(["loss", "draws"]).splitlines()
+    assert rows[0] == "| method | loss | draws |"
+    area = r.auc("loss")[0]
+    assert rows[2].startswith(f"| a | {area.mean():.4f} ± {area.std():.4f} |")
+    rows = r.comparison_table(["draws"]).splitlines()
+    pair = r.compare("b", "a", "draws")
+    low, high = pair.interval
+    assert rows[0] == "| AUC, difference to a | draws |"
+    assert rows[2] == f"| b | {pair.mean:+.4f} [{low:+.4f}, {high:+.4f}] |"
+    at_level = r.comparison_table(["loss"], reference="b", level=0.2).splitlines()
+    assert at_level[0] == "| epsilon = 0.2, difference to b | loss |"
+    assert at_level[2] == "| a | – |"
+
+
 def test_to_frame_is_long():
     r = results()
     frame = r.to_frame()

@@ -1,0 +1,184 @@
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sklearn_clm
+from sklearn_clm import ConformalSampler
+from sklearn_clm._cli import main
+from sklearn_clm.calibration import learn_then_test
+from sklearn_clm.evaluation import TrialResults, run_trials
+from sklearn_clm.generators import BaseGenerator, Generation
+from tests.evaluation.simulated import simulated_data
+
+
+@pytest.fixture(scope="module")
+def data():
+    return simulated_data(600, 6)
+
+
+@pytest.fixture
+def files(data, tmp_path, monkeypatch):
+    """Working folder with the arrays in the field's three files and in our own."""
+    monkeypatch.chdir(tmp_path)
+    np.save("scores.npy", data.quality)
+    np.save("diversity.npy", data.similarity)
+    np.save("labels.npy", data.admissible.astype(np.int64))
+    data.save("data.npz")
+    return ["--scores", "scores.npy", "--labels", "labels.npy", "--similarity", "diversity.npy"]
+
+
+def test_evaluate_writes_table_curves_and_figures(files, data, tmp_path, capsys):
+    command = ["evaluate", *files, "--output", "out", "--trials", "3", "--n-lambdas", "5"]
+    assert main([*command, "--epsilons", "0.1:0.6:6", "--methods", "max", "first_k"]) == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "achievable_band.png",
+        "auc.md",
+        "curves.csv",
+        "curves.png",
+        "trials.npz",
+    ]
+    results = TrialResults.load("out/trials.npz")
+    expected = run_trials(
+        data, ("max", "first_k"), np.linspace(0.1, 0.6, 6), n_trials=3, n_lambdas=5, random_state=0
+    )
+    np.testing.assert_array_equal(results.loss, expected.loss)
+    table = (tmp_path / "out" / "auc.md").read_text(encoding="utf-8")
+    assert expected.auc_table() in table
+    assert expected.comparison_table() in table
+    assert table in capsys.readouterr().out
+    with open("out/curves.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 6
+    last = rows[5]
+    assert (last["method"], float(last["epsilon"]), float(last["null"])) == ("max", 0.6, 0.0)
+    assert float(last["loss_mean"]) == pytest.approx(expected.mean("loss")[0, -1], rel=1e-5)
+    null = next(row for row in rows if float(row["null"]) == 1.0)
+    assert null["loss_mean"] == ""
+
+
+def test_evaluate_from_one_file_without_figures(files, tmp_path, capsys):
+    command = ["evaluate", "--data", "data.npz", "--trials", "2", "--n-lambdas", "3"]
+    options = ["--epsilons", "0.4", "0.5", "--figure-format", "none", "--quiet"]
+    assert main([*command, *options, "--methods", "first_k"]) == 0
+    assert not list((tmp_path / "clm-evaluation").glob("*.png"))
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+class Words(BaseGenerator):
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [[Generation("word")] * n_samples for _ in prompts]
+
+
+def test_calibrate_writes_what_a_sampler_loads(files, data, capsys):
+    assert main(["calibrate", *files, "--epsilon", "0.35", "--output", "thresholds.json"]) == 0
+    assert "lambda-hat" in capsys.readouterr().out
+    expected = learn_then_test(data, 0.35, random_state=0).lambda_hat
+    content = json.loads(Path("thresholds.json").read_text(encoding="utf-8"))
+    assert content["format"] == "sklearn_clm.calibration/1"
+    assert content["generator"] is None
+    sampler = ConformalSampler(Words(), k_max=6, epsilon=0.35)
+    with pytest.warns(UserWarning, match="calibrated on arrays, which do not tell the generator"):
+        sampler.load_calibration("thresholds.json")
+    assert sampler.lambda_hat_ == expected
+    other = ConformalSampler(Words(), k_max=6, epsilon=0.35, set_score="sum")
+    with (
+        pytest.warns(UserWarning, match="calibrated on arrays"),
+        pytest.raises(ValueError, match="set_score is 'max' there and 'sum' in this sampler"),
+    ):
+        other.load_calibration("thresholds.json")
+
+
+def test_calibrate_searches_budgets(files, capsys):
+    assert main(["calibrate", "--data", "data.npz", "--k-max", "3", "5"]) == 0
+    assert json.loads(Path("calibration.json").read_text(encoding="utf-8"))["k_max"] in (3, 5)
+
+
+def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
+    assert main(["calibrate", "--data", "data.npz", "--epsilon", "0.02"]) == 1
+    message = capsys.readouterr().err
+    assert "calibrate: Calibration is null" in message
+    assert "smallest epsilon that would have worked" in message
+    assert not list(tmp_path.glob("calibration*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate"], "--scores, --labels, --similarity missing: give --scores"),
+        (["evaluate", "--scores", "scores.npy"], "--labels, --similarity missing"),
+        (["evaluate", "--data", "data.npz", "--labels", "labels.npy"], "together with --labels"),
+        (["calibrate", "--data", "missing.npz"], "No such file or directory: missing.npz"),
+        (["evaluate", "--data", "scores.npy"], "is not an intact file"),
+        (["evaluate", "--data", "data.npz", "--epsilons", "1:2"], "'1:2' is neither a number nor"),
+        (["evaluate", "--data", "data.npz", "--epsilons", "1.5"], "epsilons must lie in"),
+        (["evaluate", "--data", "data.npz", "--methods", "best"], "set_score='best' is unknown"),
+        (["evaluate", "--data", "data.npz", "--trials", "0"], "n_trials must be at least 1"),
+        (["calibrate", "--data", "data.npz", "--set-score", "best"], "set_score='best' is unknown"),
+        (["calibrate", "--data", "data.npz", "--epsilon", "1.5"], "'epsilon' parameter"),
+        (["calibrate", "--data", "data.npz", "--k-max", "9"], "k_max=9 asks for more draws"),
+        (["calibrate", "--data", "data.npz", "--output", "no/such.json"], "No such file"),
+    ],
+)
+def test_errors_are_one_line_and_exit_with_2(files, arguments, message, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"python -m sklearn_clm {arguments[0]}: error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_labels_and_scores_are_checked(files, capsys):
+    np.save("labels.npy", np.full((600, 6), 2))
+    assert main(["evaluate", *files]) == 2
+    assert "admissible must hold booleans or 0 and 1, got" in capsys.readouterr().err
+    np.save("labels.npy", np.ones((600, 5)))
+    assert main(["evaluate", *files]) == 2
+    assert "admissible must have shape (600, 6)" in capsys.readouterr().err
+
+
+def test_files_are_never_unpickled(files, tmp_path, capsys):
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "sprung"),)
+
+    np.save("scores.npy", np.array([Trap()], dtype=object), allow_pickle=True)
+    assert main(["evaluate", *files]) == 2
+    assert "scores: 'scores.npy' is not an intact .npy file of numbers" in capsys.readouterr().err
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_usage_errors_exit_with_2(capsys):
+    for arguments in ([], ["evaluate", "--trials", "many"], ["explain"]):
+        with pytest.raises(SystemExit) as exit_info:
+            main(arguments)
+        assert exit_info.value.code == 2
+    assert "usage: python -m sklearn_clm" in capsys.readouterr().err
+
+
+def test_help_names_options_and_defaults(capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        main(["evaluate", "--help"])
+    assert exit_info.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "(default: first_k first_k_reject max sum)" in text
+    assert "larger must mean more alike" in text
+    assert "--seed S seed of the splits (default: 0)" in text
+
+
+def test_as_a_module(files):
+    command = [sys.executable, "-m", "sklearn_clm", "calibrate", "--data", "data.npz", "--quiet"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(sklearn_clm.__file__).parents[1])}
+    options = {"capture_output": True, "text": True, "check": False, "env": environment}
+    run = subprocess.run(command, **options)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+    command[-2] = "missing.npz"
+    run = subprocess.run(command, **options)
+    assert run.returncode == 2
+    assert "Traceback" not in run.stderr
