@@ -1,12 +1,12 @@
 """What predict returns: one set of responses for each prompt, together array-like."""
 
-import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
 import numpy as np
 
+from sklearn_clm import _views
 from sklearn_clm.generators import Generation
 
 __all__ = ["PredictionSet", "PredictionSets"]
@@ -92,28 +92,7 @@ class PredictionSet:
         return f"{{{shown}}} ({self.n_samples} draws, {ending}{warning})"
 
     def _repr_html_(self) -> str:
-        return f"<table>{_HTML_HEAD}<tbody>{self._html_row()}</tbody></table>"
-
-    def _html_row(self) -> str:
-        responses = "".join(
-            f'<li title="quality {quality:.3g}, draw {index + 1}">{html.escape(str(response))}</li>'
-            for response, quality, index in zip(self.responses, self.quality, self.indices)
-        )
-        ending = "stopped" if self.stopped else "budget used up"
-        guarantee = "yes" if self.guaranteed else "<b>no</b>"
-        return (
-            f'<tr><td style="text-align:left">{html.escape(_shorten(self.prompt))}</td>'
-            f'<td style="text-align:left"><ol style="margin:0">{responses}</ol></td>'
-            f"<td>{self.n_samples} ({ending})</td><td>{self.set_score:.3g}</td>"
-            f"<td>{guarantee}</td></tr>"
-        )
-
-
-_HTML_HEAD = (
-    "<thead><tr><th>prompt</th><th>responses</th><th>draws</th><th>set score</th>"
-    "<th>guaranteed</th></tr></thead>"
-)
-_SHOWN_ROWS = 20
+        return _views.prediction_set_html(self)
 
 
 class PredictionSets(Sequence[PredictionSet]):
@@ -291,18 +270,15 @@ class PredictionSets(Sequence[PredictionSet]):
 
     def __str__(self) -> str:
         lines = [f"PredictionSets of {len(self)} prompts, k_max={self.k_max}"]
-        lines += [f"{_shorten(one.prompt)!r} -> {one}" for one in self._sets[:_SHOWN_ROWS]]
-        if len(self) > _SHOWN_ROWS:
-            lines.append(f"... and {len(self) - _SHOWN_ROWS} more")
+        lines += [
+            f"{_views.shorten(one.prompt)!r} -> {one}" for one in self._sets[: _views.SHOWN_ROWS]
+        ]
+        if len(self) > _views.SHOWN_ROWS:
+            lines.append(f"... and {len(self) - _views.SHOWN_ROWS} more")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = "".join(one._html_row() for one in self._sets[:_SHOWN_ROWS])
-        more = len(self) - _SHOWN_ROWS
-        caption = f"{len(self)} prompts, k_max={self.k_max}" + (
-            f"; the first {_SHOWN_ROWS} are shown" if more > 0 else ""
-        )
-        return f"<table><caption>{caption}</caption>{_HTML_HEAD}<tbody>{rows}</tbody></table>"
+        return _views.prediction_sets_html(self._sets, self.k_max)
 
 
 def _is_numeric(one: PredictionSet) -> bool:
@@ -313,8 +289,3 @@ def _is_numeric(one: PredictionSet) -> bool:
 
 
 _NUMBERS = (bool, int, float, np.number, np.bool_)
-
-
-def _shorten(prompt: Any, width: int = 200) -> str:
-    text = prompt if isinstance(prompt, str) else str(prompt)
-    return text if len(text) <= width else text[: width - 1] + "…"

@@ -5,12 +5,13 @@ import warnings
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.generators import EstimatorGenerator
 
 ESTIMATORS = [
     ConformalSampler(),
     ConformalSampler(EstimatorGenerator(LogisticRegression())),
+    ComponentSelector(),
 ]
 
 

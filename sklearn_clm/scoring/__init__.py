@@ -27,6 +27,9 @@ from sklearn_clm.scoring._component_spans import (
     component_of,
     component_spans,
 )
+from sklearn_clm.scoring._distinct_components import (
+    Occurrence,
+)
 from sklearn_clm.scoring._entailment import (
     EntailmentScore,
 )
@@ -55,6 +58,7 @@ __all__ = [
     "ComponentScore",
     "EntailmentScore",
     "LabelMatch",
+    "Occurrence",
     "RandomScore",
     "SelfConsistency",
     "SentenceSplitter",

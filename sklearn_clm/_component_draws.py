@@ -1,0 +1,127 @@
+"""Which draws component selection calibrates on: all K of each prompt, made once."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_clm._calibrating import draw_budgets
+from sklearn_clm._collecting import _key_of_draws as key_of_draws
+from sklearn_clm._drawing import complete_draws, progress_bar, take
+from sklearn_clm._prediction_sets import PredictionSets
+from sklearn_clm._prompts import check_admissions, check_fitted_prompts, check_prompts
+from sklearn_clm._sampler import ConformalSampler
+from sklearn_clm.generators import Generation
+
+__all__ = ["CalibrationDraws", "calibration_draws", "is_fitted"]
+
+
+@dataclass(frozen=True)
+class CalibrationDraws:
+    """All K draws of the prompts that calibrate, and the sampler that they belong to."""
+
+    sampler: Any
+    prompts: Any
+    draws: list[list[Generation]]
+    admissions: list[Any]
+    indices: np.ndarray
+
+
+def is_fitted(sampler: Any) -> bool:
+    """Whether there is a sampler, and it can predict."""
+    if sampler is None:
+        return False
+    try:
+        check_is_fitted(sampler)
+    except NotFittedError:
+        return False
+    return True
+
+
+def calibration_draws(selector: Any, X: Any, y: Any) -> CalibrationDraws:
+    """Draws for prompts or prediction sets; those of an earlier, failed attempt are taken up."""
+    if isinstance(X, PredictionSets):
+        return _of_sets(selector, X, y)
+    if is_fitted(selector.sampler):
+        checked = check_fitted_prompts(selector.sampler, X)
+        admissions = check_admissions(y, len(checked), estimator=selector)
+        draws = [[] for _ in range(len(checked))]
+        draws = _completed(selector, selector.sampler, checked.prompts, draws)
+        everyone = np.arange(len(checked))
+        return CalibrationDraws(selector.sampler, checked.prompts, draws, admissions, everyone)
+    return _of_new_sampler(selector, X, y)
+
+
+def _of_new_sampler(selector: Any, X: Any, y: Any) -> CalibrationDraws:
+    sampler = ConformalSampler() if selector.sampler is None else clone(selector.sampler)
+    sampler._paid_draws = getattr(selector, "_paid_draws", None)
+    try:
+        sampler.fit(X, y)
+    except BaseException:
+        selector._paid_draws = getattr(sampler, "_paid_draws", None)
+        if selector._paid_draws is None and hasattr(sampler, "calibration_draws_"):
+            _remember(selector, sampler, X)
+        raise
+    _remember(selector, sampler, X)
+    indices = sampler.calibration_indices_
+    checked = check_prompts(X, estimator=selector)
+    admissions = check_admissions(y, len(checked), estimator=selector)
+    return CalibrationDraws(
+        sampler,
+        take(checked.prompts, indices),
+        sampler.calibration_draws_,
+        [admissions[i] for i in indices],
+        indices,
+    )
+
+
+def _remember(selector: Any, sampler: Any, X: Any) -> None:
+    """Keep the draws, which were paid for, should a later step fail."""
+    prompts = take(check_prompts(X).prompts, sampler.calibration_indices_)
+    key = key_of_draws(sampler.generator_, prompts, sampler.seed_)
+    selector._paid_draws = (key, sampler.calibration_draws_)
+
+
+def _of_sets(selector: Any, sets: PredictionSets, y: Any) -> CalibrationDraws:
+    admissions = check_admissions(y, len(sets), estimator=selector)
+    sampler = sets.sampler if sets.sampler is not None else selector.sampler
+    if sets.calibration_draws is not None and sets.calibration_mask is not None:
+        indices = np.flatnonzero(sets.calibration_mask)
+        draws = [list(sets.calibration_draws[i]) for i in indices]
+        prompts = [sets[i].prompt for i in indices]
+    elif is_fitted(sampler):
+        indices = np.arange(len(sets))
+        prompts = [one.prompt for one in sets]
+        draws = _completed(selector, sampler, prompts, [list(one.generations) for one in sets])
+    else:
+        raise ValueError(
+            "X holds prediction sets that know neither all their draws nor the sampler that made "
+            "them; wanted those of the fit_transform of a sampler (as in a Pipeline), a fitted "
+            "sampler=, or prompts."
+        )
+    if not len(indices):
+        raise ValueError(
+            f"X holds {len(sets)} prediction sets, none of which sampling was calibrated on; "
+            "wanted at least one."
+        )
+    return CalibrationDraws(sampler, prompts, draws, [admissions[i] for i in indices], indices)
+
+
+def _completed(
+    selector: Any, sampler: Any, prompts: Any, draws: list[list[Generation]]
+) -> list[list[Generation]]:
+    # the whole budget, even where calibration chose a smaller one: the choice was made on data
+    n_samples = draw_budgets(sampler.k_max)[-1]
+    key = key_of_draws(sampler.generator_, prompts, sampler.seed_)
+    kept_key, kept = getattr(selector, "_paid_draws", None) or (None, [])
+    draws = kept if kept_key == key else draws
+    selector._paid_draws = (key, draws)
+    with progress_bar(sampler.verbose, len(prompts) * n_samples) as progress:
+        progress.update(sum(len(row[:n_samples]) for row in draws))
+        complete_draws(
+            sampler.generator_, prompts, draws, n_samples, seed=sampler.seed_, progress=progress
+        )
+    return [row[:n_samples] for row in draws]

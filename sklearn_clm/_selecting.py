@@ -1,0 +1,77 @@
+"""From responses to scored components and selections, and what is said of null calibrations."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sklearn_clm._component_sets import ComponentSet
+from sklearn_clm._prediction_sets import PredictionSet
+from sklearn_clm.calibration import ComponentThreshold
+from sklearn_clm.generators import Generation
+from sklearn_clm.scoring import component_scores, component_spans
+from sklearn_clm.scoring._distinct_components import DistinctComponents, distinct_components
+
+__all__ = ["accepted_draws", "found_components", "null_message", "select", "too_small_message"]
+
+
+def select(one: PredictionSet, found: DistinctComponents, gamma: float) -> ComponentSet:
+    """The components that reach the threshold (Algorithm 2)."""
+    chosen = np.flatnonzero(found.scores >= gamma)
+    return ComponentSet(
+        components=tuple(found.components[c] for c in chosen),
+        scores=found.scores[chosen],
+        occurrences=tuple(tuple(found.occurrences[c]) for c in chosen),
+        prediction_set=one,
+        guaranteed=bool(gamma < np.inf),
+    )
+
+
+def too_small_message(n: int, needed: int, alpha: float, delta: float) -> str:
+    """Why so few prompts cannot be tested at all."""
+    return (
+        f"Calibration of components is null: there are n_samples={n} calibration prompts, and "
+        f"no p-value can reach delta={delta:g} at alpha={alpha:g} with fewer than {needed}. Every "
+        "selection will be empty, which is valid."
+    )
+
+
+def null_message(result: ComponentThreshold) -> str:
+    """Why nothing could be certified, and what could have been."""
+    if not result.thresholds.size:
+        return (
+            "Calibration of components is null: no response of the "
+            f"{result.n_calibration} calibration prompts has any component. Every selection will "
+            "be empty, which is valid."
+        )
+    low, high = result.achievable_alpha
+    return (
+        f"Calibration of components is null: no threshold is certified at alpha={result.alpha:g}, "
+        f"delta={result.delta:g} with {result.n_calibration} calibration prompts. The smallest "
+        f"alpha that would have worked is {result.smallest_alpha:.4g}. Selecting what has the "
+        f"highest score errs for {low:.1%} of the prompts, and selecting everything for "
+        f"{high:.1%}. Every selection will be empty, which is valid."
+    )
+
+
+def accepted_draws(one: PredictionSet) -> list[Generation]:
+    """The accepted draws of a set, with their log-probabilities where it knows them."""
+    if one.generations:
+        return [one.generations[draw] for draw in one.indices]
+    return [Generation(response) for response in one.responses]
+
+
+def found_components(
+    splitter: Any,
+    component_score: Any,
+    prompts: Any,
+    draws: Sequence[Sequence[Generation]],
+    indices: Sequence[Sequence[int]],
+) -> list[DistinctComponents]:
+    """Distinct components of each prompt's responses, with their scores."""
+    spans = [[component_spans(splitter, draw.response) for draw in row] for row in draws]
+    scores = component_scores(component_score, prompts, draws, spans)
+    return [
+        distinct_components([draw.response for draw in row], places, row_spans, row_scores)
+        for row, places, row_spans, row_scores in zip(draws, indices, spans, scores)
+    ]

@@ -1,0 +1,201 @@
+"""Sets of responses and of components as HTML and as plain text.
+
+Responses come from models, and prompts from anywhere: every piece of text is escaped in HTML,
+and loses its control characters, which steer terminals, in plain text.
+"""
+
+import base64
+import html
+import io
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+__all__ = [
+    "SHOWN_ROWS",
+    "component_set_html",
+    "component_set_text",
+    "component_sets_html",
+    "component_sets_text",
+    "prediction_set_html",
+    "prediction_sets_html",
+    "shorten",
+]
+
+SHOWN_ROWS = 20
+_LEFT = ' style="text-align:left;vertical-align:top"'
+_TEXT = ' style="text-align:left;vertical-align:top;white-space:pre-wrap"'
+_TOP = ' style="vertical-align:top"'
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+# start, stop, and the score of the component there
+Mark = tuple[int, int, float]
+
+
+def shorten(value: Any, width: int = 200) -> str:
+    """Text of a prompt in few characters."""
+    text = value if isinstance(value, str) else str(value)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def prediction_set_html(one: Any) -> str:
+    """A prediction set as a table of its responses."""
+    return _set_html(one, {}, _note(one))
+
+
+def prediction_sets_html(sets: Sequence[Any], k_max: int) -> str:
+    """Many prediction sets as one table."""
+    head = _head("prompt", "responses", "draws", "set score", "guaranteed")
+    rows = "".join(_prediction_row(one) for one in sets[:SHOWN_ROWS])
+    caption = f"{len(sets)} prompts, k_max={k_max}" + _more(len(sets))
+    return f"<table><caption>{caption}</caption>{head}<tbody>{rows}</tbody></table>"
+
+
+def component_set_html(one: Any) -> str:
+    """The responses of a set with the trusted components in bold, and a table of these."""
+    rows = "".join(
+        f"<tr><td{_TOP}>{score:.3g}</td><td{_TEXT}>{_escape(component)}</td>"
+        f"<td{_TOP}>{_draws(places)}</td></tr>"
+        for component, score, places in zip(one.components, one.scores, one.occurrences)
+    )
+    head = _head("score", "trusted component", "draws")
+    table = f"<table>{head}<tbody>{rows}</tbody></table>"
+    responses = _set_html(one.prediction_set, _marks(one), _note(one.prediction_set))
+    return f"<div>{responses}{table if rows else '<p>No trusted component.</p>'}</div>"
+
+
+def component_sets_html(sets: Sequence[Any]) -> str:
+    """Many component sets, one below the other."""
+    n_components = sum(map(len, sets))
+    caption = f"<p>{len(sets)} prompts, {n_components} trusted components{_more(len(sets))}</p>"
+    return (
+        f"<div>{caption}{'<hr>'.join(component_set_html(one) for one in sets[:SHOWN_ROWS])}</div>"
+    )
+
+
+def component_set_text(one: Any) -> str:
+    """The same as plain text, trusted components between asterisks."""
+    marks = _marks(one)
+    answer = one.prediction_set
+    lines = [_plain(shorten(one.prompt))]
+    for response, quality, draw in zip(answer.responses, answer.quality, answer.indices):
+        pieces = _pieces(response, marks.get(int(draw), []))
+        text = "".join(
+            f"**{_plain(piece)}**" if score is not None else _plain(piece)
+            for piece, score in pieces
+        )
+        lines.append(f"  draw {draw + 1}, quality {quality:.3g}: {text}")
+    if not answer.responses:
+        lines.append("  (no response was accepted)")
+    lines.append("trusted components:" if one.components else "no trusted component")
+    lines += [
+        f"  {score:.3g}  {_plain(component)}  (draw {_draws(places)})"
+        for component, score, places in zip(one.components, one.scores, one.occurrences)
+    ]
+    return "\n".join(lines)
+
+
+def component_sets_text(sets: Sequence[Any]) -> str:
+    """Many component sets as plain text."""
+    n_components = sum(map(len, sets))
+    head = f"{len(sets)} prompts, {n_components} trusted components{_more(len(sets))}"
+    return "\n\n".join([head, *(component_set_text(one) for one in sets[:SHOWN_ROWS])])
+
+
+def _note(one: Any) -> str:
+    """How the set came to its end."""
+    ending = "stopped" if one.stopped else "budget used up"
+    warning = "" if one.guaranteed else "; <b>no guarantee</b>"
+    return f"{one.n_samples} draws, {ending}, set score {one.set_score:.3g}{warning}"
+
+
+def _set_html(one: Any, marks: dict[int, list[Mark]], note: str) -> str:
+    rows = "".join(
+        f"<tr><td{_TOP}>{draw + 1}</td><td{_TEXT}>"
+        f"{_marked_html(response, marks.get(int(draw), []))}</td><td{_TOP}>{quality:.3g}</td></tr>"
+        for response, quality, draw in zip(one.responses, one.quality, one.indices)
+    )
+    caption = f"<caption{_LEFT}>{_prompt_html(one.prompt)}<br>{note}</caption>"
+    body = rows or '<tr><td colspan="3">no response was accepted</td></tr>'
+    return f"<table>{caption}{_head('draw', 'response', 'quality')}<tbody>{body}</tbody></table>"
+
+
+def _prediction_row(one: Any) -> str:
+    responses = "".join(
+        f'<li title="quality {quality:.3g}, draw {draw + 1}">{_escape(response)}</li>'
+        for response, quality, draw in zip(one.responses, one.quality, one.indices)
+    )
+    ending = "stopped" if one.stopped else "budget used up"
+    guarantee = "yes" if one.guaranteed else "<b>no</b>"
+    return (
+        f"<tr><td{_LEFT}>{_prompt_html(one.prompt)}</td>"
+        f'<td{_LEFT}><ol style="margin:0">{responses}</ol></td>'
+        f"<td>{one.n_samples} ({ending})</td><td>{one.set_score:.3g}</td><td>{guarantee}</td></tr>"
+    )
+
+
+def _head(*names: str) -> str:
+    return f"<thead><tr>{''.join(f'<th>{name}</th>' for name in names)}</tr></thead>"
+
+
+def _more(n: int) -> str:
+    return f"; the first {SHOWN_ROWS} are shown" if n > SHOWN_ROWS else ""
+
+
+def _marks(one: Any) -> dict[int, list[Mark]]:
+    """Where to mark the response of each draw; a span of None marks all of it."""
+    marks: dict[int, list[Mark]] = {}
+    for score, places in zip(one.scores, one.occurrences):
+        for draw, span in places:
+            start, stop = (0, -1) if span is None else span
+            marks.setdefault(int(draw), []).append((start, stop, float(score)))
+    return {draw: sorted(row) for draw, row in marks.items()}
+
+
+def _pieces(response: Any, marks: list[Mark]) -> Iterable[tuple[str, float | None]]:
+    """The response cut at its marks, each piece with the score of its mark or None."""
+    text = response if isinstance(response, str) else str(response)
+    position = 0
+    for start, stop, score in marks:
+        # a span of None marks the whole response, whatever its text is
+        stop = len(text) if stop < 0 else min(stop, len(text))
+        start = max(start, position)
+        if start >= stop:
+            continue
+        if start > position:
+            yield text[position:start], None
+        yield text[start:stop], score
+        position = stop
+    if position < len(text):
+        yield text[position:], None
+
+
+def _marked_html(response: Any, marks: list[Mark]) -> str:
+    return "".join(
+        _escape(piece) if score is None else f'<b title="score {score:.3g}">{_escape(piece)}</b>'
+        for piece, score in _pieces(response, marks)
+    )
+
+
+def _draws(places: Iterable[Any]) -> str:
+    return ", ".join(str(draw + 1) for draw in sorted({int(draw) for draw, _ in places}))
+
+
+def _prompt_html(prompt: Any) -> str:
+    if hasattr(prompt, "save") and hasattr(prompt, "convert") and hasattr(prompt, "size"):
+        file = io.BytesIO()
+        prompt.convert("RGB").save(file, format="PNG")
+        data = base64.b64encode(file.getvalue()).decode("ascii")
+        style = "height:6em;max-width:100%;image-rendering:pixelated"
+        return f'<img alt="prompt" style="{style}" src="data:image/png;base64,{data}">'
+    return _escape(shorten(prompt))
+
+
+def _escape(value: Any) -> str:
+    # lone surrogates, which a page could not be written with, become question marks
+    text = str(value).encode("utf-8", "replace").decode("utf-8")
+    return html.escape(text)
+
+
+def _plain(value: Any) -> str:
+    return _CONTROL.sub("�", str(value))
