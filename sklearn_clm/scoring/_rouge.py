@@ -18,8 +18,8 @@ __all__ = ["rouge_l", "rouge_l_blocks", "rouge_l_matrix"]
 
 _N_CODE_POINTS = 0x110000
 _WORD = 64
+_SEPARATOR = "A"
 
-Tokens = list[bytes]
 Codes = str | list[int]
 
 
@@ -50,12 +50,11 @@ def rouge_l(reference: str, response: str) -> float:
     """
     from rapidfuzz.distance import LCSseq
 
-    first = _cached_tokens(_as_text(reference, "reference"))
-    second = _cached_tokens(_as_text(response, "response"))
+    texts = [_as_text(reference, "reference"), _as_text(response, "response")]
+    first, second = _encode(texts)
     if not first or not second:
         return 0.0
-    common = LCSseq.similarity(*_encode([first, second]))
-    return 2.0 * common / (len(first) + len(second))
+    return 2.0 * LCSseq.similarity(first, second) / (len(first) + len(second))
 
 
 def rouge_l_matrix(
@@ -96,24 +95,22 @@ def rouge_l_matrix(
     first = _as_texts(texts_a, "texts_a")
     second = first if texts_b is None else _as_texts(texts_b, "texts_b")
     distinct = list(dict.fromkeys(chain(first, second)))
-    position = {text: i for i, text in enumerate(distinct)}
-    tokens = [_tokens(text) for text in distinct]
-    codes = _encode(tokens)
-    lengths = np.fromiter(map(len, tokens), dtype=np.int64, count=len(tokens))
-    rows, row_of = _distinct_positions(first, position)
-    if texts_b is None:
-        columns, column_of = rows, row_of
-    else:
-        columns, column_of = _distinct_positions(second, position)
+    code_of = dict(zip(distinct, _encode(distinct)))
+    rows = dict.fromkeys(first)
+    columns = dict.fromkeys(second)
+    row_codes = [code_of[text] for text in rows]
+    column_codes = [code_of[text] for text in columns]
     common = _common_lengths(
-        [codes[i] for i in rows],
-        [codes[i] for i in columns],
+        row_codes,
+        column_codes,
         symmetric=texts_b is None,
         workers=effective_n_jobs(n_jobs),
     )
-    measure = _f_measure(common, lengths[rows][:, np.newaxis], lengths[columns])
-    if len(rows) < len(first) or len(columns) < len(second):
-        measure = measure[np.ix_(row_of, column_of)]
+    measure = _f_measure(common, _lengths(row_codes)[:, np.newaxis], _lengths(column_codes))
+    if len(rows) < len(first):
+        measure = measure[_positions(first, rows)]
+    if len(columns) < len(second):
+        measure = measure[:, _positions(second, columns)]
     return measure
 
 
@@ -128,18 +125,16 @@ def rouge_l_blocks(blocks: Sequence[Sequence[str]], start: int = 0) -> np.ndarra
     lengths = np.zeros((n_blocks, size))
     for i, texts in enumerate(blocks):
         distinct = list(dict.fromkeys(texts))
-        tokens = [_tokens(text) for text in distinct]
-        codes = _encode(tokens)
+        codes = _encode(distinct)
         if len(distinct) == size:
             common[i] = _common_lengths(codes[start:], codes, symmetric=start == 0)
-            lengths[i] = [len(row) for row in tokens]
+            lengths[i] = _lengths(codes)
             continue
-        position = {text: j for j, text in enumerate(distinct)}
-        of = np.array([position[text] for text in texts])
+        of = _positions(texts, distinct)
         rows, row_of = np.unique(of[start:], return_inverse=True)
         values = _common_lengths([codes[j] for j in rows], codes, symmetric=len(rows) == len(codes))
         common[i] = values[np.ix_(row_of, of)]
-        lengths[i] = np.array([len(row) for row in tokens])[of]
+        lengths[i] = _lengths(codes)[of]
     return _f_measure(common, lengths[:, start:, np.newaxis], lengths[:, np.newaxis, :])
 
 
@@ -168,37 +163,56 @@ def _common_lengths(
     return np.asarray(cdist(rows, columns, scorer=LCSseq.similarity, dtype=dtype, workers=workers))
 
 
-def _distinct_positions(
-    texts: list[str], position: dict[str, int]
-) -> tuple[np.ndarray, np.ndarray]:
-    of_text = np.fromiter((position[text] for text in texts), dtype=np.intp, count=len(texts))
-    return np.unique(of_text, return_inverse=True)
+def _lengths(codes: list[Codes]) -> np.ndarray:
+    return np.fromiter(map(len, codes), dtype=np.int64, count=len(codes))
 
 
-def _encode(token_lists: list[Tokens]) -> list[Codes]:
-    """Tokens as characters, or as integers where there are more tokens than characters."""
-    distinct = dict.fromkeys(chain.from_iterable(token_lists))
-    if len(distinct) > _N_CODE_POINTS:
-        number_of = dict(zip(distinct, count())).__getitem__
-        return [list(map(number_of, tokens)) for tokens in token_lists]
-    character_of = dict(zip(distinct, map(chr, count()))).__getitem__
-    return ["".join(map(character_of, tokens)) for tokens in token_lists]
+def _positions(texts: Sequence[str], distinct: Iterable[str]) -> np.ndarray:
+    """Where each text stands among the distinct ones."""
+    position = {text: i for i, text in enumerate(distinct)}
+    return np.fromiter((position[text] for text in texts), dtype=np.intp, count=len(texts))
 
 
-def _tokens(text: str) -> Tokens:
+def _encode(texts: list[str]) -> list[Codes]:
+    """Texts with a character for each token, or an integer where there are too many tokens.
+
+    All texts go through each step at once, so that no step is paid for each text or token.
+    """
     # Lower-casing comes first: it turns some non-ASCII characters into ASCII ones. What is left
-    # outside ASCII becomes "?", which is no token, as is a lone surrogate.
-    return text.lower().encode("ascii", "replace").translate(_token_table()).split()
+    # outside ASCII, lone surrogates included, becomes "?", which is no token. No text then holds
+    # an upper-case letter, which makes one a safe separator.
+    joined = f" {_SEPARATOR} ".join([text.lower() for text in texts])
+    separator = _SEPARATOR.encode()
+    tokens = joined.encode("ascii", "replace").translate(_token_table()).split()
+    distinct = dict.fromkeys(chain([separator], tokens))
+    if len(distinct) > _N_CODE_POINTS:
+        return _encode_as_integers(tokens, dict(zip(distinct, count())))
+    code_of = dict(zip(distinct, map(chr, count())))
+    return "".join(map(code_of.__getitem__, tokens)).split(code_of[separator])  # type: ignore[return-value]
 
 
-_cached_tokens = lru_cache(maxsize=4096)(_tokens)
+def _encode_as_integers(tokens: list[bytes], number_of: dict[bytes, int]) -> list[Codes]:
+    texts: list[Codes] = []
+    text: list[int] = []
+    separator = number_of[_SEPARATOR.encode()]
+    for number in map(number_of.__getitem__, tokens):
+        if number == separator:
+            texts.append(text)
+            text = []
+        else:
+            text.append(number)
+    texts.append(text)
+    return texts
 
 
 @lru_cache(maxsize=1)
 def _token_table() -> bytes:
     from rouge_score.tokenize import NON_ALPHANUM_RE
 
-    return bytes(ord(" ") if NON_ALPHANUM_RE.match(chr(code)) else code for code in range(256))
+    return bytes(
+        ord(" ") if NON_ALPHANUM_RE.match(chr(code)) and chr(code) != _SEPARATOR else code
+        for code in range(256)
+    )
 
 
 def _as_texts(texts: Iterable[str], name: str) -> list[str]:

@@ -149,9 +149,9 @@ def similarity_tensor(
         blocks, min_chunk = _exact_blocks, _ROUGE_PROMPTS_PER_WORKER
     else:
         blocks, min_chunk = _callable_blocks, 1
-    rows = map_chunks(blocks, responses, similarity, start, n_jobs=n_jobs, min_chunk=min_chunk)
-    if not rows or start == size:
+    if not responses or start == size:
         return np.zeros((len(responses), size - start, size))
+    rows = map_chunks(blocks, responses, similarity, start, n_jobs=n_jobs, min_chunk=min_chunk)
     tensor = np.stack(rows)
     tensor[:, ~_earlier(start, size)] = 0.0
     return tensor

@@ -1,0 +1,160 @@
+import random
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from rouge_score.rouge_scorer import RougeScorer
+
+from sklearn_clm.scoring import rouge_l, rouge_l_matrix
+from sklearn_clm.scoring._rouge import rouge_l_blocks
+
+SCORER = RougeScorer(["rougeL"])
+
+
+def package(texts_a, texts_b):
+    return np.array(
+        [[SCORER.score(a, b)["rougeL"].fmeasure for b in texts_b] for a in texts_a]
+    ).reshape(len(texts_a), len(texts_b))
+
+
+any_text = st.text(max_size=30)
+# few words, so that common subsequences are long and ties many
+wordy_text = st.lists(
+    st.sampled_from(
+        ["the", "The", "cat", "CAT", "a", "x1", "é", "İ", "ς", "K", "ß", "?", "\n", ""]
+    ),
+    max_size=90,
+).map(" ".join)
+texts = st.lists(st.one_of(any_text, wordy_text), max_size=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(texts, texts)
+def test_matrix_equals_package(texts_a, texts_b):
+    assert_allclose(rouge_l_matrix(texts_a, texts_b), package(texts_a, texts_b), rtol=0, atol=1e-12)
+
+
+@settings(max_examples=50, deadline=None)
+@given(texts)
+def test_matrix_of_one_list_equals_package_and_is_symmetric(texts_a):
+    measure = rouge_l_matrix(texts_a)
+    assert_allclose(measure, package(texts_a, texts_a), rtol=0, atol=1e-12)
+    assert_array_equal(measure, measure.T)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.one_of(any_text, wordy_text), st.one_of(any_text, wordy_text))
+def test_one_pair_equals_package_and_matrix(first, second):
+    expected = SCORER.score(first, second)["rougeL"].fmeasure
+    assert rouge_l(first, second) == pytest.approx(expected, abs=1e-12)
+    assert (
+        rouge_l(first, second) == rouge_l(second, first) == rouge_l_matrix([first], [second])[0, 0]
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(1, 5).flatmap(
+        lambda size: st.lists(
+            st.lists(st.one_of(any_text, wordy_text), min_size=size, max_size=size), max_size=4
+        )
+    ),
+    st.data(),
+)
+def test_blocks_equal_matrices(blocks, data):
+    size = len(blocks[0]) if blocks else 0
+    start = data.draw(st.integers(0, size))
+    measure = rouge_l_blocks(blocks, start)
+    assert measure.shape == (len(blocks), size - start, size)
+    for block, values in zip(blocks, measure):
+        assert_array_equal(values, rouge_l_matrix(block[start:], block))
+
+
+def random_text(generator, words, length):
+    return " ".join(generator.choices(words, k=length))
+
+
+@pytest.mark.parametrize("length", [63, 64, 65, 128, 400])
+def test_texts_longer_than_a_machine_word(length):
+    generator = random.Random(length)
+    words = [f"w{i}" for i in range(40)]
+    some = [random_text(generator, words, length + extra) for extra in (-1, 0, 1)]
+    assert_allclose(rouge_l_matrix(some), package(some, some), rtol=0, atol=1e-12)
+    assert_allclose(rouge_l_matrix(some, some[:1]), package(some, some[:1]), rtol=0, atol=1e-12)
+
+
+def test_all_different_texts():
+    some = [" ".join(f"t{i}x{j}" for j in range(30)) for i in range(12)]
+    assert_array_equal(rouge_l_matrix(some), np.eye(12))
+
+
+def test_texts_without_tokens_score_zero_even_against_themselves():
+    some = ["", "?!", "日本語", "a"]
+    assert_array_equal(rouge_l_matrix(some), np.diag([0.0, 0.0, 0.0, 1.0]))
+    assert_array_equal(rouge_l_matrix(some), package(some, some))
+
+
+def test_lower_casing_that_makes_ascii_and_lone_surrogates():
+    # the Kelvin sign becomes k, and a dotted capital I becomes i and a combining dot
+    some = ["\u212a", "k", "\u0130stanbul", "i stanbul", "A", "a A", "\ud800a", "ΟΔΟΣ os"]
+    assert_allclose(rouge_l_matrix(some[:6]), package(some[:6], some[:6]), rtol=0, atol=1e-12)
+    assert_allclose(rouge_l_matrix(some), package(some, some), rtol=0, atol=1e-12)
+    assert rouge_l("\u212a", "k") == 1.0
+
+
+def test_more_than_65536_distinct_tokens():
+    # numbers pass through those of surrogate characters, and beyond 16 bits
+    words = [f"t{i}" for i in range(70_000)]
+    some = [" ".join(words), " ".join(words[::7]), " ".join(words[55_000:58_000]), "t69999 t0"]
+    lengths = [70_000, 10_000, 3_000, 2]
+    common = np.diag(lengths)
+    common[0, 1:] = [10_000, 3_000, 1]
+    common[1, 2] = len(range(55_006, 58_000, 7))
+    common[1, 3] = 1
+    common = np.maximum(common, common.T)
+    measure = rouge_l_matrix(some)
+    assert_allclose(measure, 2 * common / np.add.outer(lengths, lengths), rtol=0, atol=1e-12)
+
+
+def test_more_distinct_tokens_than_characters():
+    n_tokens = sys.maxunicode + 20
+    words = [f"{i:x}" for i in range(n_tokens)]
+    some = [" ".join(words[:-10]), " ".join(words[-30:]), "", "0 1 100 ffff"]
+    common = np.array([20.0, 0.0, 4.0])
+    expected = 2 * common / (n_tokens - 10 + np.array([30, 0, 4]))
+    assert_allclose(rouge_l_matrix(some[:1], some[1:])[0], expected, rtol=0, atol=1e-15)
+
+
+def test_duplicates_and_iterables():
+    some = ["a b", "a c", "a b", "A  B."]
+    assert_array_equal(rouge_l_matrix(iter(some)), rouge_l_matrix(np.array(some)))
+    assert_array_equal(
+        rouge_l_matrix(some), [[1, 0.5, 1, 1], [0.5, 1, 0.5, 0.5], [1, 0.5, 1, 1], [1, 0.5, 1, 1]]
+    )
+    assert_array_equal(rouge_l_matrix(some, some[1:2]), [[0.5], [1], [0.5], [0.5]])
+
+
+def test_empty_lists():
+    assert rouge_l_matrix([]).shape == (0, 0)
+    assert rouge_l_matrix(["a"], []).shape == (1, 0)
+    assert rouge_l_matrix([], ["a", "b"]).shape == (0, 2)
+
+
+def test_number_of_threads_does_not_matter():
+    generator = random.Random(0)
+    some = [random_text(generator, ["a", "b", "c", "d"], 20) for _ in range(60)]
+    assert_array_equal(rouge_l_matrix(some), rouge_l_matrix(some, n_jobs=2))
+
+
+def test_wrong_types_are_named():
+    with pytest.raises(TypeError, match="texts_a must be a list of str, got a single str: 'abc'"):
+        rouge_l_matrix("abc")
+    with pytest.raises(TypeError, match=r"texts_b\[1\] must be a str, got int: 3"):
+        rouge_l_matrix(["a"], ["b", 3])
+    with pytest.raises(TypeError, match="texts_a must be a list of str, got a single NoneType"):
+        rouge_l_matrix(None)
+    with pytest.raises(TypeError, match="response must be a str, got NoneType"):
+        rouge_l("a", None)
