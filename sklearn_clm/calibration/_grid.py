@@ -4,9 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm.calibration._acceptance import accepted_sets, conflict_sets, quality_sets
+from sklearn_clm.calibration._acceptance import (
+    Pairs,
+    accepted_sets,
+    conflict_sets,
+    quality_sets,
+)
 from sklearn_clm.calibration._data import CalibrationData
-from sklearn_clm.calibration._surface import _as_booleans as as_booleans
+from sklearn_clm.calibration._distinct import distinct_sets
+from sklearn_clm.calibration._stopping import scores_of_prefixes
 from sklearn_clm.scoring._set_scores import SetScore, get_set_score
 
 __all__ = ["threshold_grid"]
@@ -105,23 +111,10 @@ def _observed_set_scores(
     l2 = np.unique(l2[[0, len(l2) // 4, len(l2) // 2]])
     step = max(1, -(-data.n_prompts * len(l1) * len(l2) // _MAX_SETS))
     quality = data.quality[::step]
-    qualities = quality_sets(quality, l2)
-    scores = []
-    for conflicts in conflict_sets(np.asarray(data.similarity[::step]), l1):
-        for words in accepted_sets(qualities, conflicts).swapaxes(0, 1):
-            accepted = as_booleans(words, data.k_max)
-            scores.append(_scores_of_prefixes(score, quality, accepted))
-    return np.concatenate(scores)
-
-
-def _scores_of_prefixes(score: SetScore, quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
-    """F after each accepted draw."""
-    if score.running is not None:
-        return score.running(quality, accepted)[accepted]
-    return np.array(
-        [
-            score.of_set(quality[i, : j + 1][accepted[i, : j + 1]], j + 1)
-            for i, j in np.argwhere(accepted)
-        ],
-        dtype=np.float64,
-    )
+    conflicts = conflict_sets(np.asarray(data.similarity[::step]), l1)
+    pairs = Pairs.of_grid(len(l1), len(l2))
+    words = accepted_sets(quality_sets(quality, l2), conflicts, pairs)
+    sets = distinct_sets(words, data.k_max)
+    of_set = np.take(np.ascontiguousarray(quality.T), sets.prompt, axis=1)
+    prefixes = np.flatnonzero(sets.new_prefixes())
+    return scores_of_prefixes(score, of_set, sets.accepted, prefixes)

@@ -1,17 +1,16 @@
 """Losses and costs of many configurations on the same prompts."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from sklearn_clm.calibration._acceptance import accepted_sets, conflict_sets, quality_sets
+from sklearn_clm.calibration._acceptance import Pairs
 from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._sums import sum_over_prompts
 from sklearn_clm.scoring._set_scores import SetScore, get_set_score
 
 __all__ = ["ConfigurationRisks", "RiskSurface", "evaluate_configurations", "risk_surface"]
-
-_CHUNK = 512
 
 
 @dataclass(frozen=True)
@@ -93,15 +92,6 @@ class RiskSurface(ConfigurationRisks):
     similarity_thresholds: np.ndarray
     quality_thresholds: np.ndarray
     set_score_thresholds: np.ndarray
-
-
-class Sums(NamedTuple):
-    """Sums over prompts, of shape (pairs of l1 and l2, budgets, thresholds l3)."""
-
-    n_errors: np.ndarray
-    size: np.ndarray
-    samples: np.ndarray
-    excess: np.ndarray
 
 
 def risk_surface(
@@ -241,9 +231,18 @@ def evaluate_configurations(
     l3, c = np.unique(configurations[:, 2], return_inverse=True)
     budgets, k = np.unique(np.broadcast_to(budgets_of, m), return_inverse=True)
     pairs, pair = np.unique(a * len(l2) + b, return_inverse=True)
-    members = [pairs[pairs // len(l2) == i] % len(l2) for i in range(len(l1))]
-    sums = sum_over_prompts(data, l1, l2, members, l3, score, budgets, n_jobs, verbose)
-    return _means(Sums(*(total[pair, k, c] for total in sums)), n)
+    sums = sum_over_prompts(
+        data,
+        l1,
+        l2,
+        Pairs(pairs // len(l2), pairs % len(l2), grid=False),
+        l3,
+        score,
+        budgets,
+        n_jobs,
+        verbose,
+    )
+    return _means(*(total[pair, k, c] for total in sums[:4]), sums.unit, n)
 
 
 def sum_over_grid(
@@ -257,15 +256,23 @@ def sum_over_grid(
     verbose: int = 0,
 ) -> ConfigurationRisks:
     """Means on the grid of ascending thresholds and budgets: (L1, L2, budgets, L3)."""
-    members = [np.arange(len(l2))] * len(l1)
-    sums = sum_over_prompts(data, l1, l2, members, l3, set_score, budgets, n_jobs, verbose)
-    shape = (len(l1), len(l2), len(budgets), len(l3))
-    return _means(Sums(*(total.reshape(shape) for total in sums)), data.n_prompts)
+    sums = sum_over_prompts(
+        data, l1, l2, Pairs.of_grid(len(l1), len(l2)), l3, set_score, budgets, n_jobs, verbose
+    )
+    shape = (len(l2), len(l1), len(budgets), len(l3))
+    totals = (total.reshape(shape).swapaxes(0, 1) for total in sums[:4])
+    return _means(*totals, sums.unit, data.n_prompts)
 
 
-def _means(sums: Sums, n: int) -> ConfigurationRisks:
-    n_errors, size, samples, excess = sums
-    return ConfigurationRisks(n_errors, n_errors / n, size / n, samples / n, excess / n, n)
+def _means(
+    n_errors: np.ndarray,
+    size: np.ndarray,
+    samples: np.ndarray,
+    excess: np.ndarray,
+    unit: int,
+    n: int,
+) -> ConfigurationRisks:
+    return ConfigurationRisks(n_errors, n_errors / n, size / n, samples / n, excess / unit / n, n)
 
 
 def _check_thresholds(values: Any, name: str) -> np.ndarray:
@@ -280,71 +287,3 @@ def _check_thresholds(values: Any, name: str) -> np.ndarray:
     if np.isnan(thresholds).any():
         raise ValueError(f"{name} must not be NaN.")
     return thresholds
-
-
-def sum_over_prompts(
-    data: CalibrationData,
-    l1: np.ndarray,
-    l2: np.ndarray,
-    members: list[np.ndarray],
-    l3: np.ndarray,
-    set_score: SetScore,
-    budgets: np.ndarray,
-    n_jobs: int | None = None,
-    verbose: int = 0,
-) -> Sums:
-    """Sums over prompts for the pairs (l1[a], l2[members[a]]), every budget and every l3."""
-    shape = (sum(map(len, members)), len(budgets), len(l3))
-    totals = Sums(*(np.zeros(shape, dtype=np.int64) for _ in range(3)), np.zeros(shape))
-    k = data.k_max
-    draws = np.arange(1, k + 1)
-    for rows, similarity in data.chunks(_CHUNK):
-        conflicts = conflict_sets(similarity, l1)
-        qualities = quality_sets(data.quality[rows], l2)
-        admissible = data.admissible[rows]
-        first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, k)
-        pair = 0
-        for a, wanted in enumerate(members):
-            sets = accepted_sets(qualities[:, wanted], conflicts[a])
-            for b in range(len(wanted)):
-                accepted = _as_booleans(sets[:, b], k)
-                codes = _codes(set_score, data.quality[rows], accepted, l3)
-                reached = np.maximum.accumulate(codes, axis=1)
-                size = np.cumsum(accepted, axis=1)
-                lost = ~np.logical_or.accumulate(accepted & admissible, axis=1)
-                stop = np.sum(reached[:, :, np.newaxis] <= np.arange(len(l3)), axis=1)
-                for i, budget in enumerate(budgets):
-                    last = np.minimum(stop, budget - 1)
-                    row = np.arange(len(last))[:, np.newaxis]
-                    totals.n_errors[pair, i] += lost[row, last].sum(axis=0)
-                    totals.size[pair, i] += size[row, last].sum(axis=0)
-                    totals.samples[pair, i] += draws[last].sum(axis=0)
-                    excess = np.maximum(draws[last] - first[:, np.newaxis], 0) / draws[last]
-                    totals.excess[pair, i] += excess.sum(axis=0)
-                pair += 1
-    return totals
-
-
-def _as_booleans(words: np.ndarray, k: int) -> np.ndarray:
-    """Words (W, n) as booleans (n, K)."""
-    width = 8 * words.itemsize
-    shifts = np.arange(width - 1, -1, -1, dtype=words.dtype)
-    bits = (words.T[:, :, np.newaxis] >> shifts) & words.dtype.type(1)
-    return bits.reshape(words.shape[1], -1)[:, :k].astype(bool)
-
-
-def _codes(
-    set_score: SetScore, quality: np.ndarray, accepted: np.ndarray, l3: np.ndarray
-) -> np.ndarray:
-    """How many of the ascending l3 each prefix reaches; none where the set is empty."""
-    if set_score.running is not None:
-        scores = set_score.running(quality, accepted)
-    else:
-        scores = np.full(quality.shape, np.nan)
-        for i, j in np.argwhere(accepted):
-            members = accepted[i, : j + 1]
-            scores[i, j] = set_score.of_set(quality[i, : j + 1][members], j + 1)
-    codes = np.searchsorted(l3, scores, side="right")
-    codes[np.isnan(scores)] = 0
-    codes[~np.logical_or.accumulate(accepted, axis=1)] = 0
-    return codes

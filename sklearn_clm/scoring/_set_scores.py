@@ -24,21 +24,33 @@ class SetScore:
     running : callable (quality, accepted) -> array, or None
         The same for many prompts and all prefixes at once: `quality` and boolean `accepted` of
         shape (n, K) give an array of shape (n, K), whose column j is F of the draws accepted up
-        to j. Entries for empty sets are arbitrary. None if only `of_set` is known.
+        to j. Entries for empty sets are arbitrary. None if unknown.
+    of_sets : callable (quality, accepted) -> array, or None
+        F of m sets at once: arrays of shape (m, K), the second boolean, give one of shape (m,).
+        None if unknown; if `running` is unknown too, `of_set` is called set by set.
     rejects_quality, rejects_similarity : bool, default=True
         Whether thresholds on quality and on similarity are searched. Where not, lambda_2 is
         -inf, and lambda_1 is +inf.
+    counts_draws : bool, default=False
+        Whether F depends on the number of draws and not on the accepted members. Sampling can
+        then stop at a rejected draw. `running` must be given.
     """
 
     name: str
     of_set: Callable[[np.ndarray, int], float]
     running: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    of_sets: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     rejects_quality: bool = True
     rejects_similarity: bool = True
+    counts_draws: bool = False
 
 
 def _running_max(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
-    return np.maximum.accumulate(np.where(accepted, quality, -np.inf), axis=1)
+    scores = np.where(accepted, quality, -np.inf)
+    # draw by draw over all rows: accumulate() takes row by row, which is several times slower
+    for j in range(1, scores.shape[1]):
+        np.maximum(scores[:, j], scores[:, j - 1], out=scores[:, j])
+    return scores
 
 
 def _sum_in_draw_order(quality: np.ndarray, n_samples: int) -> float:
@@ -47,7 +59,10 @@ def _sum_in_draw_order(quality: np.ndarray, n_samples: int) -> float:
 
 
 def _running_sum(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
-    return np.cumsum(np.where(accepted, quality, 0.0), axis=1)
+    scores = np.where(accepted, quality, 0.0)
+    for j in range(1, scores.shape[1]):
+        scores[:, j] += scores[:, j - 1]
+    return scores
 
 
 def _running_size(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
@@ -71,6 +86,7 @@ _SET_SCORES = {
         lambda quality, n_samples: float(n_samples),
         _running_draws,
         rejects_quality=False,
+        counts_draws=True,
     ),
     "max": SetScore("max", lambda quality, n_samples: float(np.max(quality)), _running_max),
     "sum": SetScore("sum", _sum_in_draw_order, _running_sum),
@@ -157,12 +173,4 @@ def _from_vectorised(function: Callable[..., Any], name: str) -> SetScore:
         row = quality[np.newaxis]
         return float(score_many(row, np.ones(row.shape, dtype=bool))[0])
 
-    def running(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
-        scores = np.empty(quality.shape)
-        prefix = np.zeros_like(accepted)
-        for j in range(quality.shape[1]):
-            prefix[:, j] = accepted[:, j]
-            scores[:, j] = score_many(quality, prefix)
-        return scores
-
-    return SetScore(name, of_set, running)
+    return SetScore(name, of_set, of_sets=score_many)

@@ -1,0 +1,121 @@
+"""Where each set stops under every threshold l3, and what it has cost by then."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from sklearn_clm.calibration._acceptance import count_reached
+from sklearn_clm.calibration._distinct import DistinctSets
+from sklearn_clm.calibration._packing import Packing
+from sklearn_clm.scoring._set_scores import SetScore
+
+__all__ = ["packed_profiles", "scores_of_prefixes"]
+
+
+def scores_of_prefixes(
+    set_score: SetScore, quality: np.ndarray, accepted: np.ndarray, prefixes: np.ndarray
+) -> np.ndarray:
+    """F of single prefixes of accepted sets.
+
+    `quality` and `accepted` are (K, U); `prefixes` are positions in the flattened arrays, each
+    the last accepted draw of a prefix.
+    """
+    if set_score.running is not None:
+        scores = set_score.running(quality.T, accepted.T)
+        return np.ascontiguousarray(scores.T).reshape(-1)[prefixes]
+    k, n_sets = accepted.shape
+    draw, row = np.divmod(prefixes, n_sets)
+    if set_score.of_sets is not None:
+        members = accepted.T[row] & (np.arange(k) <= draw[:, np.newaxis])
+        return set_score.of_sets(quality.T[row], members)
+    members, values = np.ascontiguousarray(accepted.T), np.ascontiguousarray(quality.T)
+    return np.array(
+        [
+            set_score.of_set(values[u, : j + 1][members[u, : j + 1]], j + 1)
+            for u, j in zip(row.tolist(), draw.tolist())
+        ],
+        dtype=np.float64,
+    )
+
+
+def _codes(
+    set_score: SetScore, quality: np.ndarray, sets: DistinctSets, l3: np.ndarray
+) -> np.ndarray:
+    """How many of the ascending l3 the set reaches by each draw, (K, U); 0 if it is empty."""
+    accepted = sets.accepted
+    if set_score.counts_draws:
+        everything = np.arange(accepted.size)
+        scores = scores_of_prefixes(set_score, quality, accepted, everything)
+        codes = count_reached(scores, l3).reshape(accepted.shape)
+        codes *= np.logical_or.accumulate(accepted, axis=0)
+    else:
+        # sets that begin alike share the scores of their beginnings: one evaluation for each
+        # prefix, carried on to the sets that follow until the next prefix of as many draws
+        prefixes = np.flatnonzero(sets.new_prefixes())
+        scores = scores_of_prefixes(set_score, quality, accepted, prefixes)
+        counts = count_reached(scores, l3)
+        codes = np.zeros(accepted.shape, dtype=counts.dtype)
+        if len(prefixes):
+            carried = np.repeat(counts, np.diff(prefixes, append=accepted.size))
+            codes.reshape(-1)[prefixes[0] :] = carried
+        codes *= accepted
+    for j in range(1, len(codes)):
+        np.maximum(codes[j], codes[j - 1], out=codes[j])
+    return codes
+
+
+def packed_profiles(
+    set_score: SetScore,
+    quality: np.ndarray,
+    admissible: np.ndarray,
+    sets: DistinctSets,
+    l3: np.ndarray,
+    budgets: np.ndarray,
+    packing: Packing,
+) -> Iterator[np.ndarray]:
+    """For each budget, packed errors, size, samples and excess of each set at its stop: (U, L3).
+
+    `quality` and `admissible` are (n, K).
+    """
+    accepted, prompt = sets.accepted, sets.prompt
+    k, n_sets = accepted.shape
+    of_set = np.take(np.ascontiguousarray(quality.T), prompt, axis=1)
+    codes = _codes(set_score, of_set, sets, l3)
+
+    # thresholds from the code before to the code of a draw stop there; those beyond the last
+    # code do not stop before the budget is used up
+    stopping = np.empty((n_sets, k + 1), dtype=codes.dtype)
+    stopping[:, 0] = codes[0]
+    np.subtract(codes[1:].T, codes[:-1].T, out=stopping[:, 1:k])
+    np.subtract(len(l3), codes[-1], out=stopping[:, k])
+    stops = np.flatnonzero(stopping != 0)
+    n_thresholds = stopping.reshape(-1)[stops]
+    row = stops // (k + 1)
+    draw = np.minimum(stops - row * (k + 1), k - 1)
+    excess_of = packing.excess(admissible).reshape(-1)
+    excess_begin = prompt[row] * k
+
+    state = _errors_and_size(accepted, np.take(np.ascontiguousarray(admissible.T), prompt, axis=1))
+    value_of = np.arange(2 * k + 2) // 2 * packing.size_unit + np.arange(2 * k + 2) % 2
+    samples_of = np.arange(1, k + 1) * packing.samples_unit
+    packed = np.empty(len(stops), dtype=np.complex128)
+    for budget in budgets:
+        last = np.minimum(draw, budget - 1)
+        packed.real = value_of[state.reshape(-1)[last * n_sets + row]] + samples_of[last]
+        packed.imag = excess_of[excess_begin + last]
+        yield np.repeat(packed, n_thresholds).reshape(n_sets, len(l3))
+
+
+def _errors_and_size(accepted: np.ndarray, admissible: np.ndarray) -> np.ndarray:
+    """Twice the size by each draw, plus one while no member is admissible: (K, U)."""
+    k = len(accepted)
+    state = np.empty(accepted.shape, dtype=np.min_scalar_type(2 * k + 1))
+    lost = np.ones(accepted.shape[1], dtype=bool)
+    size = np.zeros(accepted.shape[1], dtype=state.dtype)
+    two = state.dtype.type(2)
+    for j in range(k):
+        lost &= ~(accepted[j] & admissible[j])
+        size += accepted[j]
+        np.multiply(size, two, out=state[j])
+        state[j] += lost
+    return state
