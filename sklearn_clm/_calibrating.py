@@ -1,5 +1,6 @@
 """From calibration data to the fitted attributes of a sampler, null results included."""
 
+import math
 import warnings
 from numbers import Integral
 from typing import Any
@@ -152,11 +153,13 @@ def _too_small(
 
 def _null(result: LearnThenTestResult, k_max: int) -> str:
     low, high = result.achievable_epsilon
+    # rounded up, so that the epsilon which is named does work
+    smallest = math.ceil(result.smallest_epsilon * 1e4) / 1e4
     return (
         f"Calibration is null: no configuration is certified at epsilon={result.epsilon:g}, "
         f"delta={result.delta:g} with {result.n_calibration} calibration prompts. The smallest "
-        f"epsilon that would have worked is {result.smallest_epsilon:.4g}. Sets of the first draw "
-        f"alone err for {high:.1%} of the prompts, and sets of all {k_max} draws still for "
-        f"{low:.1%}: epsilon can sensibly lie between (achievable band, appendix C). The trivial "
-        "set of all draws is returned, without any guarantee."
+        f"epsilon that would have worked is {smallest:g}. Sets of the first draw alone err "
+        f"for {high:.1%} of the prompts, and sets of all {k_max} draws still for {low:.1%}; "
+        "epsilon can sensibly lie between the two (appendix C). The trivial set of all draws is "
+        "returned, without any guarantee."
     )

@@ -1,0 +1,223 @@
+"""Prompts and admissions of every container, and the bad ones."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm._prompts import check_admissions, check_prompts
+from tests.toy import ToyModel, questions
+
+X, Y = questions(80)
+NEW, _ = questions(20, first=3000)
+
+
+def toy_sampler(**params):
+    return ConformalSampler(ToyModel(), k_max=5, epsilon=0.4, random_state=0, **params)
+
+
+def frame(texts):
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame({"question": texts})
+
+
+def series(texts, dtype=None):
+    pd = pytest.importorskip("pandas")
+    return pd.Series(texts, dtype=dtype, index=np.arange(len(texts))[::-1])
+
+
+def polars_series(texts):
+    return pytest.importorskip("polars").Series("question", texts)
+
+
+def polars_frame(texts):
+    return pytest.importorskip("polars").DataFrame({"question": texts})
+
+
+def hugging_face(texts):
+    return pytest.importorskip("datasets").Dataset.from_dict({"question": texts})["question"]
+
+
+CONTAINERS = {
+    "tuple": tuple,
+    "object": lambda texts: np.array(texts, dtype=object),
+    "str": np.array,
+    "str_ items": lambda texts: [np.str_(text) for text in texts],
+    "column": lambda texts: np.array(texts, dtype=object).reshape(-1, 1),
+    "Series": series,
+    "Series of objects": lambda texts: series(texts, object),
+    "DataFrame": frame,
+    "polars Series": polars_series,
+    "polars DataFrame": polars_frame,
+    "Hugging Face column": hugging_face,
+}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return toy_sampler().fit(X, Y)
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_container_gives_the_same(container, expected):
+    wrap = CONTAINERS[container]
+    sampler = toy_sampler().fit(wrap(X), wrap(Y))
+    assert sampler.lambda_hat_ == expected.lambda_hat_
+    assert sampler.predict(wrap(NEW)) == expected.predict(NEW)
+    assert sampler.score(wrap(X), wrap(Y)) == expected.score(X, Y)
+    assert sampler.fit_transform(wrap(X), wrap(Y)) == expected.predict(X)
+    assert check_prompts(wrap(X)).prompts == X
+    assert all(type(prompt) is str for prompt in check_prompts(wrap(X)).prompts)
+
+
+def test_data_frames_name_their_column():
+    pd = pytest.importorskip("pandas")
+    sampler = toy_sampler().fit(frame(X), Y)
+    assert sampler.n_features_in_ == 1
+    assert sampler.feature_names_in_.tolist() == ["question"]
+    assert sampler.predict(NEW) == sampler.predict(frame(NEW))
+    with pytest.raises(ValueError, match="feature names should match"):
+        sampler.predict(pd.DataFrame({"answer": NEW}))
+    assert not hasattr(sampler.fit(X, Y), "feature_names_in_")
+    assert not hasattr(sampler, "n_features_in_")
+    two = pd.DataFrame({"question": X, "context": X})
+    with pytest.raises(ValueError, match="convert"):
+        toy_sampler().fit(two, Y)
+
+
+class Echo(ToyModel):
+    """Takes chats: the last message holds the question."""
+
+    def _draw(self, prompt, seed, draw):
+        return super()._draw(prompt[-1]["content"], seed, draw)
+
+
+@pytest.mark.parametrize(
+    ("container", "length"),
+    [*itertools.product(["list", "object", "Series"], [1, 2]), ("2-D object", 2)],
+)
+def test_chats(container, length):
+    def chats(texts):
+        rows = [
+            [{"role": "system", "content": "Be brief."}] * (length - 1)
+            + [{"role": "user", "content": text}]
+            for text in texts
+        ]
+        if container == "list":
+            return rows
+        if container == "Series":
+            return series(rows)
+        if container == "2-D object":
+            return np.array(rows, dtype=object)
+        array = np.empty(len(rows), dtype=object)
+        array[:] = rows
+        return array
+
+    sampler = ConformalSampler(Echo(), k_max=5, epsilon=0.4, random_state=0).fit(chats(X), Y)
+    plain = toy_sampler().fit(X, Y)
+    assert sampler.lambda_hat_ == plain.lambda_hat_
+    assert sampler.predict(chats(NEW)).responses == plain.predict(NEW).responses
+
+
+def test_numeric_rows_of_every_kind():
+    pd = pytest.importorskip("pandas")
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    labels = (rows[:, 0] > 0).astype(int)
+    reference = ConformalSampler(k_max=3, random_state=0, epsilon=0.8).fit(rows, labels)
+    assert reference.n_features_in_ == 2
+    for other in (rows.tolist(), list(rows), rows.astype(object), np.asfortranarray(rows)):
+        sampler = ConformalSampler(k_max=3, random_state=0, epsilon=0.8).fit(other, labels.tolist())
+        assert np.array_equal(sampler.predict(other), reference.predict(rows), equal_nan=True)
+    table = pd.DataFrame(rows, columns=["a", "b"])
+    sampler = ConformalSampler(k_max=3, random_state=0, epsilon=0.8).fit(table, labels)
+    assert sampler.feature_names_in_.tolist() == ["a", "b"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        sampler.predict(table.rename(columns={"a": "c"}))
+    with pytest.raises(ValueError, match="1 features, but"):
+        reference.predict(rows[:, :1])
+    assert np.asarray(reference.predict(rows)).dtype == np.float64
+
+
+def test_fitted_on_one_kind_given_another():
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    numeric = ConformalSampler(k_max=3, random_state=0, epsilon=0.8).fit(rows, rows[:, 0] > 0)
+    with pytest.raises(ValueError, match="fitted on rows of numbers"):
+        numeric.predict(["some text"])
+    with pytest.raises(ValueError, match="fitted on objects such as text"):
+        toy_sampler().fit(X, Y).predict(rows)
+
+
+def test_images_stacked_or_listed():
+    stack = np.random.default_rng(0).integers(0, 255, size=(4, 2, 2, 3))
+    for images in (stack, list(stack)):
+        checked = check_prompts(images)
+        assert not checked.numeric
+        assert [image.shape for image in checked.prompts] == [(2, 2, 3)] * 4
+
+
+@pytest.mark.parametrize(
+    ("prompts", "error", "message"),
+    [
+        (None, TypeError, r"prompts \(X\) must be a sequence of prompts, got NoneType"),
+        ("one text", TypeError, r"prompts \(X\) must be a sequence of prompts, got str 'one text'"),
+        ({"a": 1}, TypeError, "got dict"),
+        (7, TypeError, "got int 7"),
+        ((text for text in X), TypeError, "got generator, which has no length"),
+        ({"a", "b"}, TypeError, "got set, which has no length or cannot be indexed"),
+        ([], ValueError, r"prompts \(X\) is empty: found 0 sample\(s\)"),
+        (np.array([], dtype=object), ValueError, r"prompts \(X\) is empty"),
+        (["a", None], ValueError, r"prompts \(X\) holds None at position 1"),
+        (["a", float("nan")], ValueError, r"prompts \(X\) holds nan at position 1"),
+        (np.array(["a", np.nan, "b"], dtype=object), ValueError, "nan at position 1"),
+        (["a", 3], TypeError, "holds the number 3 at position 1 among prompts that are str"),
+        ([1.0, 2.0, 3.0], ValueError, "Expected 2D array, got 1D array"),
+        (np.arange(3), ValueError, "Expected 2D array, got 1D array"),
+        (sparse.csr_array(np.eye(3)), TypeError, "[Ss]parse"),
+        (np.array([["a", "b"], ["c", "d"]]), ValueError, "dtype='numeric'|numeric|convert"),
+        ([[1.0, 2.0], [3.0]], ValueError, "inhomogeneous|setting an array element"),
+        ([[1.0, np.nan]], ValueError, "NaN"),
+    ],
+)
+def test_bad_prompts(prompts, error, message):
+    with pytest.raises(error, match=message):
+        check_prompts(prompts)
+    with pytest.raises(error, match=message):
+        toy_sampler().fit(prompts, ["a", "b"])
+    with pytest.raises(error, match=message):
+        toy_sampler().fit(X, Y).predict(prompts)
+
+
+def test_missing_values_of_pandas_and_polars():
+    for values in (series(["a", None]), frame(["a", None]), polars_series(["a", None])):
+        with pytest.raises(ValueError, match="at position 1; every prompt must be there"):
+            check_prompts(values)
+
+
+@pytest.mark.parametrize(
+    ("y", "error", "message"),
+    [
+        (None, ValueError, "requires y to be passed, but the target y is None"),
+        ("text", TypeError, r"admissions \(y\) must be a sequence .* got str 'text'"),
+        (len, TypeError, r"admissions \(y\) must be a sequence"),
+        (["a"], ValueError, r"prompts \(X\) holds 3 and admissions \(y\) 1 entries"),
+        (["a", None, "b"], ValueError, r"admissions \(y\) holds None at position 1"),
+        (["a", "b", float("nan")], ValueError, "nan at position 2"),
+        ([1.0, 2.0, np.inf], ValueError, "Input y contains infinity"),
+        (iter(["a"] * 3), TypeError, "got list_iterator|got "),
+        (np.array("a"), TypeError, "sequence"),
+        (sparse.csr_array(np.eye(3)), TypeError, "dense"),
+    ],
+)
+def test_bad_admissions(y, error, message):
+    with pytest.raises(error, match=message):
+        toy_sampler().fit(X[:3], y)
+
+
+def test_admissions_in_plain_form():
+    assert check_admissions(np.array([1, 2]), 2) == [1, 2]
+    assert check_admissions(np.array([[1], [2]]), 2) == [1, 2]
+    assert check_admissions([np.str_("a"), ["b", "c"]], 2) == ["a", ["b", "c"]]
+    vectors = check_admissions(np.array([[1, 0], [0, 1]]), 2)
+    assert [vector.tolist() for vector in vectors] == [[1, 0], [0, 1]]

@@ -1,0 +1,546 @@
+"""ConformalSampler: what it returns, what it draws, what it refuses, what it guarantees."""
+
+import math
+import pickle
+import re
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+
+from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning
+from sklearn_clm.calibration import CalibrationData, evaluate_configurations
+from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
+from sklearn_clm.scoring import likelihood, rouge_l
+from tests.toy import ToyModel, Unscored, drawn, questions
+
+N_FIT = 240
+
+
+def toy_sampler(**params):
+    defaults = {"k_max": 8, "epsilon": 0.3, "random_state": 3}
+    return ConformalSampler(ToyModel(log=params.pop("log", None)), **(defaults | params))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return toy_sampler().fit(*questions(N_FIT))
+
+
+def algorithm_1(sampler, prompt, k_max):
+    """The sets as the paper's listing makes them, from the generator's draws."""
+    l1, l2, l3 = sampler.lambda_hat_
+    draws = sampler.generator_.sample([prompt], k_max, seed=sampler.seed_)[0]
+    accepted = []
+    for j, draw in enumerate(draws):
+        quality = likelihood(prompt, draw)
+        if quality < l2:
+            continue
+        if accepted and max(rouge_l(draws[i].response, draw.response) for i in accepted) > l1:
+            continue
+        accepted.append(j)
+        if max(likelihood(prompt, draws[i]) for i in accepted) >= l3:
+            return accepted, j + 1
+    return accepted, k_max
+
+
+def test_sets_are_those_of_algorithm_1(fitted):
+    prompts, _ = questions(150, first=5000)
+    for prompt, one in zip(prompts, fitted.predict(prompts)):
+        accepted, n_samples = algorithm_1(fitted, prompt, 8)
+        assert one.indices.tolist() == accepted
+        assert one.n_samples == n_samples
+        assert one.guaranteed
+        assert one.responses == tuple(one.generations[j].response for j in accepted)
+        assert len(one.generations) == n_samples
+
+
+@pytest.mark.parametrize("set_score", ["first_k", "first_k_reject", "max", "sum", np.mean])
+def test_predictions_are_the_same_alone_together_reversed_and_after_pickle(set_score):
+    sampler = toy_sampler(set_score=set_score, k_max=5, epsilon=0.4).fit(*questions(N_FIT))
+    assert sampler.lambda_hat_ is not None
+    prompts, _ = questions(40, first=9000)
+    together = sampler.predict(prompts)
+    assert sampler.predict(prompts[::-1])[::-1] == together
+    assert [sampler.predict([prompt])[0] for prompt in prompts] == list(together)
+    if set_score is not np.mean:
+        assert pickle.loads(pickle.dumps(sampler)).predict(prompts) == together
+    for draws_per_round in (2, 5, 9):
+        other = clone(sampler).set_params(draws_per_round=draws_per_round)
+        assert other.fit(*questions(N_FIT)).predict(prompts) == together
+
+
+def test_predict_draws_only_what_the_rule_asks_for(fitted, tmp_path):
+    log = tmp_path / "draws"
+    sampler = toy_sampler(log=str(log)).fit(*questions(N_FIT))
+    assert len(drawn(log)) == N_FIT * 8
+    log.unlink()
+    prompts, _ = questions(60, first=5000)
+    sets = sampler.predict(prompts)
+    calls = drawn(log)
+    assert len(calls) == len(set(calls)) == sets.n_samples.sum() < 60 * 8
+    assert sets == fitted.predict(prompts)
+
+
+def test_each_round_is_one_call_over_all_open_prompts():
+    class Recording(ToyModel):
+        def stream(self, prompts, n_samples, *, start=0, seed=0):
+            rounds.append((start, len(prompts)))
+            yield from super().stream(prompts, n_samples, start=start, seed=seed)
+
+    rounds = []
+    sampler = toy_sampler().set_params(generator=Recording()).fit(*questions(N_FIT))
+    rounds.clear()
+    sets = sampler.predict(questions(50, first=700)[0])
+    assert rounds == [
+        (j, int((sets.n_samples > j).sum())) for j in range(int(sets.n_samples.max()))
+    ]
+
+
+@pytest.mark.parametrize("similarity", ["rouge_l", "exact_match"])
+def test_fit_transform_reuses_the_draws_of_fit(tmp_path, similarity):
+    log = tmp_path / "draws"
+    X, y = questions(N_FIT)
+    sampler = toy_sampler(log=str(log), similarity=similarity, epsilon=0.25)
+    sets = sampler.fit_transform(X, y)
+    assert len(drawn(log)) == N_FIT * 8
+    assert sets == sampler.transform(X)
+    assert sets.calibration_mask.all()
+    assert [len(row) for row in sets.calibration_draws] == [8] * N_FIT
+    assert sets.sampler is sampler
+
+
+def test_fit_transform_with_a_trained_generator():
+    X = np.random.default_rng(0).normal(size=(160, 3))
+    y = (X[:, 0] > 0).astype(int)
+    generator = EstimatorGenerator(LogisticRegression())
+    sampler = ConformalSampler(generator, k_max=4, random_state=0)
+    sets = sampler.fit_transform(X, y)
+    assert sets == sampler.transform(X)
+    assert sets.calibration_mask.sum() == len(sampler.calibration_indices_) == 80
+    assert sampler.calibration_data_.n_prompts == 80
+    for known, used in zip(sets.calibration_draws, sets.calibration_mask):
+        assert len(known) == (4 if used else 0)
+
+
+class Memorising(BaseGenerator):
+    def fit(self, prompts, references):
+        self.seen_ = list(prompts)
+        return self
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return ToyModel().sample(prompts, n_samples, start=start, seed=seed)
+
+
+@pytest.mark.parametrize("training_fraction", [0.1, 0.5])
+def test_calibration_never_sees_what_trained_the_generator(training_fraction):
+    X, y = questions(100)
+    original = Memorising()
+    sampler = ConformalSampler(
+        original, k_max=3, random_state=0, training_fraction=training_fraction, epsilon=0.5
+    ).fit(X, y)
+    assert not hasattr(original, "seen_")
+    calibrating = {X[i] for i in sampler.calibration_indices_}
+    assert len(sampler.generator_.seen_) == round(100 * training_fraction)
+    assert calibrating.isdisjoint(sampler.generator_.seen_)
+    assert calibrating | set(sampler.generator_.seen_) == set(X)
+    assert sampler.calibration_data_.n_prompts == len(calibrating)
+
+
+def test_guarantee_over_repeated_calibrations():
+    prompts, references = questions(6000)
+    sampler = toy_sampler(k_max=5, epsilon=0.25, delta=0.2)
+    data = sampler.collect(prompts, references)
+    rng = np.random.default_rng(1)
+    n_runs, exceeded = 150, 0
+    for _ in range(n_runs):
+        order = rng.permutation(6000)
+        sampler.set_params(random_state=int(rng.integers(2**31)))
+        sampler.calibrate(data.take(order[:150]))
+        if sampler.lambda_hat_ is not None:
+            rest = data.take(order[150:])
+            risk = evaluate_configurations(rest, [sampler.lambda_hat_], set_score="max").loss[0]
+            exceeded += risk > 0.25
+    assert exceeded <= binom.ppf(0.999, n_runs, 0.2)
+    assert exceeded > 0  # otherwise the test would have no power
+
+
+def test_collect_once_calibrate_often(tmp_path):
+    log = tmp_path / "draws"
+    X, y = questions(N_FIT)
+    sampler = toy_sampler(log=str(log))
+    data = sampler.collect(X, y)
+    with pytest.raises(NotFittedError):
+        sampler.predict(X)
+    for params in ({"epsilon": 0.2}, {"epsilon": 0.5, "set_score": "sum"}, {"k_max": 3}):
+        sampler.set_params(**params).calibrate(data)
+        fresh = clone(sampler).set_params(generator__log=None).fit(X, y)
+        assert sampler.lambda_hat_ == fresh.lambda_hat_
+        assert sampler.predict(X[:20]) == fresh.predict(X[:20])
+    drawn_in_fit = [call for call in drawn(log) if int(call[1]) == 7]
+    assert len(drawn_in_fit) <= N_FIT + 40
+
+
+def test_calibrate_on_loaded_data_without_collecting(tmp_path):
+    X, y = questions(N_FIT)
+    first = toy_sampler().fit(X, y)
+    first.calibration_data_.save(tmp_path / "data.npz")
+    second = toy_sampler().calibrate(CalibrationData.load(tmp_path / "data.npz"))
+    assert second.predict(X[:9]) == first.predict(X[:9])
+    with pytest.raises(NotFittedError, match=r"ResamplingGenerator is fitted on prompts"):
+        ConformalSampler(k_max=8).calibrate(first.calibration_data_)
+    with pytest.raises(TypeError, match="data must be CalibrationData, got list"):
+        second.calibrate([1])
+    with pytest.raises(ValueError, match="k_max=9 asks for more draws than the 8"):
+        second.set_params(k_max=9).calibrate(first.calibration_data_)
+
+
+def test_budget_inside_the_guarantee():
+    X, y = questions(N_FIT)
+    sampler = toy_sampler(k_max=[6, 2, 4], epsilon=0.3).fit(X, y)
+    assert sampler.k_max_ in (2, 4, 6)
+    assert sampler.calibration_data_.k_max == 6
+    assert sampler.result_.frontier.k_max.min() < sampler.result_.frontier.k_max.max()
+    sets = sampler.predict(X[:30])
+    assert sets.shape == (30, sampler.k_max_)
+    assert sets.n_samples.max() <= sampler.k_max_
+    risks = evaluate_configurations(
+        sampler.calibration_data_, [sampler.lambda_hat_], set_score="max", k_max=[sampler.k_max_]
+    )
+    whole = sampler.predict(X)
+    assert whole.n_samples.mean() == pytest.approx(risks.samples[0])
+
+
+def test_score_is_minus_the_objective(fitted):
+    X, y = questions(120, first=4000)
+    total = 0.0
+    for prompt, reference in zip(X, y):
+        accepted, n_samples = algorithm_1(fitted, prompt, 8)
+        draws = fitted.generator_.sample([prompt], 8, seed=fitted.seed_)[0]
+        hits = [j for j, draw in enumerate(draws) if draw.response == reference]
+        excess = max(n_samples - hits[0] - 1, 0) / n_samples if hits else 0.0
+        total += 0.5 * len(accepted) + 0.5 * excess
+    assert fitted.score(X, y) == pytest.approx(-total / 120)
+    callables = [lambda response, ref=reference: response == ref for reference in y]
+    assert fitted.score(X, callables) == pytest.approx(-total / 120)
+
+
+def test_seed_of_draws():
+    X, y = questions(60)
+    assert toy_sampler(random_state=7).fit(X, y).seed_ == 7
+    assert toy_sampler(random_state=None).fit(X, y).seed_ == 0
+    first, second = (
+        toy_sampler(random_state=np.random.RandomState(5)).fit(X, y).seed_ for _ in range(2)
+    )
+    assert first == second
+    draws = toy_sampler(random_state=7).fit(X, y).calibration_draws_
+    assert draws == ToyModel().sample(X, 8, seed=7)
+
+
+# --- null -----------------------------------------------------------------------------------------
+
+
+def test_null_warns_and_returns_every_draw_without_guarantee():
+    X, y = questions(120)
+    sampler = toy_sampler(epsilon=0.005, random_state=0, k_max=4, delta=0.9)
+    with pytest.warns(NullCalibrationWarning, match="smallest epsilon that would have worked"):
+        sampler.fit(X, y)
+    assert sampler.lambda_hat_ is None
+    assert sampler.valid_lambdas_.shape == (0, 3)
+    sets = sampler.predict(X[:7])
+    assert sets.n_samples.tolist() == sets.sizes.tolist() == [4] * 7
+    assert not sets.guaranteed
+    assert not any(one.guaranteed or one.stopped for one in sets)
+    assert sampler.score(X, y) == -math.inf
+
+
+def test_the_named_epsilon_works():
+    X, y = questions(120)
+    sampler = toy_sampler(epsilon=0.02, k_max=4, delta=0.5)
+    with pytest.warns(NullCalibrationWarning) as caught:
+        sampler.fit(X, y)
+    message = str(caught[0].message)
+    low, high = sampler.achievable_epsilon_
+    assert f"{low:.1%}" in message
+    assert f"{high:.1%}" in message
+    smallest = float(re.search(r"would have worked is (0\.\d+)\.", message)[1])
+    assert smallest == pytest.approx(sampler.result_.smallest_epsilon, abs=1e-4)
+    data = sampler.calibration_data_
+    sampler.set_params(epsilon=smallest).calibrate(data)
+    assert sampler.lambda_hat_ is not None
+
+
+def test_null_raised_keeps_what_was_collected(tmp_path):
+    log = tmp_path / "draws"
+    X, y = questions(120)
+    sampler = toy_sampler(epsilon=0.02, k_max=4, on_null="raise", delta=0.5, log=str(log))
+    with pytest.raises(NullCalibrationError, match="smallest epsilon that would have worked"):
+        sampler.fit(X, y)
+    with pytest.raises(NotFittedError):
+        sampler.predict(X)
+    sampler.set_params(epsilon=0.5).calibrate(sampler.calibration_data_)
+    assert sampler.predict(X[:5]).guaranteed
+    assert len(drawn(log)) <= 120 * 4 + 5 * 4
+
+
+def test_too_few_prompts_says_how_many_it_takes():
+    X, y = questions(12)
+    with pytest.warns(NullCalibrationWarning, match="fewer than 9.*takes at least 13 prompts"):
+        sampler = toy_sampler().fit(X, y)
+    assert sampler.lambda_hat_ is None
+    assert sampler.result_ is None
+    assert sampler.predict(X[:2]).sizes.tolist() == [8, 8]
+    with pytest.raises(NullCalibrationError, match="takes at least 13 prompts"):
+        toy_sampler(on_null="raise").fit(X, y)
+    # so many are enough where every draw is right
+    sampler = toy_sampler(admission=lambda reference, response: True)
+    assert sampler.fit(*questions(13)).lambda_hat_ is not None
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"epsilon": 0.0}, "'epsilon' parameter"),
+        ({"epsilon": 1.0}, "'epsilon' parameter"),
+        ({"epsilon": math.nan}, "'epsilon' parameter"),
+        ({"delta": 1.5}, "'delta' parameter"),
+        ({"k_max": 0}, "k_max"),
+        ({"k_max": []}, "k_max must be an int >= 1, or a sequence of such"),
+        ({"k_max": [3, 0]}, "k_max must be an int >= 1, or a sequence of such"),
+        ({"k_max": [3, 2.5]}, "k_max must be an int >= 1, or a sequence of such"),
+        ({"k_max": 2.5}, "'k_max' parameter"),
+        ({"size_weight": -1}, "'size_weight' parameter"),
+        ({"on_null": "ignore"}, "'on_null' parameter"),
+        ({"optimization_fraction": 1.0}, "'optimization_fraction' parameter"),
+        ({"training_fraction": 0.0}, "'training_fraction' parameter"),
+        ({"draws_per_round": 0}, "'draws_per_round' parameter"),
+        ({"generator": "gpt"}, "'generator' parameter"),
+        ({"quality": "likelyhood"}, "quality='likelyhood' is unknown.*likelihood"),
+        ({"similarity": "rouge"}, "similarity='rouge' is unknown.*rouge_l"),
+        ({"set_score": "mean"}, "set_score='mean' is unknown.*max"),
+        ({"admission": "equal"}, "admission='equal' is unknown.*exact_match"),
+        ({"quality": 3}, "quality"),
+    ],
+)
+def test_bad_parameters_are_refused_before_drawing(tmp_path, params, message):
+    log = tmp_path / "draws"
+    sampler = toy_sampler(log=str(log)).set_params(**params)
+    with pytest.raises((ValueError, TypeError), match=message):
+        sampler.fit(*questions(30))
+    assert not log.exists()
+    assert not [name for name in vars(sampler) if name.endswith("_")]
+
+
+def test_likelihood_of_a_generator_without_log_probabilities(tmp_path):
+    log = tmp_path / "draws"
+    sampler = ConformalSampler(Unscored(log=str(log)), k_max=3)
+    with pytest.raises(ValueError, match=r"needs log-probabilities, which Unscored.*consistency"):
+        sampler.fit(*questions(40))
+    assert not log.exists()
+    sampler.set_params(quality="self_consistency", random_state=0, epsilon=0.6)
+    sampler.fit(*questions(60))
+    prompts, _ = questions(25, first=800)
+    together = sampler.predict(prompts)
+    assert [sampler.predict([prompt])[0] for prompt in prompts] == list(together)
+    assert sampler.fit_transform(*questions(60)) == sampler.predict(questions(60)[0])
+
+
+def test_predict_before_fit():
+    for method in ("predict", "transform"):
+        with pytest.raises(NotFittedError):
+            getattr(toy_sampler(), method)(["item 1"])
+    with pytest.raises(NotFittedError):
+        toy_sampler().score(["item 1"], ["answer 1"])
+
+
+@pytest.mark.parametrize("name", ["sample_weight", "groups"])
+def test_unknown_fit_parameters_are_refused(name):
+    with pytest.raises(TypeError, match=name):
+        toy_sampler().fit(*questions(30), **{name: np.ones(30)})
+
+
+class Answering(BaseGenerator):
+    """Returns what it is told to."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return self.rows(prompts, n_samples)
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        (lambda p, k: [["a"] * (k - 1) for _ in p], ValueError, "Answering.*k|draws"),
+        (lambda p, k: [[None] * k for _ in p], (TypeError, ValueError), "Answering returned"),
+        (lambda p, k: [["  "] * k for _ in p], ValueError, "empty responses for all 30 prompts"),
+    ],
+)
+def test_generators_that_misbehave(rows, error, message):
+    sampler = ConformalSampler(Answering(rows), k_max=3, quality=lambda prompt, draw: 1.0)
+    with pytest.raises(error, match=message):
+        sampler.fit(*questions(30))
+    assert not hasattr(sampler, "generator_")
+
+
+def test_a_single_empty_string_is_a_draw():
+    def rows(prompts, k):
+        return [["", *["yes"] * (k - 1)] for _ in prompts]
+
+    sampler = ConformalSampler(
+        Answering(rows), k_max=3, quality=lambda prompt, draw: 1.0, random_state=0
+    ).fit(questions(30)[0], ["yes"] * 30)
+    assert sampler.lambda_hat_ is not None
+
+
+@pytest.mark.parametrize(
+    ("params", "y", "error", "message"),
+    [
+        ({"admission": lambda a, b: 1}, None, TypeError, "wanted a bool"),
+        ({"admission": lambda a, b: None}, None, TypeError, "wanted a bool"),
+        ({}, [lambda r: True, *["answer"] * 29], TypeError, "mixes callables and references"),
+        ({"quality": lambda p, g: math.nan}, None, ValueError, "quality"),
+        ({"quality": lambda p, g: [1.0, 2.0]}, None, (TypeError, ValueError), "quality"),
+        ({"similarity": lambda a, b: math.nan}, None, ValueError, "similarity"),
+    ],
+)
+def test_a_failing_score_loses_no_draw_and_leaves_nothing_half_fitted(
+    tmp_path, params, y, error, message
+):
+    log = tmp_path / "draws"
+    X, references = questions(30)
+    sampler = toy_sampler(log=str(log)).set_params(**params)
+    with pytest.raises(error, match=message):
+        sampler.fit(X, references if y is None else y)
+    assert not [name for name in vars(sampler) if name.endswith("_")]
+    assert len(drawn(log)) == 30 * 8
+    defaults = toy_sampler()
+    sampler.set_params(**{name: getattr(defaults, name) for name in params})
+    sampler.fit(X, references)
+    assert len(drawn(log)) == 30 * 8
+    assert sampler.calibration_draws_ == toy_sampler().fit(X, references).calibration_draws_
+
+
+class Dying(ToyModel):
+    """Fails after so many prompts, once."""
+
+    chunk_size = 10
+    alive = 3
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        Dying.alive -= 1
+        if Dying.alive == 0:
+            raise ConnectionError("the line is dead")
+        return super().sample(prompts, n_samples, start=start, seed=seed)
+
+
+def test_an_interrupted_collection_resumes(tmp_path):
+    log = tmp_path / "draws"
+    sampler = toy_sampler().set_params(generator=Dying(log=str(log)))
+    X, y = questions(50)
+    Dying.alive = 3
+    with pytest.raises(ConnectionError):
+        sampler.fit(X, y)
+    assert len(drawn(log)) == 20 * 8
+    sampler.fit(X, y)
+    assert len(drawn(log)) == len(set(drawn(log))) == 50 * 8
+    assert sampler.lambda_hat_ == toy_sampler().fit(X, y).lambda_hat_
+
+
+def test_kept_draws_serve_only_the_same_draws(tmp_path):
+    X, y = questions(30)
+    sampler = toy_sampler(admission=lambda a, b: "yes")
+    with pytest.raises(TypeError):
+        sampler.fit(X, y)
+    sampler.set_params(admission="exact_match", random_state=4).fit(X, y)
+    assert sampler.calibration_draws_ == ToyModel().sample(X, 8, seed=4)
+    with pytest.raises(TypeError):
+        sampler.set_params(admission=lambda a, b: "yes").fit(X, y)
+    sampler.set_params(admission="exact_match", k_max=3, epsilon=0.8).fit(X[:20], y[:20])
+    assert sampler.calibration_draws_ == ToyModel().sample(X[:20], 3, seed=4)
+
+
+def test_a_failed_refit_leaves_the_earlier_fit_whole(fitted):
+    X, y = questions(N_FIT)
+    sampler = toy_sampler().fit(X, y)
+    with pytest.raises(ValueError, match="admissions"):
+        sampler.fit(X, y[:-1])
+    with pytest.raises(TypeError):
+        sampler.set_params(admission=lambda a, b: "yes").fit(X[:50], y[:50])
+    sampler.set_params(admission="exact_match")
+    assert sampler.predict(X[:20]) == fitted.predict(X[:20])
+    assert sampler.calibration_data_.n_prompts == N_FIT
+
+
+# --- ordinary life --------------------------------------------------------------------------------
+
+
+def test_changing_a_parameter_of_the_generator_does_not_reach_the_fitted_one():
+    X, y = questions(N_FIT)
+    sampler = toy_sampler().fit(X, y)
+    before = sampler.predict(X[:10])
+    sampler.set_params(generator__temperature=3.0)
+    assert sampler.predict(X[:10]) == before
+
+
+def test_progress_counts_draws(capsys):
+    toy_sampler(verbose=1, k_max=3, epsilon=0.7).fit(*questions(40)).predict(["item 1"])
+    shown = capsys.readouterr().err
+    assert "120/120" in shown
+    assert "draw" in shown
+
+
+def test_lists_of_references_admit_any():
+    X, y = questions(N_FIT)
+    plain = toy_sampler().fit(X, y)
+    aliased = toy_sampler().fit(X, [["something else", answer] for answer in y])
+    assert aliased.lambda_hat_ == plain.lambda_hat_
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    n=st.integers(20, 60),
+    k_max=st.integers(1, 6),
+    epsilon=st.floats(0.05, 0.9),
+    set_score=st.sampled_from(["first_k", "first_k_reject", "max", "sum"]),
+    seed=st.integers(0, 2**31 - 1),
+)
+def test_fit_transform_equals_transform_and_calibration_risk(n, k_max, epsilon, set_score, seed):
+    X, y = questions(n, first=seed % 1000)
+    sampler = ConformalSampler(
+        ToyModel(), k_max=k_max, epsilon=epsilon, set_score=set_score, random_state=seed
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NullCalibrationWarning)
+        sets = sampler.fit_transform(X, y)
+    assert sets == sampler.transform(X)
+    if sampler.lambda_hat_ is not None:
+        risks = evaluate_configurations(
+            sampler.calibration_data_, [sampler.lambda_hat_], set_score=set_score
+        )
+        covered = np.mean([answer in one for answer, one in zip(y, sets)])
+        assert 1 - covered == pytest.approx(risks.loss[0])
+        assert sets.sizes.mean() == pytest.approx(risks.size[0])
+        assert sets.n_samples.mean() == pytest.approx(risks.samples[0])
+        assert sampler.score(X, y) == pytest.approx(-risks.objective(0.5, 0.5)[0])
+
+
+def test_generation_of_plain_strings():
+    class Plain(BaseGenerator):
+        def sample(self, prompts, n_samples, *, start=0, seed=0):
+            rows = ToyModel().sample(prompts, n_samples, start=start, seed=seed)
+            return [[draw.response for draw in row] for row in rows]
+
+    sampler = ConformalSampler(Plain(), k_max=4, quality="self_consistency", random_state=0)
+    sets = sampler.fit(*questions(60)).predict(["item 5"])
+    assert isinstance(sets[0].generations[0], Generation)
