@@ -1,6 +1,7 @@
 """What everything that keeps its results in a store has in common."""
 
 import abc
+import copy
 import json
 import os
 import threading
@@ -143,9 +144,22 @@ class StoreBacked(BaseEstimator, abc.ABC):
 
     def __sklearn_clone__(self) -> Self:
         params = self.get_params(deep=False)
-        copy = type(self)(**{name: clone(value, safe=False) for name, value in params.items()})
-        copy._shared_state = self._shared()
-        return copy
+        twin = type(self)(**{name: clone(value, safe=False) for name, value in params.items()})
+        twin._shared_state = self._shared()
+        return twin
+
+    def __copy__(self) -> Self:
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__, _shared_state=self._shared())
+        return twin
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        shared = self._shared()
+        state = {name: value for name, value in vars(self).items() if name != "_shared_state"}
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(state, memo), _shared_state=shared)
+        return twin
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())

@@ -166,12 +166,21 @@ def test_pickles_reconnect(tmp_path):
     path = tmp_path / "draws.sqlite"
     cached = CachedGenerator(Counting(), path)
     rows = sample(cached, ["a"], 3)
-    for twin in (pickle.loads(pickle.dumps(cached)), copy.deepcopy(cached)):
+    for twin in (pickle.loads(pickle.dumps(cached)), copy.copy(cached)):
         Counting.asked.clear()
         assert sample(twin, ["a"], 3) == rows
         assert Counting.asked == []
-    empty = pickle.loads(pickle.dumps(CachedGenerator(Counting())))
-    assert sample(empty, ["a"], 3) == rows
+
+
+def test_copies_share_what_is_in_memory_and_pickles_do_not_carry_it():
+    cached = CachedGenerator(Counting())
+    rows = sample(cached, ["a"], 3)
+    Counting.asked.clear()
+    for twin in (copy.copy(cached), copy.deepcopy(cached), clone(cached)):
+        assert sample(twin, ["a"], 3) == rows
+    assert Counting.asked == []
+    assert copy.deepcopy(cached).generator is not cached.generator
+    assert pickle.loads(pickle.dumps(cached)).stats()["n_stored"] == 0
 
 
 def test_threads_agree(path):

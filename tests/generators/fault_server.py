@@ -1,0 +1,217 @@
+"""An OpenAI-compatible server on this machine that fails in all the ways that servers fail.
+
+What it answers is a function of the prompt, the seed and the index of the choice alone, so draws
+that arrive through any number of faults can be compared with those that arrived through none.
+"""
+
+import contextlib
+import hashlib
+import json
+import random
+import socket
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+WORDS = ["ja", "nein", "Zürich", "北京", "vielleicht", "🦊", "blue", "42", "maybe", "never"]
+FAULTS = (
+    "429",
+    "500",
+    "503",
+    "hang",
+    "truncated",
+    "malformed",
+    "error_body",
+    "no_logprobs",
+    "too_few",
+    "too_many",
+    "duplicated",
+    "no_text",
+    "dropped",
+    "dropped_midway",
+)
+
+
+def words(prompt, seed, index, n_words=4):
+    """The words of a response; by far not all different."""
+    digest = hashlib.blake2b(f"{prompt}\0{seed}\0{index}".encode(), digest_size=16).digest()
+    return [WORDS[byte % len(WORDS)] for byte in digest[: 1 + digest[15] % n_words]]
+
+
+def tokens(prompt, seed, index):
+    """Tokens of a response, as bytes, with log-probabilities; some split a character."""
+    text = " ".join(words(prompt, seed, index)).encode()
+    pieces = [text[k : k + 3] for k in range(0, len(text), 3)]
+    return [(piece, -0.25 * (1 + sum(piece) % 7)) for piece in pieces]
+
+
+class FaultServer:
+    """Serves both endpoints from a thread; use it as a context manager."""
+
+    def __init__(self, fault_rate=0.0, faults=FAULTS, seed=0, hang=2.0, answer=None):
+        self.fault_rate = fault_rate
+        self.faults = faults
+        self.hang = hang
+        self.answer = answer  # callable (prompt) -> text, in place of words
+        self.planned = []  # faults of the next requests, before the random ones
+        self.gives_logprobs = True
+        self.refuses_logprobs = False
+        self.honours_n = True
+        self.retry_after = "0.01"
+        self.requests = []
+        self.headers = []
+        self.n_answered = Counter()
+        self.n_faults = Counter()
+        self.n_at_a_time = self.most_at_a_time = 0
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+
+    def __enter__(self):
+        outer = self
+
+        class Handler(_Handler):
+            owner = outer
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        return self
+
+    def __exit__(self, *exception):
+        self._server.shutdown()
+        self._server.server_close()
+
+    def next_fault(self):
+        with self._lock:
+            if self.planned:
+                fault = self.planned.pop(0)
+            elif self._random.random() < self.fault_rate:
+                fault = self._random.choice(self.faults)
+            else:
+                fault = None
+            if fault is not None:
+                self.n_faults[fault] += 1
+            return fault
+
+    def body(self, request, chat):
+        prompt = request["messages"][-1]["content"] if chat else request["prompt"]
+        seed, n = request.get("seed"), request.get("n", 1) if self.honours_n else 1
+        choices = [self.choice(request, prompt, seed, index, chat) for index in range(n)]
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": 3 * n, "total_tokens": 0}
+        return {"id": "x", "object": "completion", "choices": choices, "usage": usage}
+
+    def choice(self, request, prompt, seed, index, chat):
+        if self.answer is not None:
+            parts = [(self.answer(prompt).encode(), -0.5)]
+        else:
+            parts = tokens(prompt, seed, index)
+        text = b"".join(piece for piece, _ in parts).decode()
+        choice = {"index": index, "finish_reason": "stop"}
+        wanted = request.get("logprobs") not in (None, False) and self.gives_logprobs
+        if chat:
+            content = [
+                {"token": p.decode(errors="replace"), "bytes": list(p), "logprob": v}
+                for p, v in parts
+            ]
+            choice["message"] = {"role": "assistant", "content": text}
+            choice["logprobs"] = {"content": content} if wanted else None
+        else:
+            spelled = [_spelled(piece) for piece, _ in parts]
+            values = [value for _, value in parts]
+            choice["text"] = text
+            choice["logprobs"] = {"tokens": spelled, "token_logprobs": values} if wanted else None
+        return choice
+
+
+def _spelled(piece):
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: FaultServer
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        owner = self.owner
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with owner._lock:
+            owner.n_at_a_time += 1
+            owner.most_at_a_time = max(owner.most_at_a_time, owner.n_at_a_time)
+            owner.requests.append(request)
+            owner.headers.append(dict(self.headers))
+        try:
+            self.respond(request, owner.next_fault(), chat="chat" in self.path)
+        finally:
+            with owner._lock:
+                owner.n_at_a_time -= 1
+
+    def respond(self, request, fault, chat):
+        owner = self.owner
+        if owner.refuses_logprobs and request.get("logprobs") not in (None, False):
+            self.send(400, {"error": {"message": "logprobs are not supported"}})
+        elif fault == "429":
+            self.send(429, {"error": {"message": "slow down"}}, {"Retry-After": owner.retry_after})
+        elif fault in ("400", "401", "500", "503"):
+            key = self.headers.get("Authorization")
+            self.send(int(fault), {"error": {"message": f"failed for {key}"}})
+        elif fault == "hang":
+            threading.Event().wait(owner.hang)
+            self.close_connection = True
+        elif fault == "dropped":
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+        else:
+            self.send_body(request, owner.body(request, chat), fault, chat)
+
+    def send_body(self, request, body, fault, chat):
+        choices = body["choices"]
+        if fault == "no_logprobs":
+            for choice in choices:
+                choice["logprobs"] = None
+        elif fault == "too_few":
+            choices.pop()
+        elif fault == "too_many":
+            extra = self.owner.choice(request, "extra", 0, len(choices), chat)
+            choices.append(extra)
+        elif fault == "duplicated":
+            body["choices"] = [choice for choice in choices for _ in range(2)]
+        elif fault == "no_text":
+            for choice in choices:
+                choice.update({"message": {"content": None}} if chat else {"text": None})
+        elif fault == "error_body":
+            body = {"error": {"message": "the engine died"}}
+        text = json.dumps(body).encode()
+        if fault == "truncated":
+            text = text[: len(text) // 2]
+        elif fault == "malformed":
+            text = b"<html>Bad Gateway</html>"
+        if fault is None:
+            with self.owner._lock:
+                self.owner.n_answered[json.dumps(request, sort_keys=True)] += 1
+        self.send(200, text, cut=fault == "dropped_midway")
+
+    def send(self, status, body, headers=None, *, cut=False):
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content[: len(content) // 2] if cut else content)
+        if cut:
+            self.close_connection = True
+
+    def log_message(self, *arguments):
+        pass
+
+    def handle(self):
+        with contextlib.suppress(OSError):  # the client went away, as it may
+            super().handle()

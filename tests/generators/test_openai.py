@@ -1,0 +1,368 @@
+"""Draws from a service: what is sent, what is understood, faults, budget."""
+
+import numpy as np
+import pytest
+from generators.fault_server import FAULTS, FaultServer, tokens, words
+from sklearn.base import clone
+
+from sklearn_clm.generators import (
+    BudgetExceededError,
+    CachedGenerator,
+    Generation,
+    OpenAIGenerator,
+    ServiceError,
+)
+from sklearn_clm.generators._base import sample, stream
+from sklearn_clm.generators._requests import draw_seed
+
+PROMPTS = [f"question {i}" for i in range(6)]
+ENDPOINTS = ("chat", "completions")
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch):
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr("sklearn_clm.generators._service._FIRST_WAIT", 0.01)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+
+
+@pytest.fixture
+def server():
+    with FaultServer() as server:
+        yield server
+
+
+def generator_for(server, **params):
+    params = {"timeout": 0.5, **params}
+    return OpenAIGenerator("tiny", base_url=server.url, api_key="sk-test", **params)
+
+
+def expected(prompt, seed, draw):
+    """The draw that the server gives for the seed that the generator must send."""
+    return tokens(prompt, draw_seed(prompt, seed, draw), 0)
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_draws_are_keyed_and_complete(server, endpoint):
+    rows = sample(generator_for(server, endpoint=endpoint), PROMPTS, 3, start=2, seed=5)
+    for prompt, row in zip(PROMPTS, rows):
+        for draw, generation in enumerate(row, start=2):
+            parts = expected(prompt, 5, draw)
+            assert generation.response.encode() == b"".join(piece for piece, _ in parts)
+            assert generation.token_logprobs == tuple(value for _, value in parts)
+            assert generation.logprob == pytest.approx(sum(generation.token_logprobs))
+            assert (generation.n_tokens, generation.finish_reason) == (len(parts), "stop")
+            for (piece, _), (first, last) in zip(parts, generation.token_spans):
+                assert piece in generation.response[first:last].encode()
+
+
+def test_one_prompt_at_a_time_or_all_together(server):
+    generator = generator_for(server)
+    together = sample(generator, PROMPTS, 4)
+    assert [sample(generator, [prompt], 4)[0] for prompt in PROMPTS] == together
+    parts = zip(*(sample(generator, PROMPTS[::-1], 2, start=start) for start in (0, 2)))
+    assert [first + second for first, second in parts] == together[::-1]
+
+
+def test_a_repeated_prompt_is_asked_about_once(server):
+    rows = sample(generator_for(server), ["a", "b", "a"], 2)
+    assert rows[0] == rows[2]
+    assert len(server.requests) == 1 + 4
+
+
+def test_what_a_chat_request_holds(server):
+    generator = generator_for(
+        server,
+        temperature=0.7,
+        top_p=0.9,
+        max_tokens=5,
+        stop=("\n",),
+        prompt_template="Q: {prompt} {x}",
+        system_prompt="Be brief.",
+        extra_body={"top_k": 40},
+    )
+    sample(generator, ["Who?"], 1, seed=3)
+    probe, request = server.requests
+    assert request == {
+        "model": "tiny",
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "max_tokens": 5,
+        "stop": ["\n"],
+        "logprobs": True,
+        "seed": draw_seed("Who?", 3, 0),
+        "top_k": 40,
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Q: Who? {x}"},
+        ],
+    }
+    assert (probe["max_tokens"], probe["messages"][-1]["content"]) == (1, "Hello")
+
+
+def test_what_a_completions_request_holds(server):
+    generator = generator_for(
+        server, endpoint="completions", prompt_template=str.upper, temperature=None
+    )
+    sample(generator, ["who?"], 1)
+    assert server.requests[-1] == {
+        "model": "tiny",
+        "logprobs": 1,
+        "prompt": "WHO?",
+        "seed": draw_seed("who?", 0, 0),
+    }
+
+
+def test_chat_messages_are_sent_as_they_are(server):
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a"}]
+    sample(generator_for(server), [messages], 1)
+    assert server.requests[-1]["messages"] == messages
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_several_draws_in_one_request(server, endpoint):
+    generator = generator_for(server, endpoint=endpoint, n_per_request=4)
+    rows = sample(generator, PROMPTS, 6)
+    sizes = sorted(request.get("n", 1) for request in server.requests[1:])
+    assert sizes == [2] * 6 + [4] * 6
+    seed = draw_seed(PROMPTS[0], 0, 0)
+    assert [g.response for g in rows[0][:4]] == [
+        " ".join(words(PROMPTS[0], seed, index)) for index in range(4)
+    ]
+
+
+def test_a_server_that_ignores_n_is_asked_again(server):
+    server.honours_n = False
+    rows = sample(generator_for(server, n_per_request=4), PROMPTS, 4)
+    assert all(len(row) == 4 for row in rows)
+    assert [g.response for g in rows[0]] == [
+        " ".join(words(PROMPTS[0], draw_seed(PROMPTS[0], 0, draw), 0)) for draw in range(4)
+    ]
+
+
+def test_equal_draws_are_kept_and_repeated_indices_are_not(server):
+    server.answer = lambda prompt: "yes"
+    server.planned = [None, "duplicated"]
+    rows = sample(generator_for(server, n_per_request=3), ["a"], 3)
+    assert [g.response for g in rows[0]] == ["yes"] * 3
+    assert len(server.requests) == 2
+    server.planned = ["too_few"]
+    assert len(sample(generator_for(server, n_per_request=3), ["a"], 3)[0]) == 3
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_is_survived(server, endpoint, fault):
+    reference = sample(generator_for(server, endpoint=endpoint), ["a"], 1)
+    generator = generator_for(server, endpoint=endpoint)
+    generator.probe()
+    server.planned = [fault, fault]
+    assert sample(generator, ["a"], 1) == reference
+    # what was asked for can be found in an answer with too much in it
+    assert len(server.planned) == (1 if fault in ("too_many", "duplicated") else 0)
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_random_faults_change_no_draw_and_each_is_stored_once(tmp_path, endpoint):
+    with FaultServer() as server:
+        reference = sample(generator_for(server, endpoint=endpoint), PROMPTS, 20, seed=1)
+    with FaultServer(0.3, seed=2, hang=0.6) as server:
+        generator = generator_for(server, endpoint=endpoint, max_retries=30, max_concurrency=16)
+        cached = CachedGenerator(generator, tmp_path / "draws.sqlite")
+        assert sample(cached, PROMPTS, 20, seed=1) == reference
+        assert sum(server.n_faults.values()) > 30
+        asked = len(server.requests)
+        assert sample(cached, PROMPTS, 20, seed=1) == reference
+        assert len(server.requests) == asked
+        # a draw is made more than once only where its first answer was spoilt on its way
+        assert set(server.n_answered.values()) == {1}
+    assert cached.stats()["n_stored"] == cached.n_misses_ == 120
+
+
+def test_retry_after_is_honoured(server, monkeypatch):
+    waits = []
+    monkeypatch.setattr("openai._base_client.time.sleep", waits.append)
+    generator = generator_for(server)
+    generator.probe()
+    server.planned, server.retry_after = ["429"], "17"
+    sample(generator, ["a"], 1)
+    assert waits == [17.0]
+
+
+def test_a_retry_after_beyond_the_clients_limit_is_honoured(server):
+    class Waiting:
+        def wait(self, seconds):
+            waits.append(seconds)
+
+    waits = []
+    generator = generator_for(server)
+    server.planned, server.retry_after = ["429"], "600"
+    body = generator._service().ask(
+        "chat", generator._request("a"), lambda body: body, stopping=Waiting()
+    )
+    assert body["choices"]
+    assert waits == [600.0]
+
+
+def test_a_refused_request_is_not_repeated_and_others_arrive(server):
+    generator = generator_for(server, max_concurrency=2)
+    generator.probe()
+    server.planned = [None, None, None, "400"]
+    arrived = []
+    with pytest.raises(ServiceError, match="answered with status 400") as caught:
+        arrived.extend(stream(generator, PROMPTS, 5))
+    assert caught.value.status == 400
+    assert len(server.requests) - 2 <= len(arrived) + 1
+    assert len(arrived) >= 3
+
+
+def test_a_service_that_stays_broken_is_an_error(server):
+    generator = generator_for(server, max_retries=2)
+    generator.probe()
+    server.fault_rate, server.faults = 1.0, ["malformed"]
+    with pytest.raises(ServiceError, match=r"unusable responses, 3 in a row: the body is not JSON"):
+        sample(generator, ["a"], 1)
+    server.faults = ["hang"]
+    with pytest.raises(ServiceError, match=r"did not answer in time \(3 attempts\)"):
+        sample(generator, ["a"], 1)
+    server.faults = ["dropped"]
+    with pytest.raises(ServiceError, match="cannot be reached"):
+        sample(generator, ["a"], 1)
+
+
+def test_no_service_at_all():
+    generator = OpenAIGenerator("m", base_url="http://127.0.0.1:9/v1", max_retries=0)
+    with pytest.raises(ServiceError, match=r"cannot be reached \(ConnectError; 1 attempts\)"):
+        sample(generator, ["a"], 1)
+
+
+def test_at_most_max_concurrency_requests_at_a_time(server):
+    sample(generator_for(server, max_concurrency=2), PROMPTS, 10)
+    assert server.most_at_a_time <= 2
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_missing_logprobs_are_found_before_the_first_draw(server, refuses):
+    server.gives_logprobs, server.refuses_logprobs = False, refuses
+    generator = generator_for(server)
+    with pytest.raises(ValueError, match=r"gives no log-probabilities.*'self_consistency'"):
+        sample(generator, PROMPTS, 5)
+    assert len(server.requests) <= 3
+    assert all(request["max_tokens"] == 1 for request in server.requests)
+    assert generator.gives_logprobs is clone(generator).gives_logprobs is False
+    assert len(server.requests) <= 3
+    without = generator_for(server, logprobs=False)
+    assert without.gives_logprobs is False
+    drawn = sample(without, ["a"], 1)[0][0]
+    assert (drawn.logprob, drawn.token_logprobs, drawn.n_tokens) == (None, None, 3)
+
+
+def test_a_probe_reports_other_refusals(server):
+    server.fault_rate, server.faults = 1.0, ["401"]
+    with pytest.raises(ServiceError, match="status 401"):
+        _ = generator_for(server).gives_logprobs
+    server.faults = ["400"]
+    with pytest.raises(ServiceError, match="status 400"):
+        generator_for(server).probe()
+
+
+def test_usage_and_prices(server):
+    generator = generator_for(server, prices={"prompt": 1e6, "completion": 2e6})
+    sample(generator, ["abcd"], 2)
+    usage = generator.usage_
+    assert usage == {
+        "requests": 3,
+        "draws": 2,
+        "prompt_tokens": len("Hello") + 2 * len("abcd"),
+        "completion_tokens": 9,
+        "cost": 13 + 2 * 9,
+    }
+    assert clone(generator).usage_ == usage
+    assert CachedGenerator(generator).usage_ == usage
+    assert "cost" not in generator_for(server).usage_
+
+
+def test_max_draws_is_never_exceeded(server):
+    generator = generator_for(server, max_draws=7)
+    sample(generator, ["a", "b", "a"], 3)
+    asked = len(server.requests)
+    with pytest.raises(BudgetExceededError, match=r"max_draws=7: 6 draws are made .* and 2 more"):
+        sample(clone(generator), ["c"], 2)
+    assert len(server.requests) == asked
+    sample(generator, ["c"], 1)
+    assert generator.usage_["draws"] == 7
+
+
+def test_draws_that_failed_do_not_use_up_the_budget(server):
+    generator = generator_for(server, max_draws=2, max_retries=0)
+    generator.probe()
+    server.planned = ["400"]
+    with pytest.raises(ServiceError):
+        sample(generator, ["a"], 2)
+    n_left = 2 - generator.usage_["draws"]
+    assert len(sample(generator, ["b"], n_left)[0]) == n_left
+
+
+def test_an_abandoned_stream_stops_asking(server):
+    draws = generator_for(server, max_concurrency=2).stream(PROMPTS, 20)
+    next(draws)
+    draws.close()
+    assert len(server.requests) < 40
+
+
+def test_nothing_to_draw_costs_nothing(server):
+    assert sample(generator_for(server), [], 3) == []
+    assert sample(generator_for(server), ["a"], 0) == [[]]
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("params", "prompt", "error", "message"),
+    [
+        ({"endpoint": "complete"}, "a", ValueError, "'endpoint' parameter of OpenAIGenerator"),
+        ({"temperature": 0}, "a", ValueError, "'temperature' parameter"),
+        ({"n_per_request": 0}, "a", ValueError, "'n_per_request' parameter"),
+        ({"max_draws": -1}, "a", ValueError, "'max_draws' parameter"),
+        ({"prompt_template": "Q:"}, "a", ValueError, r"prompt_template must hold '\{prompt\}'"),
+        ({"prices": {"prompt": 1.0}}, "a", ValueError, "prices must give a price to 'prompt'"),
+        (
+            {"endpoint": "completions", "system_prompt": "x"},
+            "a",
+            ValueError,
+            "system_prompt needs endpoint='chat'",
+        ),
+        ({"endpoint": "completions"}, [{"role": "user", "content": "a"}], TypeError, "got a list"),
+        ({"prompt_template": "{prompt}"}, 3, TypeError, "prompts must be text, got a int"),
+        ({}, np.array([1.0]), TypeError, "takes prompts that are text or lists of messages"),
+        ({}, None, TypeError, "got a NoneType: None"),
+    ],
+)
+def test_bad_parameters_and_prompts_cost_nothing(server, params, prompt, error, message):
+    with pytest.raises(error, match=message):
+        sample(generator_for(server, **params), ["fine", prompt], 1)
+    assert server.requests == []
+
+
+def test_fingerprints_follow_what_shapes_a_response():
+    base = OpenAIGenerator("m", base_url="http://a/v1")
+    same = [{"max_concurrency": 2}, {"timeout": 1.0}, {"api_key": "sk-2"}, {"n_per_request": 5}]
+    other = [
+        {"model": "n"},
+        {"temperature": 0.5},
+        {"prompt_template": "Q: {prompt}"},
+        {"base_url": "http://b/v1"},
+        {"endpoint": "completions"},
+        {"extra_body": {"top_k": 3}},
+        {"stop": ["\n"]},
+    ]
+    for params in same:
+        assert clone(base).set_params(**params).fingerprint() == base.fingerprint()
+    prints = {clone(base).set_params(**params).fingerprint() for params in other}
+    assert len(prints | {base.fingerprint()}) == len(other) + 1
+
+
+def test_empty_responses_are_draws(server):
+    server.answer = lambda prompt: ""
+    generator = generator_for(server, logprobs=False)
+    assert sample(generator, ["a"], 1)[0][0] == Generation("", None, 3, None, None, "stop")

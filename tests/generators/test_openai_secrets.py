@@ -1,0 +1,137 @@
+"""A key is in nothing that is shown, written or sent to anybody but the service."""
+
+import copy
+import io
+import logging
+import pickle
+import traceback
+
+import joblib
+import pytest
+from generators.fault_server import FaultServer
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils import estimator_html_repr
+
+from sklearn_clm.generators import CachedGenerator, OpenAIGenerator, ServiceError
+from sklearn_clm.generators._base import sample
+from sklearn_clm.generators._secret import Secret, redacted
+
+KEY = "sk-proj-T0pS3cret"
+PROMPTS = ["a", "b"]
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch):
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr("sklearn_clm.generators._service._FIRST_WAIT", 0.01)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+@pytest.fixture(params=["argument", "environment"])
+def origin(request, monkeypatch):
+    if request.param == "environment":
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    return request.param
+
+
+def generator_for(server, origin, **params):
+    key = KEY if origin == "argument" else None
+    params = {"timeout": 2.0, "max_retries": 1, **params}
+    return OpenAIGenerator("m", base_url=server.url, api_key=key, **params)
+
+
+def sent_keys(server):
+    return {headers.get("Authorization") or headers["authorization"] for headers in server.headers}
+
+
+def test_the_service_gets_the_key(origin):
+    with FaultServer() as server:
+        generator = generator_for(server, origin)
+        sample(clone(CachedGenerator(generator)), PROMPTS, 2)
+        for twin in (copy.copy(generator), copy.deepcopy(CachedGenerator(generator))):
+            sample(twin, PROMPTS, 2)
+        assert sent_keys(server) == {f"Bearer {KEY}"}
+
+
+def test_no_repr_pickle_or_copy_of_parameters_holds_it(tmp_path, origin):
+    with FaultServer() as server:
+        generator = generator_for(server, origin)
+        sample(generator, PROMPTS, 1)
+        cached = CachedGenerator(generator, tmp_path / "draws.sqlite")
+        search = GridSearchCV(cached, {"generator__api_key": [generator.api_key]})
+        search.set_params(estimator__generator__api_key=KEY)
+        for thing in (generator, cached, search):
+            shown = [repr(thing), str(thing), f"{thing}", estimator_html_repr(thing)]
+            shown += [repr(thing.get_params()), repr(vars(thing))]
+            stored = io.BytesIO()
+            joblib.dump(thing, stored)
+            shown += [repr(pickle.dumps(thing)), repr(stored.getvalue())]
+            assert not [text for text in shown if KEY in text]
+
+
+def test_unpickled_generators_take_the_key_of_their_environment(monkeypatch):
+    with FaultServer() as server:
+        generator = pickle.loads(pickle.dumps(generator_for(server, "argument")))
+        assert generator.api_key is None
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-process")
+        sample(generator, PROMPTS, 1)
+        assert sent_keys(server) == {"Bearer sk-of-this-process"}
+
+
+@pytest.mark.parametrize("fault", ["400", "401", "429", "500", "hang", "dropped", "malformed"])
+def test_no_error_or_log_holds_it(origin, fault, caplog):
+    caplog.set_level(logging.DEBUG)
+    with FaultServer(hang=0.6) as server:
+        generator = generator_for(server, origin, timeout=0.3)
+        generator.probe()
+        server.fault_rate, server.faults = 1.0, [fault]
+        with pytest.raises(ServiceError) as caught:
+            sample(generator, PROMPTS, 1)
+    error = caught.value
+    shown = "".join(traceback.format_exception(error)) + repr(pickle.dumps(error))
+    while error is not None:
+        shown += f"{error!r}{error.args}{vars(error)}"
+        assert not hasattr(error, "request")
+        assert not hasattr(error, "response")
+        error = error.__cause__ or error.__context__
+    assert KEY not in shown
+    assert KEY not in caplog.text
+    if fault in ("400", "401", "500"):
+        assert "<secret>" in shown
+
+
+def test_no_file_holds_it(tmp_path, origin):
+    with FaultServer(0.2, hang=0.1) as server:
+        generator = generator_for(server, origin, max_retries=20)
+        cached = CachedGenerator(generator, tmp_path / "draws.sqlite")
+        sample(cached, PROMPTS, 5)
+        cached.export_jsonl(tmp_path / "draws.jsonl")
+        files = list(tmp_path.iterdir())
+        assert len(files) >= 2
+        assert not [file for file in files if KEY.encode() in file.read_bytes()]
+
+
+def test_a_password_in_the_address_is_refused():
+    generator = OpenAIGenerator("m", base_url=f"https://me:{KEY}@host/v1")
+    with pytest.raises(ValueError, match="base_url holds a user name or password") as caught:
+        sample(generator, PROMPTS, 1)
+    assert KEY not in str(caught.value)
+
+
+def test_a_missing_key_is_named(monkeypatch):
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(ValueError, match=r"api_key is missing.*OPENAI_API_KEY"):
+        sample(OpenAIGenerator("m"), PROMPTS, 1)
+
+
+def test_secrets():
+    secret = Secret(KEY)
+    assert KEY not in f"{secret} {secret!r} {[secret]}"
+    assert secret.reveal() == KEY
+    assert secret == Secret(KEY) != Secret("other")
+    assert len({secret, Secret(KEY)}) == 1
+    assert copy.deepcopy(secret) is copy.copy(secret) is secret
+    assert pickle.loads(pickle.dumps(secret)).reveal() is None
+    assert bool(secret)
+    assert redacted(f"x{KEY}y Bearer abc, d", KEY, None) == "x<secret>y Bearer <secret>, d"
