@@ -128,7 +128,7 @@ def t5(directory: Path, *, seed: int = 0, **config) -> str:
         "d_ff": 64,
         "num_layers": 2,
         "num_heads": 4,
-        "initializer_factor": 4.0,
+        "initializer_factor": 2.0,
         "decoder_start_token_id": 0,
         "pad_token_id": 0,
         "eos_token_id": 1,
@@ -143,10 +143,10 @@ def vit_gpt2(directory: Path, *, seed: int = 0) -> str:
     from transformers import (
         GPT2Config,
         GPT2LMHeadModel,
+        VisionEncoderDecoderModel,
         ViTConfig,
         ViTImageProcessor,
         ViTModel,
-        VisionEncoderDecoderModel,
     )
 
     torch.manual_seed(seed)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Detokenizer"]
+from sklearn_clm.generators._prefill import common_length
+
+__all__ = ["Detokenizer", "StopStrings"]
 
 _INCOMPLETE = "\ufffd"  # what decoders write for bytes that are no whole character
 
@@ -68,7 +69,7 @@ class Detokenizer:
         spans: list[tuple[int, int]] = []
         for i, token in enumerate(ids):
             new = self.text(ids[first : i + 1])[len(self.text(ids[first:read])) :]
-            matched = len(os.path.commonprefix([new, text[settled:]]))
+            matched = common_length(new, text[settled:])
             start, reached = reached, max(reached, settled + matched)
             if token in self.special_ids:
                 spans.append((start, start))

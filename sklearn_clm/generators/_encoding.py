@@ -4,21 +4,57 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["encode_texts", "tokenizer_state"]
+from sklearn_clm.generators._prefill import EncodedPrompt
+
+if TYPE_CHECKING:
+    from sklearn_clm.generators._checkpoint import Checkpoint
+
+__all__ = ["encode_prompts", "tokenizer_state"]
 
 
-def encode_texts(
+def encode_prompts(
+    checkpoint: Checkpoint,
     prompts: Sequence[Any],
+    places: dict[bytes, list[int]],
+    *,
+    template: str | Callable[[Any], Any] | None,
+    preprocess: Callable[[Any], Any] | None,
+) -> list[EncodedPrompt]:
+    """The distinct prompts, as the model takes them; `places` maps their keys to positions."""
+    first = [positions[0] for positions in places.values()]
+    if checkpoint.takes_images:
+        images = [prompts[i] if preprocess is None else preprocess(prompts[i]) for i in first]
+        for i, image in zip(first, images):
+            if isinstance(image, (str, bytes)):
+                raise TypeError(
+                    f"prompts[{i}] is text, but {type(checkpoint.model).__name__} takes images; "
+                    "wanted a PIL image or an array, or a preprocess callable that makes one."
+                )
+        return [EncodedPrompt(key, image=image) for key, image in zip(places, images)]
+    size = checkpoint.model.get_input_embeddings().num_embeddings
+    texts = _encode_texts({i: prompts[i] for i in first}, checkpoint.tokenizer, template, size)
+    limit = checkpoint.max_positions
+    for i, ids in zip(first, texts):
+        if limit is not None and len(ids) >= limit:
+            raise ValueError(
+                f"prompts[{i}] has {len(ids)} tokens, but the model has room for {limit}, the "
+                "response included; wanted a shorter prompt."
+            )
+    return [EncodedPrompt(key, ids=ids) for key, ids in zip(places, texts)]
+
+
+def _encode_texts(
+    prompts: dict[int, Any],
     tokenizer: Any,
     template: str | Callable[[Any], Any] | None,
     vocabulary_size: int,
 ) -> list[tuple[int, ...]]:
-    """Token ids of text prompts and chat messages."""
+    """Token ids of text prompts and chat messages, given by their positions."""
     texts: list[str] = []
     chats: list[bool] = []
-    for i, prompt in enumerate(prompts):
+    for i, prompt in prompts.items():
         filled = _fill(template, prompt, i)
         is_chat = _is_chat(filled)
         if is_chat:
@@ -32,13 +68,14 @@ def encode_texts(
         texts.append(str(filled))
         chats.append(is_chat)
     encoded: list[Any] = [()] * len(texts)
+    positions = list(prompts)
     for is_chat in (False, True):
         chosen = [i for i, chat in enumerate(chats) if chat is is_chat]
         if chosen:
             # a chat template writes special tokens itself
             rows = tokenizer([texts[i] for i in chosen], add_special_tokens=not is_chat)
             for i, ids in zip(chosen, rows["input_ids"]):
-                encoded[i] = tuple(ids) or _first_token(tokenizer, i)
+                encoded[i] = tuple(ids) or _first_token(tokenizer, positions[i])
     largest = max((max(ids) for ids in encoded), default=0)
     if largest >= vocabulary_size:
         raise ValueError(

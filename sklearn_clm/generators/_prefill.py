@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["CausalForward", "EncoderDecoderForward", "EncodedPrompt", "Prefix", "State"]
+__all__ = [
+    "CausalForward",
+    "EncodedPrompt",
+    "EncoderDecoderForward",
+    "Prefix",
+    "State",
+    "common_length",
+    "crop_cache",
+    "groups",
+]
 
 # Positions that one prefill forward pass computes at most: bounds the memory of its activations.
 PREFILL_POSITIONS = 16_384
@@ -34,6 +43,20 @@ class Prefix(NamedTuple):
     def shared_with(self, prompt: Sequence[int]) -> int:
         """Number of tokens that the prefix and `prompt` have in common."""
         return common_length(self.ids, prompt)
+
+
+def groups(
+    prompts: Sequence[EncodedPrompt], size: int, *, ragged: bool
+) -> Iterator[list[EncodedPrompt]]:
+    """Prompts to prefill together: of similar length, or of one length where not `ragged`."""
+    group: list[EncodedPrompt] = []
+    for prompt in sorted(prompts, key=lambda prompt: len(prompt.ids)):
+        other = not ragged and group and len(group[0].ids) != len(prompt.ids)
+        if len(group) == size or other:
+            yield group
+            group = []
+        group.append(prompt)
+    yield group
 
 
 class State:

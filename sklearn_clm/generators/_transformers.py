@@ -7,7 +7,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 
@@ -15,10 +15,10 @@ from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._base import fingerprint as _fingerprint
 from sklearn_clm.generators._checkpoint import Checkpoint, checkpoint_of
 from sklearn_clm.generators._decoding import Decoder, Sampling
-from sklearn_clm.generators._encoding import encode_texts
+from sklearn_clm.generators._encoding import encode_prompts
 from sklearn_clm.generators._generation import Generation
 from sklearn_clm.generators._keys import prompt_bytes
-from sklearn_clm.generators._prefill import EncodedPrompt
+from sklearn_clm.generators._prefill import EncodedPrompt, groups
 
 if TYPE_CHECKING:
     import torch
@@ -132,7 +132,7 @@ class TransformersGenerator(BaseGenerator):
     True
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "model": [str, os.PathLike, HasMethods(["generate", "forward"])],
         "tokenizer": [str, os.PathLike, HasMethods(["decode"]), None],
         "processor": [str, os.PathLike, callable, None],
@@ -227,7 +227,9 @@ class TransformersGenerator(BaseGenerator):
         places: dict[bytes, list[int]] = {}
         for i, prompt in enumerate(prompts):
             places.setdefault(prompt_bytes(prompt), []).append(i)
-        encoded = self._encode(checkpoint, prompts, places)
+        encoded = encode_prompts(
+            checkpoint, prompts, places, template=self.prompt_template, preprocess=self.preprocess
+        )
         checkpoint.ready(encoded[0], checkpoint.pixel_values)
         decoder = Decoder(
             checkpoint.forward,
@@ -264,7 +266,7 @@ class TransformersGenerator(BaseGenerator):
         prefix, n_computed = checkpoint.shared_prefix(encoded)
         self._count(n_computed, 0, 0)
         forward = checkpoint.forward
-        for group in self._groups(encoded, ragged=forward.ragged):
+        for group in groups(encoded, self.batch_size, ragged=forward.ragged):
             with torch.inference_mode():
                 state, n_computed = forward.prefill(group, prefix)
             self._count(n_computed, 0, 0)
@@ -277,46 +279,6 @@ class TransformersGenerator(BaseGenerator):
                 ):
                     yield group[i].key, draw, generation
                 self._count(0, decoder.n_decoded - before[0], decoder.n_rechecked - before[1])
-
-    def _groups(
-        self, encoded: list[EncodedPrompt], *, ragged: bool
-    ) -> Iterator[list[EncodedPrompt]]:
-        """Prompts that are prefilled together: of similar length, or else of the same length."""
-        group: list[EncodedPrompt] = []
-        for prompt in sorted(encoded, key=lambda prompt: len(prompt.ids)):
-            other = not ragged and group and len(group[0].ids) != len(prompt.ids)
-            if len(group) == self.batch_size or other:
-                yield group
-                group = []
-            group.append(prompt)
-        yield group
-
-    def _encode(
-        self, checkpoint: Checkpoint, prompts: Sequence[Any], places: dict[bytes, list[int]]
-    ) -> list[EncodedPrompt]:
-        """The distinct prompts, as the model takes them."""
-        distinct = [prompts[positions[0]] for positions in places.values()]
-        if checkpoint.takes_images:
-            if self.preprocess is not None:
-                distinct = [self.preprocess(prompt) for prompt in distinct]
-            for image, positions in zip(distinct, places.values()):
-                if isinstance(image, (str, bytes)):
-                    raise TypeError(
-                        f"prompts[{positions[0]}] is text, but {type(checkpoint.model).__name__} "
-                        "takes images; wanted a PIL image or an array, or a preprocess callable "
-                        "that makes one."
-                    )
-            return [EncodedPrompt(key, image=image) for key, image in zip(places, distinct)]
-        size = checkpoint.model.get_input_embeddings().num_embeddings
-        texts = encode_texts(distinct, checkpoint.tokenizer, self.prompt_template, size)
-        limit = checkpoint.max_positions
-        for ids, positions in zip(texts, places.values()):
-            if limit is not None and len(ids) >= limit:
-                raise ValueError(
-                    f"prompts[{positions[0]}] has {len(ids)} tokens, but the model has room for "
-                    f"{limit}, the response included; wanted a shorter prompt."
-                )
-        return [EncodedPrompt(key, ids=ids) for key, ids in zip(places, texts)]
 
     def _budget(self, checkpoint: Checkpoint, prompt: EncodedPrompt) -> int:
         """Tokens that may be generated for a prompt."""

@@ -9,9 +9,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "choose", "truncate"]
 
-# Rounding moves a logit by a few units in the last place of the largest one when the shape of the
-# batch changes; measured values stay below 4.
-NOISE_ULPS = 16
+# When the shape of the batch changes, rounding moves a logit by up to about 16 units in the last
+# place of the largest one, and a cumulative probability by less than one such unit (small models,
+# float32, CPU; deeper ones may be a few times worse).
+LOGIT_ULPS = 64
+PROBABILITY_ULPS = 16
 
 
 class Choice(NamedTuple):
@@ -28,7 +30,7 @@ class Truncated(NamedTuple):
     ids: Tensor | None  # (n, m) int64, None where every token of the vocabulary stands
     weights: Tensor  # (n, m) float64, not normalised, zero for excluded tokens
     doubtful: Tensor  # (n,) bool, rounding of the logits could change the candidates
-    noise: Tensor  # (n,) float64, by how much rounding may move a scaled logit
+    unit: Tensor  # (n,) float64, unit in the last place of the largest scaled logit
 
 
 def choose(
@@ -51,7 +53,7 @@ def choose(
     at = uniforms.unsqueeze(1)
     columns = invert(at)
     if guard:
-        margin = truncated.noise.unsqueeze(1)
+        margin = PROBABILITY_ULPS * truncated.unit.unsqueeze(1)
         moved = invert(torch.cat([at - margin, at + margin], dim=1))
         doubtful = truncated.doubtful | (moved[:, 0] != moved[:, 1])
     else:
@@ -66,7 +68,7 @@ def truncate(logits: Tensor, *, temperature: float, top_k: int, top_p: float) ->
     import torch
 
     scaled = logits / temperature
-    noise = NOISE_ULPS * torch.finfo(logits.dtype).eps * scaled.abs().amax(-1).double()
+    unit = torch.finfo(logits.dtype).eps * scaled.abs().amax(-1).double()
     below: Tensor | None = None
     ids: Tensor | None = None
     values = scaled
@@ -89,14 +91,14 @@ def truncate(logits: Tensor, *, temperature: float, top_k: int, top_p: float) ->
         kept_values = values.masked_fill(weights == 0, torch.inf)
         gap = kept_values.amin(-1) - below.double()
         share = weights.masked_fill(weights == 0, torch.inf).amin(-1) / weights.sum(-1)
-        doubtful = (gap > 0) & (gap <= 2 * noise) & (share > noise)
+        doubtful = (gap > 0) & (gap <= LOGIT_ULPS * unit) & (share > unit)
     if top_p < 1.0:
-        weights, unsure = _nucleus(values, weights, top_p, noise)
+        weights, unsure = _nucleus(values, weights, top_p, unit)
         doubtful = doubtful | unsure
-    return Truncated(ids, weights, doubtful, noise)
+    return Truncated(ids, weights, doubtful, unit)
 
 
-def _nucleus(values: Tensor, weights: Tensor, top_p: float, noise: Tensor) -> tuple[Tensor, Tensor]:
+def _nucleus(values: Tensor, weights: Tensor, top_p: float, unit: Tensor) -> tuple[Tensor, Tensor]:
     """Drop the least likely tokens whose cumulative probability is at most 1 - `top_p`."""
     import torch
 
@@ -105,14 +107,18 @@ def _nucleus(values: Tensor, weights: Tensor, top_p: float, noise: Tensor) -> tu
     cumulative = shares.cumsum(-1)
     dropped = cumulative <= 1.0 - top_p
     dropped[:, -1] = False
-    margin = noise.unsqueeze(1)
+    unit = unit.unsqueeze(1)
+    margin = PROBABILITY_ULPS * unit
     near_cut = ((cumulative - (1.0 - top_p)).abs() <= margin) & (shares > margin)
     n_dropped = dropped.sum(-1, keepdim=True)
     sorted_values = values.gather(1, order)
     kept_edge = sorted_values.gather(1, n_dropped)
     gap = kept_edge - sorted_values.gather(1, (n_dropped - 1).clamp(min=0))
     swap = (
-        (n_dropped > 0) & (gap > 0) & (gap <= 2 * margin) & (shares.gather(1, n_dropped) > margin)
+        (n_dropped > 0)
+        & (gap > 0)
+        & (gap <= LOGIT_ULPS * unit)
+        & (shares.gather(1, n_dropped) > margin)
     )
     mask = torch.zeros_like(dropped).scatter(1, order, dropped)
     return weights.masked_fill(mask, 0.0), near_cut[:, :-1].any(-1) | swap[:, 0]
