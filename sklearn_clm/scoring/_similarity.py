@@ -53,6 +53,9 @@ def get_similarity(similarity: Any) -> Any:
         A callable ``f(a, b) -> float`` compares two responses. ``pairwise(a, b=None)`` compares
         all of a list with all of another (None: itself), and returns an array of shape
         (len(a), len(b)); it is preferred where an object has both.
+        "exact_match" is 1.0 for equal answers, and 0.0 for others. "rouge_l" sees ASCII letters
+        and digits alone, and so suits neither Cyrillic nor Chinese; only equality counts, as 1.0
+        or 0.0, for responses that are not texts, and equal responses are always 1.0 alike.
 
     Returns
     -------
@@ -102,8 +105,7 @@ def similarity_tensor(
     ----------
     similarity : {"exact_match", "rouge_l"}, callable, or object with a method ``pairwise``
         As in :func:`get_similarity`. A callable is given the later response first; equal
-        responses of a prompt are compared once. ROUGE-L of responses of which one is not a text
-        is 1.0 where they are equal, else 0.0.
+        responses of a prompt are compared once.
     responses : sequence of n sequences of K responses
         The draws so far, in draw order.
     start : int, default=0
@@ -164,13 +166,20 @@ def _earlier(start: int, size: int) -> np.ndarray:
 def _rouge_blocks(
     responses: list[list[Any]], similarity: Callable[[Any, Any], float], start: int
 ) -> Sequence[np.ndarray]:
-    if all(isinstance(response, str) for row in responses for response in row):
-        return rouge_l_blocks(responses, start)  # type: ignore[return-value]
-    return _callable_blocks(responses, _rouge_l_or_equality, start)
+    if not all(isinstance(response, str) for row in responses for response in row):
+        return _callable_blocks(responses, _rouge_l_or_equality, start)
+    blocks = rouge_l_blocks(responses, start)
+    for row, block in zip(responses, blocks):
+        _, of = _distinct(row)
+        if len(set(of)) < len(of):
+            # ROUGE-L of a text without tokens and itself is 0
+            numbers = np.array(of)
+            block[numbers[start:, np.newaxis] == numbers] = 1.0
+    return list(blocks)
 
 
 def _rouge_l_or_equality(first: Any, second: Any) -> float:
-    if isinstance(first, str) and isinstance(second, str):
+    if isinstance(first, str) and isinstance(second, str) and first != second:
         return rouge_l(first, second)
     return float(same_value(first, second))
 

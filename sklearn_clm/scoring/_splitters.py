@@ -94,9 +94,7 @@ def split_periods(text: str) -> Offsets:
     [(0, 4), (5, 9), (12, 17)]
     """
     parts = (match.span() for match in _PERIODS.finditer(_as_text(text)))
-    return [
-        (start, stop) for start, stop in _trimmed(text, parts) if text[start:stop].strip(". \t\n")
-    ]
+    return [(start, stop) for start, stop in _trimmed(text, parts) if text[start:stop] != "."]
 
 
 def split_lines(text: str) -> Offsets:

@@ -1,0 +1,252 @@
+import pickle
+from operator import eq
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from sklearn.metrics import f1_score
+
+from sklearn_clm.scoring import (
+    admission_matrix,
+    exact_match,
+    get_admission,
+    rouge_l,
+    threshold_admission,
+)
+
+word = st.sampled_from(["x", "The x", "y", "y!", "z", "", "1"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 4).flatmap(
+        lambda size: st.lists(
+            st.tuples(
+                st.lists(word, min_size=1, max_size=3),
+                st.lists(word, min_size=size, max_size=size),
+            ),
+            max_size=5,
+        )
+    )
+)
+def test_matrix_equals_its_definition(prompts):
+    references = [aliases for aliases, _ in prompts]
+    responses = [row for _, row in prompts]
+    size = len(responses[0]) if prompts else 0
+    expected = np.array(
+        [[any(exact_match(a, y) for a in aliases) for y in row] for aliases, row in prompts],
+        dtype=bool,
+    ).reshape(len(prompts), size)
+    admissible = admission_matrix("exact_match", references, responses)
+    assert admissible.dtype == bool
+    assert_array_equal(admissible, expected)
+    callables = [lambda y, aliases=aliases: exact_match(aliases, y) for aliases in references]
+    assert_array_equal(admission_matrix("exact_match", callables, responses), expected)
+
+
+@pytest.mark.parametrize(
+    "aliases", [["x b", "c"], ("x b", "c"), {"x b", "c"}, np.array(["x b", "c"])]
+)
+def test_any_reference_of_a_collection_will_do(aliases):
+    assert_array_equal(
+        admission_matrix("exact_match", [aliases], [["C", "b", "X b"]]), [[True, False, True]]
+    )
+
+
+def test_array_of_numbers_is_one_reference():
+    references = np.array([[1.0, 2.0], [3.0, 4.0]])
+    rows = [[np.array([1.0, 2.0]), np.array([2.0, 1.0])], [np.array([3, 4]), np.array([1, 2])]]
+    assert_array_equal(
+        admission_matrix("exact_match", references, rows), [[True, False], [True, False]]
+    )
+    assert_array_equal(admission_matrix(eq, np.array([1, 2]), [[1, 2], [1, 2]]), np.eye(2) == 1)
+
+
+def test_equal_pairs_are_judged_once_and_in_order():
+    asked = []
+
+    def record(reference, response):
+        asked.append((reference, response))
+        return reference == response
+
+    admissible = admission_matrix(
+        record, ["x", "x", "y"], [["x", "y", "x"], ["y", "x", "z"], list("yyy")]
+    )
+    assert asked == [("x", "x"), ("x", "y"), ("x", "z"), ("y", "y")]
+    assert_array_equal(admissible, [[1, 0, 1], [0, 1, 0], [1, 1, 1]])
+
+
+def test_aliases_are_tried_until_one_admits():
+    asked = []
+
+    def record(reference, response):
+        asked.append(reference)
+        return reference == response
+
+    admission_matrix(record, [["x", "y", "z"]], [["y"]])
+    assert asked == ["x", "y"]
+
+
+def test_numbers_of_different_types_are_not_taken_for_one_pair():
+    def same_type(reference, response):
+        return type(reference) is type(response)
+
+    assert_array_equal(
+        admission_matrix(same_type, [1, True], [[1, True, 1.0]] * 2),
+        [[True, False, False], [False, True, False]],
+    )
+
+
+def test_callables_see_each_distinct_response_of_their_prompt_once():
+    asked = []
+
+    def accept(response):
+        asked.append(response)
+        return np.bool_(response == "a")
+
+    assert_array_equal(
+        admission_matrix("exact_match", [accept, accept], [["a", "b", "a"], ["a", "c", "c"]]),
+        [[1, 0, 1], [1, 0, 0]],
+    )
+    assert asked == ["a", "b", "a", "c"]
+
+
+class PairJudge:
+    """Judges lists of pairs; counts what it is asked."""
+
+    def __init__(self, spoil=None):
+        self.asked = []
+        self.spoil = spoil
+
+    def __call__(self, reference, response):
+        raise AssertionError("judged one by one")
+
+    def judge_pairs(self, references, responses):
+        self.asked += zip(references, responses)
+        verdicts = [a == b for a, b in zip(references, responses)]
+        return self.spoil(verdicts) if self.spoil else verdicts
+
+
+def test_judge_pairs_is_used_where_it_is():
+    judge = PairJudge()
+    admissible = admission_matrix(judge, [["a", "b"], ["c"]], [["b", "x", "b"], ["c", "c", "a"]])
+    assert_array_equal(admissible, [[1, 0, 1], [1, 1, 0]])
+    assert judge.asked == [(r, y) for y in "bx" for r in "ab"] + [("c", "c"), ("c", "a")]
+    with pytest.raises(ValueError, match="admission PairJudge gave 1 verdicts for 2 pairs"):
+        admission_matrix(PairJudge(lambda verdicts: verdicts[:1]), ["a"], [["a", "b"]])
+    with pytest.raises(TypeError, match="admission PairJudge returned 1"):
+        admission_matrix(PairJudge(lambda verdicts: [1] * len(verdicts)), ["a"], [["a", "b"]])
+
+
+def test_workers_change_nothing():
+    references = [f"answer {i % 7}" for i in range(40)]
+    responses = [[f"the answer {(i + j) % 9}" for j in range(3)] for i in range(40)]
+    alone = admission_matrix("exact_match", references, responses)
+    assert 0 < alone.sum() < alone.size
+    assert_array_equal(admission_matrix("exact_match", references, responses, n_jobs=2), alone)
+
+
+@pytest.mark.parametrize("result", [1, 0.0, None, "yes", np.int64(1), [True]])
+def test_results_that_are_no_booleans_are_refused(result):
+    def vague(*args):
+        return result
+
+    wanted = r"admission vague returned .* for {}the response 'a'; wanted a bool"
+    with pytest.raises(TypeError, match=wanted.format("the reference 'x' and ")):
+        admission_matrix(vague, ["x"], [["a"]])
+    with pytest.raises(TypeError, match=wanted.format("")):
+        admission_matrix("exact_match", [vague], [["a"]])
+
+
+def test_mixed_callables_and_references_are_refused():
+    with pytest.raises(
+        TypeError, match=r"admissions\[0\] is a callable and admissions\[2\] a refe"
+    ):
+        admission_matrix("exact_match", [bool, bool, "x"], [["a"]] * 3)
+    with pytest.raises(
+        TypeError, match=r"admissions\[0\] is a reference and admissions\[1\] a call"
+    ):
+        admission_matrix("exact_match", ["x", bool], [["a"]] * 2)
+
+
+@pytest.mark.parametrize(
+    "missing", [None, float("nan"), np.float32("nan"), ["x", None], ["x", float("nan")]]
+)
+def test_missing_references_are_refused(missing):
+    with pytest.raises(ValueError, match=r"admissions\[1\] is .*; wanted a reference, or a list"):
+        admission_matrix("exact_match", ["x", missing], [["a"]] * 2)
+
+
+def test_pandas_missing_values_are_refused():
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(ValueError, match=r"admissions\[1\] is <NA>"):
+        admission_matrix(
+            "exact_match", pandas.Series(["x", None], dtype="string[python]"), [["a"]] * 2
+        )
+
+
+@pytest.mark.parametrize("empty", [[], (), set(), np.array([], dtype=str)])
+def test_empty_references_are_refused(empty):
+    with pytest.raises(
+        ValueError, match=r"admissions\[0\] is an empty .* of references; wanted at"
+    ):
+        admission_matrix("exact_match", [empty], [["a"]])
+
+
+def test_bad_shapes_are_named():
+    with pytest.raises(ValueError, match="admissions has length 1; wanted 2, one for each prompt"):
+        admission_matrix("exact_match", ["x"], [["a"], ["b"]])
+    with pytest.raises(ValueError, match=r"responses\[1\] holds 2 draws and responses\[0\] 1"):
+        admission_matrix("exact_match", ["x", "y"], [["a"], ["b", "c"]])
+    with pytest.raises(TypeError, match=r"admissions must be a sequence .* got str 'xy'"):
+        admission_matrix("exact_match", "xy", [["a"], ["b"]])
+
+
+def test_shapes_of_nothing():
+    assert admission_matrix("exact_match", [], []).shape == (0, 0)
+    assert admission_matrix("exact_match", ["x"], [[]]).shape == (1, 0)
+
+
+def test_get_admission():
+    assert get_admission("exact_match") is exact_match
+    assert get_admission("rouge_l") == threshold_admission(rouge_l, 0.35)
+    assert get_admission(eq) is eq
+    with pytest.raises(
+        ValueError, match=r"admission='bleu' is unknown; wanted one of \['exact_mat"
+    ):
+        get_admission("bleu")
+    for wrong in (3, None, PairJudge):
+        with pytest.raises(TypeError, match="admission must be a name or a callable"):
+            get_admission(wrong)
+
+
+def test_threshold_is_inclusive():
+    # 2 * 2 / 10 is 0.4 exactly
+    reference, response = "a b c d e", "a b x y z"
+    assert rouge_l(reference, response) == 0.4
+    assert threshold_admission(rouge_l, 0.4)(reference, response) is True
+    assert threshold_admission(rouge_l, np.nextafter(0.4, 1))(reference, response) is False
+
+
+def test_threshold_admission_takes_metrics_of_scikit_learn():
+    acceptable = threshold_admission(f1_score, 0.6)
+    assert acceptable([1, 1, 0], [1, 0, 0]) is True
+    assert acceptable([1, 1, 0], [0, 0, 1]) is False
+    assert repr(acceptable) == "threshold_admission(f1_score, 0.6)"
+    assert pickle.loads(pickle.dumps(acceptable)) == acceptable
+
+
+def test_threshold_admission_refuses_nan_and_wrong_types():
+    acceptable = threshold_admission(lambda a, b: float("nan"), 0.5)
+    with pytest.raises(
+        ValueError, match=r"admission threshold_admission\(<lambda>, 0.5\) returned NaN"
+    ):
+        acceptable("a", "b")
+    with pytest.raises(TypeError, match="metric must be a callable"):
+        threshold_admission("rouge_l", 0.5)
+    with pytest.raises(TypeError, match=r"threshold must be a number, got '0\.5'"):
+        threshold_admission(rouge_l, "0.5")
+    with pytest.raises(ValueError, match="threshold must be a number, got NaN"):
+        threshold_admission(rouge_l, float("nan"))

@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sklearn_clm.scoring import exact_match, normalize_answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "normalized"),
+    [
+        ("Paris", "paris"),
+        ("  The   Beatles\n", "beatles"),
+        ("a cat, an ant and the dog", "cat ant and dog"),
+        ("Bannatyne", "bannatyne"),
+        ("U.S.A.", "u s"),  # "a" is left alone, and is then an article
+        ("snake_case", "snake case"),
+        ("‘tis “so”, it's ´x` done", "tis “so” it s x done"),
+        ("Thé Ça", "thé ça"),
+        ("the", ""),
+        ("3,000.5", "3 000 5"),
+        ("tab\tand\u00a0space", "tab and space"),
+        ("", ""),
+    ],
+)
+def test_normalize_answer(answer, normalized):
+    assert normalize_answer(answer) == normalized
+
+
+@given(st.text())
+def test_normalizing_leaves_no_article_punctuation_or_wide_space(text):
+    normalized = normalize_answer(text)
+    words = normalized.split(" ") if normalized else []
+    assert all(words)
+    assert not {"a", "an", "the"} & set(words)
+    assert not set("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~‘’´`") & set(normalized)
+
+
+@given(st.text())
+def test_a_text_matches_itself_in_any_dress(text):
+    assert exact_match(text, text) is True
+    assert exact_match(text, f"  {text} ") is True
+    if normalize_answer(text):
+        assert exact_match(text, f"The {text}!") is True
+
+
+def test_answers_of_articles_and_punctuation_alone_are_told_apart():
+    assert exact_match("The The", "the the ") is True
+    assert exact_match("The The", "A") is False
+    assert exact_match("!", "?") is False
+    assert exact_match("The The", "") is False
+    assert exact_match("cat", "") is False
+
+
+@pytest.mark.parametrize(
+    "aliases",
+    [
+        ["USA", "United States"],
+        ("USA", "United States"),
+        {"USA", "United States"},
+        np.array(["USA", "United States"]),
+    ],
+)
+def test_aliases(aliases):
+    assert exact_match(aliases, "the United States.") is True
+    assert exact_match(aliases, "United Kingdom") is False
+
+
+@pytest.mark.parametrize(
+    ("reference", "response", "expected"),
+    [
+        (3, 3.0, True),
+        (3, np.int64(3), True),
+        (np.float32(0.5), 0.5, True),
+        (3, 4, False),
+        (3, "3", False),
+        ("3", 3, False),
+        (float("nan"), float("nan"), False),
+        (np.array([1, 2]), np.array([1.0, 2.0]), True),
+        (np.array([1, 2]), np.array([1, 2, 3]), False),
+        (np.array([1.0, np.nan]), np.array([1.0, np.nan]), False),
+        ([1, [2, "a"]], [1, [2, "a"]], True),
+        ([1, 2], (1, 2), True),
+        ([1, 2], [1], False),
+        (True, False, False),
+        (None, None, True),
+    ],
+)
+def test_responses_that_are_no_texts_are_equal_or_not(reference, response, expected):
+    assert exact_match(reference, response) is expected
+
+
+def test_normalize_answer_wants_a_text():
+    with pytest.raises(TypeError, match="text must be a str, got int: 3"):
+        normalize_answer(3)

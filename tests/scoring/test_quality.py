@@ -1,0 +1,178 @@
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from sklearn_clm.generators import Generation
+from sklearn_clm.scoring import (
+    ClassifierQuality,
+    SelfConsistency,
+    get_quality,
+    likelihood,
+    quality_matrix,
+)
+
+
+def draws(*rows):
+    return [[Generation(response) for response in row] for row in rows]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(max_value=0.0, allow_nan=False), st.integers(0, 4000))
+def test_likelihood_is_equation_of_the_paper(logprob, n_tokens):
+    generation = Generation("y", logprob=logprob, n_tokens=n_tokens)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quality = likelihood("x", generation)
+    assert quality == pytest.approx(math.exp(logprob / ((5 + n_tokens) ** 0.6 / 6**0.6)), rel=1e-12)
+    assert 0.0 <= quality <= 1.0
+    assert quality_matrix("likelihood", ["x"], [[generation]])[0, 0] == quality
+
+
+def test_one_token_is_not_normalised_and_underflow_is_zero():
+    assert likelihood("x", Generation("y", logprob=math.log(0.25), n_tokens=1)) == pytest.approx(
+        0.25
+    )
+    assert likelihood("x", Generation("y", logprob=-1e6, n_tokens=1)) == 0.0
+    assert likelihood("x", Generation("y", logprob=-math.inf, n_tokens=9)) == 0.0
+
+
+def test_likelihood_of_many_draws_from_a_start():
+    rows = [
+        [Generation("y", logprob=-0.5 * (i + j), n_tokens=j + 1) for j in range(4)]
+        for i in range(3)
+    ]
+    whole = quality_matrix("likelihood", ["a", "b", "c"], rows)
+    assert whole.shape == (3, 4)
+    assert whole[2, 3] == likelihood("c", rows[2][3])
+    assert_array_equal(quality_matrix(likelihood, ["a", "b", "c"], rows, start=2), whole[:, 2:])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"logprob": -1.0}, {"n_tokens": 3}, {"logprob": math.nan, "n_tokens": 3}],
+)
+def test_missing_logprob_names_the_alternatives(fields):
+    rows = [[Generation("a", logprob=-1.0, n_tokens=1), Generation("b", **fields)]]
+    with pytest.raises(ValueError, match='quality="likelihood" needs the log-prob') as error:
+        quality_matrix("likelihood", ["what?"], rows)
+    assert "draw 1 of prompt 0 ('what?')" in str(error.value)
+    for alternative in ("self_consistency", "p_true", "callable"):
+        assert alternative in str(error.value)
+
+
+def test_callable_sees_prompt_and_generation():
+    def score(prompt, generation):
+        return len(prompt) + 10 * len(generation.response)
+
+    rows = draws(["a", "bb"], ["ccc", "d"])
+    assert_array_equal(quality_matrix(score, ["x", "yy"], rows), [[11, 21], [32, 12]])
+    assert_array_equal(quality_matrix(score, ["x", "yy"], rows, start=1, n_jobs=2), [[21], [12]])
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (float("nan"), r"quality bad returned NaN for draw 0 of prompt 0 \('a'\)"),
+        (None, r"quality bad returned None \(NoneType\)"),
+        ("high", "quality bad returned 'high'"),
+        ([0.5], r"quality bad returned \[0.5\]"),
+    ],
+)
+def test_bad_results_of_callables(result, message):
+    def bad(prompt, generation):
+        return result
+
+    with pytest.raises(ValueError, match=message):
+        quality_matrix(bad, ["x"], draws(["a"]))
+
+
+class Fixed:
+    def __init__(self, result):
+        self.result = result
+
+    def score_draws(self, prompts, generations, start):
+        return self.result
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ([[1.0, np.nan]], r"quality Fixed returned NaN at index \(0, 1\)"),
+        ([1.0, 2.0], r"quality Fixed returned an array of shape \(2,\); wanted \(1, 2\)"),
+        ([["a", "b"]], "quality Fixed returned an array of dtype <U1; wanted real numbers"),
+    ],
+)
+def test_bad_results_of_objects(result, message):
+    with pytest.raises(ValueError, match=message):
+        quality_matrix(Fixed(result), ["x"], draws(["a", "b"]))
+
+
+def test_objects_are_used_whole():
+    assert_array_equal(quality_matrix(Fixed([[1, 2]]), ["x"], draws(["a", "b"])), [[1.0, 2.0]])
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    texts = ["good one", "good two", "bad one", "bad two"]
+    return make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, [1, 1, 0, 0])
+
+
+def test_classifier_gives_the_probability_of_its_second_class(classifier):
+    rows = draws(["good", "bad"], ["two", "good good"])
+    quality = quality_matrix(classifier, ["x", "y"], rows)
+    expected = classifier.predict_proba(["good", "bad", "two", "good good"])[:, 1]
+    assert_array_equal(quality, expected.reshape(2, 2))
+    assert quality[0, 0] > 0.5 > quality[0, 1]
+    assert_array_equal(quality_matrix(classifier, ["x", "y"], rows, start=1), quality[:, 1:])
+
+
+def test_classifier_may_see_the_prompt(classifier):
+    quality = ClassifierQuality(classifier, lambda prompt, draw: f"{prompt} {draw.response}")
+    assert_array_equal(
+        quality_matrix(quality, ["good", "bad"], draws(["one"], ["one"]))[:, 0],
+        classifier.predict_proba(["good one", "bad one"])[:, 1],
+    )
+
+
+def test_classifier_of_three_classes_is_refused():
+    texts = ["good", "bad", "fair"]
+    three = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, [0, 1, 2])
+    with pytest.raises(ValueError, match=r"quality Pipeline returned .* \(1, 3\); wanted \(1, 2\)"):
+        quality_matrix(three, ["x"], draws(["good"]))
+
+
+def test_shapes_of_nothing():
+    assert quality_matrix("likelihood", [], []).shape == (0, 0)
+    assert quality_matrix("likelihood", ["x"], [[]]).shape == (1, 0)
+    assert quality_matrix("self_consistency", ["x"], draws(["a"]), start=1).shape == (1, 0)
+
+
+def test_get_quality(classifier):
+    assert get_quality("likelihood") is likelihood
+    assert isinstance(get_quality("self_consistency"), SelfConsistency)
+    assert isinstance(get_quality(classifier), ClassifierQuality)
+    assert get_quality(max) is max
+    with pytest.raises(
+        ValueError, match=r"quality='best' is unknown; wanted one of \['likelihood'"
+    ):
+        get_quality("best")
+    for wrong in (3, None, SelfConsistency):
+        with pytest.raises(TypeError, match="quality must be a name, a callable"):
+            get_quality(wrong)
+
+
+def test_bad_shapes_are_named():
+    with pytest.raises(ValueError, match="prompts and generations differ in length: 2 and 1"):
+        quality_matrix("likelihood", ["x", "y"], draws(["a"]))
+    with pytest.raises(ValueError, match=r"generations\[1\] holds 2 draws and generations\[0\] 1"):
+        quality_matrix("likelihood", ["x", "y"], draws(["a"], ["a", "b"]))
+    with pytest.raises(ValueError, match="start must be between 0 and 1"):
+        quality_matrix("likelihood", ["x"], draws(["a"]), start=2)

@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
+
+from sklearn_clm.generators import Generation
+from sklearn_clm.scoring import SelfConsistency, quality_matrix, rouge_l
+
+word = st.sampled_from(["a", "b", "c", "d e", "d f", "日本"])
+rows_of_answers = st.integers(1, 9).flatmap(
+    lambda size: st.lists(
+        st.lists(
+            st.lists(word, min_size=1, max_size=4).map(" ".join), min_size=size, max_size=size
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+
+
+def as_draws(rows):
+    return [[Generation(response) for response in row] for row in rows]
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows_of_answers, st.sampled_from([None, 0.0, 0.5, 1.0]), st.data())
+def test_rounds_give_the_very_same_numbers(rows, threshold, data):
+    quality = SelfConsistency(threshold=threshold)
+    prompts = [""] * len(rows)
+    whole = quality.score_draws(prompts, as_draws(rows), start=0)
+    start = data.draw(st.integers(0, len(rows[0])))
+    stop = data.draw(st.integers(start, len(rows[0])))
+    part = quality.score_draws(prompts, as_draws([row[:stop] for row in rows]), start=start)
+    assert_array_equal(part, whole[:, start:stop])
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows_of_answers)
+def test_quality_is_the_mean_with_one_prior_draw(rows):
+    quality = quality_matrix("self_consistency", [""] * len(rows), as_draws(rows))
+    for row, scores in zip(rows, quality):
+        for j, score in enumerate(scores):
+            agreement = [1.0 if row[j] == row[i] else rouge_l(row[j], row[i]) for i in range(j)]
+            assert score == pytest.approx((0.5 + sum(agreement)) / (j + 1), abs=1e-12)
+
+
+def test_threshold_counts_near_duplicates():
+    rows = as_draws([["x y z w", "x y z v", "q", "x y z"]])
+    share = SelfConsistency(threshold=0.7).score_draws(["?"], rows)
+    np.testing.assert_allclose(share, [[0.5, 1.5 / 2, 0.5 / 3, 2.5 / 4]])
+
+
+def test_prior_and_similarity():
+    rows = as_draws([["The Seine", "seine.", "Rhine"]])
+    quality = SelfConsistency("exact_match", prior=0.0)
+    assert_array_equal(quality.score_draws(["?"], rows), [[0.0, 0.5, 0.0]])
+    assert clone(quality).get_params() == quality.get_params()
+
+
+def test_more_agreement_scores_higher():
+    rows = as_draws([["x"] * 6])
+    assert np.all(np.diff(SelfConsistency().score_draws(["?"], rows)[0]) > 0)

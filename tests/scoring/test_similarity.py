@@ -1,0 +1,204 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from sklearn_clm.scoring import (
+    exact_match_similarity,
+    get_similarity,
+    rouge_l,
+    similarity_tensor,
+)
+
+answer = st.one_of(
+    st.lists(st.sampled_from(["the", "a", "x", "y", "Z", "é", "!"]), max_size=5).map(" ".join),
+    st.sampled_from(["日本", "中国", "", "?"]),
+)
+value = st.one_of(answer, st.integers(0, 3), st.booleans(), st.sampled_from([0.5, float("nan")]))
+
+
+def blocks_of(element):
+    return st.integers(1, 5).flatmap(
+        lambda size: st.lists(st.lists(element, min_size=size, max_size=size), max_size=4)
+    )
+
+
+def plain(function, responses, start):
+    """The definition, pair by pair."""
+    size = len(responses[0]) if responses else 0
+    tensor = np.zeros((len(responses), size - start, size))
+    for i, row in enumerate(responses):
+        for j in range(start, size):
+            for earlier in range(j):
+                tensor[i, j - start, earlier] = function(row[j], row[earlier])
+    return tensor
+
+
+def rouge_or_equality(a, b):
+    if isinstance(a, str) and isinstance(b, str):
+        return 1.0 if a == b else rouge_l(a, b)
+    return float(not isinstance(a, str) and not isinstance(b, str) and a == b)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.one_of(blocks_of(answer), blocks_of(value)), st.data())
+def test_names_equal_their_definition(responses, data):
+    start = data.draw(st.integers(0, len(responses[0]) if responses else 0))
+    assert_array_equal(
+        similarity_tensor("rouge_l", responses, start=start),
+        plain(rouge_or_equality, responses, start),
+    )
+    assert_array_equal(
+        similarity_tensor("exact_match", responses, start=start),
+        plain(exact_match_similarity, responses, start),
+    )
+
+
+class LengthKernel:
+    """Ratio of lengths; counts what it is asked."""
+
+    def __init__(self):
+        self.calls = []
+
+    def pairwise(self, a, b=None):
+        b = a if b is None else b
+        self.calls.append((list(a), list(b)))
+        return np.array([[min(len(x), len(y)) / max(len(x), len(y)) for y in b] for x in a])
+
+
+@settings(max_examples=40, deadline=None)
+@given(blocks_of(st.text(min_size=1, max_size=4)), st.data())
+def test_callables_and_pairwise_objects_agree(responses, data):
+    start = data.draw(st.integers(0, len(responses[0]) if responses else 0))
+
+    def ratio(a, b):
+        return min(len(a), len(b)) / max(len(a), len(b))
+
+    expected = plain(ratio, responses, start)
+    assert_array_equal(similarity_tensor(ratio, responses, start=start), expected)
+    assert_array_equal(similarity_tensor(LengthKernel(), responses, start=start), expected)
+
+
+def test_later_response_comes_first_and_duplicates_are_compared_once():
+    asked = []
+
+    def record(a, b):
+        asked.append((a, b))
+        return 0.25
+
+    similarity_tensor(record, [["x", "y", "x", "y"]])
+    assert asked == [("y", "x"), ("x", "x"), ("x", "y"), ("y", "y")]
+
+
+def test_pairwise_is_asked_for_new_and_distinct_responses_only():
+    kernel = LengthKernel()
+    similarity_tensor(kernel, [["aa", "b", "aa", "b"]])
+    similarity_tensor(kernel, [["aa", "b", "aa", "ccc"]], start=3)
+    assert kernel.calls == [(["aa", "b"], ["aa", "b"]), (["ccc"], ["aa", "b", "ccc"])]
+
+
+def test_rounds_give_what_one_call_gives():
+    generator = np.random.default_rng(0)
+    responses = [
+        [" ".join(generator.choice(["a", "b", "c", "d"], size=8)) for _ in range(7)]
+        for _ in range(5)
+    ]
+    whole = similarity_tensor("rouge_l", responses)
+    for start, stop in [(0, 2), (2, 3), (3, 7)]:
+        part = similarity_tensor("rouge_l", [row[:stop] for row in responses], start=start)
+        assert_array_equal(part, whole[:, start:stop, :stop])
+
+
+def test_unhashable_responses():
+    rows = [[np.array([1.0, 2.0]), np.array([1.0, 2.0]), np.array([0.0, 2.0])]]
+    expected = [[[0, 0, 0], [1, 0, 0], [0, 0, 0]]]
+    assert_array_equal(similarity_tensor("rouge_l", rows), expected)
+    assert_array_equal(similarity_tensor("exact_match", rows), expected)
+    cosine = similarity_tensor(lambda a, b: a @ b / np.sqrt(a @ a * (b @ b)), rows)
+    assert cosine[0, 2, 0] == pytest.approx(4 / np.sqrt(20))
+
+
+def test_workers_change_nothing():
+    responses = [[f"{i} a b", f"{i} a c", "d"] for i in range(600)]
+    for similarity in ("rouge_l", "exact_match", rouge_l):
+        assert_array_equal(
+            similarity_tensor(similarity, responses, n_jobs=2),
+            similarity_tensor(similarity, responses),
+        )
+
+
+def test_shapes_of_nothing():
+    assert similarity_tensor("rouge_l", []).shape == (0, 0, 0)
+    assert similarity_tensor("rouge_l", [[], []]).shape == (2, 0, 0)
+    assert similarity_tensor("rouge_l", [["a", "b"]], start=2).shape == (1, 0, 2)
+
+
+def test_get_similarity():
+    assert get_similarity("rouge_l") is rouge_l
+    assert get_similarity("exact_match")("The x", "x!") == 1.0
+    assert get_similarity(max) is max
+    kernel = LengthKernel()
+    assert get_similarity(kernel) is kernel
+    with pytest.raises(ValueError, match=r"similarity='bleu' is unknown; wanted one of \['exact"):
+        get_similarity("bleu")
+    with pytest.raises(TypeError, match="similarity must be a name, a callable, or an object"):
+        get_similarity(3)
+    with pytest.raises(TypeError, match="similarity must be a name"):
+        get_similarity(LengthKernel)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (float("nan"), "similarity bad returned NaN for the responses 'b' and 'a'"),
+        (None, r"similarity bad returned None \(NoneType\).*; wanted one real number"),
+        ("0.5", r"similarity bad returned '0.5' \(str\)"),
+        (np.zeros(2), "similarity bad returned array"),
+        (1j, "similarity bad returned 1j"),
+    ],
+)
+def test_bad_results_of_callables(result, message):
+    def bad(a, b):
+        return result
+
+    with pytest.raises(ValueError, match=message):
+        similarity_tensor(bad, [["a", "b"]])
+
+
+class Fixed:
+    def __init__(self, result):
+        self.result = result
+
+    def pairwise(self, a, b=None):
+        return self.result
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (
+            np.zeros((2, 3)),
+            r"similarity Fixed returned an array of shape \(2, 3\); wanted \(2, 2\)",
+        ),
+        ([[0, 0], [np.nan, 0]], r"similarity Fixed returned NaN at index \(1, 0\)"),
+        ([["x", "y"], ["x", "y"]], "similarity Fixed returned an array of dtype <U1; wanted real"),
+        ([[1, 2], [1]], "similarity Fixed returned values of uneven lengths"),
+        (None, "similarity Fixed returned an array of dtype object"),
+    ],
+)
+def test_bad_results_of_pairwise(result, message):
+    with pytest.raises(ValueError, match=message):
+        similarity_tensor(Fixed(result), [["a", "b"]])
+
+
+def test_nan_that_no_draw_needs_is_let_pass():
+    matrix = [[np.nan, np.nan], [0.5, np.nan]]
+    assert similarity_tensor(Fixed(matrix), [["a", "b"]])[0, 1, 0] == 0.5
+
+
+def test_bad_shapes_are_named():
+    with pytest.raises(ValueError, match=r"responses\[1\] holds 1 draws and responses\[0\] 2"):
+        similarity_tensor("rouge_l", [["a", "b"], ["a"]])
+    with pytest.raises(ValueError, match="start must be between 0 and 2"):
+        similarity_tensor("rouge_l", [["a", "b"]], start=3)

@@ -1,0 +1,140 @@
+import pickle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sklearn_clm.scoring import SentenceSplitter, get_splitter, split_lines, split_periods
+
+NAMES = ["line", "period", "sentence"]
+
+# what has misled segmenters before: initials before line separators, lone surrogates, quotation
+fragment = st.one_of(
+    st.text(max_size=4),
+    st.sampled_from(
+        ["Dr. ", "J.", "M.\u2028", "A.\x85", "e.g. ", "3.5 cm", "?! ", ". ", "...", "\n\n", "\r\n"]
+        + ["1. ", "(2) ", "“So.” ", "No. 5", "\ud800", "p.m. ", "U.S. ", "http://a.b/c. ", "。"]
+    ),
+)
+any_text = st.lists(fragment, max_size=12).map("".join)
+
+
+def parts(splitter, text):
+    return [text[start:stop] for start, stop in get_splitter(splitter)(text)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_text, st.sampled_from(NAMES))
+def test_offsets_are_in_order_trimmed_and_leave_out_nothing_but_space(text, name):
+    offsets = get_splitter(name)(text)
+    ignored = "." if name == "period" else ""
+    end = 0
+    for start, stop in [*offsets, (len(text), len(text))]:
+        assert end <= start <= stop <= len(text)
+        assert text[start:stop] == text[start:stop].strip()
+        assert not text[end:start].replace(ignored, "").strip()
+        end = stop
+    assert all(start < stop for start, stop in offsets)
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Dr. Smith saw a 3.5 cm mass.", "No effusion"],
+        ["J. R. R. Tolkien wrote it.", "He lived in the U.S. until 1950.", "Then he left!"],
+        ["It grew, e.g. in services.", "It cost $3.50.", "Is it?", "Yes."],
+        ["He came at 5 p.m. on Monday.", "No. 5 is alive."],
+        ["no capitals here.", "nor here.", "and no end"],
+        ["1. Heart size is normal.", "2. Lungs are clear.", "3. No effusion."],
+        ["(1) First.", "(2) Second."],
+        ["How many?", "42.", "That is all."],
+        ["Só isto.", "Ça va?", "Oui 😀."],
+    ],
+)
+@pytest.mark.parametrize("space", [" ", "  ", "\n"])
+def test_sentences(sentences, space):
+    assert parts("sentence", space.join(sentences)) == sentences
+    assert parts("sentence", f" {space.join(sentences)} ") == sentences
+
+
+def test_language_decides_on_abbreviations():
+    text = "Das gilt z.B. hier. Ende."
+    assert [text[a:b] for a, b in SentenceSplitter("de")(text)] == ["Das gilt z.B. hier.", "Ende."]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two.Three", ["One.", "Two.", "Three"]),
+        ("A 3.5 cm mass.", ["A 3.", "5 cm mass."]),
+        ("Wait... what?", ["Wait.", "what?"]),
+        ("... . .", []),
+        ("no period", ["no period"]),
+    ],
+)
+def test_periods(text, expected):
+    assert parts("period", text) == expected
+
+
+def test_lines():
+    assert parts("line", "one. two\r\n\n  three \n\tfour\n") == ["one. two", "three", "four"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("text", ["", " ", "\n \t\n"])
+def test_nothing_has_no_components(name, text):
+    assert get_splitter(name)(text) == []
+
+
+def test_callables_may_give_offsets_or_parts():
+    assert get_splitter(lambda text: [(0, 4), [4, 8]])(" ab c d ") == [(1, 3), (4, 7)]
+    assert get_splitter(lambda text: text.split(";"))("a; b;;a ;") == [(0, 1), (3, 4), (6, 7)]
+    assert get_splitter(lambda text: iter(()))("a") == []
+    assert get_splitter(str.splitlines)("a\nb") == [(0, 1), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "message"),
+    [
+        ([(0, 2), (1, 3)], ValueError, r"offsets \(1, 3\) after position 2 of a text of 3 char"),
+        ([(0, 4)], ValueError, r"returned the offsets \(0, 4\) after position 0"),
+        ([(2, 1)], ValueError, r"returned the offsets \(2, 1\)"),
+        ([(-1, 1)], ValueError, r"returned the offsets \(-1, 1\)"),
+        (["c", "a"], ValueError, "returned 'a', which is not in the text after position 3"),
+        ("abc", TypeError, "returned 'abc'; wanted a list of"),
+        (None, TypeError, "returned None; wanted a list of"),
+        ([3], TypeError, r"returned 3 as a component; wanted \(start, stop\) or a str"),
+        ([(0.0, 1.0)], TypeError, r"returned \(0.0, 1.0\) as a component"),
+        ([(0, 1, 2)], TypeError, r"returned \(0, 1, 2\) as a component"),
+    ],
+)
+def test_bad_results_of_callables(result, error, message):
+    def bad(text):
+        return result
+
+    with pytest.raises(error, match=f"splitter bad {message}|splitter bad returned the {message}"):
+        get_splitter(bad)("abc")
+
+
+def test_get_splitter():
+    assert get_splitter("period") is split_periods
+    assert get_splitter(split_lines) is split_lines
+    sentences = SentenceSplitter("fr")
+    assert get_splitter(sentences) is sentences
+    checked = get_splitter(str.split)
+    assert get_splitter(checked) is checked
+    assert repr(checked) == "get_splitter(split)"
+    assert pickle.loads(pickle.dumps(checked))("a b") == [(0, 1), (2, 3)]
+    with pytest.raises(
+        ValueError, match=r"splitter='word' is unknown; wanted one of \['line', 'per"
+    ):
+        get_splitter("word")
+    for wrong in (3, None, SentenceSplitter):
+        with pytest.raises(TypeError, match="splitter must be a name or a callable"):
+            get_splitter(wrong)
+
+
+@pytest.mark.parametrize("splitter", [*NAMES, str.split])
+def test_responses_must_be_texts(splitter):
+    with pytest.raises(TypeError, match=r"splitter needs responses that are texts, got .* int: 3"):
+        get_splitter(splitter)(3)
