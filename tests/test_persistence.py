@@ -1,0 +1,212 @@
+"""Fitted samplers in files: pickle, joblib, skops, and the calibration alone as JSON."""
+
+import io
+import json
+import math
+import pickle
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+
+from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm.generators import EstimatorGenerator
+from sklearn_clm.scoring import threshold_admission
+from tests.toy import ToyModel, questions
+
+NEW, _ = questions(30, first=4000)
+
+
+def equal(reference, response):
+    return reference == response
+
+
+def other_equal(reference, response):
+    return response == reference and bool(response)
+
+
+def toy_sampler(**params):
+    defaults = {"k_max": 5, "epsilon": 0.4, "random_state": 0}
+    return ConformalSampler(ToyModel(skill=params.pop("skill", 1.0)), **(defaults | params))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return toy_sampler().fit(*questions(120))
+
+
+@pytest.fixture(scope="module")
+def fitted_classifier():
+    X = np.random.default_rng(0).normal(size=(160, 3))
+    sampler = ConformalSampler(EstimatorGenerator(LogisticRegression()), k_max=3, random_state=0)
+    return sampler.fit(X, (X[:, 0] > 0).astype(int)), X
+
+
+def through_pickle(sampler, folder):
+    return pickle.loads(pickle.dumps(sampler))
+
+
+def through_joblib(sampler, folder):
+    joblib.dump(sampler, folder / "sampler.joblib")
+    return joblib.load(folder / "sampler.joblib")
+
+
+def through_skops(sampler, folder):
+    skops_io = pytest.importorskip("skops.io")
+    skops_io.dump(sampler, folder / "sampler.skops")
+    unknown = skops_io.get_untrusted_types(file=folder / "sampler.skops")
+    return skops_io.load(folder / "sampler.skops", trusted=unknown)
+
+
+WAYS = [through_pickle, through_joblib, through_skops]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_round_trips(way, fitted, tmp_path):
+    copy = way(fitted, tmp_path)
+    assert copy.lambda_hat_ == fitted.lambda_hat_
+    assert copy.lambda_hat_.quality == fitted.lambda_hat_.quality
+    assert copy.predict(NEW) == fitted.predict(NEW)
+    assert copy.calibration_draws_ == fitted.calibration_draws_
+    recalibrated = copy.set_params(epsilon=0.5).calibrate(copy.calibration_data_)
+    assert recalibrated.epsilon == 0.5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_round_trips_of_a_trained_generator(way, fitted_classifier, tmp_path):
+    sampler, X = fitted_classifier
+    copy = way(sampler, tmp_path)
+    assert copy.predict(X) == sampler.predict(X)
+    assert copy.generator_.fingerprint() == sampler.generator_.fingerprint()
+
+
+def test_calibration_file(fitted, tmp_path):
+    path = tmp_path / "x.json"
+    fitted.save_calibration(path)
+    assert path.stat().st_size < 3000
+    content = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert content["epsilon"] == 0.4
+    assert content["k_max"] == 5
+    assert content["n_calibration"] == 80
+    assert content["seed"] == 0
+    assert content["scores"]["quality"] == "likelihood"
+    assert set(content["versions"]) >= {"sklearn_clm", "numpy", "scipy", "scikit-learn"}
+    loaded = toy_sampler().load_calibration(path)
+    assert loaded.lambda_hat_ == fitted.lambda_hat_
+    assert loaded.achievable_epsilon_ == fitted.achievable_epsilon_
+    assert loaded.predict(NEW) == fitted.predict(NEW)
+    assert loaded.score(*questions(20)) == fitted.score(*questions(20))
+    assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_the_seed_of_the_draws_comes_from_the_file(fitted, tmp_path):
+    fitted.save_calibration(tmp_path / "x.json")
+    loaded = toy_sampler(random_state=99).load_calibration(tmp_path / "x.json")
+    assert loaded.seed_ == 0
+    assert loaded.predict(NEW) == fitted.predict(NEW)
+
+
+@pytest.mark.parametrize("set_score", ["first_k", "sum"])
+def test_infinities_and_null(set_score, tmp_path):
+    first = toy_sampler(set_score=set_score).fit(*questions(120))
+    first.save_calibration(tmp_path / "x.json")
+    loaded = toy_sampler(set_score=set_score).load_calibration(tmp_path / "x.json")
+    assert loaded.lambda_hat_ == first.lambda_hat_
+    if set_score == "first_k":
+        assert loaded.lambda_hat_.similarity == math.inf
+        assert loaded.lambda_hat_.quality == -math.inf
+    with pytest.warns(NullCalibrationWarning):
+        null = toy_sampler(epsilon=0.001).fit(*questions(60))
+    null.save_calibration(tmp_path / "null.json")
+    loaded = toy_sampler(epsilon=0.001).load_calibration(tmp_path / "null.json")
+    assert loaded.lambda_hat_ is None
+    assert loaded.predict(NEW) == null.predict(NEW)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"skill": 0.9}, "other generator: fingerprint is"),
+        ({"quality": "self_consistency"}, "other scores: quality is 'likelihood' there and 'self"),
+        ({"similarity": "exact_match"}, "other scores: similarity is 'rouge_l' there and 'exact"),
+        ({"set_score": "sum"}, "other scores: set_score is 'max' there"),
+        ({"admission": equal}, "other scores: admission is 'exact_match' there and 'equal:"),
+        ({"epsilon": 0.1}, r"other parameters: epsilon is 0\.4 there and 0\.1"),
+        ({"delta": 0.1}, "other parameters: delta"),
+        ({"k_max": 4}, "calibrated for k_max=5, but this sampler has k_max=4"),
+    ],
+)
+def test_a_calibration_of_something_else_is_refused(fitted, tmp_path, params, message):
+    fitted.save_calibration(tmp_path / "x.json")
+    other = toy_sampler(**params)
+    with pytest.raises(ValueError, match=message):
+        other.load_calibration(tmp_path / "x.json")
+    with pytest.raises(NotFittedError):
+        other.predict(NEW)
+
+
+def test_functions_are_told_apart(tmp_path):
+    path = tmp_path / "x.json"
+    toy_sampler(admission=equal).fit(*questions(120)).save_calibration(path)
+    toy_sampler(admission=equal).load_calibration(path)
+    for admission in (other_equal, threshold_admission(lambda a, b: float(a == b), 0.5)):
+        with pytest.raises(ValueError, match="other scores: admission"):
+            toy_sampler(admission=admission).load_calibration(path)
+    toy_sampler(set_score=np.mean).fit(*questions(120)).save_calibration(path)
+    toy_sampler(set_score=np.mean).load_calibration(path)
+    with pytest.raises(ValueError, match="other scores: set_score"):
+        toy_sampler(set_score=np.median).load_calibration(path)
+
+
+def test_a_trained_generator_must_be_the_same_one(fitted_classifier, tmp_path):
+    sampler, X = fitted_classifier
+    sampler.save_calibration(tmp_path / "x.json")
+    with pytest.raises(NotFittedError, match="call fit, or collect, first"):
+        clone(sampler).load_calibration(tmp_path / "x.json")
+    assert pickle.loads(pickle.dumps(sampler)).load_calibration(tmp_path / "x.json").predict(
+        X
+    ) == sampler.predict(X)
+    other = clone(sampler).set_params(random_state=1).fit(X, (X[:, 0] > 0).astype(int))
+    with pytest.raises(ValueError, match="other generator"):
+        other.load_calibration(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: [],
+        lambda content: {},
+        lambda content: content | {"format": "something else"},
+        lambda content: (
+            content | {"lambda_hat": {"similarity": "nan", "quality": 0, "set_score": 0}}
+        ),
+        lambda content: content | {"lambda_hat": {"similarity": 0.1}},
+        lambda content: content | {"k_max": "many"},
+        lambda content: {key: value for key, value in content.items() if key != "epsilon"},
+    ],
+)
+def test_damaged_files(fitted, tmp_path, damage):
+    path = tmp_path / "x.json"
+    fitted.save_calibration(path)
+    path.write_text(json.dumps(damage(json.loads(path.read_text()))))
+    with pytest.raises(ValueError, match="not an intact file written by save_calibration"):
+        toy_sampler().load_calibration(path)
+    path.write_text("{")
+    with pytest.raises(ValueError, match="not an intact file"):
+        toy_sampler().load_calibration(path)
+
+
+def test_saving_needs_a_calibration(tmp_path):
+    with pytest.raises(NotFittedError):
+        toy_sampler().save_calibration(tmp_path / "x.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_clone_forgets_what_was_fitted(fitted):
+    assert not [name for name in vars(clone(fitted)) if name.endswith("_")]
+    buffer = io.BytesIO()
+    pickle.dump(clone(fitted), buffer)
+    assert buffer.tell() < 5000
