@@ -1,0 +1,281 @@
+"""The sampler in scikit-learn's pipelines, searches and validation curves."""
+
+import pickle
+import re
+import warnings
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import (
+    GridSearchCV,
+    cross_val_predict,
+    cross_val_score,
+    cross_validate,
+    learning_curve,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils import estimator_html_repr
+
+from sklearn_clm import (
+    ComponentSelector,
+    ConformalSampler,
+    NullCalibrationWarning,
+    PredictionSets,
+)
+from sklearn_clm.generators import CachedGenerator, EstimatorGenerator
+from sklearn_clm.metrics import SCORERS, set_coverage, set_outcomes
+from tests.toy import ToyModel, drawn, questions
+
+X, Y = questions(150)
+
+
+def toy_sampler(generator=None, **params):
+    defaults = {"k_max": 5, "epsilon": 0.45, "random_state": 0}
+    return ConformalSampler(generator or ToyModel(), **(defaults | params))
+
+
+def strip_all(texts):
+    return [text.strip() for text in texts]
+
+
+# --- pipelines ------------------------------------------------------------------------------------
+
+
+def test_text_cleaning_before_the_sampler():
+    pipeline = make_pipeline(FunctionTransformer(strip_all), toy_sampler())
+    pipeline.fit([f"  {text} " for text in X], Y)
+    alone = toy_sampler().fit(X, Y)
+    assert pipeline[-1].lambda_hat_ == alone.lambda_hat_
+    assert pipeline.predict([" item 900  "]) == alone.predict(["item 900"])
+    assert pipeline.score([f"{text} " for text in X], Y) == alone.score(X, Y)
+
+
+def test_scaling_before_a_classifier():
+    rows = np.random.default_rng(0).normal(size=(200, 2)) * [1, 1000]
+    labels = (rows[:, 0] > 0).astype(int)
+    generator = EstimatorGenerator(LogisticRegression())
+    pipeline = make_pipeline(
+        StandardScaler(), ConformalSampler(generator, k_max=3, random_state=0, epsilon=0.2)
+    ).fit(rows, labels)
+    assert set_coverage(labels, pipeline.predict(rows)) > 0.8
+
+
+@pytest.mark.parametrize("routing", [False, True])
+def test_sampler_then_selector(routing):
+    with sklearn.config_context(enable_metadata_routing=routing):
+        pipeline = make_pipeline(toy_sampler(), ComponentSelector(component_score=len_of_component))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NullCalibrationWarning)
+            pipeline.fit(X, Y)
+        assert len(pipeline.predict(X[:5])) == 5
+        assert pipeline[0].predict(X[:5]) == toy_sampler().fit(X, Y).predict(X[:5])
+
+
+def len_of_component(prompt, component):
+    return 1.0
+
+
+def test_nested_parameters():
+    pipeline = make_pipeline(toy_sampler(), ComponentSelector())
+    pipeline.set_params(
+        conformalsampler__k_max=7,
+        conformalsampler__generator__temperature=0.5,
+        componentselector__alpha=0.1,
+    )
+    sampler = pipeline[0]
+    assert (sampler.k_max, sampler.generator.temperature) == (7, 0.5)
+    assert pipeline.get_params()["conformalsampler__generator__temperature"] == 0.5
+    assert pipeline.get_params()["componentselector__alpha"] == 0.1
+    with pytest.raises(ValueError, match="Invalid parameter 'heat'"):
+        pipeline.set_params(conformalsampler__generator__heat=1)
+
+
+def test_metadata_is_not_swallowed():
+    pipeline = make_pipeline(FunctionTransformer(strip_all), toy_sampler())
+    with pytest.raises(TypeError, match="sample_weight"):
+        pipeline.fit(X, Y, conformalsampler__sample_weight=np.ones(len(X)))
+    with sklearn.config_context(enable_metadata_routing=True):
+        with pytest.raises((TypeError, ValueError), match="sample_weight"):
+            cross_val_score(toy_sampler(), X, Y, params={"sample_weight": np.ones(len(X))})
+        assert len(cross_val_score(toy_sampler(), X, Y, cv=2)) == 2
+
+
+def test_diagram_shows_the_nested_parts():
+    pipeline = make_pipeline(FunctionTransformer(strip_all), toy_sampler())
+    with sklearn.config_context(display="diagram"):
+        page = pipeline._repr_html_()
+    text = re.sub(r"<[^>]+>", " ", page)
+    assert "ConformalSampler" in text
+    assert "ToyModel" in text
+    assert "generator" in text
+    assert "EstimatorGenerator" in estimator_html_repr(
+        ConformalSampler(EstimatorGenerator(LogisticRegression()))
+    )
+    assert "ConformalSampler" in estimator_html_repr(ConformalSampler())
+
+
+# --- grid search ----------------------------------------------------------------------------------
+
+
+def k_max_search(generator, n_jobs=None):
+    sampler = ConformalSampler(generator, epsilon=0.45, random_state=0)
+    return GridSearchCV(sampler, {"k_max": [3, 5, 8]}, cv=5, n_jobs=n_jobs).fit(X, Y)
+
+
+def test_grid_search_over_k_max_draws_each_sample_once(tmp_path):
+    log = str(tmp_path / "draws")
+    generator = CachedGenerator(ToyModel(log=log), str(tmp_path / "cache.sqlite"))
+    search = k_max_search(generator)
+    calls = drawn(log)
+    assert len(calls) == len(set(calls)) == len(X) * 8
+    search.predict(X[:20])
+    # without a random_state, too: the seed of the draws is then a constant
+    GridSearchCV(ConformalSampler(generator, epsilon=0.45), {"k_max": [3, 8]}, cv=2).fit(X, Y)
+    assert len(drawn(log)) == len(calls)
+    uncached = k_max_search(ToyModel())
+    assert np.isfinite(uncached.cv_results_["mean_test_score"]).all()
+    for name in ("mean_test_score", "std_test_score", "rank_test_score"):
+        assert np.array_equal(search.cv_results_[name], uncached.cv_results_[name])
+
+
+def test_grid_search_in_two_processes(tmp_path):
+    log = str(tmp_path / "draws")
+    generator = CachedGenerator(ToyModel(log=log), str(tmp_path / "cache.sqlite"))
+    # processes that start at once may ask for one draw at the same moment, so fill the cache first
+    ConformalSampler(generator, k_max=8, random_state=0).collect(X, Y)
+    search = k_max_search(generator, n_jobs=2)
+    assert len(drawn(log)) == len(X) * 8
+    alone = k_max_search(ToyModel())
+    assert np.array_equal(
+        search.cv_results_["mean_test_score"], alone.cv_results_["mean_test_score"]
+    )
+    search = k_max_search(ToyModel(), n_jobs=2)
+    assert np.array_equal(
+        search.cv_results_["mean_test_score"], alone.cv_results_["mean_test_score"]
+    )
+
+
+def test_grid_search_over_everything(tmp_path):
+    log = str(tmp_path / "draws")
+    generator = CachedGenerator(ToyModel(log=log))
+    search = GridSearchCV(
+        toy_sampler(generator),
+        {
+            "epsilon": [0.45, 0.6],
+            "set_score": ["max", "sum"],
+            "generator__generator__temperature": [0.7, 1.0],
+        },
+        cv=2,
+    ).fit(X, Y)
+    assert len(search.cv_results_["params"]) == 8
+    # two temperatures are two models, and nothing else asks for new draws
+    assert len(drawn(log)) == 2 * len(X) * 5
+    assert search.best_estimator_.lambda_hat_ is not None
+
+
+@pytest.mark.filterwarnings("ignore:One or more of the test scores:UserWarning")
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_null_ranks_last():
+    with pytest.warns(NullCalibrationWarning):
+        search = GridSearchCV(toy_sampler(), {"epsilon": [0.01, 0.45, 0.02]}, cv=2).fit(X, Y)
+    assert search.cv_results_["mean_test_score"].tolist()[::2] == [-np.inf, -np.inf]
+    assert search.cv_results_["rank_test_score"].tolist() == [2, 1, 2]
+    assert search.best_params_ == {"epsilon": 0.45}
+
+
+def test_clone_and_search_keep_one_generator_configuration():
+    sampler = toy_sampler(CachedGenerator(ToyModel(), ":memory:"))
+    copy = clone(sampler)
+    assert copy.generator is not sampler.generator
+    copy.fit(X, Y)
+    hits = copy.generator_.n_hits_
+    sampler.fit(X, Y)
+    assert sampler.generator_.n_hits_ >= hits + len(X) * 5
+
+
+# --- scorers --------------------------------------------------------------------------------------
+
+
+def test_scorers_agree_with_the_metrics():
+    sampler = toy_sampler(size_weight=0.2, excess_weight=0.7).fit(X, Y)
+    new, references = questions(80, first=2000)
+    outcomes = set_outcomes(references, sampler.predict(new))
+    expected = {
+        "coverage": 1 - outcomes.loss.mean(),
+        "neg_set_size": -outcomes.size.mean(),
+        "neg_samples": -outcomes.samples.mean(),
+        "neg_excess": -outcomes.excess.mean(),
+        "neg_objective": -(0.2 * outcomes.size.mean() + 0.7 * outcomes.excess.mean()),
+    }
+    assert set(SCORERS) == set(expected)
+    for name, scorer in SCORERS.items():
+        assert scorer(sampler, new, references) == pytest.approx(expected[name])
+        assert pickle.loads(pickle.dumps(scorer))(sampler, new, references) == pytest.approx(
+            expected[name]
+        )
+    assert SCORERS["neg_objective"](sampler, new, references) == pytest.approx(
+        sampler.score(new, references)
+    )
+
+
+def test_objective_scorer_of_a_null_calibration():
+    with pytest.warns(NullCalibrationWarning):
+        sampler = toy_sampler(epsilon=0.01).fit(X, Y)
+    assert SCORERS["neg_objective"](sampler, X, Y) == -np.inf
+    assert SCORERS["neg_set_size"](sampler, X, Y) == -5
+
+
+def test_scorers_use_the_admission_of_the_sampler():
+    sampler = toy_sampler(admission=lambda reference, response: True).fit(X, Y)
+    assert SCORERS["coverage"](sampler, X, ["anything"] * len(X)) == 1.0
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_cross_validate_with_many_scorers(tmp_path, n_jobs):
+    log = str(tmp_path / "draws")
+    result = cross_validate(
+        toy_sampler(ToyModel(log=log)), X, Y, cv=3, scoring=SCORERS, n_jobs=n_jobs
+    )
+    assert set(result) == {"fit_time", "score_time", *(f"test_{name}" for name in SCORERS)}
+    assert ((result["test_coverage"] >= 0) & (result["test_coverage"] <= 1)).all()
+    n_fit = 2 * len(X) * 5
+    n_predicted = round(-result["test_neg_samples"].mean() * len(X))
+    assert len(drawn(log)) == n_fit + n_predicted  # one predict serves all scorers
+
+
+def test_grid_search_with_many_scorers_refits_by_one():
+    search = GridSearchCV(
+        toy_sampler(), {"k_max": [3, 5]}, scoring=SCORERS, refit="neg_objective", cv=2
+    ).fit(X, Y)
+    assert search.best_params_["k_max"] in (3, 5)
+
+
+def test_learning_curve():
+    sizes, _, scores = learning_curve(
+        toy_sampler(), X, Y, train_sizes=[0.6, 1.0], cv=2, scoring=SCORERS["coverage"]
+    )
+    assert sizes.tolist() == [45, 75]
+    assert scores.shape == (2, 2)
+
+
+def test_cross_val_predict():
+    sets = cross_val_predict(toy_sampler(), X, Y, cv=3)
+    assert sets.shape == (len(X), 5)
+    covered = [answer in row for row, answer in zip(sets.tolist(), Y)]
+    assert np.mean(covered) > 0.5
+
+
+def test_string_labels_of_a_classifier():
+    rows = np.random.default_rng(0).normal(size=(200, 2))
+    labels = np.where(rows[:, 0] > 0, "yes", "no")
+    sampler = ConformalSampler(
+        EstimatorGenerator(LogisticRegression()), k_max=3, random_state=0, epsilon=0.2
+    )
+    sets = sampler.fit(rows, labels).predict(rows)
+    assert isinstance(sets, PredictionSets)
+    assert sets.dtype == object
+    assert set_coverage(labels, sets) > 0.8
