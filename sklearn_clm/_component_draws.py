@@ -16,7 +16,7 @@ from sklearn_clm._prompts import check_admissions, check_fitted_prompts, check_p
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.generators import Generation
 
-__all__ = ["CalibrationDraws", "calibration_draws", "is_fitted"]
+__all__ = ["CalibrationDraws", "calibration_draws", "is_fitted", "refuse_without_logprobs"]
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,23 @@ def calibration_draws(selector: Any, X: Any, y: Any) -> CalibrationDraws:
     return _of_new_sampler(selector, X, y)
 
 
+def refuse_without_logprobs(selector: Any, score: Any, X: Any) -> None:
+    """Refuse what can be known to fail before anything is paid for."""
+    sampler = getattr(X, "sampler", None) or selector.sampler
+    generator = getattr(sampler, "generator_", None) or getattr(sampler, "generator", None)
+    if getattr(score, "needs_logprobs", False) and not getattr(generator, "gives_logprobs", True):
+        raise ValueError(
+            f"component_score={selector.component_score!r} needs log-probabilities, which "
+            f"{type(generator).__name__} does not give; wanted another component_score, such "
+            "as 'support' or a callable (prompt, component) -> float, or a generator that "
+            "gives log-probabilities."
+        )
+
+
 def _of_new_sampler(selector: Any, X: Any, y: Any) -> CalibrationDraws:
     sampler = ConformalSampler() if selector.sampler is None else clone(selector.sampler)
+    if sampler.random_state is None:
+        sampler.set_params(random_state=selector.random_state)
     sampler._paid_draws = getattr(selector, "_paid_draws", None)
     try:
         sampler.fit(X, y)

@@ -105,6 +105,8 @@ class ComponentSets(Sequence[ComponentSet]):
     min_width : int, default=1
         Smallest width as an array. The selector passes the budget of draws, so that the width of
         numeric predictions does not depend on which prompts are predicted together.
+    selector : ComponentSelector, optional
+        The estimator that made them. It does not travel with a pickle.
 
     Attributes
     ----------
@@ -124,9 +126,12 @@ class ComponentSets(Sequence[ComponentSet]):
            [None, None]], dtype=object)
     """
 
-    def __init__(self, sets: Sequence[ComponentSet], min_width: int = 1) -> None:
+    def __init__(
+        self, sets: Sequence[ComponentSet], min_width: int = 1, *, selector: Any = None
+    ) -> None:
         self._sets = list(sets)
         self.min_width = int(min_width)
+        self.selector = selector
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -175,7 +180,8 @@ class ComponentSets(Sequence[ComponentSet]):
         if isinstance(key, (int, np.integer)):
             return self._sets[key]
         rows = np.arange(len(self))[key if isinstance(key, slice) else np.asarray(key)]
-        return ComponentSets([self._sets[i] for i in rows], self.min_width)
+        chosen = [self._sets[i] for i in rows]
+        return ComponentSets(chosen, self.min_width, selector=self.selector)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ComponentSets):
@@ -193,6 +199,10 @@ class ComponentSets(Sequence[ComponentSet]):
             for j, component in enumerate(one.components):
                 row[j] = component
         return array if dtype is None else array.astype(dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # selections are kept and sent around by the thousand: without the model and its data
+        return {**self.__dict__, "selector": None}
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per selected component.

@@ -5,14 +5,20 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_clm._calibrating import report_null
 from sklearn_clm._component_sets import ComponentSet
 from sklearn_clm._prediction_sets import PredictionSet
-from sklearn_clm.calibration import ComponentThreshold
+from sklearn_clm.calibration import (
+    ComponentCalibrationData,
+    ComponentThreshold,
+    component_learn_then_test,
+)
+from sklearn_clm.calibration._binomial import prompts_needed
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import component_scores, component_spans
 from sklearn_clm.scoring._distinct_components import DistinctComponents, distinct_components
 
-__all__ = ["accepted_draws", "found_components", "null_message", "select", "too_small_message"]
+__all__ = ["accepted_draws", "calibrated_attributes", "found_components", "select"]
 
 
 def select(one: PredictionSet, found: DistinctComponents, gamma: float) -> ComponentSet:
@@ -27,8 +33,30 @@ def select(one: PredictionSet, found: DistinctComponents, gamma: float) -> Compo
     )
 
 
-def too_small_message(n: int, needed: int, alpha: float, delta: float) -> str:
-    """Why so few prompts cannot be tested at all."""
+def calibrated_attributes(
+    data: ComponentCalibrationData, alpha: float, delta: float, on_null: str
+) -> dict[str, Any]:
+    """Fitted attributes by name; warns or raises where calibration is null."""
+    result = None
+    needed = prompts_needed(alpha, delta)
+    if data.n_prompts < needed:
+        report_null(_too_small(data.n_prompts, needed, alpha, delta), on_null)
+    else:
+        result = component_learn_then_test(data, alpha, delta)
+        if result.gamma_hat == np.inf:
+            report_null(_null(result), on_null)
+    return {
+        "calibration_data_": data,
+        "result_": result,
+        "gamma_hat_": np.inf if result is None else result.gamma_hat,
+        "thresholds_": np.empty(0) if result is None else result.thresholds,
+        "n_errors_": np.empty(0, dtype=np.int64) if result is None else result.n_errors,
+        "p_values_": np.empty(0) if result is None else result.p_values,
+        "achievable_alpha_": (np.nan, np.nan) if result is None else result.achievable_alpha,
+    }
+
+
+def _too_small(n: int, needed: int, alpha: float, delta: float) -> str:
     return (
         f"Calibration of components is null: there are n_samples={n} calibration prompts, and "
         f"no p-value can reach delta={delta:g} at alpha={alpha:g} with fewer than {needed}. Every "
@@ -36,8 +64,7 @@ def too_small_message(n: int, needed: int, alpha: float, delta: float) -> str:
     )
 
 
-def null_message(result: ComponentThreshold) -> str:
-    """Why nothing could be certified, and what could have been."""
+def _null(result: ComponentThreshold) -> str:
     if not result.thresholds.size:
         return (
             "Calibration of components is null: no response of the "

@@ -10,21 +10,23 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._calibrating import report_null
 from sklearn_clm._collecting import _seed_of_draws
-from sklearn_clm._component_draws import CalibrationDraws, calibration_draws, is_fitted
+from sklearn_clm._component_draws import (
+    CalibrationDraws,
+    calibration_draws,
+    is_fitted,
+    refuse_without_logprobs,
+)
 from sklearn_clm._component_sets import ComponentSets
 from sklearn_clm._diagram import visual_block
 from sklearn_clm._prediction_sets import PredictionSets
 from sklearn_clm._selecting import (
     accepted_draws,
+    calibrated_attributes,
     found_components,
-    null_message,
     select,
-    too_small_message,
 )
-from sklearn_clm.calibration import ComponentCalibrationData, component_learn_then_test
-from sklearn_clm.calibration._binomial import prompts_needed
+from sklearn_clm.calibration import ComponentCalibrationData
 from sklearn_clm.scoring import get_component_admission, get_component_score, get_splitter
 from sklearn_clm.scoring._admission import judge
 
@@ -69,7 +71,8 @@ class ComponentSelector(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         :class:`NullCalibrationWarning` is issued and every selection is empty, which is valid;
         with "raise" it is a :class:`NullCalibrationError`.
     random_state : int, RandomState instance or None, default=None
-        Seed of ``component_score="random"``; None is 0.
+        Seed of ``component_score="random"``, for which None is 0; and the `random_state` of a
+        sampler that is fitted here and has none of its own.
     n_jobs : int or None, default=None
         Processes or threads that judge components.
 
@@ -227,7 +230,7 @@ class ComponentSelector(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         self._validate_params()
         parts = self._parts()
         admission = get_component_admission(self.admission, parts["splitter_"])
-        self._refuse_without_logprobs(parts["component_score_"], prompts)
+        refuse_without_logprobs(self, parts["component_score_"], prompts)
         found = calibration_draws(self, prompts, admissions)
         components = found_components(
             parts["splitter_"],
@@ -243,7 +246,7 @@ class ComponentSelector(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             n_jobs=self.n_jobs,
         )
         data = ComponentCalibrationData.from_arrays([one.scores for one in components], labels)
-        self._remember(found, parts)
+        self._remember(found, parts, data)
         return data
 
     def calibrate(self, data: ComponentCalibrationData) -> "ComponentSelector":
@@ -267,26 +270,12 @@ class ComponentSelector(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         self._validate_params()
         if not isinstance(data, ComponentCalibrationData):
             raise TypeError(f"data must be ComponentCalibrationData, got {type(data).__name__}.")
-        needed = prompts_needed(self.alpha, self.delta)
-        result = None
-        if data.n_prompts < needed:
-            report_null(
-                too_small_message(data.n_prompts, needed, self.alpha, self.delta), self.on_null
-            )
-        else:
-            result = component_learn_then_test(data, self.alpha, self.delta)
-            if result.gamma_hat == np.inf:
-                report_null(null_message(result), self.on_null)
-        for name, part in self._parts().items():
-            if not hasattr(self, name):
-                setattr(self, name, part)
-        self.calibration_data_ = data
-        self.result_ = result
-        self.gamma_hat_ = np.inf if result is None else result.gamma_hat
-        self.thresholds_ = np.empty(0) if result is None else result.thresholds
-        self.n_errors_ = np.empty(0, np.int64) if result is None else result.n_errors
-        self.p_values_ = np.empty(0) if result is None else result.p_values
-        self.achievable_alpha_ = (np.nan, np.nan) if result is None else result.achievable_alpha
+        attributes = calibrated_attributes(data, self.alpha, self.delta, self.on_null)
+        if data is not getattr(self, "_collected", None):
+            # from elsewhere, so what it was scored with is what the parameters say now
+            self._forget_collected()
+        for name, value in attributes.items():
+            setattr(self, name, value)
         return self
 
     def predict(self, X: Any) -> ComponentSets:
@@ -331,6 +320,7 @@ class ComponentSelector(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         return ComponentSets(
             [select(one, found, self.gamma_hat_) for one, found in zip(sets, components)],
             min_width=sets.k_max,
+            selector=self,
         )
 
     def transform(self, X: Any) -> ComponentSets:
@@ -383,22 +373,9 @@ class ComponentSelector(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             "component_score_": get_component_score(self.component_score, seed=seed),
         }
 
-    def _refuse_without_logprobs(self, score: Any, X: Any) -> None:
-        """Refuse what can be known to fail before anything is paid for."""
-        sampler = getattr(X, "sampler", None) or self.sampler
-        generator = getattr(sampler, "generator_", None) or getattr(sampler, "generator", None)
-        if getattr(score, "needs_logprobs", False) and not getattr(
-            generator, "gives_logprobs", True
-        ):
-            raise ValueError(
-                f"component_score={self.component_score!r} needs log-probabilities, which "
-                f"{type(generator).__name__} does not give; wanted another component_score, such "
-                "as 'support' or a callable (prompt, component) -> float, or a generator that "
-                "gives log-probabilities."
-            )
-
-    def _remember(self, found: CalibrationDraws, parts: dict[str, Any]) -> None:
+    def _remember(self, found: CalibrationDraws, parts: dict[str, Any], data: Any) -> None:
         self._paid_draws = None
+        self._collected = data
         self._n_draws = max(len(row) for row in found.draws)
         self.calibration_indices_ = found.indices
         self.sampler_ = found.sampler
@@ -410,13 +387,20 @@ class ComponentSelector(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             elif hasattr(self, name):
                 delattr(self, name)
 
+    def _forget_collected(self) -> None:
+        self._collected = None
+        if hasattr(self, "calibration_indices_"):
+            del self.calibration_indices_
+        for name, part in self._parts().items():
+            setattr(self, name, part)
+
     def _sampler_for_prompts(self) -> Any:
         sampler = getattr(self, "sampler_", None)
         if sampler is None and is_fitted(self.sampler):
             sampler = self.sampler
         if sampler is None:
             raise NotFittedError(
-                f"This {type(self).__name__} was calibrated on arrays and has no fitted sampler: it "
-                "takes prediction sets alone. Pass those, or sampler= a fitted ConformalSampler."
+                "X holds prompts, but this ComponentSelector was calibrated on arrays and has no "
+                "fitted sampler for them; wanted prediction sets, or a fitted sampler=."
             )
         return sampler

@@ -1,7 +1,13 @@
-"""Measures of prediction sets, and scorers made of them."""
+"""Measures of prediction sets and of selected components, and scorers made of them."""
 
 from sklearn_clm._judging import SetOutcomes
 from sklearn_clm.evaluation._auc import normalized_auc
+from sklearn_clm.metrics._components import (
+    component_count,
+    component_loss,
+    component_precision,
+    component_recall,
+)
 from sklearn_clm.metrics._scorers import SCORERS
 from sklearn_clm.metrics._sets import (
     set_coverage,
@@ -16,6 +22,10 @@ from sklearn_clm.metrics._sets import (
 __all__ = [
     "SCORERS",
     "SetOutcomes",
+    "component_count",
+    "component_loss",
+    "component_precision",
+    "component_recall",
     "normalized_auc",
     "set_coverage",
     "set_excess",

@@ -4,7 +4,14 @@ from typing import Any
 
 from sklearn.metrics import make_scorer
 
+from sklearn_clm._component_sets import ComponentSets
 from sklearn_clm._prediction_sets import PredictionSets
+from sklearn_clm.metrics._components import (
+    component_count,
+    component_loss,
+    component_precision,
+    component_recall,
+)
 from sklearn_clm.metrics._sets import (
     set_coverage,
     set_excess,
@@ -24,10 +31,18 @@ def _samples(admissions: Any, sets: PredictionSets) -> float:
     return float(set_samples(sets))
 
 
+def _count(admissions: Any, sets: ComponentSets) -> float:
+    return float(component_count(sets))
+
+
 SCORERS: dict[str, Any] = {
     "coverage": make_scorer(set_coverage),
     "neg_set_size": make_scorer(_size, greater_is_better=False),
     "neg_samples": make_scorer(_samples, greater_is_better=False),
     "neg_excess": make_scorer(set_excess, greater_is_better=False),
     "neg_objective": make_scorer(set_objective, greater_is_better=False),
+    "component_count": make_scorer(_count),
+    "component_precision": make_scorer(component_precision),
+    "component_recall": make_scorer(component_recall),
+    "neg_component_loss": make_scorer(component_loss, greater_is_better=False),
 }

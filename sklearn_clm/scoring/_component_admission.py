@@ -8,6 +8,7 @@ import numpy as np
 from sklearn_clm.scoring._admission import ThresholdAdmission, get_admission
 from sklearn_clm.scoring._component_spans import component_of, component_spans
 from sklearn_clm.scoring._exact_match import exact_match, same_value
+from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._results import name_of
 from sklearn_clm.scoring._rouge import rouge_l, rouge_l_matrix
 from sklearn_clm.scoring._splitters import get_splitter
@@ -42,27 +43,39 @@ class ComponentMatch:
         """Whether `component` matches any component of `reference`."""
         return self.judge_pairs([reference], [component])[0]
 
-    def judge_pairs(self, references: Sequence[Any], components: Sequence[Any]) -> list[Any]:
+    def judge_pairs(
+        self,
+        references: Sequence[Any],
+        components: Sequence[Any],
+        *,
+        n_jobs: int | None = None,
+    ) -> list[Any]:
         """Verdict on each pair; each run of equal references is split once.
 
         Parameters
         ----------
         references, components : sequences of the same length
             Whole references, and components.
+        n_jobs : int, default=None
+            Number of workers, as in joblib.
 
         Returns
         -------
         list of bool
             One for each pair.
         """
-        verdicts: list[Any] = []
+        runs: list[tuple[Any, Sequence[Any]]] = []
         first = 0
         for last in range(1, len(references) + 1):
             if last == len(references) or references[last] is not references[first]:
-                parts = self._parts(references[first])
-                verdicts += self._against(parts, components[first:last])
+                runs.append((references[first], components[first:last]))
                 first = last
-        return verdicts
+        return [
+            verdict for row in map_chunks(self._judge_runs, runs, n_jobs=n_jobs) for verdict in row
+        ]
+
+    def _judge_runs(self, runs: Sequence[tuple[Any, Sequence[Any]]]) -> list[list[Any]]:
+        return [self._against(self._parts(reference), row) for reference, row in runs]
 
     def _parts(self, reference: Any) -> list[Any]:
         spans = component_spans(self.splitter, reference)

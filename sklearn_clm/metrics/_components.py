@@ -1,0 +1,253 @@
+"""Measures of selected components: how many, how many right, how much of the reference."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sklearn_clm._component_sets import ComponentSets
+from sklearn_clm._prompts import check_admissions
+from sklearn_clm.scoring import (
+    component_match,
+    component_of,
+    component_spans,
+    get_component_admission,
+)
+from sklearn_clm.scoring._admission import judge
+
+__all__ = ["component_count", "component_loss", "component_precision", "component_recall"]
+
+
+def component_count(sets: ComponentSets, *, average: bool = True) -> Any:
+    """Number of selected components.
+
+    Parameters
+    ----------
+    sets : ComponentSets of length n
+        From ``predict``.
+    average : bool, default=True
+        Whether to return the mean, or the values of each prompt.
+
+    Returns
+    -------
+    float, or ndarray of shape (n,)
+        The number.
+
+    Raises
+    ------
+    TypeError
+        If `sets` is not ComponentSets.
+
+    Examples
+    --------
+    >>> from sklearn_clm import ComponentSet, ComponentSets, PredictionSet
+    >>> from sklearn_clm.metrics import component_count
+    >>> answer = PredictionSet("Q", ("Yes. No.",), [0.9], [0], 1, 0.9, True, True)
+    >>> one = ComponentSet(("Yes.",), [0.8], [[(0, (0, 4))]], answer, True)
+    >>> component_count(ComponentSets([one]))
+    1.0
+    """
+    return _averaged(_checked(sets).sizes, average)
+
+
+def component_loss(
+    admissions: Any,
+    sets: ComponentSets,
+    *,
+    admission: Any = None,
+    average: bool = True,
+    n_jobs: int | None = None,
+) -> Any:
+    """Share of prompts with a wrong component selected: the risk that alpha bounds (Eq. 9).
+
+    Parameters
+    ----------
+    admissions : sequence of length n
+        As y in :meth:`ComponentSelector.fit`: callables A^c_i, or references.
+    sets : ComponentSets of length n
+        From ``predict``.
+    admission : str or callable, default=None
+        Judge of references. None is that of the selector which made the sets.
+    average : bool, default=True
+        Whether to return the mean, or the values of each prompt.
+    n_jobs : int or None, default=None
+        Workers for judging.
+
+    Returns
+    -------
+    float, or boolean ndarray of shape (n,)
+        The loss; an empty selection has none.
+
+    Raises
+    ------
+    TypeError
+        If `sets` is not ComponentSets.
+    ValueError
+        If the lengths differ, or `admissions` are references and no judge is known.
+
+    Examples
+    --------
+    >>> from sklearn_clm import ComponentSet, ComponentSets, PredictionSet
+    >>> from sklearn_clm.metrics import component_loss
+    >>> answer = PredictionSet("Q", ("Yes. No.",), [0.9], [0], 1, 0.9, True, True)
+    >>> one = ComponentSet(("Yes.",), [0.8], [[(0, (0, 4))]], answer, True)
+    >>> component_loss(["No."], ComponentSets([one]), admission="exact_match")
+    1.0
+    """
+    verdicts = _verdicts(admissions, sets, admission, n_jobs)
+    return _averaged(np.array([not row.all() for row in verdicts], dtype=bool), average)
+
+
+def component_precision(
+    admissions: Any,
+    sets: ComponentSets,
+    *,
+    admission: Any = None,
+    average: bool = True,
+    n_jobs: int | None = None,
+) -> Any:
+    """Share of the selected components that are correct.
+
+    Parameters
+    ----------
+    admissions, sets, admission, n_jobs
+        As in :func:`component_loss`.
+    average : bool, default=True
+        Whether to return the mean over the prompts for which something was selected, or the
+        values of each prompt.
+
+    Returns
+    -------
+    float, or ndarray of shape (n,)
+        The precision; NaN for an empty selection, and as mean where all are empty.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`component_loss`.
+
+    Examples
+    --------
+    >>> from sklearn_clm import ComponentSet, ComponentSets, PredictionSet
+    >>> from sklearn_clm.metrics import component_precision
+    >>> answer = PredictionSet("Q", ("Yes. No.",), [0.9], [0], 1, 0.9, True, True)
+    >>> places = [[(0, (0, 4))], [(0, (5, 8))]]
+    >>> one = ComponentSet(("Yes.", "No."), [0.8, 0.7], places, answer, True)
+    >>> component_precision(["No."], ComponentSets([one]), admission="exact_match")
+    0.5
+    """
+    verdicts = _verdicts(admissions, sets, admission, n_jobs)
+    return _averaged(np.array([row.mean() if row.size else np.nan for row in verdicts]), average)
+
+
+def component_recall(
+    references: Any,
+    sets: ComponentSets,
+    *,
+    match: str | Callable[[Any, Any], bool] = "rouge_l",
+    splitter: Any = None,
+    average: bool = True,
+) -> Any:
+    """Share of the reference's components that a selected component almost matches (Appendix G).
+
+    Parameters
+    ----------
+    references : sequence of length n
+        References. Of a list of references, the one that is covered best counts.
+    sets : ComponentSets of length n
+        From ``predict``.
+    match : {"rouge_l", "exact_match"} or callable, default="rouge_l"
+        When ``match(reference component, component)`` holds: "rouge_l" is a ROUGE-L of at least
+        0.4.
+    splitter : str or callable, default=None
+        Splits references. None is that of the selector which made the sets, or sentences.
+    average : bool, default=True
+        Whether to return the mean over the prompts whose reference has a component (the expected
+        recall), or the values of each prompt.
+
+    Returns
+    -------
+    float, or ndarray of shape (n,)
+        The recall; NaN for a reference without components.
+
+    Raises
+    ------
+    TypeError
+        If `sets` is not ComponentSets, or `references` holds callables.
+    ValueError
+        If the lengths differ.
+
+    Examples
+    --------
+    >>> from sklearn_clm import ComponentSet, ComponentSets, PredictionSet
+    >>> from sklearn_clm.metrics import component_recall
+    >>> answer = PredictionSet("Q", ("No effusion.",), [0.9], [0], 1, 0.9, True, True)
+    >>> one = ComponentSet(("No effusion.",), [0.8], [[(0, (0, 12))]], answer, True)
+    >>> component_recall(["There is no effusion. The lungs are clear."], ComponentSets([one]))
+    0.5
+    """
+    checked = check_admissions(references, len(_checked(sets)))
+    if any(callable(reference) for reference in checked):
+        raise TypeError(
+            "references must be texts (or lists of texts) to say what share of them is covered, "
+            "got callables."
+        )
+    if splitter is None:
+        splitter = "sentence" if sets.selector is None else sets.selector.splitter_
+    almost = component_match(match, splitter)
+    return _averaged(
+        np.array(
+            [
+                _best_coverage(reference, one.components, almost.admission, splitter)
+                for reference, one in zip(checked, sets)
+            ]
+        ),
+        average,
+    )
+
+
+def _best_coverage(
+    reference: Any, components: Any, match: Callable[[Any, Any], bool], splitter: Any
+) -> float:
+    aliases = reference if isinstance(reference, (list, tuple, set)) else [reference]
+    shares = [_coverage(alias, components, match, splitter) for alias in aliases]
+    return max((share for share in shares if not np.isnan(share)), default=np.nan)
+
+
+def _coverage(
+    reference: Any, components: Any, match: Callable[[Any, Any], bool], splitter: Any
+) -> float:
+    parts = [component_of(reference, span) for span in component_spans(splitter, reference)]
+    covered = [any(match(part, component) for component in components) for part in parts]
+    return float(np.mean(covered)) if covered else np.nan
+
+
+def _verdicts(
+    admissions: Any, sets: ComponentSets, admission: Any, n_jobs: int | None
+) -> list[np.ndarray]:
+    checked = check_admissions(admissions, len(_checked(sets)))
+    splitter = "sentence" if sets.selector is None else sets.selector.splitter_
+    if admission is None and sets.selector is not None:
+        admission = sets.selector.admission
+    if admission is None:
+        if not all(callable(one) for one in checked):
+            raise ValueError(
+                "admission must be given: these component sets do not know the selector that made "
+                "them (a pickle leaves it behind), and admissions holds references."
+            )
+        admission = "rouge_l"  # not asked, where every A^c_i is a callable
+    components = [list(one.components) for one in sets]
+    return judge(get_component_admission(admission, splitter), checked, components, n_jobs=n_jobs)
+
+
+def _checked(sets: Any) -> ComponentSets:
+    if not isinstance(sets, ComponentSets):
+        raise TypeError(f"sets must be ComponentSets, got {type(sets).__name__}.")
+    return sets
+
+
+def _averaged(values: np.ndarray, average: bool) -> Any:
+    if not average:
+        return values
+    known = values[~np.isnan(values.astype(np.float64))]
+    return float(known.mean()) if known.size else float("nan")
