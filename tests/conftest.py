@@ -7,3 +7,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# Fixtures that give the directories of tiny checkpoints, made when first asked for.
+from tests.tiny_models import gpt2_path, llama_path, t5_path, vit_gpt2_path  # noqa: F401

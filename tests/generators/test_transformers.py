@@ -8,10 +8,8 @@ from sklearn_clm.generators import TransformersGenerator
 pytest.importorskip("transformers")
 import torch
 
-from tests.tiny_models import gpt2_path, llama_path, t5_path, vit_gpt2_path  # noqa: F401
-
 KINDS = ["llama", "gpt2", "t5", "vit_gpt2"]
-WORDS = ["Germany", "France", "Japan", "日本", "called", "in", "Spanish", "the", "heart", "is", "große", "Frage", "one", "two"]
+WORDS = ["Germany", "Japan", "日本", "called", "in", "the", "heart", "is", "große", "one"]
 HEADER = "Q: What is Japan called in German? A: Japan\nQ: Is the heart enlarged? A: no.\n"
 
 
@@ -86,10 +84,10 @@ def recorded_tokens(generator, prompts, n_samples):
 
 
 def test_draws_do_not_depend_on_the_batch(kind, path):
-    prompts = prompts_for(kind, 40)
-    options = {"max_new_tokens": 8, "stop": ["\n"]}
+    prompts = prompts_for(kind, 25)
+    options = {"max_new_tokens": 6, "stop": ["\n"]}
     reference = responses(TransformersGenerator(path, batch_size=16, **options).sample(prompts, 20))
-    for batch_size in (3, 333):
+    for batch_size in (7, 333):
         generator = TransformersGenerator(path, batch_size=batch_size, **options)
         assert responses(generator.sample(prompts, 20)) == reference
     generator = TransformersGenerator(path, batch_size=16, **options)
@@ -101,7 +99,7 @@ def test_draws_do_not_depend_on_the_batch(kind, path):
     # one by one, in single rows, without the prefix that the batch shares
     generator = TransformersGenerator(path, batch_size=1, **options)
     generator._load().prefix = None
-    for prompt, row in zip(prompts[:8], reference):
+    for prompt, row in zip(prompts[:6], reference):
         assert responses(generator.sample([prompt], 3)) == [row[:3]]
 
 
@@ -148,7 +146,7 @@ def test_end_of_sequence_counts_as_a_token(llama_path):
 def test_next_tokens_have_the_distribution_of_generate(kind, path):
     from scipy.stats import chi2_contingency
 
-    n_draws = 3000
+    n_draws = 1500
     prompt = prompts_for(kind, 1)[0]
     options = {"temperature": 1.3, "top_k": 12, "top_p": 0.9}
     generator = TransformersGenerator(path, max_new_tokens=1, batch_size=500, **options)
@@ -206,9 +204,7 @@ def test_a_stop_string_may_span_tokens(llama_path):
     ends = [
         stop
         for (_, stop), (start, _) in zip(draw.token_spans, draw.token_spans[1:])
-        if (stop == start
-        and 0 < stop < len(draw.response)
-        and "\ufffd" not in draw.response)
+        if (stop == start and 0 < stop < len(draw.response) and "\ufffd" not in draw.response)
         or "\ufffd" not in draw.response[max(stop - 1, 0) : stop + 1]
     ]
     at = next(stop for stop in ends if 0 < stop < len(draw.response))
@@ -281,7 +277,6 @@ def test_a_training_model_is_sampled_in_evaluation_mode(llama_path):
 
 
 def test_chat_messages_go_through_the_chat_template(llama_path):
-    model, tokenizer = parts(llama_path)
     messages = [{"role": "user", "content": "What is Japan called in German?"}]
     text = "<|user|>What is Japan called in German?\n<|assistant|>"
     generator = TransformersGenerator(llama_path, max_new_tokens=5)
