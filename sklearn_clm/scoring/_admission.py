@@ -122,7 +122,8 @@ def get_admission(admission: Any) -> Callable[[Any, Any], bool]:
         "rouge_l" admits a ROUGE-L of at least 0.35. A callable
         ``f(reference, response) -> bool`` judges one response. Where it has a method
         ``judge_pairs(references, responses)`` that takes two lists of the same length and
-        returns a bool for each pair, that is used instead.
+        returns a bool for each pair, that is used instead; with an attribute ``judges_whole``
+        that is true, it is given all pairs at once, and ``n_jobs``.
 
     Returns
     -------
@@ -317,6 +318,8 @@ def _judge_references(
 ) -> list[bool]:
     if not hasattr(admission, "judge_pairs"):
         return map_chunks(_compare_each, tasks, admission, n_jobs=n_jobs)
+    if getattr(admission, "judges_whole", False):
+        return _judge_in_rounds(admission, tasks, n_jobs)
     references = [reference for aliases, _ in tasks for reference in aliases]
     responses = [response for aliases, response in tasks for _ in aliases]
     if not references:
@@ -330,9 +333,26 @@ def _judge_references(
     return list(np.logical_or.reduceat(np.array(values, dtype=bool), first))
 
 
-def _judge_chunk(pairs: Sequence[tuple[Any, Any]], admission: Any) -> list[bool]:
+def _judge_in_rounds(
+    admission: Any, tasks: list[tuple[Any, Any]], n_jobs: int | None
+) -> list[bool]:
+    """Verdicts of a dear judge, who is asked about a reference only where none before will do."""
+    verdicts = [False] * len(tasks)
+    undecided = list(range(len(tasks)))
+    n_asked = 0
+    while undecided:
+        pairs = [(tasks[t][0][n_asked], tasks[t][1]) for t in undecided]
+        values = _judge_chunk(pairs, admission, n_jobs=n_jobs)
+        for t, value in zip(undecided, values):
+            verdicts[t] = value
+        n_asked += 1
+        undecided = [t for t in undecided if not verdicts[t] and len(tasks[t][0]) > n_asked]
+    return verdicts
+
+
+def _judge_chunk(pairs: Sequence[tuple[Any, Any]], admission: Any, **options: Any) -> list[bool]:
     values = admission.judge_pairs(
-        [reference for reference, _ in pairs], [response for _, response in pairs]
+        [reference for reference, _ in pairs], [response for _, response in pairs], **options
     )
     values = list(values)
     if len(values) != len(pairs):

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from joblib import Parallel, delayed, effective_n_jobs
+from joblib.parallel import get_active_backend
 
-__all__ = ["map_chunks"]
+__all__ = ["map_as_done", "map_chunks"]
 
 # several per worker, so that a worker with cheap items does not wait for one with dear ones
 _CHUNKS_PER_WORKER = 8
@@ -35,3 +36,29 @@ def map_chunks(
 def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
     for first in range(0, len(items), size):
         yield items[first : first + size]
+
+
+def map_as_done(
+    function: Callable[..., Any], items: Sequence[Any], *args: Any, n_jobs: int | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Yield ``(k, function(items[k], *args))`` as results become known, in any order."""
+    if effective_n_jobs(n_jobs) == 1 or len(items) <= 1:
+        for k, item in enumerate(items):
+            yield k, function(item, *args)
+        return
+    backend, _ = get_active_backend()
+    if backend.supports_return_generator:
+        tasks = (delayed(_numbered)(k, function, item, *args) for k, item in enumerate(items))
+        yield from Parallel(n_jobs=n_jobs, return_as="generator_unordered")(tasks)
+        return
+    size = _CHUNKS_PER_WORKER * effective_n_jobs(n_jobs)
+    for first in range(0, len(items), size):
+        tasks = (
+            delayed(_numbered)(first + k, function, item, *args)
+            for k, item in enumerate(items[first : first + size])
+        )
+        yield from Parallel(n_jobs=n_jobs)(tasks)
+
+
+def _numbered(k: int, function: Callable[..., Any], item: Any, *args: Any) -> tuple[int, Any]:
+    return k, function(item, *args)

@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm.generators import Generation
+from sklearn_clm.scoring._cached import CachedScore
 from sklearn_clm.scoring._classifier_quality import ClassifierQuality
 from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._results import as_score, as_scores
 from sklearn_clm.scoring._self_consistency import SelfConsistency
+from sklearn_clm.scoring._verbalized import PTrue, VerbalizedConfidence
 
-__all__ = ["get_quality", "likelihood", "quality_matrix"]
+__all__ = ["bind_quality", "get_quality", "likelihood", "quality_matrix"]
 
 _LENGTH_EXPONENT = 0.6
 
@@ -61,8 +63,8 @@ def _likelihoods(
             'quality="likelihood" needs the log-probability and the number of tokens of every '
             f"draw, got logprob={draw.logprob!r} and n_tokens={draw.n_tokens!r} for draw "
             f"{start + j} of prompt {i} ({prompts[i]!r:.80}). For a generator that gives none: "
-            'quality="self_consistency", a p_true or verbalized confidence (the model asked '
-            "whether its answer is right), or a callable (prompt, generation) -> float."
+            'quality="self_consistency", "p_true" or "verbalized" (the model asked whether '
+            "its answer is right), or a callable (prompt, generation) -> float."
         )
     penalty = ((5.0 + n_tokens) / 6.0) ** _LENGTH_EXPONENT
     with np.errstate(under="ignore"):
@@ -71,7 +73,9 @@ def _likelihoods(
 
 _QUALITIES: dict[str, Callable[[], Any]] = {
     "likelihood": lambda: likelihood,
+    "p_true": PTrue,
     "self_consistency": SelfConsistency,
+    "verbalized": VerbalizedConfidence,
 }
 
 
@@ -80,7 +84,7 @@ def get_quality(quality: Any) -> Any:
 
     Parameters
     ----------
-    quality : {"likelihood", "self_consistency"}, callable, classifier or object
+    quality : {"likelihood", "self_consistency", "p_true", "verbalized"}, callable, classifier or object
         A callable ``f(prompt, generation) -> float`` scores one draw. An object with a method
         ``score_draws(prompts, generations, start)`` scores all draws from `start` on at once,
         as an array of shape (n, K - start); its score of draw j may depend on draws up to j
@@ -127,6 +131,12 @@ def get_quality(quality: Any) -> Any:
     )
 
 
+def bind_quality(quality: Any, generator: Any) -> Any:
+    """Quality from its name; one that has to ask a model and has none asks `generator`."""
+    quality = get_quality(quality)
+    return quality.bind(generator) if hasattr(quality, "bind") else quality
+
+
 def quality_matrix(
     quality: Any,
     prompts: Sequence[Any],
@@ -139,7 +149,7 @@ def quality_matrix(
 
     Parameters
     ----------
-    quality : {"likelihood", "self_consistency"}, callable, classifier or object
+    quality : {"likelihood", "self_consistency", "p_true", "verbalized"}, callable, classifier or object
         As in :func:`get_quality`.
     prompts : sequence of length n
         The prompts.
@@ -192,6 +202,11 @@ def quality_matrix(
         return as_scores(
             quality.score_draws(prompts, generations, start), shape, "quality", quality
         )
+    if isinstance(quality, CachedScore):
+        pairs = [
+            (prompt, draw) for prompt, row in zip(prompts, generations) for draw in row[start:]
+        ]
+        return quality.score_pairs(*zip(*pairs), n_jobs=n_jobs).reshape(shape)
     draws = [
         (prompt, row[j], f"draw {j} of prompt {i} ({row[j].response!r:.80})")
         for i, (prompt, row) in enumerate(zip(prompts, generations))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_clm.scoring._cached import CachedScore
 from sklearn_clm.scoring._exact_match import answer_key, exact_match, same_value
 from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._results import as_score, as_scores
@@ -143,6 +144,8 @@ def similarity_tensor(
             )
     if not 0 <= start <= size:
         raise ValueError(f"start must be between 0 and {size} (the draws so far), got {start!r}.")
+    if isinstance(similarity, CachedScore):
+        return _cached_tensor(similarity, responses, start, n_jobs)
     if hasattr(similarity, "pairwise"):
         blocks, min_chunk = _pairwise_blocks, 1
     elif similarity is rouge_l:
@@ -239,6 +242,19 @@ def _callable_blocks(
                 block[j - start, earlier] = known[pair]
         blocks.append(block)
     return blocks
+
+
+def _cached_tensor(
+    similarity: CachedScore, responses: list[list[Any]], start: int, n_jobs: int | None
+) -> np.ndarray:
+    size = len(responses[0]) if responses else 0
+    later, earlier = np.nonzero(_earlier(start, size))
+    tensor = np.zeros((len(responses), size - start, size))
+    first = [row[start + j] for row in responses for j in later]
+    second = [row[l] for row in responses for l in earlier]
+    values = similarity.score_pairs(first, second, n_jobs=n_jobs)
+    tensor[:, later, earlier] = values.reshape(len(responses), -1)
+    return tensor
 
 
 def _distinct(row: Iterable[Any]) -> tuple[list[Any], list[int]]:
