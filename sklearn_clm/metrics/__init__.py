@@ -8,7 +8,7 @@ from sklearn_clm.metrics._components import (
     component_precision,
     component_recall,
 )
-from sklearn_clm.metrics._scorers import SCORERS
+from sklearn_clm.metrics._scorers import COMPONENT_SCORERS, SCORERS
 from sklearn_clm.metrics._sets import (
     set_coverage,
     set_excess,
@@ -20,6 +20,7 @@ from sklearn_clm.metrics._sets import (
 )
 
 __all__ = [
+    "COMPONENT_SCORERS",
     "SCORERS",
     "SetOutcomes",
     "component_count",

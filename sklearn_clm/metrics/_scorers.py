@@ -20,7 +20,7 @@ from sklearn_clm.metrics._sets import (
     set_size,
 )
 
-__all__ = ["SCORERS"]
+__all__ = ["COMPONENT_SCORERS", "SCORERS"]
 
 
 def _size(admissions: Any, sets: PredictionSets) -> float:
@@ -41,6 +41,9 @@ SCORERS: dict[str, Any] = {
     "neg_samples": make_scorer(_samples, greater_is_better=False),
     "neg_excess": make_scorer(set_excess, greater_is_better=False),
     "neg_objective": make_scorer(set_objective, greater_is_better=False),
+}
+
+COMPONENT_SCORERS: dict[str, Any] = {
     "component_count": make_scorer(_count),
     "component_precision": make_scorer(component_precision),
     "component_recall": make_scorer(component_recall),
