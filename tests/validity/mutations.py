@@ -1,0 +1,104 @@
+"""Five ways to get it wrong. A study that does not notice them proves nothing.
+
+Each mutation breaks one step of the calibration, in a cell that is sensitive to it: either epsilon
+lies just under the risk of every configuration, so that each certification is an error, or many
+configurations have risks close to epsilon, so that a careless choice among them is punished.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from unittest.mock import patch
+
+import numpy as np
+
+from sklearn_clm.calibration import CalibrationData, binomial_p_value
+
+from .procedures import PROCEDURES, Setting, components
+from .study import Cell, first_k_error
+
+__all__ = ["MUTATIONS", "Mutation"]
+
+_MODULE = "sklearn_clm.calibration._learn_then_test"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A broken procedure and the cell that must expose it.
+
+    Parameters
+    ----------
+    cell : Cell
+        Where it is tried.
+    break_it : callable () -> context manager
+        In its context, calibration is broken.
+    procedure : callable, or None
+        What runs in place of the cell's own procedure, where patching is not enough.
+    """
+
+    cell: Cell
+    break_it: Callable[[], AbstractContextManager] = nullcontext
+    procedure: Callable | None = None
+
+    def run(self, world, set_score, setting, rng):
+        """Same signature as the procedures of the study."""
+        with self.break_it():
+            return (self.procedure or PROCEDURES[self.cell.procedure])(
+                world, set_score, setting, rng
+            )
+
+
+def _split_into_twice_the_same(data, fraction, random_state=None):
+    return data, data
+
+
+def _go_on_after_failures(p_values, delta):
+    return np.asarray(p_values) <= delta
+
+
+def _count_from_float_mean(n_errors, n, epsilon):
+    mean = n_errors / n
+    return binomial_p_value((mean * n).astype(int), n, epsilon)
+
+
+def _one_error_free(n_errors, n, epsilon):
+    return binomial_p_value(np.maximum(n_errors - 1, 0), n, epsilon)
+
+
+def _mean_of_repeats(scores, axis):
+    present = ~np.isnan(scores)
+    total = np.where(present, scores, 0.0).sum(axis=axis)
+    count = present.sum(axis=axis)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _just_out_of_reach(n: int, delta: float) -> Cell:
+    world = "all_duplicates"  # where every configuration has the same risk
+    return Cell("response_sets", world, "first_k", Setting(n, first_k_error(world) - 0.001, delta))
+
+
+_MANY_CLOSE = Cell("response_sets", "useless_quality", "sum", Setting(60, 0.5, 0.1))
+
+MUTATIONS = {
+    "optimisation part leaks into testing": Mutation(
+        _MANY_CLOSE, lambda: patch.object(CalibrationData, "split", _split_into_twice_the_same)
+    ),
+    "testing goes on past the first failure": Mutation(
+        Cell("response_sets", "rival_draws", "max", Setting(90, 0.299, 0.2)),
+        lambda: patch(f"{_MODULE}.fixed_sequence_test", _go_on_after_failures),
+    ),
+    # 47 of 71 prompts are left for calibration; 24 errors are one too many, but 24 / 47 * 47 < 24
+    "error count from a float mean": Mutation(
+        _just_out_of_reach(71, 0.18),
+        lambda: patch(f"{_MODULE}.binomial_p_value", _count_from_float_mean),
+    ),
+    "one error too many": Mutation(
+        _just_out_of_reach(60, 0.1),
+        lambda: patch(f"{_MODULE}.binomial_p_value", _one_error_free),
+    ),
+    "repeated components scored by their mean": Mutation(
+        Cell("components", "mixed", "max", Setting(150, 0.1, 0.1)),
+        procedure=partial(components, combine=_mean_of_repeats),
+    ),
+}

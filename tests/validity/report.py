@@ -1,0 +1,72 @@
+"""The study's results as a table and as a figure."""
+
+from collections.abc import Sequence
+
+from .study import CellResult
+
+__all__ = ["as_markdown", "plot", "summary_markdown"]
+
+
+def as_markdown(results: Sequence[CellResult]) -> str:
+    """One row for each cell."""
+    lines = [
+        "| calibrated | world | set score | n | epsilon | delta | allowed | null | failed "
+        "| 99.9 % interval | holds |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        cell, (low, high) = result.cell, result.interval
+        lines.append(
+            f"| {cell.procedure} | {cell.world} | {cell.set_score_name} | {cell.setting.n} "
+            f"| {cell.setting.epsilon:.3f} | {cell.setting.delta:g} | {cell.allowed:g} "
+            f"| {result.n_null / result.n_calibrations:.2f} | {result.frequency:.4f} "
+            f"| {low:.4f} to {high:.4f} | {'yes' if result.holds else 'NO'} |"
+        )
+    return "\n".join(lines)
+
+
+def summary_markdown(results: Sequence[CellResult]) -> str:
+    """One row for each kind of guarantee: its worst cell."""
+    lines = [
+        "| calibrated | cells | calibrations | highest share of failures / allowed "
+        "| its interval | cells above their delta |",
+        "|---|---|---|---|---|---|",
+    ]
+    for procedure in dict.fromkeys(result.cell.procedure for result in results):
+        group = [result for result in results if result.cell.procedure == procedure]
+        worst = max(group, key=lambda result: result.frequency / result.cell.allowed)
+        low, high = worst.interval
+        lines.append(
+            f"| {procedure.replace('_', ' ')} | {len(group)} "
+            f"| {sum(result.n_calibrations for result in group):,} "
+            f"| {worst.frequency:.3f} / {worst.cell.allowed:g} ({worst.cell.world}) "
+            f"| {low:.3f} to {high:.3f} | {sum(not result.holds for result in group)} |"
+        )
+    return "\n".join(lines)
+
+
+def plot(results: Sequence[CellResult], path: str) -> None:
+    """Failure frequencies with their intervals, as shares of what is allowed."""
+    import matplotlib.pyplot as plt
+
+    ordered = sorted(results, key=lambda result: result.frequency / result.cell.allowed)
+    figure, ax = plt.subplots(figsize=(8, 5), layout="constrained")
+    for position, result in enumerate(ordered):
+        low, high = (bound / result.cell.allowed for bound in result.interval)
+        ax.plot([position, position], [low, high], color="0.6", linewidth=1)
+    ax.plot(
+        [result.frequency / result.cell.allowed for result in ordered],
+        "o",
+        color="#0072B2",
+        markersize=3,
+        label="observed, with 99.9 % interval",
+    )
+    ax.axhline(1.0, color="black", linestyle="--", label="allowed")
+    ax.set(
+        xlabel="cells, sorted",
+        ylabel="share of calibrations that failed / allowed",
+        title=f"{len(results)} cells, {ordered[0].n_calibrations:,} calibrations each",
+    )
+    ax.legend(loc="upper left")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

@@ -1,0 +1,108 @@
+"""The study: worlds x set scores x settings, thousands of calibrations each."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy.stats import binomtest
+
+from .procedures import PROCEDURES, Setting, mean_quality
+from .worlds import WORLDS, make_world
+
+__all__ = ["Cell", "CellResult", "all_cells", "run_cell", "run_study"]
+
+SET_SCORES: tuple[str | Callable, ...] = ("first_k", "first_k_reject", "max", "sum", mean_quality)
+
+#: An ordinary calibration set, a tiny one, and levels that only some worlds can reach.
+SETTINGS = (Setting(150, 0.3, 0.1), Setting(24, 0.45, 0.2), Setting(150, 0.12, 0.1))
+
+#: How far inside, or outside, the risk of always taking all draws epsilon is put.
+EDGES = (-0.005, 0.005)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the study: what is calibrated how, in which world."""
+
+    procedure: str
+    world: str
+    set_score: str | Callable
+    setting: Setting
+
+    @property
+    def allowed(self) -> float:
+        """Largest probability of failure that the theory allows."""
+        return self.setting.delta * (2 if self.procedure == "both" else 1)
+
+    @property
+    def set_score_name(self) -> str:
+        return self.set_score if isinstance(self.set_score, str) else self.set_score.__name__
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """Failures among the calibrations of a cell, with a 99.9 % Clopper-Pearson interval."""
+
+    cell: Cell
+    n_calibrations: int
+    n_null: int
+    n_failed: int
+
+    @property
+    def frequency(self) -> float:
+        return self.n_failed / self.n_calibrations
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        result = binomtest(self.n_failed, self.n_calibrations)
+        return tuple(result.proportion_ci(0.999, method="exact"))
+
+    @property
+    def holds(self) -> bool:
+        """Whether the interval reaches down to what is allowed."""
+        return self.interval[0] <= self.cell.allowed
+
+
+def first_k_error(world: str) -> float:
+    """Risk of always returning all draws: the lower end of the achievable band."""
+    return float(1 - make_world(world).population.admissible.any(axis=1).mean())
+
+
+def all_cells() -> Iterator[Cell]:
+    """Every cell of the study."""
+    for world in WORLDS:
+        for set_score in SET_SCORES:
+            for setting in SETTINGS:
+                yield Cell("response_sets", world, set_score, setting)
+    for world in ("mixed", "adversarial_quality", "heavy_ties"):
+        for set_score in SET_SCORES:
+            for shift in EDGES:
+                edge = Setting(150, first_k_error(world) + shift, 0.1)
+                yield Cell("response_sets", world, set_score, edge)
+            yield Cell("chosen_budget", world, set_score, SETTINGS[0])
+            yield Cell("conservative_admission", world, set_score, Setting(150, 0.4, 0.1))
+        for setting in (Setting(150, 0.5, 0.1), Setting(24, 0.6, 0.2), Setting(150, 0.3, 0.1)):
+            yield Cell("components", world, "max", setting)
+        yield Cell("both", world, "max", Setting(150, 0.4, 0.1))
+        yield Cell("both", world, "sum", Setting(150, 0.5, 0.1))
+
+
+def run_cell(cell: Cell, n_calibrations: int, seed: int = 0, procedure=None) -> CellResult:
+    """Repeat the cell's procedure, or another in its place, on fresh calibration sets."""
+    run = procedure or PROCEDURES[cell.procedure]
+    world = make_world(cell.world)
+    # the name, not its hash: that differs between processes
+    key = [seed, *cell.set_score_name.encode(), *cell.world.encode(), cell.setting.n]
+    outcomes = [
+        run(world, cell.set_score, cell.setting, np.random.default_rng([*key, repeat]))
+        for repeat in range(n_calibrations)
+    ]
+    return CellResult(cell, n_calibrations, outcomes.count(None), outcomes.count(True))
+
+
+def run_study(cells, n_calibrations: int, *, n_jobs: int | None = None, verbose: int = 0):
+    """Results of all cells, in order."""
+    return Parallel(n_jobs=n_jobs, verbose=verbose)(
+        delayed(run_cell)(cell, n_calibrations) for cell in cells
+    )

@@ -1,0 +1,69 @@
+"""The study in reduced form, and the proof that it would notice a broken calibration."""
+
+import numpy as np
+import pytest
+
+from sklearn_clm.calibration import Configuration, SamplingRule, evaluate_configurations
+from sklearn_clm.scoring import get_set_score
+
+from .mutations import MUTATIONS
+from .procedures import accepted_at_stop, mean_quality
+from .report import as_markdown
+from .study import SETTINGS, Cell, all_cells, run_cell
+from .worlds import WORLDS, make_world
+
+
+def _name(cell: Cell) -> str:
+    setting = cell.setting
+    return f"{cell.procedure}-{cell.world}-{cell.set_score_name}-{setting.n}-{setting.epsilon:.3g}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", list(all_cells()), ids=_name)
+def test_risk_stays_under_epsilon_with_the_promised_confidence(cell):
+    result = run_cell(cell, n_calibrations=30)
+    assert result.holds, f"failed {result.n_failed} times of 30, interval {result.interval}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_the_study_notices_a_broken_calibration(name):
+    mutation = MUTATIONS[name]
+    n_calibrations = 500 if "leaks" in name else 1500
+    assert not run_cell(mutation.cell, n_calibrations, procedure=mutation.run).holds
+    assert run_cell(mutation.cell, n_calibrations).holds
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("set_score", ["max", "sum", "first_k", mean_quality])
+def test_true_risks_are_those_of_the_sequential_rule(world, set_score):
+    population = make_world(world).population.take(np.arange(150))
+    score = get_set_score(set_score)
+    quality = population.quality
+    configuration = Configuration(
+        similarity=0.6 if score.rejects_similarity else np.inf,
+        quality=float(np.median(quality)) if score.rejects_quality else -np.inf,
+        set_score=4.0 if set_score == "first_k" else float(np.quantile(quality, 0.8)),
+    )
+    accepted = np.zeros(quality.shape, dtype=bool)
+    for i in range(len(quality)):
+        rule = SamplingRule(configuration, score, population.k_max)
+        while not rule.done:
+            rule.update(quality[i, rule.n_samples], population.similarity[i, rule.n_samples])
+        accepted[i, rule.accepted] = True
+    np.testing.assert_array_equal(accepted_at_stop(population, configuration, set_score), accepted)
+    n_errors = int((~(accepted & population.admissible).any(axis=1)).sum())
+    risks = evaluate_configurations(population, [configuration], set_score=set_score)
+    assert risks.n_errors.tolist() == [n_errors]
+
+
+def test_a_cell_gives_the_same_result_again():
+    cell = Cell("response_sets", "mixed", "max", SETTINGS[0])
+    assert run_cell(cell, 5) == run_cell(cell, 5)
+
+
+def test_the_table_shows_every_cell():
+    results = [run_cell(Cell("response_sets", "mixed", "max", s), 3) for s in SETTINGS]
+    table = as_markdown(results)
+    assert table.count("\n| ") == len(SETTINGS)
+    assert "mixed" in table
