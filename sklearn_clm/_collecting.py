@@ -24,6 +24,7 @@ from sklearn_clm.scoring import (
     quality_matrix,
     similarity_tensor,
 )
+from sklearn_clm.scoring._quality import bind_quality
 
 __all__ = ["collect", "untrained_generator"]
 
@@ -39,7 +40,7 @@ def collect(sampler: Any, checked: CheckedPrompts, admissions: list[Any]) -> dic
     _refuse_all_empty(generator, responses)
     n_jobs = sampler.n_jobs
     data = CalibrationData(
-        quality_matrix(sampler.quality, prompts, draws, n_jobs=n_jobs),
+        quality_matrix(bind_quality(sampler.quality, generator), prompts, draws, n_jobs=n_jobs),
         similarity_tensor(sampler.similarity, responses, n_jobs=n_jobs),
         admission_matrix(sampler.admission, admissions, responses, n_jobs=n_jobs),
     )

@@ -10,6 +10,7 @@ from sklearn_clm._prediction_sets import PredictionSet, PredictionSets
 from sklearn_clm.calibration import Configuration, SamplingRule
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import get_set_score, quality_matrix, similarity_tensor
+from sklearn_clm.scoring._quality import bind_quality
 
 __all__ = ["sample_sets", "sets_of_fitted_prompts"]
 
@@ -19,13 +20,14 @@ _ACCEPT_ALL = Configuration(np.inf, -np.inf, np.inf)
 def sample_sets(sampler: Any, prompts: Any) -> list[PredictionSet]:
     """Run Algorithm 1 on every prompt, drawing as little as it asks for."""
     rules = [_new_rule(sampler) for _ in range(len(prompts))]
+    score = bind_quality(sampler.quality, sampler.generator_)
     rejects_similarity = any(rule.configuration.similarity < np.inf for rule in rules)
 
     def scores(
         chunk: Any, draws: list[list[Generation]], start: int
     ) -> tuple[np.ndarray, np.ndarray | None]:
         n_jobs = sampler.n_jobs
-        quality = quality_matrix(sampler.quality, chunk, draws, start=start, n_jobs=n_jobs)
+        quality = quality_matrix(score, chunk, draws, start=start, n_jobs=n_jobs)
         if not rejects_similarity:
             return quality, None
         responses = [[draw.response for draw in row] for row in draws]

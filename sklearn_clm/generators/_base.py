@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import inspect
 import pickle
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -139,13 +140,14 @@ def _stable(value: Any) -> Any:
         return value.fingerprint()
     if isinstance(value, functools.partial):
         return ["partial", _stable(value.func), _stable(list(value.args)), _stable(value.keywords)]
+    if inspect.ismethod(value):
+        return [_stable(value.__self__), value.__func__.__qualname__]
     code = getattr(value, "__code__", None)
     if code is not None:
         # two lambdas share a name, two closures share their code: neither shares all of this
         cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
-        inner = [c.co_code if hasattr(c, "co_code") else repr(c) for c in code.co_consts]
-        names = [value.__module__, value.__qualname__, list(code.co_names)]
-        return [*names, code.co_code, inner, _stable(cells), _stable(value.__defaults__)]
+        defaults = [value.__defaults__, value.__kwdefaults__]
+        return [value.__module__, value.__qualname__, _code(code), _stable(cells + defaults)]
     if isinstance(value, (list, tuple)):
         return [_stable(item) for item in value]
     if isinstance(value, dict):
@@ -157,6 +159,20 @@ def _stable(value: Any) -> Any:
     except TypeError:
         return _state(value)
     return value
+
+
+def _code(code: Any) -> list[Any]:
+    """Instructions and constants of a function and of those that it defines."""
+    constants = []
+    for constant in code.co_consts:
+        if hasattr(constant, "co_code"):
+            constants.append(_code(constant))
+        elif isinstance(constant, frozenset):
+            # the order of a set of texts differs between processes
+            constants.append(sorted(map(repr, constant)))
+        else:
+            constants.append(repr(constant))
+    return [code.co_code, list(code.co_names), constants]
 
 
 def _state(value: Any) -> Any:

@@ -77,6 +77,7 @@ class CachedGenerator(StoreBacked, BaseGenerator):
     """
 
     _kind = "draws"
+    _source_field = "generator"
 
     def __init__(
         self, generator: Any, path: str | os.PathLike[str] | None = None, *, key: str | None = None
@@ -203,7 +204,14 @@ class CachedGenerator(StoreBacked, BaseGenerator):
 
     def _row_record(self, row: Row) -> dict[str, Any]:
         prompt = None if row.content is None else decoded(row.content, self.path)
-        return {"prompt": prompt, "prompt_key": row.digest.hex(), **decoded(row.value, self.path)}
+        return {
+            "generator": row.space.name,
+            "seed": row.seed,
+            "draw": row.draw,
+            "prompt": prompt,
+            "prompt_key": row.digest.hex(),
+            **decoded(row.value, self.path),
+        }
 
 
 def _runs(draws: Sequence[int]) -> list[tuple[int, int]]:

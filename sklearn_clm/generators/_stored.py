@@ -53,10 +53,12 @@ class _Shared:
 class StoreBacked(BaseEstimator, abc.ABC):
     """Base of the caches: sharing by clones, pickling, counts, JSON Lines.
 
-    A subclass has a parameter `path`, a method ``fingerprint`` and the class attribute `_kind`.
+    A subclass has a parameter `path`; `_kind` names its kind of results in the store, and
+    `_source_field` their fingerprint in JSON Lines.
     """
 
     _kind: ClassVar[str]
+    _source_field: ClassVar[str]
     path: Any
 
     @property
@@ -112,8 +114,7 @@ class StoreBacked(BaseEstimator, abc.ABC):
         try:
             with open(unfinished, "w", encoding="utf-8") as file:
                 for row in self._shared().store.rows(*space):
-                    head = {"generator": row.space.name, "seed": row.seed, "draw": row.draw}
-                    file.write(json.dumps({**head, **self._row_record(row)}) + "\n")
+                    file.write(json.dumps(self._row_record(row)) + "\n")
                     n_lines += 1
             os.replace(unfinished, target)
         finally:
@@ -182,7 +183,7 @@ class StoreBacked(BaseEstimator, abc.ABC):
             try:
                 record = json.loads(line)
                 digest, content = self._record_key(record)
-                source = record.get("generator") or self.fingerprint()
+                source = record.get(self._source_field) or self.fingerprint()
                 place = int(record.get("seed", 0)), int(record.get("draw", 0))
                 value = self._record_value(record)
             except (ValueError, TypeError, AttributeError, KeyError) as error:

@@ -6,6 +6,7 @@ from sklearn_clm.scoring._admission import (
     get_admission,
     threshold_admission,
 )
+from sklearn_clm.scoring._cached import CachedAdmission, CachedScore
 from sklearn_clm.scoring._classifier_quality import ClassifierQuality
 from sklearn_clm.scoring._component_admission import (
     ComponentMatch,
@@ -34,6 +35,7 @@ from sklearn_clm.scoring._entailment import (
     EntailmentScore,
 )
 from sklearn_clm.scoring._exact_match import exact_match, normalize_answer
+from sklearn_clm.scoring._judge import LLMJudge
 from sklearn_clm.scoring._label_match import LabelMatch, label_match
 from sklearn_clm.scoring._quality import get_quality, likelihood, quality_matrix
 from sklearn_clm.scoring._rouge import rouge_l, rouge_l_matrix
@@ -50,15 +52,20 @@ from sklearn_clm.scoring._splitters import (
     split_lines,
     split_periods,
 )
+from sklearn_clm.scoring._verbalized import PTrue, VerbalizedConfidence
 
 __all__ = [
+    "CachedAdmission",
+    "CachedScore",
     "ClassifierQuality",
     "ComponentClassifier",
     "ComponentMatch",
     "ComponentScore",
     "EntailmentScore",
+    "LLMJudge",
     "LabelMatch",
     "Occurrence",
+    "PTrue",
     "RandomScore",
     "SelfConsistency",
     "SentenceSplitter",
@@ -66,6 +73,7 @@ __all__ = [
     "SpanLikelihood",
     "Support",
     "ThresholdAdmission",
+    "VerbalizedConfidence",
     "admission_matrix",
     "component_match",
     "component_of",

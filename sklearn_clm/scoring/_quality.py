@@ -84,8 +84,8 @@ def get_quality(quality: Any) -> Any:
 
     Parameters
     ----------
-    quality : {"likelihood", "self_consistency", "p_true", "verbalized"}, callable, classifier or object
-        A callable ``f(prompt, generation) -> float`` scores one draw. An object with a method
+    quality : str, callable, classifier or object
+        One of "likelihood", "self_consistency", "p_true" and "verbalized" by name. A callable ``f(prompt, generation) -> float`` scores one draw. An object with a method
         ``score_draws(prompts, generations, start)`` scores all draws from `start` on at once,
         as an array of shape (n, K - start); its score of draw j may depend on draws up to j
         alone. A fitted classifier with ``predict_proba`` stands for
@@ -149,7 +149,7 @@ def quality_matrix(
 
     Parameters
     ----------
-    quality : {"likelihood", "self_consistency", "p_true", "verbalized"}, callable, classifier or object
+    quality : str, callable, classifier or object
         As in :func:`get_quality`.
     prompts : sequence of length n
         The prompts.

@@ -251,7 +251,7 @@ def _cached_tensor(
     later, earlier = np.nonzero(_earlier(start, size))
     tensor = np.zeros((len(responses), size - start, size))
     first = [row[start + j] for row in responses for j in later]
-    second = [row[l] for row in responses for l in earlier]
+    second = [row[j] for row in responses for j in earlier]
     values = similarity.score_pairs(first, second, n_jobs=n_jobs)
     tensor[:, later, earlier] = values.reshape(len(responses), -1)
     return tensor

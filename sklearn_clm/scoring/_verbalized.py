@@ -1,0 +1,256 @@
+"""Qualities for which a language model is asked about its own answer."""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from sklearn_clm.generators import Generation
+from sklearn_clm.generators._base import _fingerprint, sample
+from sklearn_clm.generators._keys import prompt_bytes
+from sklearn_clm.scoring._asking import ask_until_understood, filled, yes_or_no
+
+__all__ = ["PTrue", "VerbalizedConfidence"]
+
+_P_TRUE = """\
+Question: {prompt}
+
+Proposed answer: {response}
+
+Is the proposed answer right? Begin your answer with yes or no.
+Answer:"""
+_VERBALIZED = """\
+Question: {prompt}
+
+Proposed answer: {response}
+
+How likely is it that the proposed answer is right? Begin your answer with a number from 0 \
+(certainly wrong) to 100 (certainly right).
+Answer:"""
+_NUMBER = re.compile(r"[^\w.-]*(\d{1,3}(?:\.\d+)?)(?!\.?\d)")
+
+
+class _Asked(BaseEstimator):
+    """Quality from what a model says of each response."""
+
+    _template: str
+
+    def bind(self, generator: Any) -> Self:
+        """This quality with a generator to ask: its own, or else the one given."""
+        if self.generator is not None:
+            return self
+        return type(self)(**{**self.get_params(deep=False), "generator": generator})
+
+    def score_draws(
+        self, prompts: Sequence[Any], generations: Sequence[Sequence[Generation]], start: int = 0
+    ) -> np.ndarray:
+        """Quality of the draws from `start` on; equal responses to a prompt are asked about once.
+
+        Parameters
+        ----------
+        prompts : sequence of length n
+            The prompts.
+        generations : sequence of n sequences of K Generation
+            The draws so far.
+        start : int, default=0
+            First draw to score.
+
+        Returns
+        -------
+        ndarray of shape (n, K - start)
+            Between 0 and 1.
+
+        Raises
+        ------
+        ValueError
+            If there is no generator to ask, or an answer cannot be understood in `max_attempts`
+            attempts.
+        """
+        if self.generator is None:
+            raise ValueError(
+                f"{type(self).__name__} has no generator to ask; wanted "
+                f"{type(self).__name__}(generator)."
+            )
+        questions: dict[bytes, Any] = {}
+        rows: list[list[bytes]] = []
+        for prompt, row in zip(prompts, generations):
+            asked = [self._question(prompt, generation.response) for generation in row[start:]]
+            rows.append([prompt_bytes(question) for question in asked])
+            questions.update(zip(rows[-1], asked))
+        answers = dict(zip(questions, self._answers(list(questions.values()))))
+        shape = len(rows), len(rows[0]) if rows else 0
+        values = [answers[key] for row in rows for key in row]
+        return np.array(values, dtype=np.float64).reshape(shape)
+
+    def fingerprint(self) -> str:
+        """Hexadecimal digest of what a quality depends on."""
+        return _fingerprint(type(self), self.get_params(deep=False))
+
+    def _question(self, prompt: Any, response: Any) -> Any:
+        if callable(self.template):
+            return self.template(prompt, response)
+        template = self._template if self.template is None else self.template
+        if "{response}" not in template:
+            raise ValueError(f"template must hold '{{response}}', got {template!r:.80}.")
+        return filled(template, {"prompt": _as_text(prompt), "response": response})
+
+
+class PTrue(_Asked):
+    """Probability that a model answers yes when asked whether a response is right.
+
+    Where its answers come with log-probabilities, one answer tells the probability; elsewhere it is
+    the share of yes among several answers.
+
+    Parameters
+    ----------
+    generator : object with a method ``sample``, default=None
+        Answers the question. None in an estimator means the estimator's own generator; one without
+        a prompt template and stop strings of its own is better.
+    template : str or callable, default=None
+        The question, a text with ``{prompt}`` and ``{response}``, or a callable
+        ``(prompt, response) -> prompt``.
+    n_answers : int, default=5
+        Number of answers where they come without log-probabilities.
+    max_attempts : int, default=5
+        How many answers to draw, one after the other, until one begins with yes or no.
+    seed : int, default=0
+        Seed of the answers.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import Generation, PrecomputedGenerator
+    >>> from sklearn_clm.scoring import PTrue
+    >>> model = PrecomputedGenerator(["2+2? 5?"], [["No.", "no", "Yes", "No", "no way"]])
+    >>> quality = PTrue(model, template="{prompt} {response}?")
+    >>> quality.score_draws(["2+2?"], [[Generation("5")]])
+    array([[0.2]])
+    """
+
+    _template = _P_TRUE
+
+    def __init__(
+        self,
+        generator: Any = None,
+        *,
+        template: str | Callable[[Any, Any], Any] | None = None,
+        n_answers: int = 5,
+        max_attempts: int = 5,
+        seed: int = 0,
+    ) -> None:
+        self.generator = generator
+        self.template = template
+        self.n_answers = n_answers
+        self.max_attempts = max_attempts
+        self.seed = seed
+
+    def _answers(self, questions: list[Any]) -> list[float]:
+        first = ask_until_understood(
+            self.generator,
+            questions,
+            _probability_of_yes,
+            max_attempts=self.max_attempts,
+            seed=self.seed,
+            wanted="yes or no",
+        )
+        unknown = [k for k, (known, _) in enumerate(first) if not known]
+        values = [value for _, value in first]
+        # question by question: a score must not hang on what else is asked
+        asked = [questions[k] for k in unknown]
+        rows = sample(self.generator, asked, self.n_answers, seed=self.seed) if asked else []
+        for k, row in zip(unknown, rows):
+            # answers that are neither yes nor no do not count
+            votes = [vote for vote in map(yes_or_no, row) if vote is not None]
+            values[k] = float(np.mean(votes or [values[k]]))
+        return values
+
+
+class VerbalizedConfidence(_Asked):
+    """Confidence that a model names when asked how likely it is that a response is right.
+
+    Parameters
+    ----------
+    generator : object with a method ``sample``, default=None
+        Answers the question. None in an estimator means the estimator's own generator; one without
+        a prompt template and stop strings of its own is better.
+    template : str or callable, default=None
+        The question, a text with ``{prompt}`` and ``{response}``, or a callable
+        ``(prompt, response) -> prompt``. It asks for a number from 0 to 100.
+    max_attempts : int, default=5
+        How many answers to draw, one after the other, until one begins with such a number.
+    seed : int, default=0
+        Seed of the answers.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import Generation, PrecomputedGenerator
+    >>> from sklearn_clm.scoring import VerbalizedConfidence
+    >>> model = PrecomputedGenerator(["2+2? 5?"], [["3 %"]])
+    >>> quality = VerbalizedConfidence(model, template="{prompt} {response}?")
+    >>> quality.score_draws(["2+2?"], [[Generation("5")]])
+    array([[0.03]])
+    """
+
+    _template = _VERBALIZED
+
+    def __init__(
+        self,
+        generator: Any = None,
+        *,
+        template: str | Callable[[Any, Any], Any] | None = None,
+        max_attempts: int = 5,
+        seed: int = 0,
+    ) -> None:
+        self.generator = generator
+        self.template = template
+        self.max_attempts = max_attempts
+        self.seed = seed
+
+    def _answers(self, questions: list[Any]) -> list[float]:
+        return ask_until_understood(
+            self.generator,
+            questions,
+            _percentage,
+            max_attempts=self.max_attempts,
+            seed=self.seed,
+            wanted="a number from 0 to 100",
+        )
+
+
+def _probability_of_yes(answer: Generation) -> tuple[bool, float] | None:
+    """Whether the probability is known, and the probability (else 1 or 0)."""
+    verdict = yes_or_no(answer)
+    if verdict is None:
+        return None
+    if not answer.token_logprobs:
+        return False, float(verdict)
+    probability = math.exp(sum(answer.token_logprobs[: _n_tokens_of_verdict(answer)]))
+    return True, probability if verdict else 1.0 - probability
+
+
+def _n_tokens_of_verdict(answer: Generation) -> int:
+    """Number of tokens up to the end of the word yes or no."""
+    if answer.token_spans is None:
+        return 1
+    text = str(answer.response)
+    end = re.search(r"yes|no", text, re.IGNORECASE).end()  # type: ignore[union-attr]
+    return next((k for k, (_, stop) in enumerate(answer.token_spans, 1) if stop >= end), 1)
+
+
+def _percentage(answer: Generation) -> float | None:
+    found = _NUMBER.match(str(answer.response))
+    if found is None or float(found[1]) > 100.0:
+        return None
+    return float(found[1]) / 100.0
+
+
+def _as_text(prompt: Any) -> Any:
+    """The contents of chat messages; any other prompt as it is."""
+    if isinstance(prompt, Sequence) and not isinstance(prompt, str):
+        contents = [message.get("content") for message in prompt if isinstance(message, dict)]
+        texts = [content for content in contents if isinstance(content, str)]
+        if texts:
+            return "\n\n".join(texts)
+    return prompt
