@@ -17,6 +17,7 @@ from sklearn_clm._persistence import CalibrationFileMixin
 from sklearn_clm._predicting import sample_sets, sets_of_fitted_prompts
 from sklearn_clm._prediction_sets import PredictionSets
 from sklearn_clm._prompts import check_admissions, check_fitted_prompts, check_prompts
+from sklearn_clm._reporting import ReportMixin
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import SetScore
@@ -25,7 +26,7 @@ __all__ = ["ConformalSampler"]
 
 
 class ConformalSampler(
-    CalibrationFileMixin, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
+    CalibrationFileMixin, ReportMixin, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
 ):
     """Sample responses until the set of them holds an admissible one, with a guarantee.
 

@@ -7,10 +7,19 @@ from scipy.special import bdtr
 
 from sklearn_clm.inspection._style import import_pyplot
 
-__all__ = ["FrontierDisplay"]
+__all__ = ["FrontierDisplay", "chosen_position"]
 
 # p-values far in the tail say nothing more
 _SMALLEST_P = 1e-6
+
+
+def chosen_position(result: Any) -> int | None:
+    """Position of lambda-hat in the tested sequence of a LearnThenTestResult; None for null."""
+    if result.lambda_hat is None:
+        return None
+    same = np.all(result.frontier.lambdas == np.asarray(result.lambda_hat), axis=1)
+    same &= np.asarray(result.frontier.k_max) == result.k_max_hat
+    return int(np.flatnonzero(same)[0])
 
 
 class FrontierDisplay:
@@ -153,11 +162,6 @@ class FrontierDisplay:
         FrontierDisplay
             The display, plotted.
         """
-        selected = None
-        if result.lambda_hat is not None:
-            chosen = np.all(result.frontier.lambdas == np.asarray(result.lambda_hat), axis=1)
-            chosen &= np.asarray(result.frontier.k_max) == result.k_max_hat
-            selected = int(np.flatnonzero(chosen)[0])
         display = cls(
             objective=np.asarray(result.risks.objective(size_weight, excess_weight)),
             loss=np.asarray(result.risks.loss),
@@ -165,7 +169,7 @@ class FrontierDisplay:
             optimization_loss=np.asarray(result.frontier.loss),
             p_values=np.asarray(result.p_values),
             n_valid=len(result.valid_lambdas),
-            selected=selected,
+            selected=chosen_position(result),
             epsilon=result.epsilon,
             delta=result.delta,
             n_calibration=result.n_calibration,

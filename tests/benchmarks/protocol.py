@@ -1,0 +1,157 @@
+"""The paper's whole protocol, beside one evaluation in NumPy for each configuration."""
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from joblib import cpu_count
+
+from sklearn_clm.calibration import CalibrationData, threshold_grid
+from sklearn_clm.evaluation import run_trials
+from tests.benchmarks import Row
+
+__all__ = ["rows"]
+
+_SETTINGS = {
+    "full": {"n": 15_658, "k": 20, "n_trials": 100, "n_epsilons": 101},
+    "quick": {"n": 3_000, "k": 20, "n_trials": 8, "n_epsilons": 101},
+}
+
+
+def rows(quick: bool = False) -> Iterator[Row]:
+    """Time all trials, and memory at its peak, in a process of its own."""
+    name = "quick" if quick else "full"
+    settings = _SETTINGS[name]
+    command = [sys.executable, "-m", "tests.benchmarks.protocol", name]
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    measured = json.loads(run.stdout)
+    what = (
+        f"protocol: {settings['n_trials']} trials x 5 methods x {settings['n_epsilons']} epsilons, "
+        f"n = {settings['n']:,}, K = {settings['k']}, {measured['n_jobs']} cores"
+    )
+    reference, ours = measured["reference_s"], measured["ours_s"]
+    yield Row(
+        what,
+        f"NumPy per configuration, one core, extrapolated: {reference / 3600:.1f} h",
+        f"{ours:.0f} s",
+        reference / ours,
+    )
+    limit, peak = 4.0, measured["peak_gib"]
+    yield Row(
+        f"{what}: memory",
+        f"limit: {limit:g} GiB",
+        f"{peak:.2f} GiB",
+        limit / peak,
+    )
+
+
+def noisy_or(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
+    """Probability that any of the accepted draws is right, were they independent."""
+    return 1.0 - np.prod(np.where(accepted, 1.0 - quality, 1.0), axis=1)
+
+
+_METHODS = ("first_k", "first_k_reject", "max", "sum", noisy_or)
+
+
+def _measure(n: int, k: int, n_trials: int, n_epsilons: int) -> dict[str, float]:
+    data = _simulated(n, k)
+    n_jobs = cpu_count()
+    start = perf_counter()
+    run_trials(
+        data,
+        _METHODS,
+        np.linspace(0.0, 1.0, n_epsilons),
+        n_trials=n_trials,
+        random_state=0,
+        n_jobs=n_jobs,
+        verbose=1,
+    )
+    ours = perf_counter() - start
+    usage = sum(
+        resource.getrusage(who).ru_maxrss
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    reference = n_trials * sum(_reference_seconds(data, method) for method in _METHODS)
+    return {
+        "ours_s": ours,
+        "reference_s": reference,
+        "peak_gib": usage / 2**20,
+        "n_jobs": n_jobs,
+    }
+
+
+def _reference_seconds(data: CalibrationData, method: Any) -> float:
+    """One trial of one method: the grid on the frontier part, and every epsilon on the test part.
+
+    What one configuration takes is the same for all on so many prompts; so a few are timed.
+    """
+    n_frontier, n_test = round(0.1 * data.n_prompts), round(0.7 * data.n_prompts)
+    frontier, test = data.take(range(n_frontier)), data.take(range(n_test))
+    grid = threshold_grid(frontier, set_score=method)
+    score = _REFERENCE_SCORES.get(method, noisy_or) if isinstance(method, str) else method
+    middle = tuple(float(thresholds[len(thresholds) // 2]) for thresholds in grid)
+    n_configurations = np.prod([len(thresholds) for thresholds in grid])
+    seconds = n_configurations * _best_time(lambda: _evaluate(frontier, middle, score))
+    # some 30 different configurations are chosen for all epsilons together
+    return float(seconds + 30 * _best_time(lambda: _evaluate(test, middle, score)))
+
+
+_REFERENCE_SCORES: dict[str, Callable[..., np.ndarray]] = {
+    "first_k": lambda quality, accepted: accepted.sum(axis=1),
+    "first_k_reject": lambda quality, accepted: np.full(len(accepted), accepted.shape[1]),
+    "max": lambda quality, accepted: np.where(accepted, quality, -np.inf).max(axis=1),
+    "sum": lambda quality, accepted: np.where(accepted, quality, 0.0).sum(axis=1),
+}
+
+
+def _evaluate(
+    data: CalibrationData, configuration: tuple[float, ...], score: Callable[..., np.ndarray]
+) -> tuple[float, float, float]:
+    """Loss, size and excess of one configuration, draw by draw over all prompts at once."""
+    l1, l2, l3 = configuration
+    n, k = data.quality.shape
+    accepted = np.zeros((n, k), dtype=bool)
+    samples = np.full(n, k)
+    open_ = np.ones(n, dtype=bool)
+    for j in range(k):
+        similar = ((data.similarity[:, j, :j] > l1) & accepted[:, :j]).any(axis=1)
+        accepted[:, j] = open_ & (data.quality[:, j] >= l2) & ~similar
+        value = score(data.quality[:, : j + 1], accepted[:, : j + 1])
+        stops = open_ & accepted[:, : j + 1].any(axis=1) & (value >= l3)
+        samples[stops] = j + 1
+        open_ &= ~stops
+    admissible = data.admissible
+    first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, k)
+    loss = 1.0 - (accepted & admissible).any(axis=1).mean()
+    excess = (np.maximum(samples - first, 0) / samples).mean()
+    return float(loss), float(accepted.sum(axis=1).mean()), float(excess)
+
+
+def _best_time(function: Callable[[], Any], repeats: int = 3) -> float:
+    times = []
+    for _ in range(repeats):
+        start = perf_counter()
+        function()
+        times.append(perf_counter() - start)
+    return min(times)
+
+
+def _simulated(n: int, k: int) -> CalibrationData:
+    """Prompts of various difficulty; equal answers are alike, right ones score higher."""
+    rng = np.random.default_rng(0)
+    difficulty = rng.beta(1.2, 1.5, size=(n, 1))
+    admissible = rng.random((n, k)) > difficulty
+    answer = np.where(admissible, 0, rng.integers(1, 30, size=(n, k)))
+    quality = np.exp(-rng.gamma(2.0, 0.25 + 0.4 * difficulty, size=(n, k)) * (2.0 - admissible))
+    similarity = 0.5 * rng.random((n, k, k))
+    similarity[answer[:, :, np.newaxis] == answer[:, np.newaxis, :]] = 1.0
+    return CalibrationData(quality, similarity, admissible)
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure(**_SETTINGS[sys.argv[1]])))

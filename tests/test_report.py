@@ -1,0 +1,248 @@
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm._report import calibration_report
+from sklearn_clm.calibration import (
+    CalibrationData,
+    binomial_p_value,
+    evaluate_configurations,
+    smallest_epsilon,
+)
+from sklearn_clm.generators import BaseGenerator, Generation
+from tests.evaluation.simulated import simulated_data
+
+
+class Words(BaseGenerator):
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [[Generation("word")] * n_samples for _ in prompts]
+
+
+def calibrated(data, **options):
+    options = {"k_max": data.k_max, "epsilon": 0.3, "random_state": 0, **options}
+    return ConformalSampler(Words(), **options).calibrate(data)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return simulated_data(900, 6)
+
+
+@pytest.fixture(scope="module")
+def sampler(data):
+    return calibrated(data, set_score="sum")
+
+
+def section(report, heading):
+    return next(part for part in report.sections if part.heading == heading)
+
+
+def cells(report, heading):
+    return {row[0]: row[1:] for row in section(report, heading).table.rows}
+
+
+def test_the_guarantee_in_words(sampler):
+    text = section(sampler.report(), "Guarantee").paragraphs[0]
+    assert "With confidence 95 % over the calibration prompts" in text
+    assert "with probability at least 70 %" in text
+
+
+def test_nothing_to_warn_of(data):
+    assert calibrated(data, epsilon=0.38, set_score="sum").report().warnings == ()
+
+
+def test_split_and_thresholds(sampler):
+    report = sampler.report()
+    assert cells(report, "Data") == {
+        "prompts": ("900",),
+        "optimisation part, finds the frontier": ("300",),
+        "calibration part, tests it": ("600",),
+        "draws for each prompt": ("6",),
+        "seed of the draws": ("0",),
+    }
+    shown = cells(report, "Thresholds (lambda-hat)")
+    assert shown["quality"][0].endswith(f": {sampler.lambda_hat_.quality:.6g}")
+    assert "set score sum" in shown["set_score"][0]
+
+
+def test_tests_show_what_decided(sampler):
+    rows = section(sampler.report(), "Frontier and tests").table.rows
+    by_role = {row[-1]: row for row in rows}
+    result = sampler.result_
+    n_valid = len(result.valid_lambdas)
+    assert by_role["failed"][0] == str(n_valid + 1)
+    assert float(by_role["failed"][4]) > 0.05
+    chosen = int(by_role["lambda-hat"][0]) - 1
+    assert tuple(result.frontier.lambdas[chosen]) == result.lambda_hat
+    assert by_role["lambda-hat"][2] == f"{result.n_errors[chosen]} of 600"
+
+
+def test_expectations_are_those_of_the_configuration(sampler, data):
+    shown = cells(sampler.report(), "What to expect of predict")
+    risks = evaluate_configurations(data, [sampler.lambda_hat_], set_score="sum")
+    assert float(shown["error"][0]) == pytest.approx(risks.loss[0], abs=1e-4)
+    for name, mean in (("size", risks.size), ("draws", risks.samples), ("excess", risks.excess)):
+        assert float(shown[name][0]) == pytest.approx(mean[0], rel=1e-3)
+        low, high = map(float, shown[name][1].split(" to "))
+        assert low < mean[0] < high
+
+
+def test_interval_of_the_mean_covers(data):
+    # the mean of another large sample from the same source lies in nearly all intervals
+    truth = simulated_data(20_000, 6, seed=99)
+    inside = []
+    for seed in range(40):
+        sampler = calibrated(simulated_data(300, 6, seed=seed), set_score="first_k", n_lambdas=3)
+        low, high = map(
+            float, cells(sampler.report(), "What to expect of predict")["draws"][1].split(" to ")
+        )
+        risks = evaluate_configurations(truth, [sampler.lambda_hat_], set_score="first_k")
+        inside.append(low - 1e-3 <= risks.samples[0] <= high + 1e-3)
+    assert np.mean(inside) >= 0.8
+
+
+def test_band_and_more_prompts(sampler, data):
+    report = sampler.report()
+    band = cells(report, "Achievable band of epsilon")
+    high = 1.0 - data.admissible[:, 0].mean()
+    assert float(band["always one draw"][0]) == pytest.approx(high, abs=1e-4)
+    result = sampler.result_
+    rows = section(report, "What more prompts would gain").table.rows
+    assert float(rows[0][2]) == pytest.approx(result.smallest_epsilon, abs=1e-4)
+    gained = [float(row[2]) for row in rows]
+    assert gained == sorted(gained, reverse=True)
+    assert gained[1] == pytest.approx(
+        smallest_epsilon(2 * result.n_errors[0], 1200, 0.05), abs=1e-4
+    )
+    assert gained[-1] == pytest.approx(result.n_errors[0] / 600, abs=1e-4)
+
+
+def test_null(data):
+    with pytest.warns(NullCalibrationWarning):
+        sampler = calibrated(data, epsilon=0.02)
+    report = sampler.report()
+    assert section(report, "Guarantee").paragraphs[0].startswith("None. No configuration")
+    low = 1.0 - data.admissible.any(axis=1).mean()
+    assert "epsilon = 0.02 is out of reach: even all 6 draws err" in report.warnings[0]
+    assert f"certify is {sampler.result_.smallest_epsilon:.3g}" in report.warnings[1]
+    assert not [part for part in report.sections if part.heading.startswith("Thresholds")]
+    shown = cells(report, "What to expect of predict")
+    assert shown["size"][0] == shown["draws"][0] == "6"
+    assert float(shown["error"][0]) == pytest.approx(low, abs=1e-4)
+    assert (
+        "until one failed: the very first." in section(report, "Frontier and tests").paragraphs[0]
+    )
+
+
+def test_too_few_prompts_to_test_at_all(data):
+    with pytest.warns(NullCalibrationWarning):
+        report = calibrated(data.take(range(12)), epsilon=0.1).report()
+    assert "12 prompts are too few for any test to succeed" in report.warnings[0]
+    assert "Frontier and tests" not in report.to_markdown()
+
+
+def test_warning_of_a_trivial_epsilon(data):
+    assert (
+        "epsilon = 0.6 is trivial: the first draw"
+        in calibrated(data, epsilon=0.6).report().warnings[0]
+    )
+
+
+def test_warning_of_small_n():
+    with pytest.warns(NullCalibrationWarning):
+        sampler = calibrated(simulated_data(45, 6, seed=3), epsilon=0.14, n_lambdas=5)
+    warnings = [text for text in sampler.report().warnings if text.startswith("Small n")]
+    assert "with 30 calibration prompts" in warnings[0]
+    assert f"epsilon >= {smallest_epsilon(0, 30, 0.05):.3g}" in warnings[0]
+
+
+def test_warning_of_null_near_by(data):
+    epsilon = calibrated(data).result_.smallest_epsilon + 1e-6
+    sampler = calibrated(data, epsilon=epsilon)
+    assert sampler.lambda_hat_ is not None
+    (warning,) = [t for t in sampler.report().warnings if t.startswith("Null is near by")]
+    # by simulation: how often do 600 prompts with this error rate fail?
+    rate = sampler.result_.n_errors[0] / 600
+    errors = np.random.default_rng(0).binomial(600, rate, size=4000)
+    failing = np.mean(binomial_p_value(errors, 600, epsilon) > 0.05)
+    claimed = float(re.search(r"about ([\d.]+) %", warning).group(1)) / 100
+    assert claimed == pytest.approx(failing, abs=0.03)
+
+
+def test_warning_of_an_exhausted_budget():
+    # quality tells nothing and sets stop at nothing reachable: all draws are made
+    rng = np.random.default_rng(0)
+    admissible = np.zeros((300, 4), dtype=bool)
+    admissible[:, 3] = True
+    data = CalibrationData(rng.random((300, 4)), np.zeros((300, 4, 4)), admissible)
+    report = calibrated(data, set_score="max", epsilon=0.2).report()
+    assert any(text.startswith("The budget is exhausted often") for text in report.warnings)
+
+
+class Balanced(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.text = [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_html_is_well_formed_and_escaped(data):
+    def bold(quality):
+        return float(np.max(quality))
+
+    bold.__name__ = "<b>|max"
+    report = calibrated(data.take(range(200)), set_score=bold, n_lambdas=4).report()
+    parser = Balanced()
+    parser.feed(report._repr_html_())
+    assert not parser.open
+    assert "<b>" not in report.to_html()
+    assert "<b>|max" in "".join(parser.text)
+    assert "\\<b\\>\\|max" in report.to_markdown()
+
+
+def test_markdown_tables_are_regular(sampler):
+    for line in sampler.report().to_markdown().splitlines():
+        if line.startswith("|"):
+            assert line.endswith("|")
+    assert str(sampler.report()) == sampler.report()._repr_markdown_()
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.html"])
+def test_save(sampler, tmp_path, name):
+    sampler.report().save(tmp_path / name)
+    text = (tmp_path / name).read_text(encoding="utf-8")
+    assert "Calibration report" in text
+    assert text.startswith("# " if name.endswith(".md") else "<!DOCTYPE html>")
+
+
+def test_save_refuses_other_suffixes(sampler, tmp_path):
+    with pytest.raises(ValueError, match=r"must end in \.html, \.htm or \.md"):
+        sampler.report().save(tmp_path / "report.pdf")
+
+
+def test_report_needs_calibration_data(sampler, tmp_path):
+    with pytest.raises(NotFittedError, match="has no calibration data to report on"):
+        ConformalSampler(Words()).report()
+    sampler.save_calibration(tmp_path / "calibration.json")
+    loaded = ConformalSampler(Words(), k_max=6, epsilon=0.3, set_score="sum", random_state=0)
+    with pytest.raises(NotFittedError, match="loaded from a file has none"):
+        loaded.load_calibration(tmp_path / "calibration.json").report()
+
+
+def test_many_prompts_are_thinned(data, sampler, monkeypatch):
+    monkeypatch.setattr("sklearn_clm._report._MAX_PROMPTS", 100)
+    text = section(calibration_report(sampler), "What to expect of predict").paragraphs[0]
+    assert "Means over 100 of the 900 prompts" in text
