@@ -85,7 +85,8 @@ def get_quality(quality: Any) -> Any:
     Parameters
     ----------
     quality : str, callable, classifier or object
-        One of "likelihood", "self_consistency", "p_true" and "verbalized" by name. A callable ``f(prompt, generation) -> float`` scores one draw. An object with a method
+        "likelihood", "self_consistency", "p_true" and "verbalized" are known by name. A callable
+        ``f(prompt, generation) -> float`` scores one draw. An object with a method
         ``score_draws(prompts, generations, start)`` scores all draws from `start` on at once,
         as an array of shape (n, K - start); its score of draw j may depend on draws up to j
         alone. A fitted classifier with ``predict_proba`` stands for
