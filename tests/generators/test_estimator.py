@@ -1,0 +1,113 @@
+"""Draws of classes from the probabilities of a classifier."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm.generators import EstimatorGenerator
+
+ROWS = np.random.default_rng(0).normal(size=(200, 3))
+LABELS = (ROWS[:, 0] + ROWS[:, 1] > 0).astype(int)
+
+
+@pytest.fixture
+def generator():
+    return EstimatorGenerator(LogisticRegression()).fit(ROWS, LABELS)
+
+
+def test_draws_follow_the_probabilities(generator):
+    probabilities = generator.estimator_.predict_proba(ROWS)
+    rows = generator.sample(ROWS, 20)
+    ones = sum(draw.response == 1 for row in rows for draw in row)
+    expected = 20 * probabilities[:, 1].sum()
+    # a sum of independent draws varies less than a binomial of the mean
+    deviation = abs(ones - expected)
+    assert deviation < binom.ppf(0.9995, 4000, expected / 4000) - expected
+    for row, probability in zip(rows[:20], probabilities):
+        for draw in row:
+            assert draw.logprob == pytest.approx(np.log(probability[draw.response]))
+            assert type(draw.response) is int
+            assert draw.n_tokens == 1
+
+
+def test_draws_do_not_depend_on_the_batch_in_any_bit(generator):
+    together = generator.sample(ROWS, 5, seed=3)
+    assert [generator.sample(row[None], 5, seed=3)[0] for row in ROWS] == together
+    assert generator.sample(ROWS[::-1], 5, seed=3) == together[::-1]
+    assert generator.sample(ROWS, 2, start=3, seed=3) == [row[3:] for row in together]
+    assert generator.sample(ROWS.astype(object), 5, seed=3)[0][0].response in (0, 1)
+    batched = clone(generator).set_params(batch_size=64).fit(ROWS, LABELS)
+    for row, expected in zip(batched.sample(ROWS, 5, seed=3), together):
+        assert [draw.response for draw in row] == [draw.response for draw in expected]
+
+
+def test_texts_as_prompts():
+    texts = [f"{word} {i}" for i in range(20) for word in ("good", "bad")]
+    estimator = make_pipeline(CountVectorizer(), LogisticRegression(C=100))
+    generator = EstimatorGenerator(estimator).fit(texts, ["yes", "no"] * 20)
+    draws = generator.sample(["good 99", "bad 98"], 9)
+    assert [max(row, key=lambda draw: draw.logprob).response for row in draws] == ["yes", "no"]
+
+
+def test_one_class_is_always_drawn():
+    generator = EstimatorGenerator(LogisticRegression()).fit(ROWS, ["only"] * 200)
+    assert {draw.response for row in generator.sample(ROWS, 3) for draw in row} == {"only"}
+    assert generator.sample(ROWS[:1], 1)[0][0].logprob == 0.0
+
+
+def test_a_frozen_classifier_is_used_as_it_is():
+    trained = LogisticRegression().fit(ROWS, LABELS)
+    generator = EstimatorGenerator(FrozenEstimator(trained))
+    assert not hasattr(generator, "fit")
+    sampler = ConformalSampler(generator, k_max=3, random_state=0).fit(ROWS, LABELS)
+    assert sampler.calibration_indices_.tolist() == list(range(200))
+    assert sampler.generator_.estimator.estimator is trained
+    assert generator.sample(ROWS, 3) == EstimatorGenerator(trained).fit(ROWS, LABELS).sample(
+        ROWS, 3
+    )
+
+
+def test_fitting_leaves_the_parameter_alone(generator):
+    assert not hasattr(generator.estimator, "coef_")
+    with pytest.raises(NotFittedError):
+        EstimatorGenerator(LogisticRegression()).sample(ROWS, 1)
+
+
+def test_fingerprint(generator):
+    same = clone(generator).fit(ROWS, LABELS)
+    other = clone(generator).fit(ROWS, 1 - LABELS)
+    assert generator.fingerprint() == same.fingerprint()
+    assert clone(generator).set_params(batch_size=9).fit(ROWS, LABELS).fingerprint() == (
+        generator.fingerprint()
+    )
+    prints = {each.fingerprint() for each in (generator, other, clone(generator))}
+    assert len(prints) == 3
+
+
+@pytest.mark.parametrize("reference", [["a", "b"], str.isupper, {"a": 1}])
+def test_references_that_are_not_classes(reference):
+    with pytest.raises(ValueError, match=r"one class per prompt as reference.*at position 1"):
+        EstimatorGenerator(LogisticRegression()).fit(ROWS[:2], ["a", reference])
+
+
+class Certain(ClassifierMixin, BaseEstimator):
+    """Knows only zeros and ones."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X):
+        return np.eye(len(self.classes_))[[0] * len(X)]
+
+
+def test_probabilities_of_zero_and_one():
+    generator = EstimatorGenerator(Certain()).fit(ROWS, LABELS)
+    assert {draw.response for row in generator.sample(ROWS, 5) for draw in row} == {0}
