@@ -54,7 +54,9 @@ class _PairCache(StoreBacked):
         shared, space = self._shared(), self._space()
         pairs = [[_plain(first), _plain(second)] for first, second in zip(firsts, seconds)]
         digests = [self._digest(pair) for pair in pairs]
-        places = {digest: k for k, digest in reversed(list(enumerate(digests)))}
+        places: dict[bytes, int] = {}
+        for k, digest in enumerate(digests):
+            places.setdefault(digest, k)
         kept = shared.store.lookup(space, list(places), 0, 0, 1)
         values = {digest: decoded(text, self.path) for (digest, _), text in kept.items()}
         missing = [(digest, k) for digest, k in places.items() if digest not in values]

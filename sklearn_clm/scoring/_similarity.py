@@ -253,7 +253,7 @@ def _cached_tensor(
     first = [row[start + j] for row in responses for j in later]
     second = [row[j] for row in responses for j in earlier]
     values = similarity.score_pairs(first, second, n_jobs=n_jobs)
-    tensor[:, later, earlier] = values.reshape(len(responses), -1)
+    tensor[:, later, earlier] = values.reshape(len(responses), len(later))
     return tensor
 
 

@@ -1,0 +1,280 @@
+"""Judgements and scores that are kept: each pair once, whoever asks."""
+
+import functools
+import json
+import pickle
+import sqlite3
+
+import numpy as np
+import pytest
+from joblib import parallel_config
+from sklearn.base import clone
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm.generators import Generation, PrecomputedGenerator
+from sklearn_clm.scoring import (
+    CachedAdmission,
+    CachedScore,
+    admission_matrix,
+    quality_matrix,
+    similarity_tensor,
+    threshold_admission,
+)
+
+asked = []
+
+
+def same_start(reference, response):
+    asked.append((reference, response))
+    return str(reference)[0] == str(response)[0]
+
+
+def length_ratio(first, second):
+    second = getattr(second, "response", second)
+    asked.append((first, second))
+    return min(len(first), len(second)) / max(len(first), len(second), 1)
+
+
+def dear(reference, response):
+    """Judges in another process, where `asked` is another list."""
+    return len(reference) == len(response)
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    asked.clear()
+
+
+@pytest.fixture(params=["file", "memory"])
+def path(request, tmp_path):
+    return tmp_path / "scores.sqlite" if request.param == "file" else None
+
+
+REFERENCES = ["apple", ["banana", "cherry"], "apple"]
+RESPONSES = [["ant", "bee", "ant"], ["cat", "bee", "dog"], ["ant", "elk", "bee"]]
+
+
+def test_each_pair_is_judged_once_ever(path):
+    cached = CachedAdmission(same_start, path)
+    plain = admission_matrix(same_start, REFERENCES, RESPONSES)
+    asked.clear()
+    for judge in (cached, clone(cached), cached):
+        assert np.array_equal(admission_matrix(judge, REFERENCES, RESPONSES), plain)
+    assert len(asked) == len(set(asked)) == cached.n_misses_ == 8
+    # "bee" starts as "banana" does, so nobody asks about "cherry"
+    assert ("banana", "bee") in asked
+    assert ("cherry", "bee") not in asked
+
+
+def test_kept_judgements_serve_other_processes(tmp_path):
+    path = tmp_path / "scores.sqlite"
+    plain = admission_matrix(CachedAdmission(same_start, path), REFERENCES, RESPONSES)
+    asked.clear()
+    twin = pickle.loads(pickle.dumps(CachedAdmission(same_start, path)))
+    assert np.array_equal(admission_matrix(twin, REFERENCES, RESPONSES), plain)
+    assert asked == []
+    assert twin.stats()["hit_rate"] == 1.0
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
+def test_workers_judge_and_the_parent_keeps(path, backend):
+    cached = CachedAdmission(dear, path)
+    references = ["a" * k for k in range(1, 9)]
+    responses = [["b" * k for k in range(1, 6)]] * 8
+    with parallel_config(backend=backend):
+        verdicts = admission_matrix(cached, references, responses, n_jobs=2)
+    assert np.array_equal(verdicts, np.equal.outer(np.arange(1, 9), np.arange(1, 6)))
+    assert cached.stats()["n_stored"] == 40
+
+
+def test_judges_of_many_pairs_are_used_whole(path):
+    class Whole:
+        sizes = []
+
+        def __call__(self, reference, response):
+            raise AssertionError("asked one by one")
+
+        def judge_pairs(self, references, responses):
+            self.sizes.append(len(references))
+            return [a == b for a, b in zip(references, responses)]
+
+    cached = CachedAdmission(Whole(), path, key="whole")
+    responses = [[str(k) for k in range(100)]]
+    for _ in range(2):
+        assert admission_matrix(cached, ["7"], responses).sum() == 1
+    assert sum(Whole.sizes) == 100
+
+
+def test_judgements_made_before_an_error_are_kept(path):
+    def fails_on_dogs(reference, response):
+        asked.append(response)
+        if response == "dog" and len(asked) < 5:
+            raise ConnectionError("the judge went home")
+        return True
+
+    cached = CachedAdmission(fails_on_dogs, path)
+    with pytest.raises(ConnectionError):
+        admission_matrix(cached, ["x"], [["ant", "bee", "dog", "elk"]])
+    assert cached.stats()["n_stored"] == 2
+    asked.extend("..")
+    assert admission_matrix(cached, ["x"], [["ant", "bee", "dog", "elk"]]).all()
+    assert asked[-2:] == ["dog", "elk"]
+
+
+@pytest.mark.parametrize("verdict", [1, "yes", None, np.float64(1.0)])
+def test_only_booleans_are_judgements(verdict):
+    cached = CachedAdmission(lambda reference, response: verdict)
+    with pytest.raises(TypeError, match="wanted a bool"):
+        cached("a", "b")
+    assert cached.stats()["n_stored"] == 0
+
+
+def test_other_judges_are_other_keys(tmp_path):
+    path = tmp_path / "scores.sqlite"
+
+    def starts_with(letter):
+        return lambda reference, response: response.startswith(letter)
+
+    judges = [
+        "exact_match",
+        same_start,
+        starts_with("a"),
+        starts_with("b"),
+        functools.partial(threshold, at=1),
+        functools.partial(threshold, at=2),
+        threshold_admission(length_ratio, 0.5),
+        threshold_admission(length_ratio, 0.6),
+    ]
+    prints = [CachedAdmission(judge, path).fingerprint() for judge in judges]
+    assert len(set(prints)) == len(judges)
+    again = [CachedAdmission(judge, path).fingerprint() for judge in judges]
+    assert prints == again
+
+
+def threshold(reference, response, at):
+    return len(response) >= at
+
+
+def test_a_judge_with_no_state_to_tell_needs_a_key(tmp_path):
+    class Open:
+        def __init__(self):
+            self.file = open(__file__)  # noqa: SIM115
+
+        def __call__(self, reference, response):
+            return True
+
+    judge = Open()
+    with judge.file:
+        with pytest.raises(ValueError, match=r"CachedAdmission cannot know its results.*key="):
+            CachedAdmission(judge)("a", "b")
+        assert CachedAdmission(judge, key="open")("a", "b") is True
+
+
+def test_pairs_that_cannot_be_told_apart_are_refused():
+    with pytest.raises(TypeError, match="CachedAdmission keeps results for text, numbers"):
+        CachedAdmission(same_start)(object(), "b")
+
+
+def test_qualities_are_kept(path):
+    cached = CachedScore(length_ratio, path)
+    draws = [[Generation(text) for text in row] for row in RESPONSES]
+    plain = quality_matrix(length_ratio, ["ab", "abc", "ab"], draws)
+    asked.clear()
+    for start in (2, 0, 1):
+        values = quality_matrix(cached, ["ab", "abc", "ab"], draws, start=start)
+        assert np.array_equal(values, plain[:, start:])
+    assert len(asked) == len(set(asked)) == 6
+    # the draw, not its text alone, is what a quality is about
+    cached("ab", Generation("ant", logprob=-1.0))
+    assert len(asked) == 7
+
+
+def test_similarities_are_kept(path):
+    cached = CachedScore(length_ratio, path)
+    rows = [["a", "bb", "a", "cccc"], ["a", "bb", "ddd", "a"]]
+    plain = similarity_tensor(length_ratio, rows)
+    asked.clear()
+    for start in (2, 0, 4, 1):
+        values = similarity_tensor(cached, rows, start=start)
+        assert np.array_equal(values, plain[:, start:])
+    assert len(asked) == len(set(asked))
+    assert similarity_tensor(cached, [], start=0).shape == (0, 0, 0)
+    with parallel_config(backend="threading"):
+        values = similarity_tensor(clone(cached), rows, n_jobs=2)
+    assert np.array_equal(values, plain)
+
+
+@pytest.mark.parametrize("value", [float("nan"), None, "x", [1.0, 2.0]])
+def test_only_real_numbers_are_scores(value):
+    cached = CachedScore(lambda a, b: value)
+    with pytest.raises(ValueError, match="wanted"):
+        cached("a", "b")
+    assert cached.stats()["n_stored"] == 0
+
+
+def test_scores_of_whole_sets_have_nothing_to_keep():
+    class Whole:
+        def score_draws(self, prompts, generations, start):
+            return np.zeros((1, 1))
+
+    with pytest.raises(TypeError, match=r"score must be a callable .* got Whole"):
+        CachedScore(Whole(), key="x")("a", "b")
+
+
+def test_export_and_import(tmp_path):
+    cached = CachedAdmission(same_start, tmp_path / "scores.sqlite")
+    verdicts = admission_matrix(cached, REFERENCES, RESPONSES)
+    file = tmp_path / "verdicts.jsonl"
+    assert cached.export_jsonl(file) == 8
+    record = json.loads(file.read_text().splitlines()[0])
+    assert record["pair"] == ["apple", "ant"]
+    assert record["value"] is True
+    other = CachedAdmission(same_start)
+    assert other.import_jsonl(file) == 8
+    asked.clear()
+    assert np.array_equal(admission_matrix(other, REFERENCES, RESPONSES), verdicts)
+    assert asked == []
+    file.write_text('{"pair": ["a", "b"], "value": true}\n{"pair": ["a", "c"], "value": 1}')
+    with pytest.raises(ValueError, match=r"line 2 of .* value must be true or false, got 1"):
+        other.import_jsonl(file)
+    file.write_text('{"pair": ["a"], "value": true}')
+    with pytest.raises(ValueError, match="neither pair, a list of two, nor pair_key"):
+        other.import_jsonl(file)
+    file.write_text('{"pair": ["a", "b"], "value": true}')
+    with pytest.raises(ValueError, match="value must be a number, got True"):
+        CachedScore(length_ratio).import_jsonl(file)
+
+
+def test_draws_and_judgements_may_share_a_file(tmp_path):
+    from sklearn_clm.generators import CachedGenerator
+
+    path = tmp_path / "all.sqlite"
+    generator = CachedGenerator(PrecomputedGenerator(["a"], [["x", "y"]]), path)
+    generator.sample(["a"], 2)
+    judge = CachedAdmission(same_start, path)
+    judge("x", "xx")
+    assert generator.stats()["n_stored_in_all"] == 2
+    assert judge.stats()["n_stored_in_all"] == 1
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM entries").fetchone() == (3,)
+    connection.close()
+
+
+def test_over_folds_and_candidates_each_pair_is_judged_and_scored_once():
+    from sklearn.model_selection import GridSearchCV
+
+    rng = np.random.default_rng(0)
+    prompts = [f"prompt {i}" for i in range(60)]
+    draws = [["".join(rng.choice(list("ab"), 3)) for _ in range(4)] for _ in prompts]
+    sampler = ConformalSampler(
+        PrecomputedGenerator(prompts, draws),
+        k_max=4,
+        epsilon=0.7,
+        delta=0.2,
+        admission=CachedAdmission(same_start),
+        similarity=CachedScore(length_ratio),
+        quality=CachedScore(length_ratio),
+    )
+    search = GridSearchCV(sampler, {"k_max": [2, 4], "set_score": ["max", "sum"]}, cv=2, refit=True)
+    search.fit(prompts, rng.choice(["apple", "bee"], len(prompts)))
+    assert len(asked) == len(set(asked))

@@ -1,0 +1,144 @@
+"""Qualities from a model that is asked about its own answers."""
+
+import math
+
+import numpy as np
+import pytest
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.scoring import PTrue, VerbalizedConfidence, get_quality, quality_matrix
+
+DRAWS = [[Generation("Paris"), Generation("Lyon"), Generation("Paris")]]
+
+
+class Model(BaseGenerator):
+    """Draws answers, and answers questions about answers."""
+
+    asked = []
+
+    def __init__(self, logprobs=True, reply=None):
+        self.logprobs = logprobs
+        self.reply = reply
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        draws = range(start, start + n_samples)
+        return [[self.draw(prompt, draw) for draw in draws] for prompt in prompts]
+
+    def draw(self, prompt, draw):
+        self.asked.append((prompt, draw))
+        text = str(prompt)
+        if "Proposed answer" not in text:
+            return Generation(["Paris", "Lyon", "Rome"][draw % 3], math.log(0.5), 1)
+        if self.reply is not None:
+            return self.reply(text, draw)
+        if "from 0" in text:
+            return Generation("80%" if "Paris" in text else "5 out of 100")
+        good = "Paris" in text
+        if not self.logprobs:
+            return Generation("Yes" if draw % 5 < (4 if good else 1) else "No")
+        logprobs, spans = (math.log(0.9), -3.0), ((0, 3 if good else 2), (3, 4))
+        return Generation("Yes!" if good else "No!", sum(logprobs), 2, logprobs, spans)
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    Model.asked.clear()
+
+
+def test_p_true_from_log_probabilities():
+    values = quality_matrix(PTrue(Model()), ["Capital?"], DRAWS)
+    np.testing.assert_allclose(values, [[0.9, 0.1, 0.9]])
+    assert len(Model.asked) == 2
+
+
+def test_p_true_of_an_answer_in_several_tokens():
+    def reply(text, draw):
+        logprobs = (math.log(0.5), math.log(0.5), -7.0)
+        return Generation(" Yes.", sum(logprobs), 3, logprobs, ((0, 2), (2, 4), (4, 5)))
+
+    values = quality_matrix(PTrue(Model(reply=reply)), ["Capital?"], DRAWS)
+    np.testing.assert_allclose(values, [[0.25] * 3])
+
+
+def test_p_true_from_votes():
+    values = quality_matrix(PTrue(Model(logprobs=False)), ["Capital?"], DRAWS)
+    np.testing.assert_allclose(values, [[0.8, 0.2, 0.8]])
+
+
+def test_votes_do_not_hang_on_what_else_is_asked():
+    def reply(text, draw):
+        if "Paris" in text:
+            return Generation("Yes", -0.5, 1, (-0.5,))
+        return Generation(["Yes", "No", "Hm", "No"][draw % 4])
+
+    quality = PTrue(Model(reply=reply), n_answers=4)
+    together = quality_matrix(quality, ["Capital?"], DRAWS)
+    apart = [quality_matrix(quality, ["Capital?"], DRAWS, start=k)[0, 0] for k in range(3)]
+    np.testing.assert_allclose(together, [apart])
+    np.testing.assert_allclose(together, [[math.exp(-0.5), 1 / 3, math.exp(-0.5)]])
+
+
+def test_verbalized_confidence():
+    values = quality_matrix(VerbalizedConfidence(Model()), ["Capital?"], DRAWS, start=1)
+    np.testing.assert_allclose(values, [[0.05, 0.8]])
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        ("100", 1.0),
+        ("0", 0.0),
+        (" 12.5 %", 0.125),
+        ("**70**", 0.7),
+        ("50, I think", 0.5),
+        ("7.", 0.07),
+    ],
+)
+def test_answers_that_begin_with_a_percentage(answer, value):
+    model = Model(reply=lambda text, draw: Generation(answer))
+    assert VerbalizedConfidence(model).score_draws(["?"], DRAWS, 2) == [[value]]
+
+
+@pytest.mark.parametrize("answer", ["", "high", "I say 70", "101", "-5", "1000", "1.2.3"])
+def test_other_answers_are_refused(answer):
+    model = Model(reply=lambda text, draw: Generation(answer))
+    with pytest.raises(ValueError, match="begins with a number from 0 to 100, in 2 attempts"):
+        VerbalizedConfidence(model, max_attempts=2).score_draws(["?"], DRAWS, 2)
+    assert [draw for _, draw in Model.asked] == [0, 1]
+
+
+def test_chat_messages_are_quoted_as_text():
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Capital?"}]
+    PTrue(Model()).score_draws([messages], DRAWS, 2)
+    assert "Question: Be brief.\n\nCapital?\n" in Model.asked[0][0]
+
+
+def test_templates():
+    model = Model(reply=lambda text, draw: Generation("Yes"))
+    quality = PTrue(model, template=lambda prompt, response: f"Proposed answer {response}?")
+    assert quality.score_draws(["x"], DRAWS, 2) == [[1.0]]
+    with pytest.raises(ValueError, match=r"template must hold '\{response\}'"):
+        PTrue(model, template="Right?").score_draws(["x"], DRAWS, 2)
+
+
+def test_without_a_generator():
+    for name, kind in (("p_true", PTrue), ("verbalized", VerbalizedConfidence)):
+        quality = get_quality(name)
+        assert isinstance(quality, kind)
+        with pytest.raises(ValueError, match=f"{kind.__name__} has no generator to ask"):
+            quality.score_draws(["x"], DRAWS)
+        assert quality.bind(Model()).generator.logprobs is True
+    own = PTrue(Model())
+    assert own.bind(Model(logprobs=False)) is own
+    assert own.fingerprint() != PTrue(Model(logprobs=False)).fingerprint()
+
+
+@pytest.mark.parametrize("quality", ["p_true", "verbalized"])
+def test_by_name_a_sampler_asks_its_own_generator(quality):
+    prompts = [f"Capital {i}?" for i in range(40)]
+    sampler = ConformalSampler(Model(), k_max=3, epsilon=0.3, delta=0.1, quality=quality)
+    sets = sampler.fit(prompts, ["Paris"] * 40).predict(["Capital of France?"])
+    assert "Paris" in sets[0].responses
+    first = sampler.calibration_data_.quality[0]
+    np.testing.assert_allclose(first, [0.9, 0.1, 0.1] if quality == "p_true" else [0.8, 0.05, 0.05])
