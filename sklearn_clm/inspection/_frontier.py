@@ -128,7 +128,12 @@ class FrontierDisplay:
         """
         from sklearn.utils.validation import check_is_fitted
 
-        check_is_fitted(estimator, "result_")
+        check_is_fitted(estimator, "calibration_data_")
+        if estimator.result_ is None:
+            raise ValueError(
+                "estimator has too few calibration prompts for any test, so that it has no "
+                f"frontier: {estimator.calibration_data_.n_prompts} in all."
+            )
         return cls.from_result(
             estimator.result_,
             size_weight=estimator.size_weight,

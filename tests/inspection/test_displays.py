@@ -1,0 +1,264 @@
+import subprocess
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm.calibration import (
+    ComponentCalibrationData,
+    binomial_p_value,
+    learn_then_test,
+    smallest_epsilon,
+)
+from sklearn_clm.evaluation import run_component_trials, run_trials
+from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.inspection import (
+    AchievableBandDisplay,
+    ComponentCurveDisplay,
+    FrontierDisplay,
+    RiskCurveDisplay,
+)
+from sklearn_clm.inspection._achievable_band import clopper_pearson
+from sklearn_clm.inspection._style import line_style
+from tests.evaluation.simulated import simulated_data
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return simulated_data(600, 6)
+
+
+@pytest.fixture(scope="module")
+def results(data):
+    return run_trials(
+        data, ("first_k", "max"), np.linspace(0.0, 1.0, 41), n_trials=5, n_lambdas=6, random_state=0
+    )
+
+
+@pytest.fixture(scope="module")
+def component_data():
+    rng = np.random.default_rng(0)
+    scores = rng.random((500, 4))
+    return ComponentCalibrationData.from_arrays(scores, rng.random((500, 4)) < scores**0.2)
+
+
+class Words(BaseGenerator):
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [[Generation("word")] * n_samples for _ in prompts]
+
+
+@pytest.fixture(scope="module")
+def sampler(data):
+    return ConformalSampler(Words(), k_max=6, epsilon=0.3, random_state=0).calibrate(data)
+
+
+def labels(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_risk_curves_have_a_row_for_each_measure(results):
+    display = RiskCurveDisplay.from_trials(results)
+    assert [axes.get_ylabel() for axes in display.axes_] == [
+        "Loss",
+        "Relative excess",
+        "Set size / $k_{max}$",
+    ]
+    assert display.axes_[-1].get_xlabel() == "ε (tolerated risk)"
+    assert len(display.lines_) == 3 * 2
+    assert display.figure_ is display.axes_[0].figure
+
+
+def test_curves_are_means_over_trials_and_legends_have_areas(results):
+    display = RiskCurveDisplay.from_trials(results, measures=["size"], methods=["max"])
+    (line,) = display.lines_
+    level, mean = line.get_data()
+    np.testing.assert_array_equal(mean, results.mean("size")[1][: len(mean)])
+    np.testing.assert_array_equal(level, results.levels[: len(level)])
+    area = results.auc("size")[1].mean()
+    assert labels(display.axes_[0]) == [f"max (AUC {area:.3g})"]
+
+
+def test_the_trivial_range_is_marked_and_takes_little_room(results):
+    display = RiskCurveDisplay.from_trials(results)
+    first = results.first_1_error.mean()
+    assert display.trivial_level == pytest.approx(first, abs=0.05)
+    assert display.axes_[0].get_xlim()[1] == pytest.approx(1.15 * display.trivial_level)
+    # the diagonal is there to compare with
+    diagonal = display.axes_[0].lines[0].get_xydata()
+    np.testing.assert_array_equal(diagonal[:, 0], diagonal[:, 1])
+
+
+def test_without_usable_levels_the_legend_says_so(data):
+    results = run_trials(data, ["max"], [0.02, 0.03], n_trials=2, n_lambdas=3, random_state=0)
+    display = RiskCurveDisplay.from_trials(results)
+    assert labels(display.axes_[0]) == ["max (AUC –)"]
+    assert display.trivial_level is None
+
+
+def test_curves_draw_on_given_axes(results):
+    figure, axes = plt.subplots(3, 2)
+    display = RiskCurveDisplay.from_trials(results, ax=axes[:, 1])
+    assert display.figure_ is figure
+    assert list(display.axes_) == list(axes[:, 1])
+    one = RiskCurveDisplay.from_trials(results, measures=["loss"], ax=axes[0, 0])
+    assert one.axes_[0] is axes[0, 0]
+    with pytest.raises(ValueError, match="ax holds 1 axes; wanted 3, one for each measure"):
+        RiskCurveDisplay.from_trials(results, ax=axes[0, 0])
+
+
+def test_curves_without_legend_and_band(results):
+    display = RiskCurveDisplay.from_trials(results)
+    again = display.plot(band=False, legend=False)
+    assert again is display
+    assert display.axes_[0].get_legend() is None
+    assert len(display.lines_) == 6
+
+
+def test_unknown_measure_or_method(results):
+    with pytest.raises(ValueError, match="measure='speed' is unknown"):
+        RiskCurveDisplay.from_trials(results, measures=["speed"])
+    with pytest.raises(ValueError, match="method 'sum' was not run"):
+        RiskCurveDisplay.from_trials(results, methods=["sum"])
+
+
+def test_curves_from_a_sampler(sampler):
+    display = RiskCurveDisplay.from_estimator(
+        sampler, epsilons=np.linspace(0.1, 0.6, 11), n_trials=3, random_state=0
+    )
+    assert display.methods == ("max",)
+    many = RiskCurveDisplay.from_estimator(
+        sampler, methods=["max", "sum"], measures=["loss"], n_trials=2, random_state=0
+    )
+    assert many.methods == ("max", "sum")
+    assert len(many.axes_) == 1
+
+
+def test_component_curves(component_data):
+    noise = ComponentCalibrationData(
+        np.random.default_rng(1).random(2000), component_data.admissible, component_data.offsets
+    )
+    results = run_component_trials(
+        {"span_likelihood": component_data, "random": noise}, n_trials=4, random_state=0
+    )
+    display = ComponentCurveDisplay.from_trials(results)
+    assert [axes.get_ylabel() for axes in display.axes_] == [
+        "Loss",
+        "Components selected",
+        "Recall",
+    ]
+    assert display.axes_[-1].get_xlabel() == "α (tolerated risk)"
+    assert [label.split(" (")[0] for label in labels(display.axes_[1])] == list(results.methods)
+
+
+def test_lines_differ_without_colour():
+    styles = [line_style(i) for i in range(7)]
+    assert len({style["marker"] for style in styles}) == 7
+    assert len({(str(style["linestyle"]), style["marker"]) for style in styles}) == 7
+    assert len({style["color"] for style in styles}) == 7
+    grey = [float(np.dot(mpl.colors.to_rgb(s["color"]), (0.299, 0.587, 0.114))) for s in styles]
+    assert max(grey) < 0.75  # none is faint on white
+
+
+def test_frontier_shows_the_sequence_of_tests(sampler):
+    display = FrontierDisplay.from_estimator(sampler)
+    result = sampler.result_
+    assert tuple(result.frontier.lambdas[display.selected]) == result.lambda_hat
+    legend = labels(display.axes_[0])
+    assert f"valid ({len(result.valid_lambdas)})" in legend
+    assert "first failure, tests stop" in legend
+    assert r"$\hat{\lambda}$" in legend
+    assert display.axes_[0].get_xlabel().startswith("Objective of Eq. 7")
+    assert display.axes_[1].get_ylabel().startswith("p-value")
+    assert display.axes_[1].get_yscale() == "log"
+
+
+def test_critical_loss_is_the_border_of_the_tests(sampler):
+    display = FrontierDisplay.from_estimator(sampler)
+    border = round(display.critical_loss * display.n_calibration)
+    assert binomial_p_value(border, display.n_calibration, 0.3) <= 0.05
+    assert binomial_p_value(border + 1, display.n_calibration, 0.3) > 0.05
+
+
+def test_frontier_of_a_null_result(data):
+    result = learn_then_test(data, 0.03, random_state=0)
+    display = FrontierDisplay.from_result(result)
+    assert display.selected is None
+    assert display.n_valid == 0
+    assert "first failure, tests stop" in labels(display.axes_[0])
+
+
+def test_frontier_on_one_given_axes(sampler):
+    _, ax = plt.subplots()
+    display = FrontierDisplay.from_estimator(sampler, ax=ax)
+    assert list(display.axes_) == [ax]
+    with pytest.raises(ValueError, match="ax holds 3 axes; wanted one or two"):
+        display.plot(ax=plt.subplots(3)[1])
+
+
+def test_frontier_needs_tests(data):
+    with pytest.warns(NullCalibrationWarning):
+        few = ConformalSampler(Words(), k_max=6, epsilon=0.05, random_state=0).calibrate(
+            data.take(range(10))
+        )
+    with pytest.raises(ValueError, match="estimator has too few calibration prompts"):
+        FrontierDisplay.from_estimator(few)
+
+
+def test_achievable_band(data, sampler):
+    display = AchievableBandDisplay.from_estimator(sampler)
+    found = np.logical_or.accumulate(data.admissible, axis=1)
+    np.testing.assert_allclose(display.error, 1.0 - found.mean(axis=0))
+    assert (display.low < display.error).all()
+    assert (display.error < display.high).all()
+    assert (display.reachable > display.error).all()
+    assert display.n_calibration == sampler.result_.n_calibration
+    legend = " ".join(labels(display.ax_))
+    assert f"achievable, not trivial: {display.error[-1]:.3f} to {display.error[0]:.3f}" in legend
+    assert "smallest $\\epsilon$ within reach, n = 400" in legend
+    assert display.ax_.get_xlabel() == "k (budget of draws)"
+
+
+def test_reachable_epsilon_is_the_inverted_test(data):
+    display = AchievableBandDisplay.from_data(data, optimization_fraction=0.5, epsilon=0.2)
+    errors = int(np.ceil(display.error[2] * 300))
+    assert display.reachable[2] == smallest_epsilon(errors, 300, 0.05)
+
+
+def test_clopper_pearson_is_scipys():
+    for count in (0, 1, 17, 39, 40):
+        low, high = clopper_pearson(count, 40, 0.9)
+        expected = binomtest(count, 40).proportion_ci(0.9, method="exact")
+        assert (low, high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_band_of_bad_data():
+    with pytest.raises(ValueError, match=r"boolean array of shape \(n_prompts, n_draws\)"):
+        AchievableBandDisplay.from_data(np.ones(3))
+    with pytest.raises(ValueError, match="confidence must be in"):
+        AchievableBandDisplay.from_data(np.ones((3, 2)), confidence=2)
+
+
+def test_matplotlib_is_imported_when_first_used():
+    code = (
+        "import sys, sklearn_clm.inspection, sklearn_clm.evaluation; "
+        "assert 'matplotlib' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_missing_matplotlib_is_explained(results, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"pip install 'sklearn-clm\[plot\]'"):
+        RiskCurveDisplay.from_trials(results)
