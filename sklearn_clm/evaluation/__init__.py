@@ -3,6 +3,7 @@
 from sklearn_clm.evaluation._auc import normalized_auc
 from sklearn_clm.evaluation._comparison import PairedDifference
 from sklearn_clm.evaluation._component_trials import run_component_trials
+from sklearn_clm.evaluation._reference_scores import reference_scores
 from sklearn_clm.evaluation._results import ComponentTrialResults, TrialResults
 from sklearn_clm.evaluation._trials import run_trials
 
@@ -11,6 +12,7 @@ __all__ = [
     "PairedDifference",
     "TrialResults",
     "normalized_auc",
+    "reference_scores",
     "run_component_trials",
     "run_trials",
 ]

@@ -41,7 +41,8 @@ def run_component_trials(
         Levels in [0, 1], strictly increasing. Default: 101 from 0 to 1.
     reference_scores : dict of str to sequence of n 1-D arrays, optional
         For each component score and prompt, one number for each sentence of the reference: the
-        highest score of a component that matches it, -inf if none does. Recall is then the
+        highest score of a component that matches it, -inf if none does, as
+        :func:`reference_scores` computes them. Recall is then the
         share of the reference that the selection covers (Appendix G). By default it is the
         share of the admissible components, among those of all K samples, that are selected.
         Prompts with an empty reference, or no admissible component, do not count.
