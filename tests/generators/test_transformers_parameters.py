@@ -1,0 +1,416 @@
+"""TransformersGenerator as an estimator: parameters, errors, clones, pickles, identity, memory."""
+
+import copy
+import gc
+import itertools
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from sklearn_clm.generators import TransformersGenerator
+
+pytest.importorskip("transformers")
+import torch
+
+from tests import tiny_models
+
+
+def loaded(path):
+    """A model of its own, with its tokenizer."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    return AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"temperature": 0.0}, ["temperature", "(0.0, inf)", "0.0"]),
+        ({"temperature": -1.0}, ["temperature", "-1.0"]),
+        ({"temperature": float("nan")}, ["temperature", "nan"]),
+        ({"top_p": 0.0}, ["top_p", "(0.0, 1.0]"]),
+        ({"top_p": 1.5}, ["top_p", "1.5"]),
+        ({"top_k": -1}, ["top_k", "-1"]),
+        ({"top_k": 2.5}, ["top_k", "2.5"]),
+        ({"max_new_tokens": 0}, ["max_new_tokens", "0"]),
+        ({"batch_size": 0}, ["batch_size", "0"]),
+        ({"dtype": "int8"}, ["dtype", "int8", "bfloat16"]),
+        ({"stop": 3}, ["stop", "3"]),
+        ({"stop": ["\n", ""]}, ["stop", "''", "not empty"]),
+        ({"stop": [1]}, ["stop", "1", "strings"]),
+        ({"prompt_template": "Q: A:"}, ["prompt_template", "{prompt}"]),
+        ({"prompt_template": 3}, ["prompt_template", "3"]),
+        ({"preprocess": "resize"}, ["preprocess", "resize"]),
+        ({"tokenizer": 3}, ["tokenizer", "3"]),
+        ({"model": 3}, ["model", "3"]),
+        ({"trust_remote_code": "yes"}, ["trust_remote_code", "yes"]),
+        ({"tokenizer": "/nowhere/at/all"}, ["tokenizer", "/nowhere/at/all"]),
+        ({"model": "/nowhere/at/all"}, ["model='/nowhere/at/all'", "could not be loaded"]),
+    ],
+)
+def test_bad_parameters_are_named(llama_path, params, words):
+    generator = TransformersGenerator(**{"model": llama_path, **params})
+    with pytest.raises(ValueError) as error:
+        generator.sample(["one"], 1)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_loaded_model_needs_its_tokenizer(llama_path):
+    model, tokenizer = loaded(llama_path)
+    with pytest.raises(ValueError, match=r"tokenizer=None.*LlamaForCausalLM"):
+        TransformersGenerator(model).sample(["one"], 1)
+    with pytest.raises(ValueError, match=r"device, dtype and model_kwargs .* LlamaForCausalLM"):
+        TransformersGenerator(model, tokenizer=tokenizer, dtype="float64").sample(["one"], 1)
+
+
+def test_a_model_without_a_head_is_refused(llama_path):
+    model, tokenizer = loaded(llama_path)
+    with pytest.raises(ValueError, match="LlamaModel, which cannot generate"):
+        TransformersGenerator(_headless(model), tokenizer=tokenizer).sample(["one"], 1)
+
+
+def _headless(model):
+    body = model.model
+    body.generate = lambda: None  # looks like a language model at first sight
+    return body
+
+
+def test_a_checkpoint_of_another_kind_is_refused(tmp_path):
+    from transformers import ViTConfig, ViTModel
+
+    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ViTModel(ViTConfig(**small, intermediate_size=8, image_size=8, patch_size=4)).save_pretrained(
+        tmp_path
+    )
+    with pytest.raises(ValueError, match="could not be loaded as a causal, encoder-decoder"):
+        TransformersGenerator(str(tmp_path)).sample(["one"], 1)
+
+
+def test_a_checkpoint_without_tokenizer_says_so(tmp_path, llama_path):
+    model, tokenizer = loaded(llama_path)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"(?s)tokenizer: .*pass tokenizer="):
+        TransformersGenerator(str(tmp_path)).sample(["one"], 1)
+    generator = TransformersGenerator(str(tmp_path), tokenizer=tokenizer, max_new_tokens=3)
+    named = TransformersGenerator(llama_path, max_new_tokens=3)
+    assert generator.sample(["one"], 2) == named.sample(["one"], 2)
+
+
+def test_the_tokenizer_of_another_model_is_refused(tmp_path, llama_path):
+    small = tiny_models.llama(tmp_path, vocab_size=50, bos_token_id=0, eos_token_id=1)
+    with pytest.raises(ValueError, match=r"tokenizer: gave token id \d+.* 50 tokens"):
+        TransformersGenerator(small).sample(["one"], 1)
+
+
+def test_weights_that_are_no_safetensors_are_refused(tmp_path, llama_path):
+    model, tokenizer = loaded(llama_path)
+    model.config.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="safetensors"):
+        TransformersGenerator(str(tmp_path)).sample(["one"], 1)
+
+
+def test_remote_code_is_not_run(tmp_path, llama_path):
+    model, tokenizer = loaded(llama_path)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    marker = tmp_path / "ran"
+    (tmp_path / "evil.py").write_text(f"open({str(marker)!r}, 'w')\nclass C: pass\nclass M: pass\n")
+    config = (tmp_path / "config.json").read_text().rstrip().removesuffix("}")
+    config = config.replace('"llama"', '"evil"') + (
+        ', "auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}}'
+    )
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(ValueError, match=r"(?s)could not be loaded.*trust_remote_code"):
+        TransformersGenerator(str(tmp_path)).sample(["one"], 1)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("prompt", [3, None, {"role": "user"}, b"one", ["one"]])
+def test_prompts_that_are_no_text_are_named(llama_path, prompt):
+    with pytest.raises(TypeError, match=r"prompts\[1\].*wanted a str"):
+        TransformersGenerator(llama_path).sample(["one", prompt], 1)
+    with pytest.raises(TypeError, match=r"prompts\[0\].*prompt_template"):
+        TransformersGenerator(llama_path, prompt_template="{prompt}").sample([prompt], 1)
+
+
+def test_a_template_that_gives_no_text_is_named(llama_path):
+    generator = TransformersGenerator(llama_path, prompt_template=lambda prompt: None)
+    with pytest.raises(TypeError, match=r"prompt_template gave, for prompts\[0\], a NoneType"):
+        generator.sample(["one"], 1)
+
+
+def test_text_for_a_model_of_images_is_named(vit_gpt2_path, llama_path):
+    with pytest.raises(TypeError, match=r"prompts\[0\] is text.*takes images"):
+        TransformersGenerator(vit_gpt2_path).sample(["one"], 1)
+    with pytest.raises(TypeError, match=r"prompts\[0\] a ndarray"):
+        TransformersGenerator(llama_path).sample([np.zeros((4, 4))], 1)
+
+
+def test_a_model_of_images_without_processor_wants_pixel_values(vit_gpt2_path):
+    checkpoint = TransformersGenerator(vit_gpt2_path)._load()
+    generator = TransformersGenerator(
+        checkpoint.model, tokenizer=checkpoint.tokenizer, preprocess=lambda prompt: "pixels"
+    )
+    with pytest.raises(TypeError, match="takes images"):
+        generator.sample([np.zeros((4, 4))], 1)
+    generator.set_params(preprocess=lambda prompt: object())
+    with pytest.raises(TypeError, match=r"processor=None.*\(channels, height, width\)"):
+        generator.sample([np.zeros((4, 4))], 1)
+
+
+def test_chat_messages_without_a_chat_template(t5_path):
+    with pytest.raises(ValueError, match="chat_template"):
+        TransformersGenerator(t5_path).sample([[{"role": "user", "content": "x"}]], 1)
+
+
+def test_a_prompt_longer_than_the_model_is_named(gpt2_path):
+    with pytest.raises(ValueError, match=r"prompts\[1\] has \d+ tokens.*128"):
+        TransformersGenerator(gpt2_path).sample(["one", "two " * 400], 1)
+
+
+def test_settings_that_are_not_applied_are_told(llama_path):
+    model, tokenizer = loaded(llama_path)
+    model.generation_config.repetition_penalty = 1.2
+    with pytest.warns(UserWarning, match=r"repetition_penalty.*1\.2"):
+        TransformersGenerator(model, tokenizer=tokenizer, max_new_tokens=1).sample(["one"], 1)
+
+
+def test_clones_share_the_model(llama_path):
+    model, tokenizer = loaded(llama_path)
+    generator = TransformersGenerator(model, tokenizer=tokenizer, stop=["\n"], max_new_tokens=4)
+    draws = generator.sample(["one"], 2)
+    for copied in (clone(generator), copy.deepcopy(generator), clone(clone(generator))):
+        assert copied.model is model
+        assert copied.tokenizer is tokenizer
+        assert copied.get_params(deep=False) == generator.get_params(deep=False)
+        assert copied.stop is not generator.stop
+        assert not hasattr(copied, "n_decoded_tokens_")
+        assert copied.sample(["one"], 2) == draws
+        assert copied._checkpoint is generator._checkpoint
+
+
+def test_generators_of_one_name_share_one_model(llama_path):
+    first, second = (TransformersGenerator(llama_path, temperature=t) for t in (0.5, 1.0))
+    assert first._load() is second._load() is clone(first)._load()
+    assert TransformersGenerator(llama_path, dtype="float64")._load() is not first._load()
+
+
+def test_a_checkpoint_written_anew_is_loaded_anew(tmp_path):
+    path = tiny_models.llama(tmp_path, seed=0)
+    generator = TransformersGenerator(path, max_new_tokens=6)
+    first, digest = generator.sample(["one"], 3), generator.fingerprint()
+    tiny_models.llama(tmp_path, seed=1)
+    os.utime(tmp_path / "model.safetensors", (1, 1))
+    assert generator.sample(["one"], 3) != first
+    assert generator.fingerprint() != digest
+
+
+def test_a_pickle_refers_to_the_model_by_name(llama_path):
+    generator = TransformersGenerator(llama_path, max_new_tokens=4)
+    draws = generator.sample(["one"], 2)
+    stored = pickle.dumps(generator)
+    assert len(stored) < 2000
+    assert pickle.loads(stored).sample(["one"], 2) == draws
+
+
+def test_a_pickle_refers_to_a_loaded_model_by_where_it_came_from(llama_path):
+    model, _ = loaded(llama_path)
+    generator = TransformersGenerator(model, tokenizer=llama_path, max_new_tokens=4)
+    draws, fingerprint = generator.sample(["one"], 2), generator.fingerprint()
+    stored = pickle.dumps(generator)
+    assert len(stored) < 2000
+    restored = pickle.loads(stored)
+    assert restored.model == llama_path
+    assert restored.sample(["one"], 2) == draws
+    assert restored.fingerprint() == fingerprint
+    assert clone(restored).sample(["one"], 2) == draws
+
+
+def test_a_model_changed_since_it_was_loaded_is_not_mistaken(llama_path):
+    model, _ = loaded(llama_path)
+    generator = TransformersGenerator(model, tokenizer=llama_path, max_new_tokens=4)
+    before = generator.fingerprint()
+    with torch.no_grad():
+        model.lm_head.weight.mul_(1.5)
+    assert generator.fingerprint() != before
+    restored = pickle.loads(pickle.dumps(generator))
+    with pytest.raises(ValueError, match="other weights than the model"):
+        restored.sample(["one"], 1)
+
+
+def test_a_model_from_no_file_is_pickled_when_asked(llama_path):
+    from transformers import LlamaForCausalLM
+
+    named, tokenizer = loaded(llama_path)
+    model = LlamaForCausalLM(named.config)
+    model.name_or_path = ""
+    generator = TransformersGenerator(model, tokenizer=tokenizer, max_new_tokens=4)
+    with pytest.raises(pickle.PicklingError, match="pickle_model=True"):
+        pickle.dumps(generator)
+    generator.set_params(pickle_model=True)
+    restored = pickle.loads(pickle.dumps(generator))
+    assert restored.model is not model
+    assert restored.sample(["one"], 3) == generator.sample(["one"], 3)
+    assert restored.fingerprint() == generator.fingerprint()
+
+
+def test_fingerprints_tell_what_shapes_a_draw(llama_path):
+    base = {"model": llama_path, "max_new_tokens": 8}
+    reference = TransformersGenerator(**base).fingerprint()
+    same = [
+        {"batch_size": 3},
+        {"model": loaded(llama_path)[0], "tokenizer": llama_path},
+        {"device": "cpu"},
+        {"top_k": 50},
+        {"pickle_model": True},
+    ]
+    other = [
+        {"max_new_tokens": 9},
+        {"temperature": 0.5},
+        {"top_k": None},
+        {"top_p": 0.9},
+        {"stop": ["\n"]},
+        {"dtype": "float64"},
+        {"prompt_template": "Q: {prompt}"},
+        {"prompt_template": lambda prompt: prompt + "!"},
+        {"prompt_template": lambda prompt: prompt + "?"},
+        {"tokenizer": tiny_models.byte_level_tokenizer(vocab_size=300)},
+    ]
+    for change in same:
+        assert TransformersGenerator(**{**base, **change}).fingerprint() == reference
+    digests = [TransformersGenerator(**{**base, **change}).fingerprint() for change in other]
+    assert len({reference, *digests}) == 1 + len(other)
+
+
+def test_fingerprints_are_equal_in_another_process(llama_path):
+    code = (
+        "from sklearn_clm.generators import TransformersGenerator;"
+        f"print(TransformersGenerator({llama_path!r}, stop='.').fingerprint())"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    generator = TransformersGenerator(llama_path, stop=".")
+    generator.sample(["one"], 1)
+    assert run.stdout.split()[-1] == generator.fingerprint()
+
+
+def test_the_package_does_not_import_torch():
+    code = "import sys, sklearn_clm.generators; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
+
+
+def test_parameters_are_searchable_through_nested_names(llama_path):
+    generator = TransformersGenerator(llama_path)
+    assert generator.set_params(temperature=0.3).get_params()["temperature"] == 0.3
+    assert "TransformersGenerator" in repr(generator)
+
+
+def test_logits_of_past_steps_are_not_kept(tmp_path):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    vocabulary, n_steps = 128_000, 256
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=512,
+        eos_token_id=None,
+        bos_token_id=0,
+    )
+    torch.manual_seed(0)
+    tokenizer = tiny_models.byte_level_tokenizer()
+    tokenizer.eos_token = None
+    generator = TransformersGenerator(
+        LlamaForCausalLM(config), tokenizer=tokenizer, max_new_tokens=n_steps, batch_size=4
+    )
+    generator.sample(["one"], 1)
+    sizes = []
+    calls = itertools.count()
+    step = type(generator._checkpoint.forward).step
+
+    def watch(self, state, tokens):
+        if next(calls) % 32 == 31:
+            tensors = [obj for obj in gc.get_objects() if type(obj) is torch.Tensor]
+            sizes.append(sum(t.numel() for t in tensors if t.shape[-1:] == (vocabulary,)))
+        return step(self, state, tokens)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(generator._checkpoint.forward), "step", watch)
+        draws = generator.sample(["two"], 2)[0]
+    assert [draw.n_tokens for draw in draws] == [n_steps] * 2
+    # logits of a few steps, of 256
+    assert len(sizes) > 5
+    assert max(sizes) <= 8 * 2 * vocabulary
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+def test_other_precisions(llama_path, dtype):
+    generator = TransformersGenerator(llama_path, dtype=dtype, max_new_tokens=5)
+    draws = generator.sample(["one", "two three"], 3)
+    assert draws == generator.sample(["one", "two three"], 3)
+    assert all(draw.logprob < 0 for row in draws for draw in row)
+
+
+def test_double_precision_gives_the_same_log_probabilities_in_any_batch(llama_path):
+    prompts = ["one", "two three four five", "The heart is enlarged."]
+    generator = TransformersGenerator(llama_path, dtype="float64", max_new_tokens=6, batch_size=7)
+    together = generator.sample(prompts, 4)
+    assert together == [generator.sample([prompt], 4)[0] for prompt in prompts]
+
+
+@pytest.mark.parametrize("family", ["mamba", "mistral"])
+def test_models_with_other_caches(family):
+    import transformers
+
+    torch.manual_seed(0)
+    tokenizer = tiny_models.byte_level_tokenizer()
+    common = {"vocab_size": len(tokenizer), "eos_token_id": 1, "bos_token_id": 0}
+    if family == "mamba":  # a recurrent state: nothing that could be copied row by row
+        config = transformers.MambaConfig(
+            **common, hidden_size=16, state_size=4, num_hidden_layers=2, initializer_range=0.5
+        )
+        model = transformers.MambaForCausalLM(config)
+    else:  # a window that slides past the prompt
+        config = transformers.MistralConfig(
+            **common,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            sliding_window=8,
+            initializer_range=0.4,
+        )
+        model = transformers.MistralForCausalLM(config)
+    generator = TransformersGenerator(
+        model.eval(), tokenizer=tokenizer, max_new_tokens=8, batch_size=8
+    )
+    prompts = [
+        "one two three four five six",
+        "two",
+        "The heart is enlarged. There is no edema.",
+        "1",
+    ]
+    together = generator.sample(prompts, 3)
+    assert generator._checkpoint.forward.caches == (family == "mistral")
+    for prompt, row in zip(prompts, together):
+        ids = tokenizer(prompt)["input_ids"]
+        for draw, alone in zip(row, generator.sample([prompt], 3)[0]):
+            assert draw.response == alone.response
+            assert draw.token_logprobs == pytest.approx(alone.token_logprobs, abs=1e-4)
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([ids])).logits[0, -1].double().log_softmax(-1)
+        first = min(abs(float(p) - row[0].token_logprobs[0]) for p in logits)
+        assert first < 1e-4
