@@ -1,5 +1,6 @@
 """The distinct accepted sets of each prompt: most pairs of thresholds accept the same draws."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,18 @@ class DistinctSets(NamedTuple):
     prompt: np.ndarray
     pairs: np.ndarray
     begin: np.ndarray
+
+    def blocks(self, size: int) -> Iterator["DistinctSets"]:
+        """The same in blocks of `size` sets."""
+        for start in range(0, len(self.prompt), size):
+            stop = min(start + size, len(self.prompt))
+            first, last = self.begin[start], self.begin[stop]
+            yield DistinctSets(
+                np.ascontiguousarray(self.accepted[:, start:stop]),
+                self.prompt[start:stop],
+                self.pairs[first:last],
+                self.begin[start : stop + 1] - first,
+            )
 
     def new_prefixes(self) -> np.ndarray:
         """Accepted draws (K, U) whose prefix of accepted draws has not occurred just before.

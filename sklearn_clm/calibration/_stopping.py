@@ -89,33 +89,36 @@ def packed_profiles(
     np.subtract(codes[1:].T, codes[:-1].T, out=stopping[:, 1:k])
     np.subtract(len(l3), codes[-1], out=stopping[:, k])
     stops = np.flatnonzero(stopping != 0)
-    n_thresholds = stopping.reshape(-1)[stops]
-    row = stops // (k + 1)
-    draw = np.minimum(stops - row * (k + 1), k - 1)
-    excess_of = packing.excess(admissible).reshape(-1)
-    excess_begin = prompt[row] * k
+    n_thresholds = stopping.reshape(-1)[stops].astype(np.intp)
 
     state = _errors_and_size(accepted, np.take(np.ascontiguousarray(admissible.T), prompt, axis=1))
-    value_of = np.arange(2 * k + 2) // 2 * packing.size_unit + np.arange(2 * k + 2) % 2
-    samples_of = np.arange(1, k + 1) * packing.samples_unit
-    packed = np.empty(len(stops), dtype=np.complex128)
+    of_state = np.arange(2 * k + 2) // 2 * packing.size_unit + np.arange(2 * k + 2) % 2
+    of_prompt = np.empty(admissible.shape, dtype=np.complex128)
+    of_prompt.real = np.arange(1, k + 1) * packing.samples_unit
+    of_prompt.imag = packing.excess(admissible)
+    draws = np.append(np.arange(k), k - 1)
     for budget in budgets:
-        last = np.minimum(draw, budget - 1)
-        packed.real = value_of[state.reshape(-1)[last * n_sets + row]] + samples_of[last]
-        packed.imag = excess_of[excess_begin + last]
+        last = np.minimum(draws, budget - 1)
+        # whole rows first: cheaper than picking single entries by two indices
+        packed = np.take(of_prompt[:, last], prompt, axis=0).reshape(-1)[stops]
+        at_stop = state if budget == k else state[:, last]
+        packed.real += of_state[at_stop.reshape(-1)[stops]]
         yield np.repeat(packed, n_thresholds).reshape(n_sets, len(l3))
 
 
 def _errors_and_size(accepted: np.ndarray, admissible: np.ndarray) -> np.ndarray:
-    """Twice the size by each draw, plus one while no member is admissible: (K, U)."""
-    k = len(accepted)
-    state = np.empty(accepted.shape, dtype=np.min_scalar_type(2 * k + 1))
-    lost = np.ones(accepted.shape[1], dtype=bool)
-    size = np.zeros(accepted.shape[1], dtype=state.dtype)
-    two = state.dtype.type(2)
+    """Twice the size by each draw, plus one while no member is admissible: (U, K + 1).
+
+    The last column repeats the one before, for sets that do not stop.
+    """
+    k, n_sets = accepted.shape
+    state = np.empty((n_sets, k + 1), dtype=np.min_scalar_type(2 * k + 1))
+    lost = np.ones(n_sets, dtype=bool)
+    twice_size = np.zeros(n_sets, dtype=state.dtype)
     for j in range(k):
         lost &= ~(accepted[j] & admissible[j])
-        size += accepted[j]
-        np.multiply(size, two, out=state[j])
-        state[j] += lost
+        twice_size += accepted[j]
+        twice_size += accepted[j]
+        np.add(twice_size, lost, out=state[:, j])
+    state[:, k] = state[:, k - 1]
     return state

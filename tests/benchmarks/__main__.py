@@ -1,0 +1,89 @@
+"""``python -m tests.benchmarks``: every benchmark of this folder as one table."""
+
+import argparse
+import datetime as dt
+import importlib
+import os
+import pkgutil
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import scipy
+
+import tests.benchmarks
+from tests.benchmarks import Row
+
+__all__ = ["main"]
+
+_HEADER = ("what", "reference", "ours", "ratio")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmarks that the command line asks for, and print them."""
+    names = sorted(
+        module.name
+        for module in pkgutil.iter_modules(tests.benchmarks.__path__)
+        if not module.name.startswith("_")
+    )
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller data, in a minute or two")
+    parser.add_argument(
+        "--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}"
+    )
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there, too")
+    options = parser.parse_args(arguments)
+
+    rows: list[Row] = []
+    for name in options.only or names:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        module = importlib.import_module(f"tests.benchmarks.{name}")
+        for row in module.rows(options.quick):
+            print(f"  {row.what}: {_ratio(row.ratio)}", file=sys.stderr, flush=True)
+            rows.append(row)
+    print(as_text(rows))
+    if options.markdown is not None:
+        options.markdown.write_text(as_markdown(rows), encoding="utf-8")
+
+
+def as_text(rows: Sequence[Row]) -> str:
+    """The table with aligned columns."""
+    cells = [_HEADER, *((*row[:3], _ratio(row.ratio)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in cells]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """The table in Markdown, with the date and what it was measured on."""
+    lines = [
+        f"| {' | '.join(_HEADER)} |",
+        "| --- | --- | --- | ---: |",
+        *(f"| {row.what} | {row.reference} | {row.ours} | {_ratio(row.ratio)} |" for row in rows),
+        "",
+        f"Measured {dt.date.today():%d %B %Y} on {_processor()}, {os.cpu_count()} cores, "
+        f"{platform.system()}, Python {platform.python_version()}, NumPy {np.__version__}, "
+        f"SciPy {scipy.__version__}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:,.0f} x" if ratio >= 100 else f"{ratio:.3g} x"
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""The 27 x 27 x 27 risk surface beside one evaluation in NumPy for each configuration."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from sklearn_clm.calibration import CalibrationData, risk_surface, threshold_grid
+from tests.benchmarks import Row
+
+__all__ = ["rows"]
+
+_N_CONFIGURATIONS = 20
+
+
+def rows(quick: bool = False) -> Iterator[Row]:
+    """Time the surface on one core if not said, then memory and cost at growing n."""
+    n = 400 if quick else 1_565
+    for kind, k, set_score in (
+        ("unrelated", 20, "sum"),
+        ("clustered", 20, "sum"),
+        ("clustered", 20, "max"),
+        ("clustered", 20, "first_k_reject"),
+        ("clustered", 20, mean_quality),
+        ("unrelated", 64, "sum"),
+    ):
+        yield from _beside_numpy(simulate(n, k, kind), kind, set_score)
+    yield _on_all_cores(simulate(n * 10, 20, "clustered"))
+    yield from _growing(quick)
+
+
+def _beside_numpy(data: CalibrationData, kind: str, set_score: Any) -> Iterator[Row]:
+    grid = threshold_grid(data, set_score=set_score)
+    shape = tuple(map(len, grid))
+    surface = risk_surface(data, *grid, set_score=set_score)
+    rng = np.random.default_rng(0)
+    chosen = [tuple(rng.integers(shape)) for _ in range(_N_CONFIGURATIONS)]
+    ours = min(_timed(lambda: risk_surface(data, *grid, set_score=set_score))[0] for _ in range(5))
+    name = set_score if isinstance(set_score, str) else "vectorised callable"
+    for reference, label in (
+        (algorithm_1, "NumPy per configuration, Algorithm 1 over all prompts"),
+        (algorithm_1_tuned, "NumPy per configuration, tuned by hand"),
+    ):
+        times = []
+        for index in chosen:
+            configuration = [axis[i] for axis, i in zip(grid, index)]
+            start = perf_counter()
+            expected = reference(data, *configuration, set_score)
+            times.append(perf_counter() - start)
+            if int(surface.n_errors[index]) != expected[0]:
+                raise AssertionError(f"the two computations disagree at {configuration}")
+        scaled_up = float(np.mean(times)) * surface.loss.size
+        yield Row(
+            f"surface {' x '.join(map(str, shape))}, n = {data.n_prompts:,}, K = {data.k_max}, "
+            f"{name}, {kind} draws",
+            f"{label} ({1e3 * np.mean(times):.1f} ms each): {scaled_up:.1f} s",
+            f"{1e3 * ours:.0f} ms",
+            scaled_up / ours,
+        )
+
+
+def _on_all_cores(data: CalibrationData) -> Row:
+    grid = threshold_grid(data, set_score="sum")
+
+    def best_time(n_jobs: int) -> float:
+        return min(
+            _timed(lambda: risk_surface(data, *grid, set_score="sum", n_jobs=n_jobs))[0]
+            for _ in range(3)
+        )
+
+    one, all_ = best_time(1), best_time(-1)
+    return Row(
+        f"surface 27 x 27 x 27, n = {data.n_prompts:,}, K = 20, sum, {os.cpu_count()} cores",
+        f"one core: {one:.2f} s",
+        f"{all_:.2f} s",
+        one / all_,
+    )
+
+
+def _growing(quick: bool) -> Iterator[Row]:
+    sizes = [1_000, 10_000] if quick else [1_000, 10_000, 100_000, 1_000_000]
+    per_prompt = None
+    for n in sizes:
+        command = [sys.executable, "-m", "tests.benchmarks.risk_surface", str(n)]
+        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        measured = json.loads(run.stdout)
+        seconds = measured["seconds"]
+        if per_prompt is None:
+            per_prompt = seconds / n
+        where = "memory-mapped" if n > 100_000 else "in memory"
+        yield Row(
+            f"surface 27 x 27 x 27, n = {n:,}, K = 20, sum, float32 similarities {where}, "
+            f"{measured['peak_gib']:.2f} GiB at the peak: time over that of n = 1,000, scaled up",
+            f"{per_prompt * n:.2f} s",
+            f"{seconds:.2f} s",
+            seconds / (per_prompt * n),
+        )
+
+
+def _measure(n: int) -> None:
+    """In a process of its own: the time of one surface, and the memory it took."""
+    with tempfile.TemporaryDirectory() as folder:
+        if n > 100_000:
+            data = _simulate_to_disk(n, 20, folder)
+        else:
+            data = simulate(n, 20, "clustered", dtype=np.float32)
+        grid = threshold_grid(data, set_score="sum")
+        seconds = min(
+            _timed(lambda: risk_surface(data, *grid, set_score="sum"))[0]
+            for _ in range(3 if n <= 10_000 else 1)
+        )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 2**30
+    print(json.dumps({"seconds": seconds, "peak_gib": peak}))
+
+
+def algorithm_1(
+    data: CalibrationData, l1: float, l2: float, l3: float, set_score: Any
+) -> tuple[int, float, float, float]:
+    """Errors, size, draws and excess of one configuration: draw by draw, over all prompts."""
+    n, k = data.quality.shape
+    accepted = np.zeros((n, k), dtype=bool)
+    active = np.ones(n, dtype=bool)
+    samples = np.zeros(n, dtype=int)
+    for j in range(k):
+        samples += active
+        similar = np.where(accepted, data.similarity[:, j], -np.inf).max(axis=1)
+        new = active & (data.quality[:, j] >= l2) & ((similar <= l1) | ~accepted.any(axis=1))
+        accepted[:, j] = new
+        if set_score == "max":
+            score = np.where(accepted, data.quality, -np.inf).max(axis=1)
+        elif set_score == "sum":
+            score = np.where(accepted, data.quality, 0.0).sum(axis=1)
+        elif set_score == "first_k_reject":
+            score = j + 1.0
+        else:
+            score = set_score(data.quality, accepted)
+        active &= ~(accepted.any(axis=1) & (score >= l3))
+    return _means(data, accepted, samples)
+
+
+def algorithm_1_tuned(
+    data: CalibrationData, l1: float, l2: float, l3: float, set_score: Any
+) -> tuple[int, float, float, float]:
+    """The same: all draws first, on no more columns than needed, then where each prompt stops."""
+    n, k = data.quality.shape
+    accepted = np.zeros((n, k), dtype=bool)
+    for j in range(k):
+        conflict = (accepted[:, :j] & (data.similarity[:, j, :j] > l1)).any(axis=1)
+        accepted[:, j] = (data.quality[:, j] >= l2) & ~conflict
+    draws = np.arange(k)
+    if set_score == "max":
+        score = np.maximum.accumulate(np.where(accepted, data.quality, -np.inf), axis=1)
+    elif set_score == "sum":
+        score = np.cumsum(np.where(accepted, data.quality, 0.0), axis=1)
+    elif set_score == "first_k_reject":
+        score = np.broadcast_to(draws + 1.0, (n, k))
+    else:
+        score = np.column_stack(
+            [set_score(data.quality, accepted & (draws <= j)) for j in range(k)]
+        )
+    stops = (score >= l3) & np.logical_or.accumulate(accepted, axis=1)
+    samples = np.where(stops.any(axis=1), stops.argmax(axis=1) + 1, k)
+    return _means(data, accepted & (draws < samples[:, np.newaxis]), samples)
+
+
+def _means(
+    data: CalibrationData, members: np.ndarray, samples: np.ndarray
+) -> tuple[int, float, float, float]:
+    admissible = data.admissible
+    errors = int(np.sum(~(members & admissible).any(axis=1)))
+    first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, data.k_max)
+    excess = np.maximum(samples - first, 0) / samples
+    return errors, members.sum(axis=1).mean(), samples.mean(), excess.mean()
+
+
+def mean_quality(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
+    """A set score in vectorised form: the mean over the members."""
+    size = np.maximum(accepted.sum(axis=1), 1)
+    return np.where(accepted, quality, 0.0).sum(axis=1) / size
+
+
+def simulate(
+    n: int, k: int, kind: str, *, dtype: type = np.float64, seed: int = 0
+) -> CalibrationData:
+    """Unrelated draws (the hardest case: every draw differs), or draws of a dozen answers."""
+    rng = np.random.default_rng(seed)
+    if kind == "unrelated":
+        quality = rng.random((n, k))
+        similarity = rng.random((n, k, k)).astype(dtype)
+        return CalibrationData(quality, similarity, rng.random((n, k)) < 0.15)
+    return CalibrationData(*_clustered(rng, n, k, dtype))
+
+
+def _clustered(
+    rng: np.random.Generator, n: int, k: int, dtype: type
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    n_answers = 12
+    decay = (1.0 - rng.beta(0.8, 1.2, (n, 1))) ** np.arange(n_answers) + 0.01
+    probability = decay / decay.sum(axis=1, keepdims=True)
+    thresholds = probability.cumsum(axis=1)[:, np.newaxis, :-1]
+    answer = (rng.random((n, k, 1)) > thresholds).sum(axis=2)
+    of_answer = 0.5 * rng.beta(2, 2, (n, n_answers)) + 0.5 * probability
+    noise = np.exp(0.1 * rng.standard_normal((n, k)))
+    quality = np.take_along_axis(of_answer, answer, axis=1) * noise
+    between = rng.beta(1, 3, (n, n_answers, n_answers))
+    row = np.arange(n)[:, np.newaxis, np.newaxis]
+    same = answer[:, :, np.newaxis] == answer[:, np.newaxis]
+    similarity = np.where(
+        same,
+        1.0 - 0.3 * rng.random((n, k, k)) ** 2,
+        between[row, answer[:, :, np.newaxis], answer[:, np.newaxis]],
+    )
+    # similarities of short texts are fractions of small denominators, full of ties
+    similarity = (np.round(24 * similarity) / 24).astype(dtype)
+    right = np.where(rng.random(n) < 0.7, rng.integers(0, n_answers, n), -1)
+    return quality, similarity, answer == right[:, np.newaxis]
+
+
+def _simulate_to_disk(n: int, k: int, folder: str) -> CalibrationData:
+    path = os.path.join(folder, "similarity.npy")
+    similarity = np.lib.format.open_memmap(path, "w+", np.float32, (n, k, k))
+    quality, admissible = np.empty((n, k)), np.empty((n, k), dtype=bool)
+    step = 20_000
+    for start in range(0, n, step):
+        rows_ = slice(start, min(start + step, n))
+        part = _clustered(np.random.default_rng(start), rows_.stop - start, k, np.float32)
+        quality[rows_], similarity[rows_], admissible[rows_] = part
+    similarity.flush()
+    del similarity
+    return CalibrationData.from_arrays(quality, path, admissible, mmap=True)
+
+
+def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    start = perf_counter()
+    result = call()
+    return perf_counter() - start, result
+
+
+if __name__ == "__main__":
+    _measure(int(sys.argv[1]))
