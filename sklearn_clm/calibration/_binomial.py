@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.special import betaincc, betaincinv
+from scipy.special import betaincc, betainccinv
 
 __all__ = ["binomial_p_value", "check_probability", "prompts_needed", "smallest_epsilon"]
 
@@ -118,20 +118,21 @@ def smallest_epsilon(n_errors: Any, n: Any, delta: Any) -> Any:
     """
     counts, totals = _check_counts(n_errors, n)
     level = check_probability(delta, "delta")
-    counts, totals, level = np.broadcast_arrays(counts, totals, level)
-    limit = betaincinv(counts + 1.0, np.maximum(totals - counts, 1), 1.0 - level)
-    limit = np.atleast_1d(np.where(counts == totals, 1.0, limit))
-    counts, totals, level = (np.atleast_1d(array) for array in (counts, totals, level))
+    arrays = np.broadcast_arrays(counts, totals, level)
+    shape = arrays[0].shape
+    counts, totals, level = (array.reshape(-1) for array in arrays)
+    limit = betainccinv(counts + 1.0, np.maximum(totals - counts, 1), level)
+    limit = np.where(counts == totals, 1.0, limit)
+    # the inverse is right up to rounding: step upwards until the test agrees with it
     step = 2.0**-52
     while True:
-        open_ = np.flatnonzero(limit < 1.0)
-        p_value = binomial_p_value(counts[open_], totals[open_], limit[open_])
-        short = open_[p_value > level[open_]]
+        below_one = np.flatnonzero(limit < 1.0)
+        p_values = binomial_p_value(counts[below_one], totals[below_one], limit[below_one])
+        short = below_one[p_values > level[below_one]]
         if not short.size:
             break
         limit[short] = np.minimum(limit[short] * (1.0 + step), 1.0)
         step *= 2.0
-    shape = np.broadcast_shapes(np.shape(n_errors), np.shape(n), np.shape(delta))
     return float(limit[0]) if shape == () else limit.reshape(shape)
 
 

@@ -1,0 +1,97 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.stats import binom
+
+from sklearn_clm.calibration import binomial_p_value, smallest_epsilon
+from sklearn_clm.calibration._binomial import prompts_needed
+
+probabilities = st.floats(1e-6, 1.0 - 1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(n=st.integers(1, 60), epsilon=probabilities, draw=st.data())
+def test_p_value_is_the_binomial_sum(n, epsilon, draw):
+    n_errors = draw.draw(st.integers(0, n))
+    terms = (math.comb(n, i) * epsilon**i * (1.0 - epsilon) ** (n - i) for i in range(n_errors + 1))
+    assert_allclose(binomial_p_value(n_errors, n, epsilon), math.fsum(terms), rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [10, 1_000, 10**5, 10**7])
+@pytest.mark.parametrize("epsilon", [1e-4, 0.05, 0.3, 0.9])
+def test_p_value_far_out_and_for_many_prompts(n, epsilon):
+    mean, spread = n * epsilon, math.sqrt(n * epsilon * (1 - epsilon))
+    n_errors = np.unique(np.clip(mean + spread * np.arange(-12, 13), 0, n).astype(int))
+    expected = binom.cdf(n_errors, n, epsilon)
+    assert_allclose(binomial_p_value(n_errors, n, epsilon), expected, rtol=1e-8, atol=1e-300)
+
+
+def test_p_value_limits_and_broadcasting():
+    assert binomial_p_value(5, 5, 0.3) == 1.0
+    assert_allclose(binomial_p_value(0, 5, 0.3), 0.7**5, rtol=1e-14)
+    p = binomial_p_value(np.arange(4), 10, np.array([[0.1], [0.5]]))
+    assert p.shape == (2, 4)
+    assert np.all(np.diff(p, axis=1) > 0)
+    assert isinstance(binomial_p_value(np.int64(1), np.int64(3), 0.5), float)
+
+
+def test_p_value_is_superuniform_where_the_hypothesis_holds():
+    rng = np.random.default_rng(0)
+    n, risk = 80, 0.3
+    p = binomial_p_value(rng.binomial(n, risk, 20_000), n, risk)
+    for level in (0.01, 0.05, 0.2):
+        assert binom.sf(np.sum(p <= level) - 1, len(p), level) > 0.001
+
+
+@settings(max_examples=200, deadline=None)
+@given(n=st.integers(1, 10**7), share=st.floats(0.0, 1.0), delta=st.floats(1e-6, 0.999))
+def test_smallest_epsilon_is_rejected_and_nothing_below_it_is(n, share, delta):
+    n_errors = int(share * n)
+    limit = smallest_epsilon(n_errors, n, delta)
+    if n_errors == n:
+        assert limit == 1.0
+        return
+    assert 0.0 < limit <= 1.0
+    if limit < 1.0:
+        assert binomial_p_value(n_errors, n, limit) <= delta
+    below = limit * (1.0 - 1e-6)
+    assert binomial_p_value(n_errors, n, below) > delta * (1.0 - 1e-9)
+
+
+def test_smallest_epsilon_of_arrays():
+    limits = smallest_epsilon(np.array([[0, 3], [10, 2]]), 10, 0.05)
+    assert limits.shape == (2, 2)
+    assert limits[1, 0] == 1.0
+    assert_allclose(limits[0, 0], 1.0 - 0.05**0.1, rtol=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(epsilon=st.floats(1e-4, 0.999), delta=st.floats(1e-6, 0.999))
+def test_prompts_needed_is_the_least_sufficient_number(epsilon, delta):
+    n = prompts_needed(epsilon, delta)
+    assert binomial_p_value(0, n, epsilon) <= delta
+    assert n == 1 or binomial_p_value(0, n - 1, epsilon) > delta
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((0.5, 10, 0.1), TypeError, "n_errors must be integers, got dtype float64"),
+        ((1, 10.0, 0.1), TypeError, "n must be integers, got dtype float64"),
+        ((-1, 10, 0.1), ValueError, "n_errors must lie between 0 and n, got -1 with n=10"),
+        ((11, 10, 0.1), ValueError, "n_errors must lie between 0 and n, got 11 with n=10"),
+        ((0, 0, 0.1), ValueError, "n must be at least 1, got 0"),
+        ((1, 10, 0.0), ValueError, r"strictly between 0 and 1, got 0\.0"),
+        ((1, 10, 1.0), ValueError, r"strictly between 0 and 1, got 1\.0"),
+        ((1, 10, math.nan), ValueError, "strictly between 0 and 1, got nan"),
+        ((1, 10, "much"), TypeError, r"must be a number in \(0, 1\), got 'much'"),
+    ],
+)
+@pytest.mark.parametrize("function", [binomial_p_value, smallest_epsilon])
+def test_bad_counts_and_levels(function, arguments, error, message):
+    with pytest.raises(error, match=message):
+        function(*arguments)
