@@ -19,6 +19,7 @@ from sklearn_clm._version import __version__
 from sklearn_clm.calibration import AchievableEpsilon, Configuration
 from sklearn_clm.generators import prompt_bytes
 from sklearn_clm.generators._base import _stable, fingerprint
+from sklearn_clm.scoring import CachedAdmission, CachedScore
 
 __all__ = ["CalibrationFileMixin"]
 
@@ -86,7 +87,10 @@ def _save(sampler: Any, path: str | os.PathLike[str]) -> None:
         "n_optimization": None if result is None else result.n_optimization,
         "seed": sampler.seed_,
         "scores": _score_fingerprints(sampler),
-        "generator": _generator_fingerprint(sampler.generator_),
+        "generator": {
+            "class": type(sampler.generator_).__name__,
+            "fingerprint": fingerprint(sampler.generator_),
+        },
         "versions": {
             "sklearn_clm": __version__,
             "scikit-learn": sklearn.__version__,
@@ -119,8 +123,9 @@ def _load(sampler: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
     if content["generator"] is None:
         scores = _recorded_scores(name, content["scores"], scores)
     else:
-        own_generator = _generator_fingerprint(generator)
-        _refuse_differences(name, "generator", content["generator"], own_generator)
+        # a cache of the same model is of another class
+        prints = {"fingerprint": fingerprint(generator)}
+        _refuse_differences(name, "generator", content["generator"], prints)
     _refuse_differences(name, "scores", content["scores"], scores)
     own = {"epsilon": float(sampler.epsilon), "delta": float(sampler.delta)}
     _refuse_differences(name, "parameters", {key: content[key] for key in own}, own)
@@ -184,6 +189,9 @@ def _score_fingerprints(sampler: Any) -> dict[str, str]:
 
 
 def _score_fingerprint(score: Any) -> str:
+    if isinstance(score, (CachedAdmission, CachedScore)) and score.key is None:
+        # keeping what a score says does not change it
+        score = score.admission if isinstance(score, CachedAdmission) else score.score
     if isinstance(score, str):
         return score
     if hasattr(score, "fingerprint"):
@@ -194,10 +202,6 @@ def _score_fingerprint(score: Any) -> str:
     else:
         content = _stable(score)
     return f"{name}:{hashlib.blake2b(prompt_bytes(content), digest_size=16).hexdigest()}"
-
-
-def _generator_fingerprint(generator: Any) -> dict[str, str]:
-    return {"class": type(generator).__name__, "fingerprint": fingerprint(generator)}
 
 
 def _encode(value: float) -> float | str:

@@ -3,6 +3,7 @@
 import pickle
 import re
 import warnings
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from sklearn_clm import (
 )
 from sklearn_clm.generators import CachedGenerator, EstimatorGenerator
 from sklearn_clm.metrics import SCORERS, set_coverage, set_outcomes
+from sklearn_clm.scoring import CachedAdmission, CachedScore
 from tests.toy import ToyModel, drawn, questions
 
 X, Y = questions(150)
@@ -140,6 +142,39 @@ def test_grid_search_over_k_max_draws_each_sample_once(tmp_path):
     assert np.isfinite(uncached.cv_results_["mean_test_score"]).all()
     for name in ("mean_test_score", "std_test_score", "rank_test_score"):
         assert np.array_equal(search.cv_results_[name], uncached.cv_results_[name])
+
+
+def test_grid_search_judges_and_scores_each_draw_once(tmp_path):
+    asked = Counter()
+
+    def judge(reference, response):
+        asked["judge", reference, response] += 1
+        return reference == response
+
+    def quality(prompt, generation):
+        asked["quality", prompt, generation.response] += 1
+        return generation.logprob
+
+    def similarity(a, b):
+        asked["similarity", a, b] += 1
+        return float(a == b)
+
+    file = str(tmp_path / "cache.sqlite")
+    sampler = ConformalSampler(
+        CachedGenerator(ToyModel(), file),
+        epsilon=0.45,
+        admission=CachedAdmission(judge, file, key="judge"),
+        quality=CachedScore(quality, file, key="quality"),
+        similarity=CachedScore(similarity, file, key="similarity"),
+        random_state=0,
+    )
+    cached = GridSearchCV(sampler, {"k_max": [2, 4], "set_score": ["max", "sum"]}, cv=3).fit(X, Y)
+    assert set(asked.values()) == {1}
+    assert {kind for kind, *_ in asked} == {"judge", "quality", "similarity"}
+    plain = sampler.set_params(admission=judge, quality=quality, similarity=similarity)
+    plain = GridSearchCV(plain, {"k_max": [2, 4], "set_score": ["max", "sum"]}, cv=3).fit(X, Y)
+    for name in ("mean_test_score", "rank_test_score"):
+        assert np.array_equal(cached.cv_results_[name], plain.cv_results_[name])
 
 
 def test_grid_search_in_two_processes(tmp_path):

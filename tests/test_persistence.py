@@ -13,8 +13,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
-from sklearn_clm.generators import EstimatorGenerator
-from sklearn_clm.scoring import threshold_admission
+from sklearn_clm.generators import CachedGenerator, EstimatorGenerator
+from sklearn_clm.scoring import CachedAdmission, CachedScore, rouge_l, threshold_admission
 from tests.toy import ToyModel, questions
 
 NEW, _ = questions(30, first=4000)
@@ -26,6 +26,10 @@ def equal(reference, response):
 
 def other_equal(reference, response):
     return response == reference and bool(response)
+
+
+def weight(prompt, generation):
+    return float(len(generation.response))
 
 
 def toy_sampler(**params):
@@ -159,6 +163,20 @@ def test_functions_are_told_apart(tmp_path):
     toy_sampler(set_score=np.mean).load_calibration(path)
     with pytest.raises(ValueError, match="other scores: set_score"):
         toy_sampler(set_score=np.median).load_calibration(path)
+
+
+def test_caches_change_nothing(fitted, tmp_path):
+    fitted.save_calibration(tmp_path / "x.json")
+    cached = toy_sampler(admission=CachedAdmission("exact_match"), similarity=rouge_l)
+    cached.set_params(generator=CachedGenerator(ToyModel()))
+    with pytest.raises(ValueError, match="other scores: similarity"):
+        cached.load_calibration(tmp_path / "x.json")
+    cached.set_params(similarity="rouge_l").load_calibration(tmp_path / "x.json")
+    assert cached.predict(NEW) == fitted.predict(NEW)
+    first = toy_sampler(quality=weight).fit(*questions(120))
+    first.save_calibration(tmp_path / "y.json")
+    second = toy_sampler(quality=CachedScore(weight)).load_calibration(tmp_path / "y.json")
+    assert second.predict(NEW) == first.predict(NEW)
 
 
 def test_a_trained_generator_must_be_the_same_one(fitted_classifier, tmp_path):
