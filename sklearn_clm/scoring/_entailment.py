@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
+from scipy.special import expit
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation
@@ -14,7 +15,7 @@ __all__ = ["EntailmentScore"]
 
 # a batch of another size or padding moves the last digits of float32, which must not decide
 # whether a score reaches the threshold that it set itself
-_DECIMALS = 6
+_LOGIT_DECIMALS = 4
 
 
 class EntailmentScore(BaseEstimator):
@@ -49,7 +50,7 @@ class EntailmentScore(BaseEstimator):
 
     Notes
     -----
-    Scores are rounded to six decimals, so that the batch a pair is in does not matter.
+    The log-odds are rounded to four decimals, so that the batch a pair is in does not matter.
 
     Examples
     --------
@@ -163,11 +164,13 @@ class EntailmentScore(BaseEstimator):
         judge = self._judge()
         # texts of like length share a batch, so that little of it is padding
         order = np.argsort([len(p) + len(h) for p, h in pairs], kind="stable")
-        scores = np.empty(len(pairs))
+        log_probability = np.empty(len(pairs))
         for first in range(0, len(order), self.batch_size):
             rows = order[first : first + self.batch_size]
-            scores[rows] = judge([pairs[row] for row in rows])
-        return np.round(scores, _DECIMALS)
+            log_probability[rows] = judge([pairs[row] for row in rows])
+        with np.errstate(divide="ignore"):
+            log_odds = log_probability - np.log(-np.expm1(log_probability))
+        return np.asarray(expit(np.round(log_odds, _LOGIT_DECIMALS)))
 
     def _premise(self, prompt: Any, i: int) -> str:
         premise = prompt if self.premise is None else self.premise(prompt)
@@ -184,9 +187,11 @@ class EntailmentScore(BaseEstimator):
             self._loaded = self._load()
         model, tokenizer = self._loaded
         if model.config.is_encoder_decoder:
-            return lambda pairs: _answer_probability(model, tokenizer, pairs, self._limit())
+            return lambda pairs: _answer_log_probability(model, tokenizer, pairs, self._limit())
         entailment = _entailment_index(model.config, self.entailment_label)
-        return lambda pairs: _class_probability(model, tokenizer, pairs, entailment, self._limit())
+        return lambda pairs: _class_log_probability(
+            model, tokenizer, pairs, entailment, self._limit()
+        )
 
     def _load(self) -> tuple[Any, Any]:
         try:
@@ -244,7 +249,7 @@ def _entailment_index(config: Any, wanted: int | str | None) -> int:
     return found[0]
 
 
-def _class_probability(
+def _class_log_probability(
     model: Any, tokenizer: Any, pairs: list[tuple[str, str]], entailment: int, limit: int
 ) -> np.ndarray:
     import torch
@@ -260,10 +265,10 @@ def _class_probability(
     ).to(model.device)
     with torch.inference_mode():
         logits = model(**encoded).logits.double()
-    return logits.softmax(dim=-1)[:, entailment].cpu().numpy()
+    return logits.log_softmax(dim=-1)[:, entailment].cpu().numpy()
 
 
-def _answer_probability(
+def _answer_log_probability(
     model: Any, tokenizer: Any, pairs: list[tuple[str, str]], limit: int
 ) -> np.ndarray:
     import torch
@@ -271,6 +276,11 @@ def _answer_probability(
     rows = [_true_format(tokenizer, premise, hypothesis, limit) for premise, hypothesis in pairs]
     encoded = tokenizer.pad({"input_ids": rows}, return_tensors="pt").to(model.device)
     answer = tokenizer("1", add_special_tokens=False)["input_ids"]
+    if not answer or tokenizer.unk_token_id in answer:
+        raise ValueError(
+            "model cannot answer '1': its tokenizer has no such token; wanted a classifier, or a "
+            "T5 in the format of the TRUE benchmark."
+        )
     start = model.config.decoder_start_token_id
     before = torch.tensor([[start, *answer[:-1]]] * len(rows), device=model.device)
     with torch.inference_mode():
@@ -281,14 +291,16 @@ def _answer_probability(
         ).logits.double()
     tokens = torch.tensor(answer, device=model.device)
     each = logits.log_softmax(dim=-1)[:, torch.arange(len(answer)), tokens]
-    return each.sum(dim=1).exp().cpu().numpy()
+    return each.sum(dim=1).cpu().numpy()
 
 
 def _true_format(tokenizer: Any, premise: str, hypothesis: str, limit: int) -> list[int]:
     """Token ids of a pair, the end of the premise cut off where it is too long."""
-    ids = tokenizer(f"premise: {premise} hypothesis: {hypothesis}")["input_ids"]
+    text = f"premise: {premise} hypothesis: {hypothesis}"
+    ids = tokenizer(text, verbose=False)["input_ids"]
     if len(ids) <= limit:
         return list(ids)
     tail = tokenizer(f"hypothesis: {hypothesis}")["input_ids"]
-    head = tokenizer(f"premise: {premise}", add_special_tokens=False)["input_ids"]
+    premise = f"premise: {premise}"
+    head = tokenizer(premise, add_special_tokens=False, verbose=False)["input_ids"]
     return [*head[: max(limit - len(tail), 0)], *tail]

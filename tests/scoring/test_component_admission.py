@@ -1,0 +1,83 @@
+"""Admission of components against any component of a reference."""
+
+import numpy as np
+import pytest
+
+from sklearn_clm.scoring import (
+    component_match,
+    get_component_admission,
+    rouge_l,
+    threshold_admission,
+)
+from sklearn_clm.scoring._admission import judge
+
+REFERENCE = "The lungs are clear. There is no pleural effusion."
+
+
+def test_rouge_of_at_least_four_tenths_with_any_sentence():
+    admit = get_component_admission("rouge_l")
+    for component in ("No effusion.", "Lungs clear.", "There is a mass.", "The heart is large."):
+        parts = ["The lungs are clear.", "There is no pleural effusion."]
+        best = max(rouge_l(part, component) for part in parts)
+        assert admit(REFERENCE, component) is (best >= 0.4)
+    assert admit(REFERENCE, "There is no pleural effusion.")
+    assert not admit(REFERENCE, "Broken rib.")
+
+
+def test_splitter_of_the_reference():
+    assert not component_match("exact_match")("two; six", "six")
+    assert component_match("exact_match", lambda text: text.split(";"))("two; six", "six")
+    assert component_match("exact_match", "line")("a\nb", "B.")
+
+
+def test_a_reference_without_components_admits_nothing():
+    for admit in (get_component_admission("rouge_l"), get_component_admission("exact_match")):
+        for reference in ("", "  \n"):
+            assert admit(reference, "No effusion.") is False
+
+
+def test_what_is_not_text_compares_by_equality():
+    admit = get_component_admission("rouge_l")
+    assert admit(3, 3.0) is True
+    assert admit(3, 4) is False
+    assert admit("3", 3) is False
+
+
+def test_all_at_once_as_one_by_one():
+    rng = np.random.default_rng(0)
+    words = ["the", "heart", "lungs", "are", "is", "clear", "large", "no", "effusion"]
+    texts = [" ".join(rng.choice(words, 5)) + "." for _ in range(60)]
+    references = [" ".join(texts[i : i + 2]) for i in range(0, 20, 2)] + [[texts[3], texts[9]]]
+    components = [texts[20 + 3 * i : 26 + 3 * i] for i in range(10)] + [[]]
+    admit = get_component_admission("rouge_l")
+    rows = judge(admit, references, components)
+    assert [row.tolist() for row in rows[:10]] == [
+        [admit(reference, component) for component in row]
+        for reference, row in zip(references, components)
+    ][:10]
+    assert rows[10].size == 0
+    slow = component_match(threshold_admission(lambda a, b: rouge_l(a, b), 0.4))
+    assert all(np.array_equal(a, b) for a, b in zip(judge(slow, references, components), rows))
+    parallel = judge(admit, references, components, n_jobs=2)
+    assert all(np.array_equal(a, b) for a, b in zip(parallel, rows))
+
+
+def test_callables_are_given_the_whole_reference():
+    seen = []
+
+    def admit(reference, component):
+        seen.append((reference, component))
+        return True
+
+    assert get_component_admission(admit)("A. B.", "C.") is True
+    assert seen == [("A. B.", "C.")]
+
+
+def test_bad_admissions():
+    with pytest.raises(ValueError, match=r"'spam' is unknown; wanted one of \['exact_match', 'r"):
+        get_component_admission("spam")
+    with pytest.raises(TypeError, match="admission must be a name or a callable"):
+        get_component_admission(0.4)
+    half = component_match(lambda part, component: 0.5)
+    with pytest.raises(TypeError, match=r"returned 0\.5"):
+        judge(half, ["A."], [["B."]])

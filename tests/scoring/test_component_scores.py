@@ -1,0 +1,221 @@
+"""Component scores: what each of them is, and what Proposition 4.4 asks of all of them."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from sklearn_clm.generators import Generation
+from sklearn_clm.scoring import (
+    ComponentClassifier,
+    RandomScore,
+    SpanLikelihood,
+    Support,
+    component_scores,
+    component_spans,
+    get_component_score,
+    rouge_l,
+)
+from sklearn_clm.scoring._distinct_components import distinct_components
+
+SENTENCES = ["The heart is large.", "The heart is very large.", "No effusion.", "Clear lungs."]
+
+
+def spans_of(draws):
+    return [[component_spans("sentence", draw.response) for draw in row] for row in draws]
+
+
+def scored(score, *texts, prompt="prompt"):
+    draws = [[Generation(text) for text in texts]]
+    return component_scores(score, [prompt], draws, spans_of(draws))[0]
+
+
+def test_span_likelihood_sums_the_tokens_of_the_component_in_context():
+    draw = Generation(
+        "One two. Three.",
+        logprob=-7.5,
+        n_tokens=5,
+        token_logprobs=(-1.0, -2.0, -0.5, -3.0, -1.0),
+        # the third token makes the period and the space after it: it belongs to both sentences
+        token_spans=((0, 3), (3, 7), (7, 9), (9, 15), (15, 15)),
+    )
+    (scores,) = component_scores(SpanLikelihood(), ["p"], [[draw]], spans_of([[draw]]))[0]
+    penalty = (8 / 6) ** 0.6
+    assert scores[0] == pytest.approx(math.exp(-3.5 / penalty), abs=1e-15)
+    assert scores[1] == pytest.approx(math.exp(-3.0), abs=1e-15)
+
+
+def test_span_likelihood_of_a_whole_response():
+    number = Generation(3.5, logprob=-1.0, n_tokens=1)
+    text = Generation(" One sentence alone. ", logprob=-1.0, n_tokens=4)
+    draws = [[number, text]]
+    scores = component_scores(SpanLikelihood(), ["p"], draws, spans_of(draws))[0]
+    assert scores[0] == pytest.approx([math.exp(-1)])
+    assert scores[1] == pytest.approx([math.exp(-1 / (9 / 6) ** 0.6)])
+
+
+def test_span_likelihood_without_tokens():
+    orphan = Generation("One. Two.", -1.0, 1, (-1.0,), ((0, 4),))
+    scores = component_scores(SpanLikelihood(), ["p"], [[orphan]], spans_of([[orphan]]))[0]
+    assert scores[0][1] == 0.0
+    with pytest.raises(ValueError, match=r"needs the log-probability of each token.*sample 0 of"):
+        scored(SpanLikelihood(), "One. Two.")
+
+
+def test_random_score_depends_on_prompt_component_and_seed_alone():
+    first = scored(RandomScore(), "No effusion. Clear lungs.", "No effusion.")
+    second = scored(RandomScore(), "Clear lungs.")
+    assert first[0][0] == first[1][0]
+    assert first[0][1] == second[0][0]
+    assert first[0][0] != first[0][1]
+    assert scored(RandomScore(), "No effusion.", prompt="other")[0] != first[1]
+    assert scored(RandomScore(seed=1), "No effusion.")[0] != first[1]
+
+
+def test_random_score_is_uniform():
+    draws = [[Generation(float(i)) for i in range(2000)]]
+    values = np.concatenate(component_scores(RandomScore(), ["p"], draws, spans_of(draws))[0])
+    assert len(np.unique(values)) == 2000
+    assert np.quantile(values, [0.25, 0.5, 0.75]) == pytest.approx([0.25, 0.5, 0.75], abs=0.04)
+
+
+def test_support_counts_samples_not_occurrences():
+    counts = scored(Support(), "No effusion. No effusion.", "no effusion", "Clear lungs.", "")
+    assert [row.tolist() for row in counts] == [[2, 2], [2], [1], []]
+
+
+def test_support_with_other_similarities():
+    texts = ("The heart is large.", "The heart is very large.")
+    assert scored(Support(), *texts)[0] == [1]
+    assert scored(Support(threshold=0.8), *texts)[0] == [2]
+    assert scored(Support(rouge_l, threshold=0.8), *texts)[0] == [2]
+
+    class SameStart:
+        def pairwise(self, a, b=None):
+            return [[float(x[:3] == y[:3]) for y in (b or a)] for x in a]
+
+    assert scored(Support(SameStart()), *texts)[0] == [2]
+    draws = [[Generation(1.5), Generation(1.5), Generation(2.0)]]
+    counts = component_scores(Support(), ["p"], draws, spans_of(draws))[0]
+    assert np.concatenate(counts).tolist() == [2, 2, 1]
+
+
+SETS = st.lists(st.lists(st.sampled_from(SENTENCES), max_size=3).map(" ".join), max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SETS, st.data())
+def test_scores_never_fall_when_samples_are_added(texts, data):
+    """What Proposition 4.4 needs: a subset never scores a component higher."""
+    rng = np.random.default_rng(0)
+
+    def likelihood_like(text):
+        spans = component_spans("sentence", text)
+        return Generation(text, None, None, tuple(-rng.random(len(spans))), tuple(spans))
+
+    draws = [likelihood_like(text) for text in texts]
+    kept = data.draw(st.lists(st.sampled_from(range(len(draws))), unique=True)) if draws else []
+    for score in (SpanLikelihood(), RandomScore(), Support()):
+        best = [best_scores(score, [draws[j] for j in of]) for of in (range(len(draws)), kept)]
+        assert all(value <= best[0][component] for component, value in best[1].items())
+
+
+def best_scores(score, draws):
+    spans = spans_of([draws])
+    scores = component_scores(score, ["p"], [draws], spans)
+    responses = [draw.response for draw in draws]
+    found = distinct_components(responses, range(len(draws)), spans[0], scores[0])
+    return dict(zip(found.components, found.scores))
+
+
+def test_repeats_are_one_component_with_the_maximum():
+    spans = [[(0, 2), (3, 5)], [(0, 2)], [(1, 3)]]
+    found = distinct_components(
+        ["a. b.", "a.", " a."], [4, 7, 9], spans, [np.array([0.3, 0.2]), [0.9], [0.1]]
+    )
+    assert found.components == ["a.", "b."]
+    assert found.scores.tolist() == [0.9, 0.2]
+    assert [[place.draw for place in row] for row in found.occurrences] == [[4, 7, 9], [4]]
+    assert found.occurrences[0][2].span == (1, 3)
+    numbers = distinct_components([1, 1.0, 2], range(3), [[None]] * 3, [[0.1], [0.4], [0.2]])
+    assert numbers.components == [1, 2]
+    assert numbers.scores.tolist() == [0.4, 0.2]
+
+
+def test_classifier():
+    texts, good = ["clear lungs", "no effusion", "purple lungs", "green heart"], [1, 1, 0, 0]
+    classifier = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, good)
+    rows = scored(get_component_score(classifier), "Clear lungs. Green heart.", "Clear lungs.")
+    assert rows[0][0] == rows[1][0] > 0.5 > rows[0][1]
+    assert rows[0][0] == classifier.predict_proba(["Clear lungs."])[0, 1]
+    with_prompt = ComponentClassifier(classifier, lambda prompt, part: f"{prompt} {part}")
+    assert scored(with_prompt, "It is.", prompt="green")[0] < 0.5
+    assert [len(row) for row in scored(ComponentClassifier(classifier), "", "")] == [0, 0]
+    three = LogisticRegression().fit([[0], [1], [2]], [0, 1, 2])
+    by_length = ComponentClassifier(three, lambda prompt, part: [len(part)])
+    with pytest.raises(ValueError, match=r"shape \(1, 3\); wanted \(1, 2\)"):
+        scored(by_length, "No effusion.")
+
+
+def test_callable_is_asked_once_for_each_component():
+    asked = []
+
+    def length(prompt, component):
+        asked.append(component)
+        return len(component)
+
+    rows = scored(get_component_score(length), "No effusion. Clear lungs.", "No effusion.")
+    assert [list(row) for row in rows] == [[12, 12], [12]]
+    assert asked == ["No effusion.", "Clear lungs."]
+
+
+def test_names():
+    assert isinstance(get_component_score("span_likelihood"), SpanLikelihood)
+    assert get_component_score("random", seed=3).seed == 3
+    support = Support(threshold=0.5)
+    assert get_component_score(support) is support
+    with pytest.raises(ValueError, match=r"'spam' is unknown; wanted one of \['random', 'span_l"):
+        get_component_score("spam")
+    with pytest.raises(TypeError, match="component_score is the class Support"):
+        get_component_score(Support)
+    with pytest.raises(TypeError, match="got int 3"):
+        get_component_score(3)
+
+
+class Fixed:
+    def __init__(self, rows):
+        self.rows = rows
+
+    def score_components(self, prompts, generations, spans):
+        return self.rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        ([], ValueError, "scores for 0 prompts; wanted 1"),
+        ([[[0.5]]], ValueError, "scores for 1 samples of prompt 0; wanted 2"),
+        ([[[0.5], []]], ValueError, r"shape \(0,\) for sample 1 of prompt 0; wanted \(1,\)"),
+        ([[[0.5], [np.nan]]], ValueError, "nan for component 0 of sample 1"),
+        ([[[np.inf], [0.5]]], ValueError, "inf for component 0 of sample 0"),
+        ([[["high"], [0.5]]], TypeError, "wanted 1 numbers"),
+    ],
+)
+def test_bad_scores(rows, error, message):
+    with pytest.raises(error, match=f"component_score Fixed returned .*{message}"):
+        scored(Fixed(rows), "No effusion.", "Clear lungs.")
+
+
+@pytest.mark.parametrize("value", ["high", None, [1, 2], np.nan])
+def test_bad_callables(value):
+    with pytest.raises(ValueError, match=r"component_score .*<lambda> returned .*'No effusion.'"):
+        scored(get_component_score(lambda prompt, component: value), "No effusion.")
+
+
+def test_minus_infinity_is_a_score():
+    assert scored(get_component_score(lambda prompt, component: -np.inf), "No.")[0] == [-np.inf]

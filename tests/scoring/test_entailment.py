@@ -1,0 +1,203 @@
+"""Entailment scores on tiny random checkpoints, against one pair at a time done by hand."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from sklearn_clm.generators import Generation
+from sklearn_clm.scoring import EntailmentScore, threshold_admission
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+TEXT = "the heart lungs are is clear large small no effusion premise : hypothesis 0 1 ."
+PAIRS = [
+    ("the heart is large", "the heart is small"),
+    ("no effusion", "the lungs are clear . no effusion . the heart is large"),
+    ("the lungs are clear the heart is large no effusion . . .", "no effusion"),
+]
+
+
+def word_tokenizer(template, pair=None, special=()):
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    tokens = ["<pad>", "<unk>", *special, *TEXT.split()]
+    ids = {token: i for i, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=template, pair=pair, special_tokens=[(token, ids[token]) for token in special]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", model_max_length=40
+    )
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    from transformers import BertConfig, BertForSequenceClassification
+
+    tokenizer = word_tokenizer("<s> $A </s>", "<s> $A </s> $B:1 </s>:1", ["<s>", "</s>"])
+    torch.manual_seed(0)
+    labels = {0: "contradiction", 1: "neutral", 2: "ENTAILMENT"}
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=40,
+        initializer_range=0.5,
+        id2label=labels,
+        label2id={name: i for i, name in labels.items()},
+    )
+    path = tmp_path_factory.mktemp("bert")
+    BertForSequenceClassification(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def true_t5(tmp_path_factory):
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    tokenizer = word_tokenizer("$A </s>", special=["</s>"])
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=len(tokenizer),
+        d_model=16,
+        d_kv=8,
+        d_ff=16,
+        num_layers=1,
+        num_heads=2,
+        decoder_start_token_id=0,
+        pad_token_id=0,
+        eos_token_id=2,
+        initializer_factor=3.0,
+    )
+    path = tmp_path_factory.mktemp("t5")
+    T5ForConditionalGeneration(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def test_classifier_gives_the_probability_of_entailment(classifier):
+    scores = EntailmentScore(classifier, batch_size=2).score_pairs(PAIRS)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(classifier).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(classifier)
+    with torch.no_grad():
+        alone = [
+            float(model(**tokenizer(p, h, return_tensors="pt")).logits.softmax(-1)[0, 2])
+            for p, h in PAIRS
+        ]
+    assert scores == pytest.approx(alone, rel=2e-4)
+    assert len(set(scores)) == 3
+
+
+def test_t5_gives_the_probability_of_the_answer_one(true_t5):
+    score = EntailmentScore(true_t5, batch_size=2)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(true_t5).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(true_t5)
+    one = tokenizer.convert_tokens_to_ids("1")
+    alone = []
+    for premise, hypothesis in PAIRS:
+        inputs = tokenizer(f"premise: {premise} hypothesis: {hypothesis}", return_tensors="pt")
+        with torch.no_grad():
+            logits = model(
+                input_ids=inputs["input_ids"], decoder_input_ids=torch.tensor([[0]])
+            ).logits
+        alone.append(float(logits[0, 0].softmax(-1)[one]))
+    assert score.score_pairs(PAIRS) == pytest.approx(alone, rel=2e-4)
+    assert score(*PAIRS[0]) == score.score_pairs(PAIRS)[0]
+
+
+def test_batches_do_not_matter(classifier, true_t5):
+    for path in (classifier, true_t5):
+        one = EntailmentScore(path, batch_size=1).score_pairs(PAIRS)
+        assert np.array_equal(one, EntailmentScore(path, batch_size=8).score_pairs(PAIRS))
+        assert EntailmentScore(path).score_pairs([]).shape == (0,)
+
+
+def test_a_long_premise_is_cut_and_the_hypothesis_kept(classifier, true_t5):
+    premise = "the heart is large . " * 30
+    for path in (classifier, true_t5):
+        score = EntailmentScore(path, max_length=20)
+        long = score.score_pairs([(premise, "no effusion"), (premise, "the lungs are clear")])
+        assert long[0] != long[1]
+        # what is cut off does not matter
+        assert score(premise + "no effusion", "no effusion") == long[0]
+
+
+def test_each_distinct_component_is_judged_once(classifier, monkeypatch):
+    asked = []
+    judged = EntailmentScore.score_pairs
+    monkeypatch.setattr(
+        EntailmentScore,
+        "score_pairs",
+        lambda self, pairs: asked.extend(pairs) or judged(self, pairs),
+    )
+    score = EntailmentScore(classifier, premise=lambda prompt: prompt["text"])
+    draws = [Generation("no effusion . the heart is large"), Generation("no effusion .")]
+    spans = [[(0, 13), (14, 32)], [(0, 13)]]
+    rows = score.score_components(
+        [{"text": "the heart is large"}] * 2, [draws, draws[1:]], [spans, spans[1:]]
+    )
+    assert sorted(asked) == [
+        ("the heart is large", "no effusion ."),
+        ("the heart is large", "the heart is large"),
+    ]
+    assert [[len(row) for row in sample] for sample in rows] == [[2, 1], [1]]
+    assert rows[0][0][0] == rows[0][1][0] == rows[1][0][0]
+
+
+def test_clones_share_a_loaded_model_and_pickles_leave_it_behind(classifier):
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(classifier)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(classifier)
+    score = EntailmentScore(model, tokenizer=tokenizer)
+    assert clone(score).model is model
+    named = EntailmentScore(str(classifier))
+    first = named(*PAIRS[0])
+    assert first == score(*PAIRS[0])
+    assert len(pickle.dumps(named)) < 1000
+    assert pickle.loads(pickle.dumps(named))(*PAIRS[0]) == first
+
+
+def test_it_can_admit_components(classifier):
+    score = EntailmentScore(classifier)
+    value = score(*PAIRS[0])
+    assert threshold_admission(score, value)(*PAIRS[0]) is True
+    assert threshold_admission(score, value + 1e-3)(*PAIRS[0]) is False
+
+
+def test_bad_input(classifier, true_t5):
+    with pytest.raises(TypeError, match="prompt 1 is a float"):
+        EntailmentScore(classifier).score_components(["a", 0.5], [[], []], [[], []])
+    with pytest.raises(TypeError, match="premise made of prompt 0 is a int"):
+        EntailmentScore(classifier, premise=len).score_components(["a"], [[]], [[]])
+    with pytest.raises(ValueError, match="names 0 of the classes"):
+        EntailmentScore(classifier, entailment_label="yes")(*PAIRS[0])
+    assert EntailmentScore(classifier, entailment_label=2)(*PAIRS[0]) == EntailmentScore(
+        classifier, entailment_label="ENTAILMENT"
+    )(*PAIRS[0])
+    with pytest.raises(ValueError, match="batch_size=0"):
+        EntailmentScore(classifier, batch_size=0)(*PAIRS[0])
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(classifier)
+    with pytest.raises(ValueError, match="wanted a tokenizer beside a loaded model"):
+        EntailmentScore(model)(*PAIRS[0])
+
+
+def test_t5_that_cannot_answer(t5_path):
+    with pytest.raises(ValueError, match="model cannot answer '1'"):
+        EntailmentScore(t5_path)(*PAIRS[0])
+
+
+def test_weights_come_from_safetensors_only(classifier, tmp_path):
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(classifier)
+    model.config.save_pretrained(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    transformers.AutoTokenizer.from_pretrained(classifier).save_pretrained(tmp_path)
+    with pytest.raises(OSError, match="safetensors"):
+        EntailmentScore(tmp_path)(*PAIRS[0])
