@@ -19,6 +19,7 @@ from sklearn_clm._version import __version__
 from sklearn_clm.calibration import AchievableEpsilon, Configuration
 from sklearn_clm.generators import prompt_bytes
 from sklearn_clm.generators._base import _stable, fingerprint
+from sklearn_clm.generators._records import draw_from_record, draw_to_record
 from sklearn_clm.scoring import CachedAdmission, CachedScore
 
 __all__ = ["CalibrationFileMixin"]
@@ -28,7 +29,27 @@ _SCORES = ("admission", "quality", "similarity", "set_score")
 
 
 class CalibrationFileMixin:
-    """Saves what calibration found to a JSON file, and takes it from one."""
+    """Files of fitted samplers: calibrations as JSON, and pickles that pack the draws."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()  # type: ignore[misc]
+        draws = state.get("calibration_draws_")
+        if draws is None:
+            return state
+        try:
+            records = [[draw_to_record(draw) for draw in row] for row in draws]
+        except TypeError:  # responses that are neither text nor numbers
+            return state
+        # one text in the place of millions of objects, of which skops would describe each
+        packed = json.dumps(records, separators=(",", ":"))
+        return {**state, "calibration_draws_": packed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        packed = state.get("calibration_draws_")
+        if isinstance(packed, str):
+            draws = [[draw_from_record(record) for record in row] for row in json.loads(packed)]
+            state = {**state, "calibration_draws_": draws}
+        super().__setstate__(state)  # type: ignore[misc]
 
     def save_calibration(self, path: Any) -> None:
         """Write what calibration found to a small, readable JSON file.

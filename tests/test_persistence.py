@@ -4,6 +4,7 @@ import io
 import json
 import math
 import pickle
+from dataclasses import replace
 
 import joblib
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
-from sklearn_clm.generators import CachedGenerator, EstimatorGenerator
+from sklearn_clm.generators import BaseGenerator, CachedGenerator, EstimatorGenerator, Generation
 from sklearn_clm.scoring import CachedAdmission, CachedScore, rouge_l, threshold_admission
 from tests.toy import ToyModel, questions
 
@@ -85,6 +86,37 @@ def test_round_trips_of_a_trained_generator(way, fitted_classifier, tmp_path):
     copy = way(sampler, tmp_path)
     assert copy.predict(X) == sampler.predict(X)
     assert copy.generator_.fingerprint() == sampler.generator_.fingerprint()
+
+
+class Boxes(BaseGenerator):
+    """Responses that JSON does not know."""
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        rows = ToyModel().sample(prompts, n_samples, start=start, seed=seed)
+        return [[replace(draw, response=(draw.response,)) for draw in row] for row in rows]
+
+
+def test_draws_of_any_kind_survive():
+    X, y = questions(40)
+    sampler = ConformalSampler(
+        Boxes(),
+        k_max=3,
+        epsilon=0.6,
+        random_state=0,
+        similarity="exact_match",
+        admission=lambda reference, response: response == (reference,),
+    )
+    sampler.fit(X, y).set_params(admission="exact_match")
+    copy = pickle.loads(pickle.dumps(sampler))
+    assert copy.calibration_draws_ == sampler.calibration_draws_
+    assert copy.predict(NEW) == sampler.predict(NEW)
+
+
+def test_extreme_log_probabilities_survive(fitted):
+    sampler = clone(fitted)
+    draws = [[Generation(True, -math.inf, 2, (-math.inf, 0.1 + 0.2), ((0, 1), (1, 1)), "stop")]]
+    sampler.calibration_draws_ = draws
+    assert pickle.loads(pickle.dumps(sampler)).calibration_draws_ == draws
 
 
 def test_calibration_file(fitted, tmp_path):
