@@ -1,0 +1,362 @@
+"""ComponentSelector: its three ways in, what it selects, and what it refuses."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+
+from sklearn_clm import (
+    ComponentSelector,
+    ConformalSampler,
+    NullCalibrationError,
+    NullCalibrationWarning,
+    PredictionSet,
+    PredictionSets,
+)
+from sklearn_clm.calibration import ComponentCalibrationData
+from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.metrics import component_loss, set_loss
+from tests.reports import ReportModel, TrainedReportModel, cases
+
+X, Y = cases(150)
+NEW, NEW_Y = cases(60, first=1000)
+OPTIONS = {"alpha": 0.3, "admission": "exact_match"}
+
+
+def sampler(log=None, **changes):
+    options = {"k_max": 6, "epsilon": 0.4, "set_score": "sum", "random_state": 0} | changes
+    return ConformalSampler(ReportModel(log), **options)
+
+
+@pytest.fixture(scope="module")
+def selector():
+    return ComponentSelector(sampler(), **OPTIONS).fit(X, Y)
+
+
+def test_three_ways_are_one(selector):
+    pipeline = make_pipeline(sampler(), ComponentSelector(**OPTIONS)).fit(X, Y)
+    fitted = sampler().fit(X, Y)
+    prefit = ComponentSelector(fitted, **OPTIONS).fit(X, Y)
+    assert prefit.sampler_ is fitted
+    assert selector.sampler_ is not selector.sampler
+    for other in (pipeline[-1], prefit):
+        assert other.gamma_hat_ == selector.gamma_hat_ < np.inf
+        assert other.calibration_data_ == selector.calibration_data_
+        assert other.predict(NEW) == selector.predict(NEW)
+    assert pipeline.predict(NEW) == selector.predict(NEW) == selector.transform(NEW)
+    assert pipeline.score(NEW) == selector.score(NEW) == selector.predict(NEW).sizes.mean()
+    arrays = ComponentSelector(fitted, **OPTIONS).calibrate(selector.calibration_data_)
+    assert arrays.predict(NEW) == selector.predict(NEW)
+
+
+def test_calibration_draws_are_made_once():
+    for make in (
+        lambda log: make_pipeline(sampler(log), ComponentSelector(**OPTIONS)),
+        lambda log: ComponentSelector(sampler(log), **OPTIONS),
+    ):
+        log = []
+        estimator = make(log).fit(X, Y)
+        assert len(log) == len(set(log)) == 6 * len(X)
+        log.clear()
+        sets = estimator.predict(NEW)
+        assert len(log) == sum(one.prediction_set.n_samples for one in sets) < 6 * len(NEW)
+
+
+def test_a_fitted_sampler_draws_all_k_for_other_prompts():
+    log = []
+    fitted = sampler(log).fit(X, Y)
+    log.clear()
+    other, other_y = cases(80, first=500)
+    ComponentSelector(fitted, **OPTIONS).fit(other, other_y)
+    assert len(log) == len(set(log)) == 6 * 80
+    log.clear()
+    sets = fitted.predict(other)
+    n_known = len(log)
+    log.clear()
+    # prediction sets bring the draws they have
+    ComponentSelector(**OPTIONS).fit(sets, other_y)
+    assert len(log) == 6 * 80 - n_known
+
+
+def test_prompts_that_trained_the_generator_are_left_out():
+    def model():
+        return ConformalSampler(TrainedReportModel(), k_max=4, random_state=0, epsilon=0.4)
+
+    pipeline = make_pipeline(model(), ComponentSelector(**OPTIONS)).fit(X, Y)
+    direct = ComponentSelector(model(), **OPTIONS).fit(X, Y)
+    for found in (pipeline[-1], direct):
+        used = [X[i] for i in found.calibration_indices_]
+        assert found.calibration_data_.n_prompts == len(used) == 75
+        assert not set(used) & set(found.sampler_.generator_.trained_on_)
+    assert pipeline[-1].gamma_hat_ == direct.gamma_hat_
+
+
+def test_selection_is_by_the_best_occurrence(selector):
+    for one in selector.predict(NEW):
+        answer = one.prediction_set
+        best = {}
+        for draw in answer.indices:
+            generation = answer.generations[draw]
+            for span, logprob in zip(generation.token_spans, generation.token_logprobs):
+                text = generation.response[slice(*span)]
+                best[text] = max(best.get(text, 0), np.exp(logprob))
+        wanted = {text: p for text, p in best.items() if p >= selector.gamma_hat_}
+        assert dict(zip(one.components, one.scores)) == pytest.approx(wanted)
+        for component, places in zip(one.components, one.occurrences):
+            holders = [d for d in answer.indices if component in answer.generations[d].response]
+            assert [place.draw for place in places] == holders
+            for draw, span in places:
+                assert answer.generations[draw].response[slice(*span)] == component
+
+
+def test_both_guarantees_on_unseen_prompts(selector):
+    many, many_y = cases(600, first=2000)
+    sets = selector.sampler_.predict(many)
+    selected = selector.predict(sets)
+    bound = binom.ppf(0.999, 600, 0.3) / 600
+    assert component_loss(many_y, selected) <= bound
+    assert set_loss(many_y, sets) <= binom.ppf(0.999, 600, 0.4) / 600
+    assert 0.5 < selected.sizes.mean() < 3
+
+
+def test_calibrate_again_without_drawing():
+    log = []
+    selector = ComponentSelector(sampler(log), **OPTIONS)
+    data = selector.collect(X, Y)
+    log.clear()
+    loose = clone(selector).set_params(alpha=0.6).calibrate(data).gamma_hat_
+    strict = selector.set_params(alpha=0.2).calibrate(data).gamma_hat_
+    assert loose < strict
+    assert not log
+
+
+def test_arrays_alone():
+    rng = np.random.default_rng(0)
+    scores = rng.random((200, 3))
+    data = ComponentCalibrationData.from_arrays(scores, rng.random((200, 3)) < scores)
+    selector = ComponentSelector(alpha=0.4, component_score=lambda prompt, component: 1.0)
+    selector.calibrate(data)
+    assert np.isfinite(selector.gamma_hat_)
+    answer = PredictionSet("q", ("One. Two.",), [1.0], [0], 1, 1.0, True, True)
+    (one,) = selector.predict(PredictionSets([answer], k_max=1))
+    assert one.components == ("One.", "Two.")
+    with pytest.raises(NotFittedError, match="calibrated on arrays and has no fitted sampler"):
+        selector.predict(["q"])
+
+
+def test_null_gives_empty_selections_and_a_warning():
+    wrong = ComponentSelector(
+        sampler(),
+        alpha=0.1,
+        component_score=lambda prompt, component: 0.5,
+        admission=lambda reference, component: False,
+    )
+    with pytest.warns(NullCalibrationWarning, match="smallest alpha that would have worked is 1"):
+        wrong.fit(X, Y)
+    assert wrong.gamma_hat_ == np.inf
+    sets = wrong.predict(NEW[:5])
+    assert sets.sizes.tolist() == [0] * 5
+    assert not sets.guaranteed
+    assert wrong.score(NEW[:5]) == 0
+    assert "No trusted component" in sets._repr_html_()
+    with pytest.raises(NullCalibrationError):
+        wrong.set_params(on_null="raise").fit(X, Y)
+
+
+def test_too_few_prompts_for_any_test():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NullCalibrationWarning)
+        few = sampler().fit(X[:8], Y[:8])
+    with pytest.warns(NullCalibrationWarning, match="n_samples=8 calibration prompts.*than 9"):
+        selector = ComponentSelector(few, **OPTIONS).fit(X[:8], Y[:8])
+    assert selector.gamma_hat_ == np.inf
+    assert selector.p_values_.size == 0
+    assert selector.predict(NEW[:2]).sizes.tolist() == [0, 0]
+
+
+class Says(BaseGenerator):
+    """Draw j is text j, whatever the prompt."""
+
+    def __init__(self, texts):
+        self.texts = texts
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        texts = self.texts[start : start + n_samples]
+        return [[Generation(text, -1.0, 3) for text in texts] for _ in prompts]
+
+
+def fit_says(texts, reference, **options):
+    sampler = ConformalSampler(
+        Says(texts), k_max=len(texts), admission=lambda a, b: True, random_state=0
+    )
+    defaults = {"component_score": lambda prompt, component: len(component), **OPTIONS}
+    selector = ComponentSelector(sampler, **(defaults | options))
+    return selector.fit([f"q{i}" for i in range(40)], [reference] * 40)
+
+
+def test_one_component_in_every_sample_is_one_component():
+    selector = fit_says(["Same.", "Same. Other.", " Same."], "Same. Other.")
+    assert selector.calibration_data_.n_components == 2 * 40
+    assert selector.gamma_hat_ == 5
+    answers = PredictionSets(
+        [PredictionSet("new", ("Same.", " Same. More."), [1, 1], [0, 2], 3, 1, True, True)], k_max=3
+    )
+    (one,) = selector.predict(answers)
+    assert one.components == ("Same.", "More.")
+    assert one.occurrences[0] == ((0, (0, 5)), (2, (1, 6)))
+
+
+def test_empty_responses_and_responses_without_components():
+    selector = fit_says(["", "  ", "Word."], "Word.")
+    assert selector.calibration_data_.n_components == 40
+    with pytest.warns(NullCalibrationWarning, match="prompts has any component"):
+        nothing = fit_says(["...", "Word."], "Word.", splitter=lambda text: [])
+    assert nothing.gamma_hat_ == np.inf
+    assert nothing.predict(["new"]).sizes.tolist() == [0]
+
+
+def test_a_splitter_that_gives_empty_components():
+    selector = fit_says(["a;;b", ";"], "a;b", splitter=lambda text: text.split(";"))
+    assert selector.calibration_data_.n_components == 2 * 40
+    assert selector.predict(["new"])[0].components == ("a", "b")
+
+
+def test_a_reference_without_components_makes_all_of_them_wrong():
+    with pytest.warns(NullCalibrationWarning):
+        selector = fit_says(["Word."], "")
+    assert not selector.calibration_data_.admissible.any()
+
+
+def test_callable_admissions_judge_components():
+    selector = ComponentSelector(sampler(admission="exact_match"), alpha=0.3)
+    judges = [lambda text: text.endswith(" 0.") for _ in X]
+    selector.fit(X, judges)
+    assert selector.calibration_data_ == ComponentSelector(sampler(), **OPTIONS).collect(X, Y)
+
+
+def test_numbers_are_their_own_components():
+    rng = np.random.default_rng(0)
+    features, labels = rng.random((120, 2)), rng.integers(2, size=120)
+    sampler = ConformalSampler(k_max=3, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NullCalibrationWarning)
+        selector = ComponentSelector(sampler, alpha=0.8).fit(features, labels)
+    sets = selector.predict(features[:4])
+    assert sets.shape == (4, 3)
+    assert np.asarray(sets).dtype == float
+    assert selector.n_features_in_ == 2
+    places = [place for one in sets for row in one.occurrences for place in row]
+    assert places
+    assert all(place.span is None for place in places)
+
+
+def test_random_score_follows_random_state():
+    same = [
+        ComponentSelector(sampler(), component_score="random", random_state=seed, alpha=0.8)
+        .fit(X, Y)
+        .calibration_data_
+        for seed in (1, 1, 2)
+    ]
+    assert same[0] == same[1] != same[2]
+
+
+def test_paid_draws_survive_a_failure():
+    log, broken = [], True
+
+    def score(prompt, component):
+        if broken:
+            raise RuntimeError("no score today")
+        return len(component)
+
+    def admission(reference, component):
+        return True
+
+    for made in (
+        ComponentSelector(sampler(log), component_score=score, admission=admission),
+        ComponentSelector(sampler(log).fit(X, Y), component_score=score, admission=admission),
+    ):
+        log.clear()
+        broken = True
+        with pytest.raises(RuntimeError, match="no score today"):
+            made.fit(X, Y)
+        assert len(log) == 6 * len(X)
+        assert not hasattr(made, "gamma_hat_")
+        broken = False
+        made.fit(X, Y)
+        assert len(log) == 6 * len(X)
+
+
+def test_pickle_and_clone(selector):
+    again = pickle.loads(pickle.dumps(selector))
+    assert again.predict(NEW[:5]) == selector.predict(NEW[:5])
+    assert not hasattr(clone(selector), "gamma_hat_")
+    sets = selector.predict(NEW[:5])
+    assert pickle.loads(pickle.dumps(sets)) == sets
+    assert pickle.loads(pickle.dumps(sets)).selector is None
+
+
+def test_component_sets_are_array_like(selector):
+    sets = selector.predict(NEW[:20])
+    array = np.asarray(sets)
+    assert array.shape == sets.shape == (20, max(6, sets.sizes.max()))
+    assert array.dtype == object
+    assert [sum(item is not None for item in row) for row in array] == sets.sizes.tolist()
+    assert sets[3] == sets[[3, 4]][0] == sets[-17]
+    assert len(sets[sets.sizes > 0]) == (sets.sizes > 0).sum()
+    assert sets[2:4].shape[0] == 2
+    assert sets.components == [list(one) for one in sets]
+    assert sets[:, 0].tolist() == array[:, 0].tolist()
+    first = next(one for one in sets if len(one))
+    assert first.components[0] in first
+    frame = sets.to_frame()
+    assert len(frame) == sets.sizes.sum()
+    assert list(frame.columns) == ["prompt_index", "component", "score", "draws", "guaranteed"]
+
+
+def test_refused_before_anything_is_drawn():
+    for options, error, message in [
+        ({"alpha": 1.0}, ValueError, "The 'alpha' parameter of ComponentSelector"),
+        ({"delta": 0}, ValueError, "The 'delta' parameter of ComponentSelector"),
+        ({"splitter": "word"}, ValueError, "splitter='word' is unknown"),
+        ({"component_score": "spam"}, ValueError, "component_score='spam' is unknown"),
+        ({"admission": "spam"}, ValueError, "admission='spam' is unknown"),
+        ({"on_null": "ignore"}, ValueError, "The 'on_null' parameter"),
+    ]:
+        log = []
+        with pytest.raises(error, match=message):
+            ComponentSelector(sampler(log), **options).fit(X, Y)
+        assert not log
+
+
+def test_no_logprobs_is_known_before_anything_is_drawn():
+    class Silent(Says):
+        gives_logprobs = False
+
+        def sample(self, *args, **kwargs):
+            raise AssertionError("drawn")
+
+    silent = ConformalSampler(Silent(["A."]), quality=lambda prompt, draw: 1.0)
+    with pytest.raises(ValueError, match="needs log-probabilities, which Silent does not give"):
+        ComponentSelector(silent).fit(X, Y)
+
+
+def test_bad_calls(selector):
+    with pytest.raises(NotFittedError):
+        ComponentSelector().predict(X)
+    with pytest.raises(TypeError, match="data must be ComponentCalibrationData, got list"):
+        ComponentSelector().calibrate([1])
+    with pytest.raises(ValueError, match=r"150 and admissions .* 3 entries"):
+        ComponentSelector(sampler()).fit(X, Y[:3])
+    strange = PredictionSets([PredictionSet("q", ("a",), [1.0], [0], 1, 1.0, True, True)], k_max=1)
+    with pytest.raises(ValueError, match="neither all their draws nor the sampler"):
+        ComponentSelector().fit(strange, ["a"])
+    long = PredictionSets([PredictionSet("q", ("a",), [1.0], [8], 9, 1.0, True, True)], k_max=9)
+    with pytest.raises(ValueError, match="set of 9 draws, and calibration saw 6"):
+        selector.predict(long)
+    with pytest.raises(TypeError, match="returned 0"):
+        ComponentSelector(sampler(), admission=lambda reference, component: 0).fit(X, Y)
