@@ -1,10 +1,10 @@
 """What a service answered, as draws: texts, log-probabilities, the characters of each token."""
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from sklearn_clm.generators._generation import Generation
+from sklearn_clm.generators._token_spans import token_spans
 
 __all__ = ["MissingLogprobsError", "ResponseFormatError", "parse_choices"]
 
@@ -68,7 +68,7 @@ def _parse_choice(choice: dict[str, Any], n_tokens: Any, *, logprobs: bool) -> G
             return Generation("", 0.0, 0, (), (), reason)
         raise MissingLogprobsError("a choice has no log-probabilities")
     values = tuple(value for _, value in tokens)
-    spans = _token_spans(text, [token for token, _ in tokens])
+    spans = token_spans(text, [token for token, _ in tokens])
     return Generation(text, float(sum(values)), len(values), values, spans, reason)
 
 
@@ -109,28 +109,3 @@ def _token_bytes(token: Any, raw: Any) -> bytes:
         # how the older endpoint writes a token that is no complete character
         return re.sub(rb"\\x([0-9a-fA-F]{2})", lambda m: bytes([int(m[1], 16)]), text[6:].encode())
     return text.encode("utf-8", "surrogatepass")
-
-
-def _token_spans(text: str, tokens: Sequence[bytes]) -> tuple[tuple[int, int], ...] | None:
-    """Characters of `text` that each token touches; None where the tokens do not spell it.
-
-    A character of which several tokens hold bytes belongs to each of them. Servers cut white space
-    off the front of a text, and all from a stop string on off its end.
-    """
-    spelled = b"".join(tokens)
-    wanted = text.encode("utf-8", "surrogatepass")
-    n_cut = len(spelled) - len(spelled.lstrip())
-    shift = next((k for k in range(n_cut + 1) if spelled.startswith(wanted, k)), None)
-    if shift is None:
-        return None
-    char_of = [i for i, char in enumerate(text) for _ in char.encode("utf-8", "surrogatepass")]
-    spans, position = [], -shift
-    for token in tokens:
-        first, last = max(position, 0), min(position + len(token), len(char_of))
-        position += len(token)
-        if first < last:
-            spans.append((char_of[first], char_of[last - 1] + 1))
-        else:
-            edge = 0 if position <= 0 and token else len(text)
-            spans.append((edge, edge))
-    return tuple(spans)

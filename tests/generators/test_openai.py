@@ -5,6 +5,7 @@ import pytest
 from generators.fault_server import FAULTS, FaultServer, tokens, words
 from sklearn.base import clone
 
+from sklearn_clm import ConformalSampler
 from sklearn_clm.generators import (
     BudgetExceededError,
     CachedGenerator,
@@ -366,3 +367,33 @@ def test_empty_responses_are_draws(server):
     server.answer = lambda prompt: ""
     generator = generator_for(server, logprobs=False)
     assert sample(generator, ["a"], 1)[0][0] == Generation("", None, 3, None, None, "stop")
+
+
+@pytest.mark.parametrize("n_per_request", [1, 4])
+def test_calibration_through_faults_is_that_without(tmp_path, n_per_request):
+    prompts = [f"question {i}" for i in range(60)]
+
+    def calibrated(server, path):
+        generator = generator_for(server, n_per_request=n_per_request, max_retries=30)
+        sampler = ConformalSampler(
+            CachedGenerator(generator, path, key="one model"),
+            k_max=4,
+            epsilon=0.5,
+            delta=0.2,
+            admission=lambda reference, response: "maybe" in response or "42" in response,
+            random_state=0,
+        )
+        return sampler.fit(prompts, ["maybe"] * len(prompts))
+
+    with FaultServer() as server:
+        path = tmp_path / "faultless.sqlite"
+        faultless = calibrated(server, path)
+    faults = [fault for fault in FAULTS if n_per_request == 1 or fault != "too_few"]
+    with FaultServer(0.3, faults=faults, seed=4, hang=0.6) as server:
+        faulty = calibrated(server, tmp_path / "faulty.sqlite")
+        assert sum(server.n_faults.values()) > 15
+        resumed = calibrated(server, path)
+    assert faulty.lambda_hat_ is not None
+    assert faulty.lambda_hat_ == faultless.lambda_hat_ == resumed.lambda_hat_
+    assert faulty.calibration_draws_ == faultless.calibration_draws_
+    assert faulty.generator.stats()["n_stored"] == 60 * 4

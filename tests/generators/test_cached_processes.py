@@ -1,0 +1,74 @@
+"""Processes that share a cache, or are killed while they write to it."""
+
+import json
+import multiprocessing
+import os
+import signal
+
+import pytest
+from stress.kills import PROMPTS, Slow, run, stored
+
+from sklearn_clm.generators import CachedGenerator
+from sklearn_clm.generators._base import sample
+
+SPAWN = multiprocessing.get_context("spawn")
+FEW = PROMPTS[:12]
+
+
+def test_killed_processes_lose_no_draw(tmp_path):
+    draws = run(3, tmp_path / "draws.sqlite")
+    assert len(draws) > 3
+
+
+def draw_lucky(path, out):
+    rows = sample(CachedGenerator(Slow(lucky=True), path), FEW, 8)
+    out.write_text(json.dumps([[generation.response for generation in row] for row in rows]))
+
+
+def test_two_processes_that_share_a_file_agree(tmp_path):
+    path = tmp_path / "draws.sqlite"
+    outs = [tmp_path / f"out-{k}.json" for k in range(2)]
+    processes = [SPAWN.Process(target=draw_lucky, args=(path, out)) for out in outs]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    first, second = (json.loads(out.read_text()) for out in outs)
+    assert first == second
+    assert len(stored(path)) == len(FEW) * 8
+    third = sample(CachedGenerator(Slow(lucky=True), path), FEW, 8)
+    assert [[generation.response for generation in row] for row in third] == first
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_has_a_connection_of_its_own(tmp_path):
+    path = tmp_path / "draws.sqlite"
+    cached = CachedGenerator(Slow(), path)
+    rows = sample(cached, FEW[:3], 2)
+    child = os.fork()
+    if child == 0:
+        try:
+            sample(cached, FEW, 2)
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert sample(cached, FEW[:3], 2) == rows
+    assert cached.stats()["n_stored"] == 24
+
+
+def test_an_interrupt_leaves_a_cache_from_which_it_goes_on(tmp_path):
+    class Interrupted(Slow):
+        def draw(self, prompt, seed, j):
+            if (prompt, j) == (FEW[5], 3):
+                signal.raise_signal(signal.SIGINT)
+            return super().draw(prompt, seed, j)
+
+    path = tmp_path / "draws.sqlite"
+    with pytest.raises(KeyboardInterrupt):
+        sample(CachedGenerator(Interrupted(), path, key="slow"), FEW, 8)
+    assert len(stored(path)) == 3 * len(FEW) + 5
+    cached = CachedGenerator(Slow(), path, key="slow")
+    assert sample(cached, FEW, 8) == sample(Slow(), FEW, 8)
+    assert cached.n_hits_ == 3 * len(FEW) + 5
