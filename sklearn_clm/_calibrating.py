@@ -42,7 +42,7 @@ def draw_budgets(k_max: Any) -> list[int]:
     if isinstance(k_max, Integral):
         return [int(k_max)]
     budgets = list(k_max)
-    if not budgets or not all(isinstance(k, Integral) and k >= 1 for k in budgets):
+    if not budgets or not all(isinstance(k, Integral) and int(k) >= 1 for k in budgets):
         raise ValueError(f"k_max must be an int >= 1, or a sequence of such, got {k_max!r}.")
     return sorted({int(k) for k in budgets})
 
@@ -128,7 +128,7 @@ def _attributes(
         }
     return attributes | {
         "lambda_hat_": result.lambda_hat,
-        "k_max_": budgets[-1] if result.lambda_hat is None else int(result.k_max_hat),
+        "k_max_": budgets[-1] if result.k_max_hat is None else int(result.k_max_hat),
         "valid_lambdas_": result.valid_lambdas,
         "frontier_": result.frontier,
         "p_values_": result.p_values,

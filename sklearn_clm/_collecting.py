@@ -105,7 +105,7 @@ def _draw_all(sampler: Any, generator: Any, prompts: Any, seed: int) -> list[lis
     # what a failed attempt paid for is taken up, whatever it failed at
     key = _key_of_draws(generator, prompts, seed)
     kept_key, kept = getattr(sampler, "_paid_draws", None) or (None, [])
-    draws = kept if kept_key == key else [[] for _ in range(len(prompts))]
+    draws: list[list[Generation]] = kept if kept_key == key else [[] for _ in range(len(prompts))]
     sampler._paid_draws = (key, draws)
     with progress_bar(sampler.verbose, len(prompts) * n_samples) as progress:
         progress.update(sum(len(row[:n_samples]) for row in draws))

@@ -17,7 +17,7 @@ RoundScores = Callable[
 ]
 
 
-def take(prompts: Any, indices: Sequence[int]) -> Any:
+def take(prompts: Any, indices: Sequence[int] | np.ndarray) -> Any:
     """Prompts at `indices`, in the container they came in."""
     if isinstance(prompts, np.ndarray):
         return prompts[np.asarray(indices, dtype=np.intp)]
@@ -53,7 +53,7 @@ def complete_draws(
                 progress.update(1)
         finally:
             for i, row in zip(members, rows):
-                known = row.index(None) if None in row else len(row)
+                known = next((k for k, draw in enumerate(row) if draw is None), len(row))
                 draws[i].extend(row[:known])
 
 
@@ -89,7 +89,7 @@ def draw_until_done(
             for r in range(n_samples):
                 if rules[i].done:
                     break
-                row = np.zeros(start + r) if similarity is None else similarity[m, r]
+                row: Any = np.zeros(start + r) if similarity is None else similarity[m, r]
                 rules[i].update(float(quality[m, r]), row)
                 qualities[i].append(float(quality[m, r]))
         start += n_samples

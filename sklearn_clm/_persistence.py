@@ -32,7 +32,7 @@ class CalibrationFileMixin:
     """Files of fitted samplers: calibrations as JSON, and pickles that pack the draws."""
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()  # type: ignore[misc]
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
         draws = state.get("calibration_draws_")
         if draws is None:
             return state
@@ -82,8 +82,9 @@ class CalibrationFileMixin:
             If the file belongs to another generator, other scores or other parameters, or is no
             such file.
         """
-        self._validate_params()
-        draw_budgets(self.k_max)
+        sampler: Any = self
+        sampler._validate_params()
+        draw_budgets(sampler.k_max)
         attributes = _load(self, path)
         forget_calibration(self)
         for name, value in attributes.items():

@@ -86,7 +86,7 @@ class PredictionSet:
     __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{response!s}" for response in self.responses)
+        shown = ", ".join(_views.plain(response) for response in self.responses)
         ending = "stopped" if self.stopped else "budget used up"
         warning = "" if self.guaranteed else "; no guarantee"
         return f"{{{shown}}} ({self.n_samples} draws, {ending}{warning})"
@@ -198,7 +198,7 @@ class PredictionSets(Sequence[PredictionSet]):
         return iter(self._sets)
 
     @overload
-    def __getitem__(self, key: int) -> PredictionSet: ...
+    def __getitem__(self, key: int | np.integer) -> PredictionSet: ...
     @overload
     def __getitem__(self, key: Any) -> "PredictionSets": ...
     def __getitem__(self, key: Any) -> Any:

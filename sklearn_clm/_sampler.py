@@ -25,7 +25,7 @@ from sklearn_clm.scoring import SetScore
 __all__ = ["ConformalSampler"]
 
 
-class ConformalSampler(
+class ConformalSampler(  # type: ignore[call-arg]
     CalibrationFileMixin, ReportMixin, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
 ):
     """Sample responses until the set of them holds an admissible one, with a guarantee.
