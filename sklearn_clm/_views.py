@@ -17,6 +17,7 @@ __all__ = [
     "component_set_text",
     "component_sets_html",
     "component_sets_text",
+    "plain",
     "prediction_set_html",
     "prediction_sets_html",
     "shorten",
@@ -77,19 +78,18 @@ def component_set_text(one: Any) -> str:
     """The same as plain text, trusted components between asterisks."""
     marks = _marks(one)
     answer = one.prediction_set
-    lines = [_plain(shorten(one.prompt))]
+    lines = [plain(shorten(one.prompt))]
     for response, quality, draw in zip(answer.responses, answer.quality, answer.indices):
         pieces = _pieces(response, marks.get(int(draw), []))
         text = "".join(
-            f"**{_plain(piece)}**" if score is not None else _plain(piece)
-            for piece, score in pieces
+            f"**{plain(piece)}**" if score is not None else plain(piece) for piece, score in pieces
         )
         lines.append(f"  draw {draw + 1}, quality {quality:.3g}: {text}")
     if not answer.responses:
         lines.append("  (no response was accepted)")
     lines.append("trusted components:" if one.components else "no trusted component")
     lines += [
-        f"  {score:.3g}  {_plain(component)}  (draw {_draws(places)})"
+        f"  {score:.3g}  {plain(component)}  (draw {_draws(places)})"
         for component, score, places in zip(one.components, one.scores, one.occurrences)
     ]
     return "\n".join(lines)
@@ -197,5 +197,6 @@ def _escape(value: Any) -> str:
     return html.escape(text)
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
+    """Text without control characters, line breaks and tabs aside."""
     return _CONTROL.sub("�", str(value))

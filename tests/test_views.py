@@ -1,0 +1,168 @@
+"""HTML and plain-text views: what they show, and that nothing in them runs."""
+
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sklearn_clm import ComponentSet, ComponentSets, PredictionSet, PredictionSets
+
+EVIL = (
+    '<script>document.title = "run"</script><img src=x onerror="document.title=\'run\'"> & "done".'
+)
+SAFE = "The lungs are clear."
+
+
+def answer(prompt="chest & heart", responses=(f"{SAFE} {EVIL}", f"{EVIL} {SAFE}")):
+    return PredictionSet(
+        prompt, responses, [0.91, 0.5], [1, 4], 5, 1.41, stopped=True, guaranteed=True
+    )
+
+
+def selection(prompt="chest & heart"):
+    start = len(EVIL) + 1
+    places = [
+        [(1, (0, len(SAFE))), (4, (start, start + len(SAFE)))],
+        [(4, (0, len(EVIL)))],
+    ]
+    return ComponentSet((SAFE, EVIL), [0.875, 0.75], places, answer(prompt), guaranteed=True)
+
+
+class Reader(HTMLParser):
+    """Text of a page, its tags, and what is bold."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.text, self.bold, self.titles = [], [], [], []
+        self._depth = 0
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        assert not any(name.startswith("on") for name, _ in attributes)
+        if tag == "b":
+            self._depth += 1
+            self.titles.append(dict(attributes).get("title"))
+
+    def handle_endtag(self, tag):
+        self._depth -= tag == "b"
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if self._depth:
+            self.bold.append(data)
+
+
+ALL_VIEWS = {
+    "prediction set": lambda: answer(EVIL),
+    "prediction sets": lambda: PredictionSets([answer(EVIL), answer()], k_max=5),
+    "component set": lambda: selection(EVIL),
+    "component sets": lambda: ComponentSets([selection(EVIL), selection()]),
+}
+
+
+@pytest.mark.parametrize("name", ALL_VIEWS)
+def test_text_is_shown_and_never_becomes_a_tag(name):
+    page = Reader(ALL_VIEWS[name]()._repr_html_())
+    assert "script" not in page.tags
+    assert "img" not in page.tags
+    assert EVIL in "".join(page.text)
+
+
+def test_trusted_components_are_bold_with_their_scores():
+    page = Reader(selection()._repr_html_())
+    assert page.bold == [SAFE, EVIL, SAFE]
+    assert page.titles == ["score 0.875", "score 0.75", "score 0.875"]
+    cells = "\n".join(page.text)
+    # draws count from one: those of the responses, and those that hold the component
+    for shown in ("2", "5", "0.91", "2, 5", "0.875", "5 draws, stopped, set score 1.41"):
+        assert shown in cells
+
+
+def test_plain_text():
+    assert str(selection()) == (
+        "chest & heart\n"
+        f"  draw 2, quality 0.91: **{SAFE}** {EVIL}\n"
+        f"  draw 5, quality 0.5: **{EVIL}** **{SAFE}**\n"
+        "trusted components:\n"
+        f"  0.875  {SAFE}  (draw 2, 5)\n"
+        f"  0.75  {EVIL}  (draw 5)"
+    )
+    assert str(ComponentSets([selection()] * 2)).startswith("2 prompts, 4 trusted components\n\n")
+
+
+def test_plain_text_steers_no_terminal():
+    one = ComponentSet((), [], [], answer("\x1b[2Jprompt", ("\x1b]0;title\x07\nline", "")), True)
+    assert "\x1b" not in str(one)
+    assert "\x07" not in str(one)
+    assert "\nline" in str(one)
+    assert "\x1b" not in str(PredictionSets([one.prediction_set], k_max=5))
+
+
+def test_nothing_selected_and_nothing_accepted():
+    empty = PredictionSet("q", (), [], [], 5, -np.inf, stopped=False, guaranteed=False)
+    one = ComponentSet((), [], [], empty, guaranteed=False)
+    for view in (one._repr_html_(), empty._repr_html_()):
+        assert "no response was accepted" in view
+        assert "budget used up" in view
+        assert "no guarantee" in view
+    assert "no trusted component" in str(one)
+    assert "(no response was accepted)" in str(one)
+
+
+def test_many_sets_are_cut():
+    sets = ComponentSets([selection()] * 30)
+    assert "the first 20 are shown" in sets._repr_html_()
+    assert sets._repr_html_().count("<table>") == 40
+    assert "the first 20 are shown" in str(sets)
+
+
+def test_numbers_and_strange_text():
+    numbers = PredictionSet(np.array([1.5, 2.0]), (3.0,), [0.5], [0], 1, 0.5, True, True)
+    one = ComponentSet((3.0,), [0.5], [[(0, None)]], numbers, True)
+    assert Reader(one._repr_html_()).bold == ["3.0"]
+    assert "**3.0**" in str(one)
+    lonely = PredictionSet("q", ("\ud800 half",), [0.5], [0], 1, 0.5, True, True)
+    lonely._repr_html_().encode("utf-8")
+
+
+def test_overlapping_or_long_spans_lose_no_text():
+    places = [[(1, (0, 10))], [(1, (5, 999))]]
+    one = ComponentSet(("a", "b"), [0.5, 0.25], places, answer(), True)
+    page = Reader(one._repr_html_())
+    assert "".join(page.bold[:2]) == f"{SAFE} {EVIL}"
+
+
+def test_images_are_shown():
+    page = selection(Image.new("RGB", (4, 2)))._repr_html_()
+    assert 'src="data:image/png;base64,' in page
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs a chromium to open the page in")
+def test_nothing_runs_in_a_browser(tmp_path):
+    body = "".join(view()._repr_html_() for view in ALL_VIEWS.values())
+    page = tmp_path / "page.html"
+    page.write_text(f"<!doctype html><meta charset=utf-8><title>still</title>{body}", "utf-8")
+    (tmp_path / "profile").mkdir()
+    flags = (
+        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+        "--disable-background-networking --disable-component-update --disable-sync "
+        "--virtual-time-budget=2000 --dump-dom"
+    )
+    found = subprocess.run(
+        [CHROMIUM, *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    assert "<title>still</title>" in found
+    assert "&lt;script&gt;" in found
+    assert EVIL in "".join(Reader(found).text)
