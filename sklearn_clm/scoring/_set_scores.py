@@ -27,7 +27,8 @@ class SetScore:
         to j. Entries for empty sets are arbitrary. None if unknown.
     of_sets : callable (quality, accepted) -> array, or None
         F of m sets at once: arrays of shape (m, K), the second boolean, give one of shape (m,).
-        None if unknown; if `running` is unknown too, `of_set` is called set by set.
+        None if unknown; if `running` is unknown too, `of_set` is called set by set. Where it is
+        known and `running` is not, prediction asks it too, with m = 1.
     rejects_quality, rejects_similarity : bool, default=True
         Whether thresholds on quality and on similarity are searched. Where not, lambda_2 is
         -inf, and lambda_1 is +inf.
@@ -55,13 +56,16 @@ def _running_max(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
 
 def _sum_in_draw_order(quality: np.ndarray, n_samples: int) -> float:
     # np.sum adds pairwise: other roundings than a running sum, so other ties with a threshold
-    return float(np.cumsum(quality)[-1])
+    with np.errstate(invalid="ignore"):
+        return float(np.cumsum(quality)[-1])
 
 
 def _running_sum(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
     scores = np.where(accepted, quality, 0.0)
-    for j in range(1, scores.shape[1]):
-        scores[:, j] += scores[:, j - 1]
+    # +inf and -inf in one set sum to NaN, at which sampling never stops
+    with np.errstate(invalid="ignore"):
+        for j in range(1, scores.shape[1]):
+            scores[:, j] += scores[:, j - 1]
     return scores
 
 
@@ -102,8 +106,9 @@ def get_set_score(set_score: str | Callable[..., Any] | SetScore) -> SetScore:
         A name, or a callable in one of two forms, told apart by the number of arguments it
         requires: ``f(quality) -> float`` takes the 1-D array of the accepted qualities in draw
         order; ``f(quality, accepted) -> array of shape (n,)`` takes two arrays of shape (n, K),
-        the second boolean, and scores n sets at once (much faster in calibration). F need not be
-        monotone in the set, but must depend on the accepted members alone.
+        the second boolean, and scores n sets at once (much faster in calibration); qualities
+        outside of the sets are given as 0. F need not be monotone in the set, but must depend on
+        the accepted members alone.
 
     Returns
     -------
@@ -161,7 +166,12 @@ def _is_vectorised(function: Callable[..., Any]) -> bool:
 
 def _from_vectorised(function: Callable[..., Any], name: str) -> SetScore:
     def score_many(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
-        score = np.asarray(function(quality, accepted), dtype=np.float64)
+        # the same bytes in the same order, whoever asks: the memory layout decides the order in
+        # which NumPy adds, and what is not in the set must have no part in any rounding
+        members = np.ascontiguousarray(accepted)
+        values = np.zeros(members.shape)
+        np.copyto(values, quality, where=members)
+        score = np.asarray(function(values, members), dtype=np.float64)
         if score.shape != (len(quality),):
             raise ValueError(
                 f"set_score {name} returned an array of shape {score.shape} for quality and "

@@ -4,23 +4,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_clm.calibration import CalibrationData, evaluate_configurations, risk_surface
+from sklearn_clm.calibration import (
+    CalibrationData,
+    _sums,
+    evaluate_configurations,
+    risk_surface,
+    threshold_grid,
+)
 from tests.calibration import oracle
 from tests.calibration.strategies import calibration_data, thresholds
 
 
-def geometric_mean(quality):
-    with np.errstate(all="ignore"):
-        return np.exp(np.mean(np.log(np.abs(quality))))
+def last_member(quality):
+    return float(quality[-1])
 
 
 def sometimes_nan(quality):
     return np.nan if len(quality) % 2 else float(np.min(quality))
 
 
-def mean_of_members(quality, accepted):
-    with np.errstate(all="ignore"):
-        return np.sum(np.where(accepted, quality, 0.0), axis=1) / np.sum(accepted, axis=1)
+def largest_times_size(quality, accepted):
+    """Not monotone where qualities are negative, and free of rounding that depends on the form."""
+    with np.errstate(invalid="ignore"):
+        return np.max(np.where(accepted, quality, -np.inf), axis=1) * accepted.sum(axis=1)
 
 
 SET_SCORES = {
@@ -28,9 +34,9 @@ SET_SCORES = {
     "first_k_reject": "first_k_reject",
     "max": "max",
     "sum": "sum",
-    "callable": geometric_mean,
+    "callable": last_member,
     "callable, NaN": sometimes_nan,
-    "vectorised": mean_of_members,
+    "vectorised": largest_times_size,
 }
 
 
@@ -51,7 +57,7 @@ def test_surface_equals_the_sequential_rule(set_score, data, l1, l2, l3):
 
 
 @pytest.mark.parametrize("k_max", [1, 8, 9, 16, 17, 22, 23, 32, 33, 54, 55, 63, 64, 65, 130])
-@pytest.mark.parametrize("set_score", ["first_k_reject", "sum", mean_of_members])
+@pytest.mark.parametrize("set_score", ["first_k_reject", "sum", largest_times_size])
 def test_every_width_of_the_bit_sets(k_max, set_score):
     rng = np.random.default_rng(k_max)
     data = CalibrationData(
@@ -80,3 +86,177 @@ def test_evaluation_of_a_list_equals_the_sequential_rule(set_score, data, draw):
     for name in ("size", "samples", "excess"):
         wanted = [getattr(outcome, name) for outcome in expected]
         assert_allclose(getattr(risks, name), wanted, rtol=0, atol=1e-12)
+
+
+def simulate(n, k, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    similarity = rng.random((n, k, k)).astype(dtype)
+    return CalibrationData(rng.random((n, k)), similarity, rng.random((n, k)) < 0.3)
+
+
+def assert_same_bits(first, second):
+    for name in ("n_errors", "loss", "size", "samples", "excess"):
+        assert_array_equal(getattr(first, name), getattr(second, name))
+
+
+@pytest.mark.parametrize("k", [6, 40])
+@pytest.mark.parametrize("set_score", ["sum", largest_times_size])
+def test_result_does_not_depend_on_threads_blocks_or_order(monkeypatch, k, set_score):
+    data = simulate(700, k)
+    grid = threshold_grid(data, set_score=set_score, n_lambdas=6)
+    one = risk_surface(data, *grid, set_score=set_score)
+    assert_same_bits(one, risk_surface(data, *grid, set_score=set_score, n_jobs=3))
+    shuffled = data.take(np.random.default_rng(0).permutation(700))
+    assert_same_bits(one, risk_surface(shuffled, *grid, set_score=set_score))
+    monkeypatch.setattr(_sums, "_BLOCK_PROMPTS", (7, 7))
+    monkeypatch.setattr(_sums, "_BLOCK_DISTINCT", 11)
+    assert_same_bits(one, risk_surface(data, *grid, set_score=set_score, n_jobs=2))
+
+
+def test_list_and_grid_give_the_same_bits():
+    data = simulate(200, 5)
+    l1, l2, l3 = threshold_grid(data, set_score="sum", n_lambdas=4)
+    surface = risk_surface(data, l1, l2, l3, set_score="sum")
+    lambdas = [(a, b, c) for a in l1 for b in l2 for c in l3]
+    order = np.random.default_rng(0).permutation(len(lambdas))
+    risks = evaluate_configurations(data, np.array(lambdas)[order], set_score="sum")
+    for name in ("n_errors", "loss", "size", "samples", "excess"):
+        assert_array_equal(getattr(risks, name), getattr(surface, name).ravel()[order])
+    assert_array_equal(risks.objective(2.0, 3.0), surface.objective(2.0, 3.0).ravel()[order])
+
+
+@pytest.mark.parametrize("n_thresholds", [1, 70, 300])
+def test_many_thresholds(n_thresholds):
+    data = simulate(5, 4)
+    many = np.linspace(-0.1, 1.1, n_thresholds)
+    for grid in (([0.4], [0.2], many), ([0.4], many, [0.5]), (many, [0.2], [0.5])):
+        assert_surface_equals_oracle(data, *grid, "max")
+
+
+def test_order_and_duplicates_of_thresholds_are_kept():
+    data = simulate(30, 4)
+    l1, l2, l3 = [0.9, 0.1, 0.9], [0.5, 0.0, 0.5], [1.0, 0.2, 1.0, -np.inf]
+    assert_surface_equals_oracle(data, l1, l2, l3, "sum")
+    surface = risk_surface(data, l1, l2, l3, set_score="sum")
+    assert surface.similarity_thresholds.tolist() == l1
+    assert surface.quality_thresholds.tolist() == l2
+    assert surface.set_score_thresholds.tolist() == l3
+
+
+def test_single_precision_is_compared_exactly():
+    similarity = np.zeros((1, 2, 2), dtype=np.float32)
+    similarity[0, 1, 0] = 0.1  # a little more than 0.1 in double precision
+    data = CalibrationData([[1.0, 1.0]], similarity, [[True, True]])
+    observed = float(np.float32(0.1))
+    l1 = [0.1, observed, np.nextafter(observed, 0.0), 1e300, -1e300]
+    assert_surface_equals_oracle(data, l1, [0.0], [np.inf], "max")
+    assert risk_surface(data, l1, [0.0], [np.inf], set_score="max").size[:, 0, 0].tolist() == [
+        1.0, 2.0, 1.0, 2.0, 1.0,
+    ]  # fmt: skip
+
+
+def test_ties_survive_saving(tmp_path):
+    data = simulate(40, 5, dtype=np.float32)
+    grid = threshold_grid(data, set_score="sum")
+    data.save(tmp_path / "data.npz")
+    loaded = CalibrationData.load(tmp_path / "data.npz")
+    again = risk_surface(loaded, *threshold_grid(loaded, set_score="sum"), set_score="sum")
+    assert_same_bits(again, risk_surface(data, *grid, set_score="sum"))
+
+
+def test_memory_mapped_similarities(tmp_path):
+    data = simulate(300, 5, dtype=np.float32)
+    np.save(tmp_path / "similarity.npy", data.similarity)
+    mapped = CalibrationData.from_arrays(
+        data.quality, tmp_path / "similarity.npy", data.admissible, mmap=True
+    )
+    grid = threshold_grid(mapped, set_score="max", n_lambdas=4)
+    assert_same_bits(
+        risk_surface(mapped, *grid, set_score="max", n_jobs=2),
+        risk_surface(data, *grid, set_score="max"),
+    )
+
+
+def test_a_plain_callable_sees_each_accepted_prefix_of_a_prompt_once():
+    calls = []
+
+    def smallest(quality):
+        calls.append(tuple(quality))
+        return float(np.min(quality))
+
+    data = simulate(20, 6)
+    risk_surface(data, [0.2, 0.5, 0.8], [0.1, 0.4, 0.7], [0.3, 0.6], set_score=smallest)
+    assert len(calls) == len(set(calls))
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_progress_of_a_plain_callable(capsys, n_jobs):
+    data = simulate(20, 3)
+    risk_surface(data, [0.5], [0.5], [0.5], set_score=np.median, n_jobs=n_jobs, verbose=1)
+    shown = capsys.readouterr().err
+    assert "Set score median: 100%" in shown
+    assert "20/20" in shown
+    risk_surface(data, [0.5], [0.5], [0.5], set_score=np.median)
+    risk_surface(data, [0.5], [0.5], [0.5], set_score="sum", verbose=1)
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_in_a_callable_comes_through():
+    def broken(quality):
+        raise RuntimeError("no score today")
+
+    with pytest.raises(RuntimeError, match="no score today"):
+        risk_surface(simulate(5, 3), [0.5], [0.0], [0.5], set_score=broken, n_jobs=2, verbose=1)
+
+
+def test_excess_is_exact_up_to_thirty_draws():
+    # stopping at draw 30 with the first admissible draw j: 1 - j / 30, and no rounding
+    k = 30
+    admissible = np.eye(k, dtype=bool)
+    data = CalibrationData(np.ones((k, k)), np.zeros((k, k, k)), admissible)
+    surface = risk_surface(data, [np.inf], [-np.inf], [k], set_score="first_k")
+    assert surface.excess[0, 0, 0] == sum(k - j for j in range(1, k + 1)) / k / k
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "error", "message"),
+    [
+        (0, [], ValueError, r"similarity_thresholds must be one-dimensional and not empty"),
+        (0, 0.5, ValueError, r"similarity_thresholds must be one-dimensional .* got shape \(\)"),
+        (1, [[0.5]], ValueError, r"quality_thresholds must be one-dimensional .* shape \(1, 1\)"),
+        (2, [0.1, np.nan], ValueError, "set_score_thresholds must not be NaN"),
+        (2, ["high"], TypeError, r"set_score_thresholds must be numbers, got \['high'\]"),
+    ],
+)
+def test_bad_thresholds(position, value, error, message):
+    grid = [[0.5], [0.5], [0.5]]
+    grid[position] = value
+    with pytest.raises(error, match=message):
+        risk_surface(simulate(3, 2), *grid, set_score="max")
+
+
+@pytest.mark.parametrize(
+    ("lambdas", "k_max", "message"),
+    [
+        ([0.5, 0.5, 0.5], None, r"lambdas must have shape \(m, 3\), got \(3,\)"),
+        ([[0.5, 0.5]], None, r"lambdas must have shape \(m, 3\), got \(1, 2\)"),
+        ([[0.5, np.nan, 0.5]], None, "lambdas must not be NaN"),
+        ([[0.5, 0.5, 0.5]], [1, 2], r"k_max must be an integer or 1 integers, got \[1, 2\]"),
+        ([[0.5, 0.5, 0.5]], 1.5, r"k_max must be an integer or 1 integers, got 1\.5"),
+        ([[0.5, 0.5, 0.5]], 0, "k_max must lie between 1 and 2, got 0"),
+        ([[0.5, 0.5, 0.5]], [3], r"k_max must lie between 1 and 2, got \[3\]"),
+    ],
+)
+def test_bad_lists(lambdas, k_max, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate_configurations(simulate(3, 2), lambdas, set_score="max", k_max=k_max)
+
+
+def test_empty_list():
+    risks = evaluate_configurations(simulate(3, 2), np.empty((0, 3)), set_score="max")
+    assert risks.n_errors.shape == risks.loss.shape == (0,)
+
+
+def test_zero_threads():
+    with pytest.raises(ValueError, match="n_jobs must be a positive number of threads, -1 or None"):
+        risk_surface(simulate(3, 2), [0.5], [0.5], [0.5], set_score="max", n_jobs=0)

@@ -1,0 +1,290 @@
+import os
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from sklearn_clm.calibration import CalibrationData
+from tests.calibration.strategies import calibration_data
+
+
+def make(n=8, k=4, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    similarity = rng.random((n, k, k)).astype(dtype)
+    return CalibrationData(rng.random((n, k)), similarity, rng.random((n, k)) < 0.5)
+
+
+def assert_same(a, b):
+    for name in ("quality", "similarity", "admissible"):
+        first, second = getattr(a, name), getattr(b, name)
+        assert first.dtype == second.dtype
+        assert_array_equal(first, second)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=calibration_data())
+def test_save_and_load_give_the_same_bits(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("data") / "calibration.npz"
+    data.save(path)
+    assert_same(CalibrationData.load(path), data)
+
+
+def test_save_replaces_a_file_only_when_complete(tmp_path, monkeypatch):
+    path = tmp_path / "calibration.npz"
+    make(seed=1).save(path)
+
+    def fail(*args, **kwargs):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "savez", fail)
+    with pytest.raises(OSError, match="disk full"):
+        make(seed=2).save(path)
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["calibration.npz"]
+    assert_same(CalibrationData.load(path), make(seed=1))
+
+
+def test_load_of_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        CalibrationData.load(tmp_path / "nothing.npz")
+
+
+def test_load_never_unpickles(tmp_path):
+    path = tmp_path / "pickle.npz"
+    np.savez(path, format=np.array([print, "x"], dtype=object), quality=np.ones((1, 1)))
+    with pytest.raises(ValueError, match=r"not an intact file written by CalibrationData\.save"):
+        CalibrationData.load(path)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({}, "it has no member format, quality, similarity, admissible"),
+        ({"format": np.array("other/7")}, "it has no member quality"),
+        (
+            {
+                "format": np.array("other/7"),
+                "quality": np.ones((1, 1)),
+                "similarity": np.ones((1, 1, 1)),
+                "admissible": np.ones((1, 1)),
+            },
+            "its format is other/7",
+        ),
+        (
+            {
+                "format": np.array("sklearn_clm.CalibrationData/1"),
+                "quality": np.array([["good"]]),
+                "similarity": np.ones((1, 1, 1)),
+                "admissible": np.ones((1, 1)),
+            },
+            "quality must be an array of numbers",
+        ),
+        (
+            {
+                "format": np.array("sklearn_clm.CalibrationData/1"),
+                "quality": np.full((1, 1), np.nan),
+                "similarity": np.ones((1, 1, 1)),
+                "admissible": np.ones((1, 1)),
+            },
+            "quality must not be NaN",
+        ),
+    ],
+)
+def test_load_of_a_foreign_archive(tmp_path, arrays, message):
+    path = tmp_path / "foreign.npz"
+    if arrays:
+        np.savez(path, **arrays)
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("notes.txt", "nothing here")
+    with pytest.raises(ValueError, match=message):
+        CalibrationData.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"not an archive at all", b"\x93NUMPY\x01\x00"])
+def test_load_of_other_bytes(tmp_path, content):
+    path = tmp_path / "bytes.npz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"it is not a \.npz archive"):
+        CalibrationData.load(path)
+
+
+@settings(max_examples=150, deadline=None)
+@given(draw=st.data())
+def test_damage_raises_a_value_error_or_nothing(tmp_path_factory, draw):
+    path = tmp_path_factory.mktemp("data") / "calibration.npz"
+    make(n=3, k=2).save(path)
+    content = bytearray(path.read_bytes())
+    if draw.draw(st.booleans()):
+        content = content[: draw.draw(st.integers(0, len(content) - 1))]
+    for _ in range(draw.draw(st.integers(0, 8))):
+        if content:
+            content[draw.draw(st.integers(0, len(content) - 1))] = draw.draw(st.integers(0, 255))
+    path.write_bytes(bytes(content))
+    message = ""
+    try:
+        CalibrationData.load(path)
+    except ValueError as error:
+        message = str(error)
+    assert message == "" or "not an intact file written by CalibrationData.save" in message
+
+
+def test_from_arrays_reads_files_and_maps_memory(tmp_path):
+    data = make(dtype=np.float32)
+    for name, array in (
+        ("scores", data.quality),
+        ("diversity", data.similarity),
+        ("labels", data.admissible.astype(int)),
+    ):
+        np.save(tmp_path / f"{name}.npy", array)
+    paths = [tmp_path / f"{name}.npy" for name in ("scores", "diversity", "labels")]
+    assert_same(CalibrationData.from_arrays(*paths), data)
+    mapped = CalibrationData.from_arrays(*paths, mmap=True)
+    assert isinstance(mapped.similarity, np.memmap)
+    assert_same(mapped.take([2, 0]), data.take([2, 0]))
+    assert_same(CalibrationData.from_arrays(data.quality, data.similarity, data.admissible), data)
+
+
+def test_from_arrays_of_bad_files(tmp_path):
+    text, archive = tmp_path / "text.npy", tmp_path / "archive.npz"
+    text.write_text("0.1 0.2")
+    np.savez(archive, a=np.ones(3))
+    data = make()
+    with pytest.raises(ValueError, match=r"scores: .*text\.npy' is not an intact \.npy file"):
+        CalibrationData.from_arrays(text, data.similarity, data.admissible)
+    with pytest.raises(ValueError, match=r"labels: .*archive\.npz' is an archive"):
+        CalibrationData.from_arrays(data.quality, data.similarity, archive)
+    with pytest.raises(FileNotFoundError):
+        CalibrationData.from_arrays(tmp_path / "none.npy", data.similarity, data.admissible)
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(2, 40), fraction=st.floats(0.01, 0.99), seed=st.integers(0, 100))
+def test_split_is_a_partition(n, fraction, seed):
+    data = make(n=n)
+    parts = data.split(fraction, random_state=seed)
+    assert sum(part.n_prompts for part in parts) == n
+    assert abs(parts[0].n_prompts - fraction * n) <= 1.0
+    assert all(part.n_prompts >= 1 for part in parts)
+    together = np.concatenate([part.quality for part in parts])
+    assert_array_equal(np.sort(together, axis=0), np.sort(data.quality, axis=0))
+    again = data.split(fraction, random_state=seed)
+    assert_same(parts[0], again[0])
+
+
+def test_split_takes_every_kind_of_random_state():
+    data = make(n=30)
+    for state in (np.random.default_rng(0), np.random.RandomState(0), np.random.SeedSequence(0)):
+        assert data.split(0.5, state)[0].n_prompts == 15
+    np.random.seed(0)  # noqa: NPY002, None is the global state, as in scikit-learn
+    first = data.split(0.5)
+    np.random.seed(0)  # noqa: NPY002
+    assert_same(first[0], data.split(0.5)[0])
+
+
+def test_split_is_uniform():
+    data = CalibrationData(np.arange(6.0)[:, None], np.zeros((6, 1, 1)), np.ones((6, 1)))
+    counts = np.zeros(6)
+    for seed in range(2_000):
+        counts[data.split(1 / 3, seed)[0].quality[:, 0].astype(int)] += 1
+    # each prompt is in the first part with probability 1/3: within 4.5 standard deviations
+    assert np.all(np.abs(counts - 2_000 / 3) < 4.5 * np.sqrt(2_000 * 2 / 9))
+
+
+def test_take_and_truncate():
+    data = make(n=5, k=4)
+    taken = data.take([4, 0, 0])
+    assert_array_equal(taken.quality, data.quality[[4, 0, 0]])
+    assert_array_equal(taken.similarity, data.similarity[[4, 0, 0]])
+    mask = np.array([True, False, False, True, False])
+    assert_array_equal(data.take(mask).admissible, data.admissible[mask])
+    short = data.truncate(3)
+    assert (short.n_prompts, short.k_max) == (5, 3)
+    assert_array_equal(short.similarity, data.similarity[:, :3, :3])
+
+
+@pytest.mark.parametrize(
+    ("indices", "error", "message"),
+    [
+        ([], ValueError, "indices must be a one-dimensional array of integers or booleans"),
+        (np.empty(0, dtype=int), ValueError, "indices selects no prompt"),
+        (np.zeros(8, dtype=bool), ValueError, "indices selects no prompt"),
+        ([0.5], ValueError, "of integers or booleans, got float64"),
+        ([[0]], ValueError, r"got int64 of shape \(1, 1\)"),
+        ([True, False], IndexError, "boolean mask must have length 8, got 2"),
+        ([8], IndexError, "out of bounds"),
+    ],
+)
+def test_bad_indices(indices, error, message):
+    with pytest.raises(error, match=message):
+        make().take(indices)
+
+
+@pytest.mark.parametrize("k", [0, 5, -1])
+def test_bad_truncation(k):
+    with pytest.raises(ValueError, match=f"k must lie between 1 and 4, got {k}"):
+        make().truncate(k)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5, np.nan])
+def test_bad_fraction(fraction):
+    with pytest.raises(ValueError, match="fraction must lie strictly between 0 and 1"):
+        make().split(fraction)
+
+
+def test_one_prompt_cannot_be_split():
+    with pytest.raises(ValueError, match="a split needs at least 2 prompts, got 1"):
+        make(n=1).split(0.5)
+
+
+def test_numbers_are_held_exactly():
+    data = CalibrationData(
+        [[1, -np.inf], [np.inf, 3]], np.zeros((2, 2, 2), dtype=np.float16), [[1.0, 0.0], [0, 1]]
+    )
+    assert data.quality.dtype == np.float64
+    assert data.similarity.dtype == np.float32
+    assert data.admissible.tolist() == [[True, False], [False, True]]
+    assert make(dtype=np.float64).similarity.dtype == np.float64
+
+
+def test_only_the_similarities_to_earlier_draws_are_checked():
+    similarity = np.full((2, 3, 3), np.nan)
+    similarity[:, *np.tril_indices(3, -1)] = 0.5
+    CalibrationData(np.ones((2, 3)), similarity, np.ones((2, 3)))
+    similarity[1, 2, 0] = np.nan
+    with pytest.raises(ValueError, match="must not be NaN, but is for prompt 1, draws 2 and 0"):
+        CalibrationData(np.ones((2, 3)), similarity, np.ones((2, 3)))
+
+
+good = (np.ones((2, 3)), np.zeros((2, 3, 3)), np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "error", "message"),
+    [
+        (0, np.ones(3), ValueError, r"quality must have 2 dimensions, got shape \(3,\)"),
+        (0, np.ones((0, 3)), ValueError, r"at least one prompt and one draw, got shape \(0, 3\)"),
+        (0, [["a", "b", "c"]] * 2, TypeError, "quality must be an array of numbers"),
+        (
+            0,
+            [[1, 2, np.nan]] * 2,
+            ValueError,
+            "quality must not be NaN, but is for prompt 0, draw 2",
+        ),
+        (1, np.ones((2, 3)), ValueError, r"similarity must have 3 dimensions, got shape \(2, 3\)"),
+        (1, np.ones((2, 3, 2)), ValueError, r"must have shape \(2, 3, 3\) .* got \(2, 3, 2\)"),
+        (1, np.full((2, 3, 3), None), TypeError, "similarity must be an array of numbers"),
+        (2, np.ones((2, 2)), ValueError, r"admissible must have shape \(2, 3\) like quality"),
+        (2, np.full((2, 3), 0.5), ValueError, "must hold booleans or 0 and 1, got .*0.5"),
+        (2, np.full((2, 3), np.nan), ValueError, "must hold booleans or 0 and 1, got .*nan"),
+        (2, [["yes"] * 3] * 2, TypeError, "admissible must hold booleans or 0 and 1, got dtype"),
+    ],
+)
+def test_bad_arrays(position, value, error, message):
+    arrays = list(good)
+    arrays[position] = value
+    with pytest.raises(error, match=message):
+        CalibrationData(*arrays)

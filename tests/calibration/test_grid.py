@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from sklearn_clm.calibration import CalibrationData, threshold_grid
+from sklearn_clm.calibration._grid import observed_quantiles
+from tests.calibration.strategies import calibration_data
+
+
+def lowest(quality):
+    return float(np.min(quality))
+
+
+@pytest.mark.parametrize("set_score", ["max", "sum", lowest])
+@settings(max_examples=60, deadline=None)
+@given(data=calibration_data(), n_lambdas=st.integers(1, 6))
+def test_thresholds_are_observed_values_between_infinities(set_score, data, n_lambdas):
+    l1, l2, l3 = threshold_grid(data, set_score=set_score, n_lambdas=n_lambdas)
+    lower = data.similarity[:, *np.tril_indices(data.k_max, -1)].astype(np.float64)
+    for thresholds, observed in ((l1, lower), (l2, data.quality)):
+        assert thresholds[0] == -np.inf
+        assert thresholds[-1] == np.inf
+        assert np.all(np.diff(thresholds) > 0)
+        finite = np.unique(observed[np.isfinite(observed)])
+        assert len(thresholds) == 2 + min(n_lambdas, len(finite))
+        assert np.isin(thresholds[1:-1], finite).all()
+    assert (l3[0], l3[-1]) == (-np.inf, np.inf)
+    assert len(l3) <= n_lambdas + 2
+    if set_score != "sum":
+        assert np.isin(l3[1:-1], data.quality).all()
+
+
+@pytest.mark.parametrize("k", [1, 2, 7])
+def test_counting_set_scores(k):
+    rng = np.random.default_rng(k)
+    data = CalibrationData(rng.random((9, k)), rng.random((9, k, k)), rng.random((9, k)) < 0.5)
+    l1, l2, l3 = threshold_grid(data, set_score="first_k")
+    assert (l1.tolist(), l2.tolist(), l3.tolist()) == ([np.inf], [-np.inf], list(range(1, k + 1)))
+    l1, l2, l3 = threshold_grid(data, set_score="first_k_reject")
+    assert len(l1) == 2 + min(25, 9 * k * (k - 1) // 2)
+    assert (l2.tolist(), l3.tolist()) == ([-np.inf], list(range(1, k + 1)))
+
+
+def test_a_function_of_the_same_name_does_not_count_draws():
+    def first_k(quality):
+        return float(quality[-1])
+
+    data = CalibrationData([[0.2, 0.9]], np.zeros((1, 2, 2)), [[False, True]])
+    assert_array_equal(threshold_grid(data, set_score=first_k)[2], [-np.inf, 0.2, 0.9, np.inf])
+
+
+def test_set_scores_are_observed_under_rejection_too():
+    # eight copies of one draw: under rejection the sum never passes 0.25
+    quality = np.full((20, 8), 0.25)
+    data = CalibrationData(quality, np.ones((20, 8, 8)), np.ones((20, 8)))
+    l3 = threshold_grid(data, set_score="sum")[2]
+    assert_array_equal(l3[1:-1], 0.25 * np.arange(1, 9))
+
+
+def test_quantiles_follow_the_distribution():
+    values = np.arange(1_000) ** 2.0
+    chosen = observed_quantiles(values, 25)
+    assert len(chosen) == 25
+    ranks = np.searchsorted(values, chosen)
+    assert_array_equal(ranks, np.arange(20, 1_000, 40))
+
+
+def test_ties_do_not_use_up_the_thresholds():
+    values = np.concatenate((np.zeros(10_000), np.linspace(0.1, 1.0, 50)))
+    chosen = observed_quantiles(values, 25)
+    assert len(chosen) == 25
+    assert chosen[0] == 0.0
+    assert np.all(np.diff(chosen[1:]) < 0.1)
+
+
+def test_infinite_and_missing_values_are_no_thresholds():
+    assert_array_equal(observed_quantiles(np.array([np.nan, np.inf, 1.0, -np.inf]), 5), [1.0])
+    assert observed_quantiles(np.array([np.nan]), 5).shape == (0,)
+
+
+def test_single_precision_values_are_kept_as_they_are():
+    similarity = np.full((3, 2, 2), 0.1, dtype=np.float32)
+    data = CalibrationData(np.ones((3, 2)), similarity, np.ones((3, 2)))
+    l1 = threshold_grid(data, set_score="max")[0]
+    assert l1.dtype == np.float64
+    assert l1[1] == np.float64(np.float32(0.1))
+
+
+def test_large_data_are_thinned_out(monkeypatch):
+    import sklearn_clm.calibration._grid as grid
+
+    rng = np.random.default_rng(0)
+    data = CalibrationData(rng.random((300, 3)), rng.random((300, 3, 3)), rng.random((300, 3)) < 1)
+    monkeypatch.setattr(grid, "_MAX_VALUES", 90)
+    monkeypatch.setattr(grid, "_MAX_SETS", 90)
+    l1, _, l3 = threshold_grid(data, set_score="sum")
+    kept = data.similarity[::10][:, *np.tril_indices(3, -1)]
+    assert np.isin(l1[1:-1], kept).all()
+    assert len(l1) == len(l3) == 27
+
+
+@pytest.mark.parametrize("n_lambdas", [0, -3, 2.5, None])
+def test_bad_number_of_thresholds(n_lambdas):
+    data = CalibrationData([[0.2]], np.zeros((1, 1, 1)), [[True]])
+    with pytest.raises(ValueError, match=f"n_lambdas must be an integer >= 1, got {n_lambdas}"):
+        threshold_grid(data, set_score="max", n_lambdas=n_lambdas)
+
+
+def test_unknown_set_score():
+    data = CalibrationData([[0.2]], np.zeros((1, 1, 1)), [[True]])
+    with pytest.raises(ValueError, match=r"set_score='mean' is unknown; wanted one of \['first_k'"):
+        threshold_grid(data, set_score="mean")

@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from sklearn_clm.scoring import SetScore, get_set_score
+
+NAMES = ["first_k", "first_k_reject", "max", "sum"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 4), k=st.integers(1, 12), seed=st.integers(0, 10**6))
+def test_both_forms_agree_to_the_last_bit(name, n, k, seed):
+    rng = np.random.default_rng(seed)
+    quality = rng.choice([-np.inf, 0.1, 0.3, 1e-9, 7.0, rng.random()], (n, k))
+    accepted = rng.random((n, k)) < 0.6
+    score = get_set_score(name)
+    for order in ("C", "F"):
+        running = score.running(np.asarray(quality, order=order), np.asarray(accepted, order=order))
+        assert running.shape == (n, k)
+        for i in range(n):
+            for j in range(k):
+                members = quality[i, : j + 1][accepted[i, : j + 1]]
+                if len(members):
+                    assert running[i, j] == score.of_set(members, j + 1)
+
+
+def test_what_each_rejects():
+    flags = {
+        name: (score.rejects_quality, score.rejects_similarity, score.counts_draws)
+        for name, score in ((name, get_set_score(name)) for name in NAMES)
+    }
+    assert flags == {
+        "first_k": (False, False, False),
+        "first_k_reject": (False, True, True),
+        "max": (True, True, False),
+        "sum": (True, True, False),
+    }
+
+
+def test_values():
+    quality = np.array([0.25, 0.5])
+    values = [get_set_score(name).of_set(quality, 4) for name in NAMES]
+    assert values == [2.0, 4.0, 0.5, 0.75]
+
+
+def test_plain_callable():
+    score = get_set_score(np.median)
+    assert score.of_set(np.array([1.0, 2.0, 9.0]), 3) == 2.0
+    assert (score.name, score.running, score.of_sets) == ("median", None, None)
+
+
+def test_vectorised_callable():
+    def smallest(quality, accepted):
+        return np.where(accepted, quality, np.inf).min(axis=1)
+
+    score = get_set_score(smallest)
+    assert score.running is None
+    assert score.of_set(np.array([0.5, 0.25]), 7) == 0.25
+    sets = np.array([[True, False], [True, True]])
+    assert_array_equal(score.of_sets(np.array([[3.0, 2.0], [5.0, 4.0]]), sets), [3.0, 4.0])
+
+
+def test_callable_with_defaults_is_not_taken_for_a_vectorised_one():
+    def power(quality, exponent=2.0):
+        return float(np.sum(quality**exponent))
+
+    assert get_set_score(power).of_set(np.array([1.0, 2.0]), 2) == 5.0
+
+
+def test_callable_object_without_signature():
+    class Count:
+        def __call__(self, quality):
+            return len(quality)
+
+    assert get_set_score(Count()).name == "Count"
+    assert get_set_score(max).of_set(np.array([1.0, 3.0]), 2) == 3.0
+
+
+def test_set_score_passes_through():
+    score = SetScore("own", lambda quality, n_samples: 1.0)
+    assert get_set_score(score) is score
+
+
+def test_vectorised_callable_of_wrong_shape():
+    def wrong(quality, accepted):
+        return quality
+
+    with pytest.raises(ValueError, match=r"set_score wrong returned an array of shape \(1, 2\)"):
+        get_set_score(wrong).of_set(np.array([1.0, 2.0]), 2)
+
+
+def test_unknown_name_lists_the_known():
+    with pytest.raises(
+        ValueError, match=r"wanted one of \['first_k', 'first_k_reject', 'max', 'sum'"
+    ):
+        get_set_score("mean")
+
+
+@pytest.mark.parametrize("value", [None, 3, ["max"]])
+def test_neither_name_nor_callable(value):
+    with pytest.raises(TypeError, match="set_score must be a name or a callable, got"):
+        get_set_score(value)
