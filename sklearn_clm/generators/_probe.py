@@ -30,7 +30,7 @@ def probe_logprobs(service: Service, endpoint: str, request: dict[str, Any]) -> 
 
 def _refused(service: Service, endpoint: str, request: dict[str, Any], error: ServiceError) -> bool:
     """False where the request is fine without log-probabilities, else the error."""
-    plain = {name: value for name, value in request.items() if name != "logprobs"}
+    plain = {name: value for name, value in request.items() if "logprobs" not in name}
     try:
         service.ask(endpoint, plain, lambda body: parse_choices(body, 1, logprobs=False))
     except ServiceError:

@@ -42,7 +42,8 @@ def request_arguments(
         messages = [{"role": "system", "content": system_prompt}, *messages]
     request["messages"] = messages
     if logprobs:
-        request["logprobs"] = True
+        # one alternative for each token: not wanted, but some servers give nothing where it is none
+        request.update(logprobs=True, top_logprobs=1)
     return request
 
 

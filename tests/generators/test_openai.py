@@ -92,6 +92,7 @@ def test_what_a_chat_request_holds(server):
         "max_tokens": 5,
         "stop": ["\n"],
         "logprobs": True,
+        "top_logprobs": 1,
         "seed": draw_seed("Who?", 3, 0),
         "top_k": 40,
         "messages": [
