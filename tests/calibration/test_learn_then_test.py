@@ -1,0 +1,244 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from sklearn_clm.calibration import (
+    CalibrationData,
+    Configuration,
+    achievable_epsilon,
+    binomial_p_value,
+    evaluate_configurations,
+    fixed_sequence_test,
+    learn_then_test,
+    pareto_frontier,
+    risk_surface,
+    threshold_grid,
+)
+from tests.calibration import oracle
+
+SET_SCORES = ["first_k", "first_k_reject", "max", "sum"]
+
+
+def simulate(n=400, k=6, seed=0):
+    rng = np.random.default_rng(seed)
+    ease = rng.beta(1.0, 1.0, (n, 1))
+    admissible = rng.random((n, k)) < ease
+    quality = np.clip(ease + 0.3 * admissible + 0.2 * rng.standard_normal((n, k)), 0.0, 1.5)
+    return CalibrationData(quality, rng.random((n, k, k)), admissible)
+
+
+@pytest.mark.parametrize("set_score", SET_SCORES)
+def test_every_step_against_its_definition(set_score):
+    data = simulate()
+    epsilon, delta = 0.3, 0.1
+    result = learn_then_test(
+        data, epsilon, delta, set_score=set_score, random_state=3, n_lambdas=5, size_weight=0.7
+    )
+    optimization, calibration = data.split(1 / 3, random_state=3)
+    assert (result.n_optimization, result.n_calibration) == (133, 267)
+
+    l1, l2, l3 = threshold_grid(optimization, set_score=set_score, n_lambdas=5)
+    surface = risk_surface(optimization, l1, l2, l3, set_score=set_score)
+    costs = np.column_stack([surface.loss.ravel(), surface.objective(0.7, 0.5).ravel()])
+    assert_array_equal(result.frontier.loss, costs[pareto_frontier(costs), 0])
+    assert_array_equal(result.frontier.objective, costs[pareto_frontier(costs), 1])
+    assert np.all(np.diff(result.frontier.loss) > 0)
+    assert np.all(np.diff(result.frontier.objective) < 0)
+
+    expected = [
+        oracle.outcome(calibration, configuration, set_score).n_errors
+        for configuration in result.frontier.lambdas
+    ]
+    assert_array_equal(result.n_errors, expected)
+    assert_array_equal(result.p_values, binomial_p_value(np.array(expected), 267, epsilon))
+    valid = fixed_sequence_test(result.p_values, delta)
+    assert valid.any()
+    assert_array_equal(result.valid_lambdas, result.frontier.lambdas[valid])
+    objective = result.risks.objective(0.7, 0.5)
+    best = np.flatnonzero(valid)[np.argmin(objective[valid])]
+    assert result.lambda_hat == Configuration(*result.frontier.lambdas[best])
+    assert result.k_max_hat == 6
+    assert (result.epsilon, result.delta) == (epsilon, delta)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), set_score=st.sampled_from(SET_SCORES))
+def test_several_epsilons_equal_single_ones(seed, set_score):
+    data = simulate(n=90, k=4, seed=seed)
+    epsilons = (0.15, 0.3, 0.5)
+    options = {"set_score": set_score, "random_state": seed, "n_lambdas": 3}
+    together = learn_then_test(data, epsilons, **options)
+    assert isinstance(together, tuple)
+    for epsilon, result in zip(epsilons, together):
+        single = learn_then_test(data, epsilon, **options)
+        assert result.epsilon == epsilon
+        assert result.lambda_hat == single.lambda_hat
+        assert_array_equal(result.valid_lambdas, single.valid_lambdas)
+        assert_array_equal(result.p_values, single.p_values)
+        assert result.frontier is together[0].frontier
+
+
+@pytest.mark.parametrize("k_max", [[2, 4, 6], (6, 2, 4, 4), np.array([2, 4, 6])])
+def test_budget_as_fourth_dimension(k_max):
+    data = simulate()
+    result = learn_then_test(data, 0.3, set_score="max", k_max=k_max, n_lambdas=4, random_state=0)
+    optimization, calibration = data.split(1 / 3, random_state=0)
+    grid = threshold_grid(optimization, set_score="max", n_lambdas=4)
+    costs = []
+    for k in (2, 4, 6):
+        surface = risk_surface(optimization.truncate(k), *grid, set_score="max")
+        costs.append(np.column_stack([surface.loss.ravel(), surface.objective().ravel()]))
+    costs = np.concatenate(costs)
+    best = costs[pareto_frontier(costs)]
+    assert_array_equal(np.column_stack([result.frontier.loss, result.frontier.objective]), best)
+    for configuration, k, n_errors in zip(
+        result.frontier.lambdas, result.frontier.k_max, result.n_errors
+    ):
+        assert oracle.outcome(calibration, configuration, "max", k).n_errors == n_errors
+    assert result.k_max_hat in (2, 4, 6)
+    assert len(result.valid_k_max) == len(result.valid_lambdas)
+    assert result.k_max_hat in result.valid_k_max
+
+
+def test_a_single_budget_truncates():
+    data = simulate()
+    result = learn_then_test(data, 0.4, k_max=3, random_state=0)
+    same = learn_then_test(data.truncate(3), 0.4, random_state=0)
+    assert result.lambda_hat == same.lambda_hat
+    assert (result.k_max_hat, same.k_max_hat) == (3, 3)
+    assert set(result.frontier.k_max) == {3}
+    assert result.achievable_epsilon == same.achievable_epsilon
+
+
+def test_draws_beyond_the_largest_budget_do_not_matter():
+    data = simulate(k=6)
+    changed = CalibrationData(
+        np.column_stack([data.quality[:, :4], np.full((400, 2), 99.0)]),
+        data.similarity,
+        data.admissible,
+    )
+    first, second = (
+        learn_then_test(d, 0.4, k_max=[2, 4], set_score="sum", random_state=0)
+        for d in (data, changed)
+    )
+    assert first.lambda_hat == second.lambda_hat
+    assert_array_equal(first.frontier.lambdas, second.frontier.lambdas)
+
+
+def test_null_says_what_would_have_worked():
+    data = simulate(n=150)
+    null = learn_then_test(data, 0.05, set_score="max", random_state=0)
+    assert null.lambda_hat is None
+    assert null.k_max_hat is None
+    assert null.valid_lambdas.shape == (0, 3)
+    assert null.valid_k_max.shape == (0,)
+    works = learn_then_test(data, null.smallest_epsilon, set_score="max", random_state=0)
+    assert works.lambda_hat is not None
+    just_below = null.smallest_epsilon * (1.0 - 1e-6)
+    assert learn_then_test(data, just_below, set_score="max", random_state=0).lambda_hat is None
+
+
+def test_no_admissible_response_at_all():
+    data = CalibrationData(np.ones((60, 3)), np.zeros((60, 3, 3)), np.zeros((60, 3)))
+    result = learn_then_test(data, 0.5, random_state=0)
+    assert result.lambda_hat is None
+    assert result.smallest_epsilon == 1.0
+    assert result.achievable_epsilon == (1.0, 1.0)
+
+
+def test_everything_admissible():
+    data = CalibrationData(np.ones((90, 3)), np.zeros((90, 3, 3)), np.ones((90, 3)))
+    result = learn_then_test(data, 0.1, random_state=0)
+    risks = evaluate_configurations(data, [result.lambda_hat], set_score="max")
+    assert (risks.n_errors[0], risks.size[0], risks.samples[0]) == (0, 1.0, 1.0)
+
+
+def test_achievable_band():
+    admissible = np.array([[1, 0, 0], [0, 0, 1], [0, 1, 1], [0, 0, 0]])
+    data = CalibrationData(np.ones((4, 3)), np.zeros((4, 3, 3)), admissible)
+    assert achievable_epsilon(data) == (0.25, 0.75)
+
+
+def test_ties_of_the_objective_go_to_the_safer_configuration():
+    # on the calibration part all configurations of the frontier cost the same
+    data = simulate(n=300)
+    result = learn_then_test(
+        data, 0.6, set_score="first_k", random_state=0, size_weight=0.0, excess_weight=0.0
+    )
+    assert len(result.frontier) == 1
+    assert result.lambda_hat.set_score == 6.0
+
+
+def test_equal_configurations_have_one_cautious_representative():
+    # all draws alike: every threshold accepts everything or nothing
+    rng = np.random.default_rng(0)
+    data = CalibrationData(
+        np.full((200, 3), 0.5), np.full((200, 3, 3), 0.5), rng.random((200, 3)) < 0.6
+    )
+    result = learn_then_test(data, 0.3, set_score="sum", random_state=1)
+    assert result.frontier.lambdas[0].tolist() == [np.inf, -np.inf, np.inf]
+
+
+def test_result_does_not_depend_on_threads():
+    data = simulate()
+    one, many = (
+        learn_then_test(data, 0.3, set_score="sum", random_state=0, n_jobs=n) for n in (None, 3)
+    )
+    assert one.lambda_hat == many.lambda_hat
+    assert_array_equal(one.frontier.lambdas, many.frontier.lambdas)
+    assert_array_equal(one.risks.excess, many.risks.excess)
+
+
+def test_too_few_prompts():
+    data = simulate(n=30)
+    message = (
+        r"30 prompts leave 20 for calibration, too few for any p-value to reach delta=0\.05 at "
+        r"epsilon=0\.1: that takes 29, so at least 43 prompts in all with "
+        r"optimization_fraction=0\.333333"
+    )
+    with pytest.raises(ValueError, match=message):
+        learn_then_test(data, 0.1)
+    with pytest.raises(ValueError, match="at least 43 prompts"):
+        learn_then_test(simulate(n=42), 0.1)
+    learn_then_test(simulate(n=43), 0.1)
+    # of several, the largest decides
+    assert learn_then_test(data, [0.01, 0.5])[0].lambda_hat is None
+    with pytest.raises(ValueError, match=r"at epsilon=0\.02"):
+        learn_then_test(data, [0.01, 0.02])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"epsilon": 0.0}, ValueError, r"epsilon must lie strictly between 0 and 1, got 0\.0"),
+        ({"epsilon": [0.1, 1.0]}, ValueError, "epsilon must lie strictly between 0 and 1"),
+        ({"epsilon": np.nan}, ValueError, "epsilon must lie strictly between 0 and 1, got nan"),
+        ({"epsilon": "low"}, TypeError, r"epsilon must be a number in \(0, 1\), got 'low'"),
+        ({"epsilon": []}, ValueError, "epsilon must be a number or a sequence of numbers"),
+        ({"epsilon": [[0.1]]}, ValueError, "epsilon must be a number or a sequence of numbers"),
+        ({"delta": 1.0}, ValueError, r"delta must lie strictly between 0 and 1, got 1\.0"),
+        ({"delta": [0.1]}, ValueError, r"delta must be a single number in \(0, 1\), got \[0\.1\]"),
+        ({"set_score": "min"}, ValueError, "set_score='min' is unknown"),
+        ({"n_lambdas": 0}, ValueError, "n_lambdas must be an integer >= 1, got 0"),
+        ({"optimization_fraction": 1.0}, ValueError, "fraction must lie strictly between 0 and 1"),
+        (
+            {"size_weight": -0.1},
+            ValueError,
+            r"size_weight must be finite and at least 0, got -0\.1",
+        ),
+        ({"excess_weight": np.inf}, ValueError, "excess_weight must be finite and at least 0"),
+        ({"k_max": 7}, ValueError, "k_max must lie between 1 and 6, the number of draws in data"),
+        ({"k_max": [0, 3]}, ValueError, r"k_max must lie between 1 and 6, .* got \[0, 3\]"),
+        (
+            {"k_max": 2.0},
+            ValueError,
+            r"k_max must be an integer or a sequence of integers, got 2\.0",
+        ),
+        ({"k_max": []}, ValueError, "k_max must be an integer or a sequence of integers"),
+    ],
+)
+def test_bad_parameters(options, error, message):
+    with pytest.raises(error, match=message):
+        learn_then_test(simulate(), **{"epsilon": 0.3, **options})
