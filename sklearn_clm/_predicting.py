@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_clm._calibrating import draw_budgets
 from sklearn_clm._drawing import draw_until_done, progress_bar, take
 from sklearn_clm._prediction_sets import PredictionSet, PredictionSets
 from sklearn_clm.calibration import Configuration, SamplingRule
@@ -73,7 +74,9 @@ def sets_of_fitted_prompts(sampler: Any, prompts: Any) -> PredictionSets:
 
 def _new_rule(sampler: Any) -> SamplingRule:
     configuration = _ACCEPT_ALL if sampler.lambda_hat_ is None else sampler.lambda_hat_
-    return SamplingRule(configuration, get_set_score(sampler.set_score), sampler.k_max_)
+    # a budget that was chosen among several: calibration saw the draws of the largest
+    width = max(sampler.k_max_, draw_budgets(sampler.k_max)[-1])
+    return SamplingRule(configuration, get_set_score(sampler.set_score), sampler.k_max_, width)
 
 
 def _as_set(

@@ -290,10 +290,7 @@ def _band(sampler: Any, data: CalibrationData) -> Section:
         ("always one draw", n - int(data.admissible[:, 0].sum())),
         (f"always {data.k_max} draws", n - int(found.sum())),
     )
-    rows = tuple(
-        (what, f"{count / n:.4f}", _interval(*clopper_pearson(count, n, _CONFIDENCE)))
-        for what, count in errors
-    )
+    rows = tuple((what, f"{count / n:.4f}", _exact_interval(count, n)) for what, count in errors)
     text = (
         "Above the first number, epsilon is trivial; below the second, it is out of reach for "
         "this generator and budget (Appendix C)."
@@ -354,7 +351,7 @@ def _outcomes(sampler: Any, data: CalibrationData) -> Outcomes:
     error, exhausted = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
     size, draws, excess = np.zeros(n), np.zeros(n), np.zeros(n)
     for i in range(n):
-        rule = SamplingRule(configuration, score, k_max)
+        rule = SamplingRule(configuration, score, k_max, width=data.k_max)
         quality, similarity = data.quality[i].tolist(), np.asarray(data.similarity[i]).tolist()
         while not rule.done:
             rule.update(quality[rule.n_samples], similarity[rule.n_samples])
@@ -379,7 +376,8 @@ def _chance_of_null(n_errors: int, n: int, epsilon: float, delta: float) -> floa
 
 
 def _exact_interval(count: int, n: int) -> str:
-    return _interval(*map(float, clopper_pearson(count, n, _CONFIDENCE)))
+    low, high = clopper_pearson(count, n, _CONFIDENCE)
+    return _interval(float(low), float(high))
 
 
 def _interval(low: float, high: float) -> str:

@@ -50,6 +50,10 @@ class SamplingRule:
         The set function F.
     k_max : int
         The budget of draws, >= 1.
+    width : int, default=None
+        K of the data that calibration saw, >= `k_max`; None is `k_max`. A vectorised set score is
+        given arrays of this width, as in calibration: with another, its sums could be rounded
+        otherwise, and miss a threshold that they reached there.
 
     Attributes
     ----------
@@ -77,7 +81,13 @@ class SamplingRule:
     ([1, 2], 3, True)
     """
 
-    def __init__(self, configuration: Configuration, set_score: SetScore, k_max: int) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        set_score: SetScore,
+        k_max: int,
+        width: int | None = None,
+    ) -> None:
         self.configuration = configuration
         self.set_score = set_score
         self.k_max = k_max
@@ -85,7 +95,8 @@ class SamplingRule:
         self.n_samples = 0
         self.score = -math.inf
         self.stopped = False
-        self._qualities: list[float] = []
+        self._qualities = np.zeros(k_max if width is None else width)
+        self._members = np.zeros(len(self._qualities), dtype=bool)
 
     @property
     def done(self) -> bool:
@@ -124,8 +135,13 @@ class SamplingRule:
             similarity[earlier] <= similarity_threshold for earlier in self.accepted
         ):
             self.accepted.append(draw)
-            self._qualities.append(quality)
+            self._qualities[draw], self._members[draw] = quality, True
         if self.accepted:
-            self.score = self.set_score.of_set(np.asarray(self._qualities), self.n_samples)
+            self.score = self._score_of_set()
             self.stopped = self.score >= set_score_threshold
         return self.done
+
+    def _score_of_set(self) -> float:
+        if self.set_score.running is None and self.set_score.of_sets is not None:
+            return float(self.set_score.of_sets(self._qualities[None], self._members[None])[0])
+        return self.set_score.of_set(self._qualities[self.accepted], self.n_samples)

@@ -23,7 +23,8 @@ def outcome(data: CalibrationData, configuration, set_score, k_max=None) -> Outc
     for quality, similarity, admissible in zip(
         data.quality.tolist(), data.similarity.tolist(), data.admissible.tolist()
     ):
-        rule = SamplingRule(Configuration(*map(float, configuration)), score, int(k_max))
+        thresholds = Configuration(*map(float, configuration))
+        rule = SamplingRule(thresholds, score, int(k_max), width=data.k_max)
         j = 0
         while not rule.done:
             rule.update(quality[j], similarity[j][:j])

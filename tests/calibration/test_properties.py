@@ -1,0 +1,305 @@
+"""What must hold of the sampling rule and of the risk surface, whatever the data."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm.calibration import (
+    CalibrationData,
+    Configuration,
+    SamplingRule,
+    evaluate_configurations,
+    learn_then_test,
+    risk_surface,
+    threshold_grid,
+)
+from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
+from sklearn_clm.scoring import get_set_score
+from tests.calibration import oracle
+from tests.calibration.strategies import calibration_data, thresholds
+
+
+def alternating(quality):
+    """A set function that rises and falls as members are added."""
+    with np.errstate(invalid="ignore"):
+        return float(np.sum(quality * (-1.0) ** np.arange(len(quality))))
+
+
+def total(quality, accepted):
+    """A sum in whatever order NumPy adds along the rows."""
+    return np.sum(np.where(accepted, quality, 0.0), axis=1)
+
+
+def mean(quality, accepted):
+    with np.errstate(invalid="ignore"):
+        return np.sum(quality, axis=1, where=accepted) / np.maximum(np.sum(accepted, axis=1), 1)
+
+
+SET_SCORES = ["first_k", "first_k_reject", "max", "sum", alternating, total, mean]
+MEASURES = ("n_errors", "loss", "size", "samples", "excess")
+
+
+def run(data, i, configuration, set_score, k_max=None):
+    """The rule on one prompt, to its end."""
+    rule = SamplingRule(
+        Configuration(*configuration), get_set_score(set_score), k_max or data.k_max, data.k_max
+    )
+    while not rule.done:
+        rule.update(float(data.quality[i, rule.n_samples]), data.similarity[i, rule.n_samples])
+    return rule
+
+
+@pytest.mark.parametrize("set_score", SET_SCORES)
+@settings(max_examples=25, deadline=None)
+@given(data=calibration_data(), l1=thresholds(1), l2=thresholds(1), l3=thresholds(1))
+def test_another_draw_never_shrinks_the_set_of_the_earlier_ones(set_score, data, l1, l2, l3):
+    for i in range(data.n_prompts):
+        shorter = run(data, i, (*l1, *l2, *l3), set_score, k_max=1)
+        for k_max in range(2, data.k_max + 1):
+            longer = run(data, i, (*l1, *l2, *l3), set_score, k_max=k_max)
+            assert longer.accepted[: len(shorter.accepted)] == shorter.accepted
+            assert longer.n_samples >= shorter.n_samples
+            if shorter.stopped:
+                assert (longer.accepted, longer.score) == (shorter.accepted, shorter.score)
+            shorter = longer
+
+
+@pytest.mark.parametrize("set_score", SET_SCORES)
+@settings(max_examples=25, deadline=None)
+@given(data=calibration_data(), l1=thresholds(1), l2=thresholds(1), l3=thresholds())
+def test_a_higher_set_score_threshold_never_stops_earlier(set_score, data, l1, l2, l3):
+    ascending = sorted(l3)
+    for i in range(data.n_prompts):
+        rules = [run(data, i, (*l1, *l2, value), set_score) for value in ascending]
+        for low, high in itertools.pairwise(rules):
+            assert low.n_samples <= high.n_samples
+            assert high.accepted[: len(low.accepted)] == low.accepted
+    surface = risk_surface(data, l1, l2, ascending, set_score=set_score)
+    assert (np.diff(surface.samples, axis=2) >= 0).all()
+    assert (np.diff(surface.size, axis=2) >= 0).all()
+    assert (np.diff(surface.n_errors, axis=2) <= 0).all()
+
+
+@pytest.mark.parametrize("set_score", SET_SCORES)
+@settings(max_examples=20, deadline=None)
+@given(
+    data=calibration_data(), l1=thresholds(), l2=thresholds(), l3=thresholds(), order=st.randoms()
+)
+def test_the_order_of_prompts_changes_nothing(set_score, data, l1, l2, l3, order):
+    positions = list(range(data.n_prompts))
+    order.shuffle(positions)
+    permuted = data.take(positions)
+    given_, other = (
+        risk_surface(part, l1, l2, l3, set_score=set_score) for part in (data, permuted)
+    )
+    for name in MEASURES:
+        assert_array_equal(getattr(given_, name), getattr(other, name))
+    for grid, grid_of_permuted in zip(
+        threshold_grid(data, set_score=set_score, n_lambdas=4),
+        threshold_grid(permuted, set_score=set_score, n_lambdas=4),
+    ):
+        assert_array_equal(grid, grid_of_permuted)
+
+
+MAPS = {
+    "ranks": lambda values, of: np.searchsorted(of, values).astype(float),
+    "cube": lambda values, of: np.cbrt(np.searchsorted(of, values) - 2.5),
+    "far apart": lambda values, of: 10.0 ** (20.0 * np.searchsorted(of, values)) - 7.0,
+}
+
+
+@pytest.mark.parametrize("increasing", MAPS.values(), ids=MAPS.keys())
+@settings(max_examples=25, deadline=None)
+@given(data=calibration_data(), l1=thresholds(), l2=thresholds(), l3=thresholds())
+def test_max_knows_nothing_but_the_order_of_qualities(increasing, data, l1, l2, l3):
+    of = np.unique(np.concatenate([data.quality.ravel(), l2, l3]))
+    mapped = CalibrationData(increasing(data.quality, of), data.similarity, data.admissible)
+    before = risk_surface(data, l1, l2, l3, set_score="max")
+    after = risk_surface(mapped, l1, increasing(l2, of), increasing(l3, of), set_score="max")
+    for name in MEASURES:
+        assert_array_equal(getattr(before, name), getattr(after, name))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_max_calibrates_alike_on_ranks(seed):
+    rng = np.random.default_rng(seed)
+    quality = rng.integers(0, 30, (150, 6)) / 7.0
+    similarity, admissible = rng.random((150, 6, 6)), rng.random((150, 6)) < 0.5
+    of = np.unique(quality)
+    options = {"epsilon": 0.3, "set_score": "max", "random_state": seed, "n_lambdas": 6}
+    plain = learn_then_test(CalibrationData(quality, similarity, admissible), **options)
+    ranks = np.searchsorted(of, quality).astype(float)
+    ranked = learn_then_test(CalibrationData(ranks, similarity, admissible), **options)
+    assert_array_equal(plain.p_values, ranked.p_values)
+    for column in (1, 2):
+        values = plain.frontier.lambdas[:, column]
+        finite = np.isfinite(values)
+        expected = np.where(finite, np.searchsorted(of, values), values)
+        assert_array_equal(ranked.frontier.lambdas[:, column], expected)
+
+
+@pytest.mark.parametrize("k_max", [1, 64])
+@pytest.mark.parametrize("set_score", SET_SCORES)
+def test_one_draw_and_sixty_four(k_max, set_score):
+    rng = np.random.default_rng(k_max)
+    data = CalibrationData(
+        rng.integers(0, 9, (4, k_max)) / 9.0,
+        rng.random((4, k_max, k_max)) ** 3,
+        rng.random((4, k_max)) < 0.1,
+    )
+    l1, l2, l3 = [-np.inf, 0.3, np.inf], [0.3, -np.inf], [1.0, 0.5, 2.0, np.inf]
+    surface = risk_surface(data, l1, l2, l3, set_score=set_score)
+    expected = oracle.surface(data, l1, l2, l3, set_score)
+    assert_array_equal(surface.n_errors, expected.n_errors)
+    assert_array_equal(surface.samples, expected.samples)
+    assert_array_equal(surface.size, expected.size)
+
+
+@pytest.mark.parametrize("set_score", ["first_k_reject", "max", "sum", total])
+@pytest.mark.parametrize("k_max", [1, 5, 64, 70])
+def test_duplicates_of_everything(set_score, k_max):
+    """One prompt with one response, many times over: the set never holds more than one."""
+    n = 40
+    data = CalibrationData(
+        np.full((n, k_max), 0.5), np.ones((n, k_max, k_max)), np.ones((n, k_max))
+    )
+    surface = risk_surface(data, [-np.inf, 0.99], [-np.inf, 0.5], [np.inf], set_score=set_score)
+    assert (surface.size == 1).all()
+    assert (surface.samples == k_max).all()
+    assert (surface.n_errors == 0).all()
+    rejecting = risk_surface(data, [0.99], [np.nextafter(0.5, 1)], [-np.inf], set_score=set_score)
+    if get_set_score(set_score).rejects_quality:
+        assert rejecting.size == 0
+        assert rejecting.n_errors == n
+    result = learn_then_test(data, 0.2, set_score=set_score, random_state=0)
+    assert result.lambda_hat is not None
+    # an equal response is no excess of sets, but one draw is enough
+    cost = evaluate_configurations(data, [result.lambda_hat], set_score=set_score)
+    assert cost.samples == 1
+
+
+class Dealer(BaseGenerator):
+    """Draws the name of a quality, of a few that occur, or of any."""
+
+    def __init__(self, n_values=None):
+        self.n_values = n_values
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [
+            [self._draw(prompt, seed, draw) for draw in range(start, start + n_samples)]
+            for prompt in prompts
+        ]
+
+    def _draw(self, prompt, seed, draw):
+        rng = draw_stream(prompt, seed, draw)
+        value = rng.random() if self.n_values is None else rng.integers(self.n_values) / 10.0
+        return Generation(f"{float(value)!r} {rng.integers(20)}")
+
+
+def named_quality(prompt, generation):
+    return float(generation.response.split()[0])
+
+
+def same_suit(first, second):
+    return 1.0 / (1.0 + abs(int(first.split()[1]) - int(second.split()[1])))
+
+
+def admit(reference, response):
+    return named_quality(None, Generation(response)) > 0.4
+
+
+def sampler_for(set_score, n_values, **params):
+    return ConformalSampler(
+        Dealer(n_values),
+        quality=named_quality,
+        similarity=same_suit,
+        admission=admit,
+        set_score=set_score,
+        random_state=0,
+        **{"k_max": 12, "epsilon": 0.3, "n_lambdas": 8} | params,
+    )
+
+
+PROMPTS = [f"prompt {i}" for i in range(90)]
+
+
+@pytest.mark.parametrize("n_values", [None, 10])
+@pytest.mark.parametrize("k_max", [12, [5, 9, 20]])
+@pytest.mark.parametrize("set_score", SET_SCORES)
+def test_predict_does_to_calibration_prompts_what_calibration_counted(set_score, k_max, n_values):
+    """Every certified configuration, to the last bit of ties between scores and thresholds."""
+    sampler = sampler_for(set_score, n_values, k_max=k_max).fit(PROMPTS, PROMPTS)
+    data, result = sampler.calibration_data_, sampler.result_
+    assert sampler.lambda_hat_ is not None
+    steps = slice(None, None, max(1, len(result.valid_lambdas) // 4))
+    for lambdas, budget in zip(result.valid_lambdas[steps], result.valid_k_max[steps]):
+        sampler.lambda_hat_, sampler.k_max_ = Configuration(*lambdas.tolist()), int(budget)
+        counted = evaluate_configurations(data, [lambdas], set_score=set_score, k_max=int(budget))
+        sets = sampler.predict(PROMPTS)
+        lost = [not any(admit(None, response) for response in one) for one in sets]
+        assert sum(lost) == counted.n_errors[0]
+        assert sum(len(one) for one in sets) == round(counted.size[0] * len(sets))
+        assert sum(one.n_samples for one in sets) == round(counted.samples[0] * len(sets))
+
+
+@pytest.mark.parametrize("values", ["any", "tied"])
+def test_vectorised_sums_are_rounded_alike_for_one_set_and_for_many(values):
+    """Thresholds taken from scores of whole columns accept the sets that they come from."""
+    rng = np.random.default_rng(0)
+    n, k = 200, 21
+    quality = rng.random((n, k)) if values == "any" else rng.integers(0, 10, (n, k)) / 10.0
+    data = CalibrationData(quality, rng.random((n, k, k)), rng.random((n, k)) < quality)
+    l1, l2, l3 = threshold_grid(data, set_score=total, n_lambdas=12)
+    lambdas = np.column_stack([rng.choice(values, 25) for values in (l1, l2, l3)])
+    risks = evaluate_configurations(data, lambdas, set_score=total)
+    for m, configuration in enumerate(lambdas):
+        rules = [run(data, i, configuration.tolist(), total) for i in range(n)]
+        assert sum(rule.n_samples for rule in rules) == round(risks.samples[m] * n)
+        assert sum(len(rule.accepted) for rule in rules) == round(risks.size[m] * n)
+
+
+def test_vectorised_set_scores_see_nothing_but_the_set():
+    seen = []
+
+    def spy(quality, accepted):
+        seen.append((quality.copy(), accepted.copy(), quality.flags.c_contiguous))
+        return quality.sum(axis=1)
+
+    rng = np.random.default_rng(0)
+    data = CalibrationData(
+        np.where(rng.random((9, 7)) < 0.3, np.inf, 1.0), rng.random((9, 7, 7)), np.ones((9, 7))
+    )
+    risk_surface(data, [0.5], [2.0], [1.0, np.inf], set_score=spy)
+    run(data, 0, (0.5, -np.inf, np.inf), spy)
+    for quality, accepted, contiguous in seen:
+        assert quality.shape == accepted.shape == (len(quality), 7)
+        assert (quality[~accepted] == 0).all()
+        assert contiguous
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    set_score=st.sampled_from(SET_SCORES),
+    n_values=st.sampled_from([None, 3]),
+    rounds=st.integers(1, 12),
+    lambdas=st.tuples(
+        st.sampled_from([-np.inf, 0.2, 0.5, np.inf]),
+        st.sampled_from([-np.inf, 0.1, 0.2, 0.5]),
+        st.sampled_from([-np.inf, 0.2, 0.5, 1.1, 3.0, np.inf]),
+    ),
+)
+def test_lazy_prediction_equals_the_rule_on_all_draws(set_score, n_values, rounds, lambdas):
+    sampler = sampler_for(set_score, n_values, k_max=8, draws_per_round=rounds)
+    data = sampler.collect(PROMPTS[:6], PROMPTS[:6])
+    sampler.lambda_hat_, sampler.k_max_ = Configuration(*lambdas), 8
+    for i, one in enumerate(sampler.predict(PROMPTS[:6])):
+        rule = run(data, i, lambdas, set_score)
+        assert one.indices.tolist() == rule.accepted
+        assert (one.n_samples, one.stopped) == (rule.n_samples, rule.stopped)
+        assert one.set_score == rule.score
+        assert one.quality.tolist() == data.quality[i, rule.accepted].tolist()
