@@ -53,13 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{parser.prog} {arguments.command}: {error}", file=sys.stderr)
         return 1
     except (ValueError, TypeError, OSError, ImportError) as error:
-        message = f"{error.strerror}: {error.filename}" if _is_missing(error) else str(error)
-        print(f"{parser.prog} {arguments.command}: error: {message}", file=sys.stderr)
+        print(f"{parser.prog} {arguments.command}: error: {_message(error)}", file=sys.stderr)
         return 2
 
 
-def _is_missing(error: Exception) -> bool:
-    return isinstance(error, OSError) and error.strerror is not None and error.filename is not None
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror is not None and error.filename is not None:
+        return f"{error.strerror}: {error.filename}"
+    return str(error)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -301,7 +302,7 @@ def _draw(results: Any, data: Any, arguments: argparse.Namespace, output: Path) 
     from sklearn_clm.inspection import AchievableBandDisplay, RiskCurveDisplay
 
     used = arguments.frontier_fraction + arguments.testing_fraction
-    displays = {
+    displays: dict[str, Any] = {
         "curves": RiskCurveDisplay.from_trials(results),
         "achievable_band": AchievableBandDisplay.from_data(
             data,

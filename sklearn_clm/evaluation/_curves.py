@@ -1,5 +1,7 @@
 """Curves over levels from repeated random splits, and how to summarise them."""
 
+import os
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -254,10 +256,18 @@ class LevelResults:
         Parameters
         ----------
         path : str or Path
-            The file to write; it gets the suffix .npz if it has another.
+            The file to write, by convention with the suffix .npz. An existing file is replaced
+            only once the new one is complete.
         """
-        arrays = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
-        np.savez_compressed(path, kind=np.asarray(type(self).__name__), **arrays)
+        arrays: dict[str, Any] = {"kind": np.asarray(type(self).__name__)}
+        arrays |= {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+        temporary = f"{os.fspath(path)}.{os.getpid()}.partial"
+        try:
+            with open(temporary, "wb") as file:
+                np.savez_compressed(file, **arrays)
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -278,19 +288,18 @@ class LevelResults:
         ValueError
             If the file holds something else.
         """
+        if Path(path).exists() and not zipfile.is_zipfile(path):
+            raise ValueError(f"{path} is not an .npz file; wanted one that save wrote.")
         with np.load(path, allow_pickle=False) as file:
             kind = str(file["kind"]) if "kind" in file else "something else"
             if kind != cls.__name__:
                 raise ValueError(f"{path} holds {kind}; wanted {cls.__name__}.")
             arrays = {field.name: file[field.name] for field in fields(cls)}
-        return cls(
-            **{
-                name: tuple(str(method) for method in array)
-                if name == "methods"
-                else (array if array.ndim else array.item())
-                for name, array in arrays.items()
-            }
-        )
+        values: dict[str, Any] = {
+            name: array if array.ndim else array.item() for name, array in arrays.items()
+        }
+        values["methods"] = tuple(str(method) for method in arrays["methods"])
+        return cls(**values)
 
     def _columns(self) -> dict[str, np.ndarray]:
         return {measure: self.values(measure) for measure in self.measures}

@@ -137,6 +137,7 @@ def test_round_trip_without_pickle(kind, tmp_path):
     r.save(tmp_path / "trials.npz")
     with np.load(tmp_path / "trials.npz", allow_pickle=False) as file:
         assert all(file[name].dtype != object for name in file)
+    assert [path.name for path in tmp_path.iterdir()] == ["trials.npz"]
     loaded = type(r).load(tmp_path / "trials.npz")
     for field in dataclasses.fields(r):
         np.testing.assert_array_equal(getattr(loaded, field.name), getattr(r, field.name))
@@ -151,6 +152,11 @@ def test_load_refuses_other_files(tmp_path):
     np.savez(tmp_path / "other.npz", x=np.ones(3))
     with pytest.raises(ValueError, match="holds something else; wanted TrialResults"):
         TrialResults.load(tmp_path / "other.npz")
+    np.save(tmp_path / "array.npy", np.ones(3))
+    with pytest.raises(ValueError, match=r"array.npy is not an \.npz file"):
+        TrialResults.load(tmp_path / "array.npy")
+    with pytest.raises(FileNotFoundError):
+        TrialResults.load(tmp_path / "missing.npz")
 
 
 def test_bad_arguments_are_named():
