@@ -109,7 +109,7 @@ def test_the_order_of_prompts_changes_nothing(set_score, data, l1, l2, l3, order
 MAPS = {
     "ranks": lambda values, of: np.searchsorted(of, values).astype(float),
     "cube": lambda values, of: np.cbrt(np.searchsorted(of, values) - 2.5),
-    "far apart": lambda values, of: 10.0 ** (20.0 * np.searchsorted(of, values)) - 7.0,
+    "far apart": lambda values, of: 10.0 ** (4.0 * np.searchsorted(of, values)) - 7.0,
 }
 
 
