@@ -50,7 +50,6 @@ def collect(sampler: Any, checked: CheckedPrompts, admissions: list[Any]) -> dic
         "calibration_indices_": indices,
         "calibration_draws_": draws,
         "calibration_data_": data,
-        "_paid_draws": None,
     }
 
 

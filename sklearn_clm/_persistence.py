@@ -42,7 +42,7 @@ class CalibrationFileMixin:
             return state
         # one text in the place of millions of objects, of which skops would describe each
         packed = json.dumps(records, separators=(",", ":"))
-        return {**state, "calibration_draws_": packed}
+        return {**state, "calibration_draws_": packed, "_paid_draws": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         packed = state.get("calibration_draws_")

@@ -293,6 +293,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         _calibrating.forget_calibration(self)
         for name, value in attributes.items():
             setattr(self, name, value)
+        self._paid_draws = None
         return self
 
     def predict(self, X: Any) -> PredictionSets:

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData, evaluate_configurations
-from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
+from sklearn_clm.generators import BaseGenerator, CachedGenerator, EstimatorGenerator, Generation
 from sklearn_clm.scoring import likelihood, rouge_l
 from tests.toy import ToyModel, Unscored, drawn, questions
 
@@ -153,20 +153,24 @@ def test_calibration_never_sees_what_trained_the_generator(training_fraction):
     assert sampler.calibration_data_.n_prompts == len(calibrating)
 
 
-def test_guarantee_over_repeated_calibrations():
-    prompts, references = questions(6000)
-    sampler = toy_sampler(k_max=5, epsilon=0.25, delta=0.2)
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+@pytest.mark.parametrize("k_max", [5, [2, 3, 5]])
+def test_guarantee_over_repeated_calibrations(k_max):
+    prompts, references = questions(5000)
+    sampler = toy_sampler(k_max=k_max, epsilon=0.25, delta=0.2)
     data = sampler.collect(prompts, references)
     rng = np.random.default_rng(1)
     n_runs, exceeded = 150, 0
     for _ in range(n_runs):
-        order = rng.permutation(6000)
+        order = rng.permutation(5000)
         sampler.set_params(random_state=int(rng.integers(2**31)))
         sampler.calibrate(data.take(order[:150]))
         if sampler.lambda_hat_ is not None:
             rest = data.take(order[150:])
-            risk = evaluate_configurations(rest, [sampler.lambda_hat_], set_score="max").loss[0]
-            exceeded += risk > 0.25
+            risks = evaluate_configurations(
+                rest, [sampler.lambda_hat_], set_score="max", k_max=[sampler.k_max_]
+            )
+            exceeded += risks.loss[0] > 0.25
     assert exceeded <= binom.ppf(0.999, n_runs, 0.2)
     assert exceeded > 0  # otherwise the test would have no power
 
@@ -284,9 +288,13 @@ def test_null_raised_keeps_what_was_collected(tmp_path):
         sampler.fit(X, y)
     with pytest.raises(NotFittedError):
         sampler.predict(X)
-    sampler.set_params(epsilon=0.5).calibrate(sampler.calibration_data_)
+    assert len(drawn(log)) == 120 * 4
+    again = pickle.loads(pickle.dumps(sampler.set_params(epsilon=0.5)))
+    again.calibrate(again.calibration_data_)
+    sampler.fit(X, y)
+    assert len(drawn(log)) == 120 * 4
     assert sampler.predict(X[:5]).guaranteed
-    assert len(drawn(log)) <= 120 * 4 + 5 * 4
+    assert again.predict(X[:5]) == sampler.predict(X[:5])
 
 
 def test_too_few_prompts_says_how_many_it_takes():
@@ -498,6 +506,28 @@ def test_progress_counts_draws(capsys):
     shown = capsys.readouterr().err
     assert "120/120" in shown
     assert "draw" in shown
+
+
+def test_the_baseline_on_text():
+    sampler = ConformalSampler(k_max=4, epsilon=0.5, random_state=0)
+    sampler.fit([f"coin {i}" for i in range(120)], ["heads", ["tails", "tail"], "heads"] * 40)
+    sets = sampler.predict([f"coin {i}" for i in range(200, 220)])
+    assert {response for one in sets for response in one} <= {"heads", "tails", "tail"}
+    with pytest.raises(ValueError, match=r"admissions \(y\) holds callables"):
+        ConformalSampler().fit(["a", "b"], [str.islower, str.islower])
+
+
+def test_a_cached_generator_that_is_trained(tmp_path):
+    X = np.random.default_rng(0).normal(size=(160, 3))
+    y = (X[:, 0] > 0).astype(int)
+    plain = EstimatorGenerator(LogisticRegression())
+    cached = CachedGenerator(plain, str(tmp_path / "draws.sqlite"))
+    one, other = (
+        ConformalSampler(generator, k_max=3, random_state=0).fit(X, y)
+        for generator in (plain, cached)
+    )
+    assert one.calibration_indices_.tolist() == other.calibration_indices_.tolist()
+    assert one.predict(X) == other.predict(X)
 
 
 def test_lists_of_references_admit_any():

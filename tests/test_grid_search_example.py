@@ -1,0 +1,30 @@
+"""The worked example of a search over k_max, on fewer candidates."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture
+def example():
+    path = Path(__file__).parents[1] / "examples" / "grid_search_k_max.py"
+    spec = importlib.util.spec_from_file_location("grid_search_k_max", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_example_runs_and_draws_its_figure(example, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(example, "BUDGETS", [2, 6])
+    monkeypatch.setattr(example, "EPSILONS", [0.1, 0.3])
+    monkeypatch.setattr(example, "N_FOLDS", 2)
+    results = example.main(["--figure", str(tmp_path / "figure.svg")])
+    assert "<svg" in (tmp_path / "figure.svg").read_text()
+    assert set(results) == {0.1, 0.3}
+    assert results[0.3]["searched_coverage"] > 0.65
+    printed = capsys.readouterr().out
+    assert "found" in printed
+    assert "k_max=[...]" in printed
