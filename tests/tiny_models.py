@@ -46,21 +46,19 @@ def byte_level_tokenizer(vocab_size: int = 320):
     )
 
 
-def sentencepiece_tokenizer(vocab_size: int = 200):
+def sentencepiece_tokenizer():
     """Unigram over words that begin with a space mark, as T5 has it."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(models.Unigram())
+    words = [f"\N{LOWER ONE EIGHTH BLOCK}{word}" for text in CORPUS for word in text.split()]
+    pieces = sorted({*words, *"".join(words), *(word[-2:] for word in words)})
+    scores = [0.0, 0.0, -20.0, *(-9.0 / len(piece) for piece in pieces)]
+    vocabulary = list(zip(["<pad>", "</s>", "<unk>", *pieces], scores))
+    tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=2))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=vocab_size,
-        special_tokens=["<pad>", "</s>", "<unk>"],
-        unk_token="<unk>",
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.add_special_tokens(["<pad>", "</s>", "<unk>"])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", 1)]
     )

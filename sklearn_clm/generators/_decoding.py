@@ -81,7 +81,8 @@ class Decoder:
             uniforms = draw_stream(prompts[i].key, seed, draw).random(n_tokens)
             live.append(Row(i, draw, n_tokens, uniforms))
         with torch.inference_mode():
-            state = state.select(torch.tensor([i for i, _ in rows], device=state.logits.device))
+            places = torch.tensor([i for i, _ in rows], device=state.logits.device)
+            state = state.expand(places, max(row.budget for row in live))
         while True:
             tokens = self._draw(state, live, prompts)
             going = []
@@ -95,9 +96,10 @@ class Decoder:
                 return
             with torch.inference_mode():
                 if len(going) < len(live):
-                    kept = torch.tensor(going, device=tokens.device)
-                    state, tokens = state.select(kept), tokens[kept]
-                    live = [live[k] for k in going]
+                    order = _close_gaps(going)
+                    kept = torch.tensor(order, device=tokens.device)
+                    state, tokens = state.keep(kept), tokens[kept]
+                    live = [live[k] for k in order]
                 state = self.forward.step(state, tokens)
             self.n_decoded += len(live)
 
@@ -159,3 +161,18 @@ class Decoder:
             token_spans=tuple((min(a, length), min(b, length)) for a, b in spans),
             finish_reason="stop" if ended or cut >= 0 else "length",
         )
+
+
+def _close_gaps(going: list[int]) -> list[int]:
+    """Order of the rows that go on in which few of them change place.
+
+    >>> _close_gaps([0, 2, 3, 5])
+    [0, 5, 2, 3]
+    """
+    n_going = len(going)
+    order = list(range(n_going))
+    gaps = set(order).difference(going)
+    movers = going[n_going - len(gaps) :]
+    for gap, mover in zip(sorted(gaps), movers):
+        order[gap] = mover
+    return order

@@ -67,26 +67,35 @@ class State:
         self.cache = cache  # None where the model keeps none
         self.tensors = tensors  # further tensors of n rows
 
-    def select(self, rows: Tensor) -> State:
-        """Copy of some rows, any of them several times; `self` stays as it is."""
-        picked = {
+    def expand(self, rows: Tensor, room: int) -> State:
+        """Copy of some rows, any of them several times, with room for some more tokens."""
+        from sklearn_clm.generators._kv_buffer import expand_rows
+
+        cache = None if self.cache is None else expand_rows(self.cache, rows, room)
+        return State(self.logits[rows], cache, **self._picked(rows))
+
+    def keep(self, order: Tensor) -> State:
+        """Rows in a new order, as `_kv_buffer.drop_rows` takes it; `self` is used up.
+
+        Logits are left out: the next step makes new ones.
+        """
+        from sklearn_clm.generators._kv_buffer import drop_rows
+
+        if self.cache is not None:
+            drop_rows(self.cache, order)
+        return State(self.logits[:0], self.cache, **self._picked(order))
+
+    def _picked(self, rows: Tensor) -> dict[str, Tensor | None]:
+        return {
             name: None if tensor is None else tensor[rows] for name, tensor in self.tensors.items()
         }
-        return State(self.logits[rows], select_rows(self.cache, rows), **picked)
 
 
-def select_rows(cache: Any, rows: Tensor) -> Any:
-    """Rows of a cache, as a new cache over new tensors."""
-    if cache is None:
-        return None
+def copy_for(cache: Any, n_rows: int) -> Any:
+    """Copies of a cache of one row, side by side."""
     new = copy.copy(cache)
-    if hasattr(cache, "cross_attention_cache"):
-        new.is_updated = dict(cache.is_updated)
-        new.self_attention_cache = select_rows(cache.self_attention_cache, rows)
-        new.cross_attention_cache = select_rows(cache.cross_attention_cache, rows)
-        return new
     new.layers = [copy.copy(layer) for layer in cache.layers]
-    new.batch_select_indices(rows)
+    new.batch_repeat_interleave(n_rows)
     return new
 
 
@@ -113,7 +122,7 @@ def _parameters(model: Any) -> frozenset[str]:
 
 
 def _is_selectable(cache: Any) -> bool:
-    """Whether rows of `cache` can be copied and dropped by `select_rows`."""
+    """Whether rows of `cache` can be copied and dropped one by one."""
     from transformers.cache_utils import (
         Cache,
         DynamicLayer,
@@ -192,7 +201,7 @@ class CausalForward:
             mask = mask.to(self.device)
         cache = None
         if prefix is not None:
-            cache = select_rows(prefix.cache, torch.zeros(len(rows), dtype=torch.long))
+            cache = copy_for(prefix.cache, len(rows))
         return self._extend(self._tensor(rows), mask, cache), len(rows) * width
 
     def step(self, state: State, tokens: Tensor) -> State:
