@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import inspect
-import pickle
+import pickle  # written for a fingerprint, never read  # nosec B403
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 

@@ -134,7 +134,7 @@ def _load_model(
     if dtype is None:
         dtype = "float32" if torch.device(device).type == "cpu" else "auto"
     try:
-        config = transformers.AutoConfig.from_pretrained(name, **common)  # nosec B615 - see common
+        config = transformers.AutoConfig.from_pretrained(name, **common)  # see common  # nosec B615
         if config.model_type == "vision-encoder-decoder":
             auto = transformers.VisionEncoderDecoderModel
         elif config.is_encoder_decoder:
@@ -160,7 +160,7 @@ def _companions(
     transformers = import_transformers()
 
     if isinstance(processor, (str, os.PathLike)):
-        processor = transformers.AutoImageProcessor.from_pretrained(  # nosec B615 - see common
+        processor = transformers.AutoImageProcessor.from_pretrained(  # see common  # nosec B615
             processor, **common
         )
     if tokenizer is None and processor is not None:
@@ -168,7 +168,7 @@ def _companions(
     if isinstance(tokenizer, (str, os.PathLike)) or (tokenizer is None and name is not None):
         source = os.fspath(name if tokenizer is None else tokenizer)
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(  # nosec B615 - see common
+            tokenizer = transformers.AutoTokenizer.from_pretrained(  # see common  # nosec B615
                 source, **common
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
@@ -190,7 +190,7 @@ def _companions(
         return tokenizer, None
     if processor is None and name is not None:
         try:
-            processor = transformers.AutoImageProcessor.from_pretrained(  # nosec B615 - see common
+            processor = transformers.AutoImageProcessor.from_pretrained(  # see common  # nosec B615
                 os.fspath(name), **common
             )
         except (OSError, ValueError, KeyError, ImportError):

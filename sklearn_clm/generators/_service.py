@@ -152,7 +152,8 @@ class Service:
             if _CLIENT_RETRY_AFTER < seconds <= _LONGEST_RETRY_AFTER:
                 return seconds
             return None
-        return min(_FIRST_WAIT * 2.0**attempt, _LONGEST_WAIT) * random.uniform(0.75, 1.0)
+        jitter = random.uniform(0.75, 1.0)  # spreads requests, hides nothing  # nosec B311
+        return min(_FIRST_WAIT * 2.0**attempt, _LONGEST_WAIT) * jitter
 
 
 class Account:

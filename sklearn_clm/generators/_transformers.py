@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-import pickle  # nosec B403 - for its exception alone
+import pickle  # for its exception alone  # nosec B403
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar

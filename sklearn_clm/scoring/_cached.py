@@ -3,7 +3,7 @@
 import abc
 import functools
 import os
-import pickle
+import pickle  # tried out, never read  # nosec B403
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
