@@ -75,8 +75,9 @@ class Store:
         for first in range(0, len(digests), _LOOKUP_KEYS):
             chunk = digests[first : first + _LOOKUP_KEYS]
             marks = ",".join("?" * len(chunk))
-            query = (  # nothing but question marks is put in  # nosec B608
-                "SELECT keys.digest, entries.draw, entries.value FROM keys "
+            # nothing but question marks is put in
+            query = (
+                "SELECT keys.digest, entries.draw, entries.value FROM keys "  # nosec B608
                 "JOIN entries ON entries.key = keys.id WHERE entries.space = "
                 "(SELECT id FROM spaces WHERE kind = ? AND name = ?) AND entries.seed = ? "
                 f"AND entries.draw >= ? AND entries.draw < ? AND keys.digest IN ({marks})"
