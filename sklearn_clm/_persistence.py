@@ -74,7 +74,8 @@ class CalibrationFileMixin:
         Returns
         -------
         ConformalSampler
-            Itself, ready to predict; it has no `calibration_data_`.
+            Itself, ready to predict. What calibration looked at (`calibration_data_`, `frontier_`,
+            `p_values_`, ...) is not in the file.
 
         Raises
         ------

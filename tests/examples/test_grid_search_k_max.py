@@ -10,7 +10,7 @@ pytest.importorskip("matplotlib")
 
 @pytest.fixture
 def example():
-    path = Path(__file__).parents[1] / "examples" / "grid_search_k_max.py"
+    path = Path(__file__).parents[2] / "examples" / "grid_search_k_max.py"
     spec = importlib.util.spec_from_file_location("grid_search_k_max", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
