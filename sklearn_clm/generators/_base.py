@@ -5,9 +5,9 @@ import hashlib
 import inspect
 import pickle  # written for a fingerprint, never read  # nosec B403
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
 from sklearn_clm.generators._generation import Generation
 from sklearn_clm.generators._keys import prompt_bytes
@@ -112,6 +112,11 @@ class BaseGenerator(BaseEstimator):
                 for j, generation in enumerate(row):
                     yield first + i, start + j, generation
 
+    def __sklearn_clone__(self) -> Self:
+        # the default would deep-copy whatever is no estimator, a loaded model included
+        params = self.get_params(deep=False)
+        return type(self)(**{name: clone_parameter(value) for name, value in params.items()})
+
     def fingerprint(self) -> str:
         """Hexadecimal digest of everything that the distribution of a draw depends on.
 
@@ -121,6 +126,13 @@ class BaseGenerator(BaseEstimator):
             Equal for equal generators, in any process; different where a parameter differs.
         """
         return _fingerprint(type(self), self.get_params(deep=False))
+
+
+def clone_parameter(value: Any) -> Any:
+    """A clone of an estimator; anything else, which may be a loaded model, as it is."""
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        return clone(value)
+    return value
 
 
 def _fingerprint(cls: type, params: dict[str, Any]) -> str:

@@ -146,3 +146,14 @@ def test_fingerprints_follow_the_state_of_object_parameters():
     assert Echo(post=fitted).fingerprint() != Echo(post=LogisticRegression()).fingerprint()
     assert Echo(post=fitted).fingerprint() != Echo(post=other).fingerprint()
     assert Echo(post=fitted).fingerprint() == Echo(post=fitted).fingerprint()
+
+
+def test_clones_share_what_is_no_estimator():
+    from sklearn.linear_model import LogisticRegression
+
+    model = object()
+    assert clone(Echo(post=model)).post is model
+    classifier = LogisticRegression(C=3.0)
+    copy = clone(Echo(post=classifier)).post
+    assert copy is not classifier
+    assert copy.C == 3.0
