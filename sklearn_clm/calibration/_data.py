@@ -3,7 +3,6 @@
 import contextlib
 import os
 import zipfile
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -192,12 +191,6 @@ class CalibrationData:
             self.take(np.sort(order[:n_optimization])),
             self.take(np.sort(order[n_optimization:])),
         )
-
-    def chunks(self, n_rows: int) -> Iterator[tuple[slice, np.ndarray]]:
-        """Similarities of `n_rows` prompts at a time, with the slice of prompts they belong to."""
-        for start in range(0, self.n_prompts, n_rows):
-            rows = slice(start, min(start + n_rows, self.n_prompts))
-            yield rows, np.asarray(self.similarity[rows])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays to a .npz file, without pickle.

@@ -1,20 +1,31 @@
 """Sums over prompts of what many configurations lose and cost, exactly and in one pass.
 
-Why this algorithm. A pass per configuration over all prompts costs 20 steps of acceptance and 20
-of scoring for each of 19,683 configurations of a 27 x 27 x 27 grid. Here,
+Why this algorithm. A pass per configuration takes K steps of acceptance and K of scoring for each
+of the 19,683 configurations of a 27 x 27 x 27 grid. Here,
 
-* acceptance depends on (l1, l2) alone and is a recursion of four bit operations on whole rows of
-  prompts (`_acceptance`);
+* acceptance depends on (l1, l2) alone, and is a recursion of four bit operations for each draw on
+  whole rows of prompts (`_acceptance`);
 * most pairs (l1, l2) accept the same draws of a prompt: of 729 pairs there are 50 to 80 distinct
   sets. A sort of integers that hold set and pair finds them (`_distinct`);
-* a set score is evaluated once for each distinct *prefix* of accepted draws, and one comparison
-  with all thresholds l3 then says where each of them stops (`_stopping`);
-* what remains is to add each set's row of results to all pairs that lead to it: the product of a
-  sparse 0-1 matrix (pairs x sets, already in compressed form after the sort) with the dense rows,
-  where errors, size and draws travel in one float64 and the excess in another (`_packing`).
+* a set score is evaluated once for each distinct *prefix* of accepted draws, two or three for each
+  distinct set, and a comparison with all thresholds l3 says which of them it stops at
+  (`_stopping`);
+* what remains is to add each set's row of results to all pairs that lead to it: a sparse 0-1
+  matrix (pairs x sets, which the sort has left in compressed form) times the dense rows, with
+  errors, size and draws packed into one float64 and the excess into another (`_packing`).
 
-All of it runs in compiled loops of NumPy and SciPy over blocks of prompts that stay in the
-cache.
+All of it runs in compiled loops of NumPy and SciPy, on blocks of prompts that stay in the cache,
+and all but the Python around them and `numpy.repeat` without the global lock, so that threads
+help.
+
+What was measured, for n = 1,565, K = 20, the sum and 27 x 27 x 27 configurations on one core
+(Xeon, AVX-512): Algorithm 1 in NumPy for each configuration 120 s; the recursion in NumPy for each
+pair, with uint32 masks, 1.1 s; this module 0.07 to 0.08 s, of which the sparse product takes 20 %,
+acceptance and conflicts 20 %, set scores and their codes 20 %, packed results of each stop 25 %,
+the sort 8 %. The same in C, 70 lines with difference arrays over l3, takes 0.03 to 0.04 s, and in
+numba 0.05 s after 0.4 s of import and seconds of compilation. A factor of two does not pay for
+wheels for every platform, nor for a slow first call; a compiled kernel would be where the next one
+comes from.
 """
 
 import os
