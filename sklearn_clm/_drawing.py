@@ -50,7 +50,7 @@ def complete_draws(
                 generator, take(prompts, members), n_samples - start, start=start, seed=seed
             ):
                 rows[m][draw - start] = generation
-                progress.update(1)
+                _count_draw(progress, generator)
         finally:
             for i, row in zip(members, rows):
                 known = next((k for k, draw in enumerate(row) if draw is None), len(row))
@@ -83,7 +83,7 @@ def draw_until_done(
             stream(generator, chunk, n_samples, start=start, seed=seed), len(chunk), n_samples
         ):
             draws[open_prompts[m]].append(generation)
-            progress.update(1)
+            _count_draw(progress, generator)
         quality, similarity = scores(chunk, [draws[i] for i in open_prompts], start)
         for m, i in enumerate(open_prompts):
             for r in range(n_samples):
@@ -103,6 +103,14 @@ def _in_order(drawn: Any, n_prompts: int, n_samples: int) -> Any:
         yield from drawn
         return
     yield from sorted(drawn, key=lambda item: item[:2])
+
+
+def _count_draw(progress: Any, generator: Any) -> None:
+    """One draw more on the bar, with what it all cost where the generator counts that."""
+    progress.update(1)
+    usage = None if progress.disable else getattr(generator, "usage_", None)
+    if usage:
+        progress.set_postfix(usage, refresh=False)
 
 
 def progress_bar(verbose: int, total: int | None = None) -> Any:

@@ -18,7 +18,7 @@ from sklearn_clm.generators._records import (
     draw_to_record,
     key_digest,
 )
-from sklearn_clm.generators._store import Row, Space
+from sklearn_clm.generators._store import Row
 from sklearn_clm.generators._stored import StoreBacked, decoded, encoded
 
 __all__ = ["CachedGenerator"]
@@ -164,8 +164,13 @@ class CachedGenerator(StoreBacked, BaseGenerator):
             for (run_start, length), asked in missing.items():
                 texts = [prompts[positions[digest][0]] for digest in asked]
                 made = _base.stream(self._inner(), texts, length, start=run_start, seed=seed)
+                contents: dict[int, str | None] = {}
                 for k, j, generation in made:
-                    generation = self._keep(space, asked[k], texts[k], seed, j, generation)
+                    if k not in contents:
+                        contents[k] = content_json(texts[k])
+                    value = encoded(draw_to_record(generation))
+                    row = Row(space, asked[k], contents[k], seed, j, value)
+                    generation = self._kept(row)
                     self._shared().count_misses(1)
                     self._shared().count_hits(len(positions[asked[k]]) - 1)
                     for i in positions[asked[k]]:
@@ -182,11 +187,7 @@ class CachedGenerator(StoreBacked, BaseGenerator):
     def _inner(self) -> Any:
         return getattr(self, "generator_", self.generator)
 
-    def _keep(
-        self, space: Space, digest: bytes, prompt: Any, seed: int, draw: int, generation: Generation
-    ) -> Generation:
-        value = encoded(draw_to_record(generation))
-        row = Row(space, digest, content_json(prompt), seed, draw, value)
+    def _kept(self, row: Row) -> Generation:
         return draw_from_record(decoded(self._shared().store.put(row), self.path))
 
     def _record_key(self, record: dict[str, Any]) -> tuple[bytes, str | None]:

@@ -63,7 +63,8 @@ class OpenAIGenerator(BaseGenerator):
     endpoint : {"chat", "completions"}, default="chat"
         Which of the two endpoints to ask.
     temperature : float, default=1.0
-        Temperature of the draws, > 0: draws at 0 are copies of one another.
+        Temperature of the draws. At 0 they are copies of one another: right for a judge, useless
+        for sets. None leaves it to the service.
     top_p : float in (0, 1], default=None
         Nucleus to draw from.
     max_tokens : int, default=None
@@ -128,7 +129,7 @@ class OpenAIGenerator(BaseGenerator):
         "base_url": [str, None],
         "api_key": [Secret, None],
         "endpoint": [StrOptions({"chat", "completions"})],
-        "temperature": [Interval(Real, 0, None, closed="neither"), None],
+        "temperature": [Interval(Real, 0, None, closed="left"), None],
         "top_p": [Interval(Real, 0, 1, closed="right"), None],
         "max_tokens": [Interval(Integral, 1, None, closed="left"), None],
         "stop": [str, list, tuple, None],

@@ -78,7 +78,7 @@ class Store:
             # nothing but question marks is put in
             query = (
                 "SELECT keys.digest, entries.draw, entries.value FROM keys "  # nosec B608
-                "JOIN entries ON entries.key = keys.id WHERE entries.space = "
+                "CROSS JOIN entries ON entries.key = keys.id WHERE entries.space = "
                 "(SELECT id FROM spaces WHERE kind = ? AND name = ?) AND entries.seed = ? "
                 f"AND entries.draw >= ? AND entries.draw < ? AND keys.digest IN ({marks})"
             )
@@ -106,24 +106,29 @@ class Store:
 
     def rows(self, kind: str, name: str | None = None) -> Iterator[Row]:
         """All stored values of a kind (under one name), in order of their keys."""
+        query = "SELECT id, kind, name FROM spaces WHERE kind = ? AND name = ifnull(?, name)"
+        with self._using() as connection:
+            spaces = connection.execute(query, (kind, name)).fetchall()
+        for number, *space in spaces:
+            yield from self._rows_of(number, Space(*space))
+
+    def _rows_of(self, number: int, space: Space) -> Iterator[Row]:
         query = (
-            "SELECT spaces.kind, spaces.name, keys.digest, keys.content, entries.seed, "
-            "entries.draw, entries.value, entries.space, entries.key FROM entries "
-            "JOIN spaces ON spaces.id = entries.space JOIN keys ON keys.id = entries.key "
-            "WHERE spaces.kind = ? AND spaces.name = ifnull(?, spaces.name) "
-            "AND (entries.space, entries.key, entries.seed, entries.draw) > (?, ?, ?, ?) "
-            "ORDER BY entries.space, entries.key, entries.seed, entries.draw LIMIT 1000"
+            "SELECT keys.digest, keys.content, entries.seed, entries.draw, entries.value, "
+            "entries.key FROM entries CROSS JOIN keys ON keys.id = entries.key "
+            "WHERE entries.space = ? AND (entries.key, entries.seed, entries.draw) > (?, ?, ?) "
+            "ORDER BY entries.key, entries.seed, entries.draw LIMIT 1000"
         )
         # pages, not one long cursor: the lock is free, and writers go on, between two of them
-        last = (-1, -1, -1, -1)
+        last = (-1, -1, -1)
         while True:
             with self._using() as connection:
-                page = connection.execute(query, (kind, name, *last)).fetchall()
+                page = connection.execute(query, (number, *last)).fetchall()
             for row in page:
-                yield Row(Space(*row[:2]), *row[2:7])
+                yield Row(space, *row[:5])
             if not page:
                 return
-            last = (page[-1][7], page[-1][8], page[-1][4], page[-1][5])
+            last = (page[-1][5], page[-1][2], page[-1][3])
 
     def count(self, kind: str, name: str | None = None) -> int:
         """Number of stored values of a kind (under one name)."""

@@ -323,7 +323,7 @@ def test_nothing_to_draw_costs_nothing(server):
     ("params", "prompt", "error", "message"),
     [
         ({"endpoint": "complete"}, "a", ValueError, "'endpoint' parameter of OpenAIGenerator"),
-        ({"temperature": 0}, "a", ValueError, "'temperature' parameter"),
+        ({"temperature": -0.1}, "a", ValueError, "'temperature' parameter"),
         ({"n_per_request": 0}, "a", ValueError, "'n_per_request' parameter"),
         ({"max_draws": -1}, "a", ValueError, "'max_draws' parameter"),
         ({"prompt_template": "Q:"}, "a", ValueError, r"prompt_template must hold '\{prompt\}'"),
@@ -398,3 +398,14 @@ def test_calibration_through_faults_is_that_without(tmp_path, n_per_request):
     assert faulty.lambda_hat_ == faultless.lambda_hat_ == resumed.lambda_hat_
     assert faulty.calibration_draws_ == faultless.calibration_draws_
     assert faulty.generator.stats()["n_stored"] == 60 * 4
+
+
+def test_a_progress_bar_shows_what_it_costs(server, capsys):
+    generator = generator_for(server, prices={"prompt": 1e6, "completion": 2e6}, logprobs=False)
+    sampler = ConformalSampler(
+        CachedGenerator(generator), k_max=2, quality="self_consistency", verbose=1
+    )
+    sampler.collect([f"question {i}" for i in range(5)], ["maybe"] * 5)
+    shown = capsys.readouterr().err
+    assert "draws=10" in shown
+    assert f"cost={(5 * len('question 0') * 2) + 2 * 30}" in shown

@@ -40,6 +40,10 @@ def dear(reference, response):
     return len(reference) == len(response)
 
 
+def ratio(first, second):
+    return min(len(first), len(second)) / max(len(first), len(second))
+
+
 @pytest.fixture(autouse=True)
 def _forget():
     asked.clear()
@@ -85,6 +89,25 @@ def test_workers_judge_and_the_parent_keeps(path, backend):
         verdicts = admission_matrix(cached, references, responses, n_jobs=2)
     assert np.array_equal(verdicts, np.equal.outer(np.arange(1, 9), np.arange(1, 6)))
     assert cached.stats()["n_stored"] == 40
+
+
+def test_dask_workers_judge_and_score_and_the_parent_keeps(path):
+    distributed = pytest.importorskip("distributed")
+    judge, score = CachedAdmission(dear, path), CachedScore(ratio, path)
+    rows = [["b" * k for k in range(1, 6)]] * 4
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster),
+        parallel_config(backend="dask"),
+    ):
+        verdicts = admission_matrix(judge, ["a" * k for k in range(1, 5)], rows)
+        tensor = similarity_tensor(score, rows)
+    assert np.array_equal(verdicts, np.equal.outer(np.arange(1, 5), np.arange(1, 6)))
+    assert np.array_equal(tensor, similarity_tensor(ratio, rows))
+    assert judge.stats()["n_stored"] == 20
+    assert score.stats()["n_stored"] == 10
 
 
 def test_judges_of_many_pairs_are_used_whole(path):
