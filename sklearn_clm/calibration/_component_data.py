@@ -1,15 +1,14 @@
 """What component calibration needs to know: scores and labels of components, as arrays."""
 
-import contextlib
 import os
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sklearn_clm.calibration._archive import read_arrays, write_arrays
 from sklearn_clm.calibration._data import _read_npy
 
 __all__ = ["ComponentCalibrationData"]
@@ -66,7 +65,7 @@ class ComponentCalibrationData:
     offsets: np.ndarray
 
     def __post_init__(self) -> None:
-        scores = np.asarray(self.scores, dtype=np.float64)
+        scores = _as_numbers(self.scores)
         offsets = np.asarray(self.offsets)
         if scores.ndim != 1:
             raise ValueError(f"scores has shape {scores.shape}; wanted a 1-D array.")
@@ -180,17 +179,8 @@ class ComponentCalibrationData:
         ...     ComponentCalibrationData.load(os.path.join(folder, "components.npz"))
         ComponentCalibrationData(n_prompts=2, n_components=3)
         """
-        target = os.path.abspath(os.fspath(path))
-        temporary = f"{target}.{os.getpid()}.partial"
-        try:
-            with open(temporary, "wb") as file:
-                arrays = {name: getattr(self, name) for name in _FIELDS}
-                np.savez(file, format=np.array(_FORMAT), **arrays)
-            os.replace(temporary, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        arrays = {name: getattr(self, name) for name in _FIELDS}
+        write_arrays(path, format=np.array(_FORMAT), **arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "ComponentCalibrationData":
@@ -280,7 +270,7 @@ class ComponentCalibrationData:
             if component_index is not None:
                 raise ValueError("component_index was given without prompt_index; wanted both.")
             return cls(*_flatten(scores, labels))
-        scores = np.asarray(scores, dtype=np.float64)
+        scores = _as_numbers(scores)
         admissible = _as_bool(labels)
         owner = np.asarray(prompt_index)
         if component_index is None:
@@ -340,7 +330,8 @@ def _flatten(scores: Any, labels: Any) -> tuple[np.ndarray, np.ndarray, np.ndarr
             raise ValueError(
                 f"scores has shape {scores.shape} and labels {labels.shape}; wanted the same."
             )
-        present = ~np.isnan(np.asarray(scores, dtype=np.float64))
+        scores = _as_numbers(scores)
+        present = ~np.isnan(scores)
         offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
         return scores[present], labels[present], offsets
     _refuse_flat(scores)
@@ -351,7 +342,7 @@ def _flatten(scores: Any, labels: Any) -> tuple[np.ndarray, np.ndarray, np.ndarr
                 f"scores has {count} components for prompt {i} and labels {len(row)}; wanted "
                 "the same."
             )
-    rows = [np.asarray(row, dtype=np.float64) for row in scores]
+    rows = [_as_numbers(row) for row in scores]
     flat_labels = [np.asarray(row) for row in labels if len(row)]
     return (
         np.concatenate(rows) if rows else np.empty(0),
@@ -368,17 +359,19 @@ def _refuse_flat(scores: Sequence[Any]) -> None:
         )
 
 
-def _read_members(file: Any) -> dict[str, np.ndarray]:
-    if not zipfile.is_zipfile(file):
-        raise ValueError("it is not a .npz archive.")
-    file.seek(0)
-    with np.load(file, allow_pickle=False) as archive:
-        missing = [name for name in ("format", *_FIELDS) if name not in archive.files]
-        if missing:
-            raise ValueError(f"it has no member {', '.join(missing)}.")
-        if str(archive["format"]) != _FORMAT:
-            raise ValueError(f"its format is {archive['format']!s}, wanted {_FORMAT}.")
-        return {name: archive[name] for name in _FIELDS}
+def _read_members(file: IO[bytes]) -> dict[str, np.ndarray]:
+    arrays = read_arrays(file, ("format", *_FIELDS))
+    found = str(arrays.pop("format"))
+    if found != _FORMAT:
+        raise ValueError(f"its format is {found}, wanted {_FORMAT}.")
+    return arrays
+
+
+def _as_numbers(scores: Any) -> np.ndarray:
+    array = np.asarray(scores)
+    if array.size and array.dtype.kind not in "fiub":
+        raise TypeError(f"scores must be numbers, got {array.dtype} such as {array.ravel()[0]!r}.")
+    return array.astype(np.float64, copy=False)
 
 
 def _as_bool(labels: Any) -> np.ndarray:

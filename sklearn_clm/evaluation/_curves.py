@@ -1,7 +1,6 @@
 """Curves over levels from repeated random splits, and how to summarise them."""
 
 import os
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from sklearn_clm.calibration._archive import read_arrays, write_arrays
 from sklearn_clm.evaluation._auc import normalized_auc
 from sklearn_clm.evaluation._comparison import PairedDifference
 
@@ -261,13 +261,7 @@ class LevelResults:
         """
         arrays: dict[str, Any] = {"kind": np.asarray(type(self).__name__)}
         arrays |= {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
-        temporary = f"{os.fspath(path)}.{os.getpid()}.partial"
-        try:
-            with open(temporary, "wb") as file:
-                np.savez_compressed(file, **arrays)
-            os.replace(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        write_arrays(path, compressed=True, **arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -286,15 +280,25 @@ class LevelResults:
         Raises
         ------
         ValueError
-            If the file holds something else.
+            If the file holds something else, or is damaged.
+        OSError
+            If it cannot be opened.
         """
-        if Path(path).exists() and not zipfile.is_zipfile(path):
-            raise ValueError(f"{path} is not an .npz file; wanted one that save wrote.")
-        with np.load(path, allow_pickle=False) as file:
-            kind = str(file["kind"]) if "kind" in file else "something else"
-            if kind != cls.__name__:
-                raise ValueError(f"{path} holds {kind}; wanted {cls.__name__}.")
-            arrays = {field.name: file[field.name] for field in fields(cls)}
+        with open(path, "rb") as file:
+            try:
+                kind = str(read_arrays(file, ["kind"])["kind"])
+                if kind == cls.__name__:
+                    arrays = read_arrays(file, [field.name for field in fields(cls)])
+                    scalars = {field.name for field in fields(cls) if field.type in (int, float)}
+                    _refuse_misfits(arrays, scalars)
+            # bytes of unknown origin: the zip, deflate and npy readers raise all sorts of errors
+            except Exception as error:
+                raise ValueError(
+                    f"{os.fspath(path)!r} is not an intact file written by {cls.__name__}.save: "
+                    f"{error}"
+                ) from error
+        if kind != cls.__name__:
+            raise ValueError(f"{os.fspath(path)!r} holds {kind}; wanted {cls.__name__}.")
         values: dict[str, Any] = {
             name: array if array.ndim else array.item() for name, array in arrays.items()
         }
@@ -326,6 +330,28 @@ class LevelResults:
             f"{self.n_trials} trials, {len(self.levels)} values of {self.level_name} from "
             f"{self.levels[0]:g} to {self.levels[-1]:g}, delta={self.delta:g})"
         )
+
+
+def _refuse_misfits(arrays: dict[str, np.ndarray], scalars: set[str]) -> None:
+    """Refuse arrays that cannot be the fields of one result."""
+    shape = arrays["null"].shape
+    if len(shape) != 3 or 0 in shape or arrays["null"].dtype != bool:
+        raise ValueError(f"null has shape {shape} and dtype {arrays['null'].dtype}.")
+    if arrays["trivial"].dtype != bool:
+        raise ValueError(f"trivial has dtype {arrays['trivial'].dtype}.")
+    np.broadcast_to(arrays["trivial"], shape)
+    special = {
+        "methods": shape[:1],
+        "levels": shape[2:],
+        "trivial": arrays["trivial"].shape,
+        "lambdas": (*shape, 3),
+        "first_1_error": shape[1:2],
+        "first_k_error": shape[1:2],
+    }
+    for name, array in arrays.items():
+        wanted = special.get(name, () if name in scalars else shape)
+        if array.shape != wanted or array.dtype.kind not in ("U" if name == "methods" else "biuf"):
+            raise ValueError(f"{name} has shape {array.shape} and dtype {array.dtype}.")
 
 
 def _markdown(rows: list[list[str]]) -> str:
