@@ -48,8 +48,8 @@ def calibration_draws(selector: Any, X: Any, y: Any) -> CalibrationDraws:
     if is_fitted(selector.sampler):
         checked = check_fitted_prompts(selector.sampler, X)
         admissions = check_admissions(y, len(checked), estimator=selector)
-        draws = [[] for _ in range(len(checked))]
-        draws = _completed(selector, selector.sampler, checked.prompts, draws)
+        none: list[list[Generation]] = [[] for _ in range(len(checked))]
+        draws = _completed(selector, selector.sampler, checked.prompts, none)
         everyone = np.arange(len(checked))
         return CalibrationDraws(selector.sampler, checked.prompts, draws, admissions, everyone)
     return _of_new_sampler(selector, X, y)

@@ -93,7 +93,7 @@ def found_components(
     component_score: Any,
     prompts: Any,
     draws: Sequence[Sequence[Generation]],
-    indices: Sequence[Sequence[int]],
+    indices: Sequence[Any],
 ) -> list[DistinctComponents]:
     """Distinct components of each prompt's responses, with their scores."""
     spans = [[component_spans(splitter, draw.response) for draw in row] for row in draws]

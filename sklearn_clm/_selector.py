@@ -33,7 +33,9 @@ from sklearn_clm.scoring._admission import judge
 __all__ = ["ComponentSelector"]
 
 
-class ComponentSelector(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class ComponentSelector(  # type: ignore[call-arg]
+    TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
+):
     """Select the components of responses, such as sentences, that can be trusted.
 
     ``fit`` calibrates a threshold on the scores of components (section 4.4 of the paper);
@@ -239,12 +241,8 @@ class ComponentSelector(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             found.draws,
             [range(len(row)) for row in found.draws],
         )
-        labels = judge(
-            admission,
-            found.admissions,
-            [one.components for one in components],
-            n_jobs=self.n_jobs,
-        )
+        distinct = [one.components for one in components]
+        labels = judge(admission, found.admissions, distinct, n_jobs=self.n_jobs)
         data = ComponentCalibrationData.from_arrays([one.scores for one in components], labels)
         self._remember(found, parts, data)
         return data
@@ -310,12 +308,9 @@ class ComponentSelector(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         draws = [accepted_draws(one) for one in sets]
         if self.gamma_hat_ == np.inf:
             draws = [[] for _ in sets]
+        prompts, indices = [one.prompt for one in sets], [one.indices for one in sets]
         components = found_components(
-            self.splitter_,
-            self.component_score_,
-            [one.prompt for one in sets],
-            draws,
-            [one.indices for one in sets],
+            self.splitter_, self.component_score_, prompts, draws, indices
         )
         return ComponentSets(
             [select(one, found, self.gamma_hat_) for one, found in zip(sets, components)],
@@ -328,8 +323,8 @@ class ComponentSelector(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
 
         Parameters
         ----------
-        X : sequence of length n, numeric array of shape (n, d), or PredictionSets
-            Prompts, or sets of responses.
+        X : sequence, array or PredictionSets
+            As in :meth:`predict`.
 
         Returns
         -------
@@ -343,8 +338,8 @@ class ComponentSelector(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
 
         Parameters
         ----------
-        X : sequence of length n, numeric array of shape (n, d), or PredictionSets
-            Prompts, or sets of responses.
+        X : sequence, array or PredictionSets
+            As in :meth:`predict`.
         y : object, optional
             Ignored.
 
@@ -395,9 +390,8 @@ class ComponentSelector(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             setattr(self, name, part)
 
     def _sampler_for_prompts(self) -> Any:
-        sampler = getattr(self, "sampler_", None)
-        if sampler is None and is_fitted(self.sampler):
-            sampler = self.sampler
+        given = self.sampler if is_fitted(self.sampler) else None
+        sampler = getattr(self, "sampler_", given)
         if sampler is None:
             raise NotFittedError(
                 "X holds prompts, but this ComponentSelector was calibrated on arrays and has no "

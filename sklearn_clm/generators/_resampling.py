@@ -96,9 +96,14 @@ class ResamplingGenerator(BaseGenerator):
 
     def _draw(self, prompt: Any, seed: int, draw: int) -> Generation:
         k = invert(self._cumulative, draw_stream(prompt, seed, draw).random())
-        logprob = float(self.log_frequencies_[k])
+        response, logprob = self.responses_[k], float(self.log_frequencies_[k])
         return Generation(
-            self.responses_[k], logprob, 1, token_logprobs=(logprob,), finish_reason="stop"
+            response,
+            logprob,
+            1,
+            token_logprobs=(logprob,),
+            token_spans=((0, len(response)),) if isinstance(response, str) else None,
+            finish_reason="stop",
         )
 
 

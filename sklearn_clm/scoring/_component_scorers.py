@@ -271,7 +271,7 @@ class ComponentClassifier(BaseEstimator):
         """
         positions: dict[tuple[int, Hashable], int] = {}
         rows: list[Any] = []
-        ids = []
+        ids: list[list[np.ndarray]] = []
         for i, (prompt, draws, samples) in enumerate(zip(prompts, generations, spans)):
             ids.append([])
             for draw, sample in zip(draws, samples):
@@ -280,8 +280,9 @@ class ComponentClassifier(BaseEstimator):
                     component = component_of(draw.response, span)
                     position = positions.setdefault((i, component_key(component)), len(rows))
                     if position == len(rows):
-                        made = self.features is not None
-                        rows.append(self.features(prompt, component) if made else component)
+                        rows.append(
+                            component if self.features is None else self.features(prompt, component)
+                        )
                     found.append(position)
                 ids[-1].append(np.array(found, dtype=np.intp))
         if not rows:
