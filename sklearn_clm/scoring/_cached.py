@@ -36,8 +36,8 @@ class _PairCache(StoreBacked):
         ValueError
             If nothing stable can be told of what is wrapped, so that it needs a `key`.
         """
-        if self.key is not None:  # type: ignore[attr-defined]
-            return str(self.key)  # type: ignore[attr-defined]
+        if self.key is not None:
+            return str(self.key)
         (name,) = (name for name in self._get_param_names() if name not in ("path", "key"))
         wrapped = getattr(self, name)
         if not _has_stable_state(wrapped):

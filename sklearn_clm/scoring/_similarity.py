@@ -245,7 +245,7 @@ def _callable_blocks(
 
 
 def _cached_tensor(
-    similarity: CachedScore, responses: list[list[Any]], start: int, n_jobs: int | None
+    similarity: CachedScore, responses: Sequence[Sequence[Any]], start: int, n_jobs: int | None
 ) -> np.ndarray:
     size = len(responses[0]) if responses else 0
     later, earlier = np.nonzero(_earlier(start, size))
