@@ -1,11 +1,11 @@
 """What calibration needs to know of each prompt's draws, as three arrays."""
 
-import contextlib
 import os
-import zipfile
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+
+from sklearn_clm.calibration._archive import read_arrays, write_arrays
 
 __all__ = ["CalibrationData"]
 
@@ -212,22 +212,13 @@ class CalibrationData:
         ...     CalibrationData.load(os.path.join(folder, "data.npz"))
         CalibrationData(n_prompts=2, k_max=5)
         """
-        target = os.path.abspath(os.fspath(path))
-        temporary = f"{target}.{os.getpid()}.partial"
-        try:
-            with open(temporary, "wb") as file:
-                np.savez(
-                    file,
-                    format=np.array(_FORMAT),
-                    quality=self.quality,
-                    similarity=self.similarity,
-                    admissible=self.admissible,
-                )
-            os.replace(temporary, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        write_arrays(
+            path,
+            format=np.array(_FORMAT),
+            quality=self.quality,
+            similarity=self.similarity,
+            admissible=self.admissible,
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "CalibrationData":
@@ -365,17 +356,11 @@ def _refuse_nan(quality: np.ndarray, similarity: np.ndarray) -> None:
             )
 
 
-def _read_members(file: Any) -> dict[str, np.ndarray]:
-    if not zipfile.is_zipfile(file):
-        raise ValueError("it is not a .npz archive.")
-    file.seek(0)
-    with np.load(file, allow_pickle=False) as archive:
-        missing = [name for name in ("format", *_MEMBERS) if name not in archive.files]
-        if missing:
-            raise ValueError(f"it has no member {', '.join(missing)}.")
-        if str(archive["format"]) != _FORMAT:
-            raise ValueError(f"its format is {archive['format']!s}, wanted {_FORMAT}.")
-        return {name: archive[name] for name in _MEMBERS}
+def _read_members(file: IO[bytes]) -> dict[str, np.ndarray]:
+    arrays = read_arrays(file, ("format", *_MEMBERS))
+    if str(arrays.pop("format")) != _FORMAT:
+        raise ValueError(f"it was not written in the format {_FORMAT}.")
+    return arrays
 
 
 def _read_npy(source: Any, name: str, *, mmap: bool) -> Any:

@@ -51,11 +51,11 @@ class Packing:
         # exact where the unit is the common denominator: the quotient is then a whole number
         return np.rint(late * float(self.unit) / samples)
 
-    def unpack(self, packed: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Sums of errors, size, samples (int64), and excess in units (int64)."""
+    def unpack(self, packed: np.ndarray) -> np.ndarray:
+        """Sums of errors, size, samples, and excess in units: four arrays of int64 in one."""
         counts, excess = packed.real, packed.imag
         samples = np.floor(counts / self.samples_unit)
         counts = counts - samples * self.samples_unit
         size = np.floor(counts / self.size_unit)
         errors = counts - size * self.size_unit
-        return tuple(part.astype(np.int64) for part in (errors, size, samples, excess))
+        return np.stack([errors, size, samples, excess]).astype(np.int64)

@@ -31,7 +31,7 @@ comes from.
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -58,13 +58,23 @@ _TASKS_PER_THREAD = 4
 
 
 class Sums(NamedTuple):
-    """Sums over prompts, integers of shape (pairs, budgets, l3); excess in multiples of 1/unit."""
+    """Sums over prompts as integer arrays; the excess in multiples of 1 / unit."""
 
     n_errors: np.ndarray
     size: np.ndarray
     samples: np.ndarray
     excess: np.ndarray
     unit: int
+
+    def at(self, index: Any) -> "Sums":
+        """The same at some positions."""
+        return Sums(
+            self.n_errors[index],
+            self.size[index],
+            self.samples[index],
+            self.excess[index],
+            self.unit,
+        )
 
 
 def sum_over_prompts(
@@ -78,7 +88,7 @@ def sum_over_prompts(
     n_jobs: int | None = None,
     verbose: int = 0,
 ) -> Sums:
-    """Sums over prompts for pairs of ascending l1 and l2, every budget and every ascending l3."""
+    """Sums over prompts, of shape (P, budgets, L3); all thresholds ascending."""
     n, k = data.n_prompts, data.k_max
     packing = Packing(k, n)
     block = int(np.clip(_BLOCK_SETS // len(pairs), *_BLOCK_PROMPTS))
@@ -87,7 +97,7 @@ def sum_over_prompts(
     size = max(1, min(-(-size // block) * block, packing.max_prompts))
     tasks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     shape = (len(pairs), len(budgets), len(l3))
-    totals = [np.zeros(shape, dtype=np.int64) for _ in range(4)]
+    totals = np.zeros((4, *shape), dtype=np.int64)
 
     _keep_freed_memory()
     with _progress(n, set_score, verbose) as advance:
@@ -102,9 +112,8 @@ def sum_over_prompts(
 
         with ThreadPoolExecutor(n_threads) as pool:
             for packed in pool.map(work, tasks) if n_threads > 1 else map(work, tasks):
-                for total, part in zip(totals, packing.unpack(packed)):
-                    total += part
-    return Sums(*totals, packing.unit)
+                totals += packing.unpack(packed)
+    return Sums(totals[0], totals[1], totals[2], totals[3], packing.unit)
 
 
 def _add_block(

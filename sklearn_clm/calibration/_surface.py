@@ -1,5 +1,6 @@
 """Losses and costs of many configurations on the same prompts."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,10 +8,13 @@ import numpy as np
 
 from sklearn_clm.calibration._acceptance import Pairs
 from sklearn_clm.calibration._data import CalibrationData
-from sklearn_clm.calibration._sums import sum_over_prompts
+from sklearn_clm.calibration._sums import Sums, sum_over_prompts
 from sklearn_clm.scoring._set_scores import SetScore, get_set_score
 
 __all__ = ["ConfigurationRisks", "RiskSurface", "evaluate_configurations", "risk_surface"]
+
+# a list of configurations is read off the grid that it spans, unless that is larger than this
+_MAX_CELLS = 2**16
 
 
 @dataclass(frozen=True)
@@ -156,12 +160,16 @@ def risk_surface(
     (l1, back1), (l2, back2), (l3, back3) = (np.unique(t, return_inverse=True) for t in given)
     budgets = np.array([data.k_max])
     risks = sum_over_grid(data, l1, l2, l3, score, budgets, n_jobs, verbose)
-    grid = np.ix_(back1, back2, [0], back3)
-    means = (
-        array[grid].squeeze(2)
-        for array in (risks.n_errors, risks.loss, risks.size, risks.samples, risks.excess)
+    at = np.ix_(back1, back2, back3)
+    return RiskSurface(
+        risks.n_errors[:, :, 0][at],
+        risks.loss[:, :, 0][at],
+        risks.size[:, :, 0][at],
+        risks.samples[:, :, 0][at],
+        risks.excess[:, :, 0][at],
+        data.n_prompts,
+        *given,
     )
-    return RiskSurface(*means, data.n_prompts, *given)
 
 
 def evaluate_configurations(
@@ -223,26 +231,48 @@ def evaluate_configurations(
         raise ValueError(f"k_max must be an integer or {m} integers, got {k_max!r}.")
     if np.any(budgets_of < 1) or np.any(budgets_of > data.k_max):
         raise ValueError(f"k_max must lie between 1 and {data.k_max}, got {k_max!r}.")
-    if not m:
-        none = np.empty(0)
-        return ConfigurationRisks(none.astype(np.int64), none, none, none, none, n)
+    budgets = np.broadcast_to(budgets_of, m)
+    totals, unit = np.zeros((4, m), dtype=np.int64), 1
+    for i in _batches(configurations, budgets, np.lexsort(configurations.T)):
+        sums = _sums_of_list(data, configurations[i], budgets[i], score, n_jobs, verbose)
+        totals[:, i], unit = sums[:4], sums.unit
+    return _means(Sums(totals[0], totals[1], totals[2], totals[3], unit), n)
+
+
+def _batches(
+    configurations: np.ndarray, k_max: np.ndarray, order: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Positions, in batches that are not much smaller than the grids that they span."""
+    if not len(order):
+        return
+    chosen = configurations[order]
+    n_pairs, n_l3 = len(np.unique(chosen[:, :2], axis=0)), len(np.unique(chosen[:, 2]))
+    cells = n_pairs * n_l3 * len(np.unique(k_max[order]))
+    if len(order) == 1 or cells <= max(_MAX_CELLS, 4 * len(order)):
+        yield order
+    else:
+        # the order is that of l3, so that the halves have few of them in common
+        middle = len(order) // 2
+        yield from _batches(configurations, k_max, order[:middle])
+        yield from _batches(configurations, k_max, order[middle:])
+
+
+def _sums_of_list(
+    data: CalibrationData,
+    configurations: np.ndarray,
+    k_max: np.ndarray,
+    set_score: SetScore,
+    n_jobs: int | None,
+    verbose: int,
+) -> Sums:
     l1, a = np.unique(configurations[:, 0], return_inverse=True)
     l2, b = np.unique(configurations[:, 1], return_inverse=True)
     l3, c = np.unique(configurations[:, 2], return_inverse=True)
-    budgets, k = np.unique(np.broadcast_to(budgets_of, m), return_inverse=True)
-    pairs, pair = np.unique(a * len(l2) + b, return_inverse=True)
-    sums = sum_over_prompts(
-        data,
-        l1,
-        l2,
-        Pairs(pairs // len(l2), pairs % len(l2), grid=False),
-        l3,
-        score,
-        budgets,
-        n_jobs,
-        verbose,
-    )
-    return _means(*(total[pair, k, c] for total in sums[:4]), sums.unit, n)
+    budgets, k = np.unique(k_max, return_inverse=True)
+    codes, pair = np.unique(a * len(l2) + b, return_inverse=True)
+    pairs = Pairs(codes // len(l2), codes % len(l2), grid=False)
+    sums = sum_over_prompts(data, l1, l2, pairs, l3, set_score, budgets, n_jobs, verbose)
+    return sums.at((pair, k, c))
 
 
 def sum_over_grid(
@@ -259,20 +289,19 @@ def sum_over_grid(
     sums = sum_over_prompts(
         data, l1, l2, Pairs.of_grid(len(l1), len(l2)), l3, set_score, budgets, n_jobs, verbose
     )
-    shape = (len(l2), len(l1), len(budgets), len(l3))
-    totals = (total.reshape(shape).swapaxes(0, 1) for total in sums[:4])
-    return _means(*totals, sums.unit, data.n_prompts)
+    in_grid = np.arange(len(l1) * len(l2)).reshape(len(l2), len(l1)).T
+    return _means(sums.at(in_grid), data.n_prompts)
 
 
-def _means(
-    n_errors: np.ndarray,
-    size: np.ndarray,
-    samples: np.ndarray,
-    excess: np.ndarray,
-    unit: int,
-    n: int,
-) -> ConfigurationRisks:
-    return ConfigurationRisks(n_errors, n_errors / n, size / n, samples / n, excess / unit / n, n)
+def _means(sums: Sums, n: int) -> ConfigurationRisks:
+    return ConfigurationRisks(
+        sums.n_errors,
+        sums.n_errors / n,
+        sums.size / n,
+        sums.samples / n,
+        sums.excess / sums.unit / n,
+        n,
+    )
 
 
 def _check_thresholds(values: Any, name: str) -> np.ndarray:

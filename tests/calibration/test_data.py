@@ -71,7 +71,7 @@ def test_load_never_unpickles(tmp_path):
                 "similarity": np.ones((1, 1, 1)),
                 "admissible": np.ones((1, 1)),
             },
-            "its format is other/7",
+            r"it was not written in the format sklearn_clm\.CalibrationData/1",
         ),
         (
             {

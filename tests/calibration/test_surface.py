@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn_clm.calibration import (
     CalibrationData,
     _sums,
+    _surface,
     evaluate_configurations,
     risk_surface,
     threshold_grid,
@@ -250,6 +251,19 @@ def test_bad_thresholds(position, value, error, message):
 def test_bad_lists(lambdas, k_max, message):
     with pytest.raises(ValueError, match=message):
         evaluate_configurations(simulate(3, 2), lambdas, set_score="max", k_max=k_max)
+
+
+@pytest.mark.parametrize("set_score", ["max", "first_k"])
+def test_long_lists_off_any_grid(monkeypatch, set_score):
+    monkeypatch.setattr(_surface, "_MAX_CELLS", 20)
+    data = simulate(40, 4)
+    rng = np.random.default_rng(0)
+    lambdas, budgets = rng.random((30, 3)), rng.integers(1, 5, 30)
+    risks = evaluate_configurations(data, lambdas, set_score=set_score, k_max=budgets)
+    for i in range(30):
+        expected = oracle.outcome(data, lambdas[i], set_score, budgets[i])
+        assert risks.n_errors[i] == expected.n_errors
+        assert_allclose(risks.excess[i], expected.excess, rtol=0, atol=1e-12)
 
 
 def test_empty_list():
