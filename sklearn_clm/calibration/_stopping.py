@@ -24,11 +24,13 @@ def scores_of_prefixes(
         scores = set_score.running(quality.T, accepted.T)
         return np.ascontiguousarray(scores.T).reshape(-1)[prefixes]
     k, n_sets = accepted.shape
-    draw, row = np.divmod(prefixes, n_sets)
+    draw = prefixes // n_sets
+    row = prefixes - draw * n_sets
+    values, members = np.ascontiguousarray(quality.T), np.ascontiguousarray(accepted.T)
     if set_score.of_sets is not None:
-        members = accepted.T[row] & (np.arange(k) <= draw[:, np.newaxis])
-        return set_score.of_sets(quality.T[row], members)
-    members, values = np.ascontiguousarray(accepted.T), np.ascontiguousarray(quality.T)
+        prefix = np.take(members, row, axis=0)
+        prefix &= np.take(np.tri(k, dtype=bool), draw, axis=0)
+        return set_score.of_sets(np.take(values, row, axis=0), prefix)
     return np.array(
         [
             set_score.of_set(values[u, : j + 1][members[u, : j + 1]], j + 1)
