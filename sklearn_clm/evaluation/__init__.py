@@ -1,6 +1,5 @@
 """Looking at results: the paper's protocol of repeated random splits (section 5, Appendix F)."""
 
-from sklearn_clm.evaluation._auc import normalized_auc
 from sklearn_clm.evaluation._comparison import PairedDifference
 from sklearn_clm.evaluation._component_trials import run_component_trials
 from sklearn_clm.evaluation._reference_scores import reference_scores
@@ -11,7 +10,6 @@ __all__ = [
     "ComponentTrialResults",
     "PairedDifference",
     "TrialResults",
-    "normalized_auc",
     "reference_scores",
     "run_component_trials",
     "run_trials",

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sklearn_clm.calibration._archive import read_arrays, write_arrays
-from sklearn_clm.evaluation._auc import normalized_auc
 from sklearn_clm.evaluation._comparison import PairedDifference
+from sklearn_clm.metrics import normalized_auc
 
 __all__ = ["LevelResults"]
 

@@ -1,7 +1,7 @@
 """Measures of prediction sets and of selected components, and scorers made of them."""
 
 from sklearn_clm._judging import SetOutcomes
-from sklearn_clm.evaluation._auc import normalized_auc
+from sklearn_clm.metrics._auc import normalized_auc
 from sklearn_clm.metrics._components import (
     component_count,
     component_loss,

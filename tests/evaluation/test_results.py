@@ -3,12 +3,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from sklearn_clm.evaluation import (
-    ComponentTrialResults,
-    PairedDifference,
-    TrialResults,
-    normalized_auc,
-)
+from sklearn_clm.evaluation import ComponentTrialResults, PairedDifference, TrialResults
+from sklearn_clm.metrics import normalized_auc
 
 
 def results(n_trials=4):
@@ -151,7 +147,7 @@ def test_load_refuses_other_files(tmp_path):
         ComponentTrialResults.load(tmp_path / "trials.npz")
     np.savez(tmp_path / "other.npz", x=np.ones(3))
     with pytest.raises(
-        ValueError, match="other.npz' is not an intact file written by Trial.*no member kind"
+        ValueError, match=r"other.npz' is not an intact file written by Trial.*no member kind"
     ):
         TrialResults.load(tmp_path / "other.npz")
     np.save(tmp_path / "array.npy", np.ones(3))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sklearn_clm.evaluation import normalized_auc
+from sklearn_clm.metrics import normalized_auc
 
 
 def test_hand_calculation():

@@ -31,7 +31,7 @@ def normalized_auc(levels: ArrayLike, values: ArrayLike) -> np.ndarray:
 
     Examples
     --------
-    >>> from sklearn_clm.evaluation import normalized_auc
+    >>> from sklearn_clm.metrics import normalized_auc
     >>> float(normalized_auc([0.1, 0.2, 0.4], [0.0, 1.0, 1.0]))  # (0.05 + 0.2) / 0.3
     0.833...
     """
