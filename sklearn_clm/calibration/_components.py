@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import overload
 
 import numpy as np
@@ -57,10 +57,10 @@ class ComponentThreshold:
     """
 
     gamma_hat: float
-    thresholds: np.ndarray
-    n_errors: np.ndarray
-    p_values: np.ndarray
-    n_components: np.ndarray
+    thresholds: np.ndarray = field(repr=False)
+    n_errors: np.ndarray = field(repr=False)
+    p_values: np.ndarray = field(repr=False)
+    n_components: np.ndarray = field(repr=False)
     alpha: float
     delta: float
     n_calibration: int

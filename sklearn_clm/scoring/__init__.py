@@ -32,6 +32,7 @@ from sklearn_clm.scoring._distinct_components import (
     Occurrence,
 )
 from sklearn_clm.scoring._entailment import (
+    EntailmentAdmission,
     EntailmentScore,
 )
 from sklearn_clm.scoring._exact_match import exact_match, normalize_answer
@@ -61,6 +62,7 @@ __all__ = [
     "ComponentClassifier",
     "ComponentMatch",
     "ComponentScore",
+    "EntailmentAdmission",
     "EntailmentScore",
     "LLMJudge",
     "LabelMatch",

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring._component_spans import Span, component_of
 
-__all__ = ["EntailmentScore"]
+__all__ = ["EntailmentAdmission", "EntailmentScore"]
 
 # a batch of another size or padding moves the last digits of float32, which must not decide
 # whether a score reaches the threshold that it set itself
@@ -22,9 +22,8 @@ class EntailmentScore(BaseEstimator):
     """Probability that a text entails a component.
 
     As component score F^c, the premise is the prompt (or what `premise` makes of it), such as
-    the article of a summary. As ``score(premise, hypothesis) -> float`` it can also judge
-    components against references, through
-    ``threshold_admission(EntailmentScore(...), threshold)``.
+    the article of a summary. Called as ``score(premise, hypothesis)`` it gives the probability for
+    one pair; :meth:`admission` makes it a judge of components against references.
 
     Parameters
     ----------
@@ -85,7 +84,7 @@ class EntailmentScore(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "_loaded"}
+        return {name: value for name, value in state.items() if not name.startswith("_loaded")}
 
     def __call__(self, premise: str, hypothesis: str) -> float:
         """Score of one pair.
@@ -101,6 +100,36 @@ class EntailmentScore(BaseEstimator):
             Probability that the premise entails the hypothesis.
         """
         return float(self.score_pairs([(premise, hypothesis)])[0])
+
+    def admission(self, threshold: float = 0.5) -> "EntailmentAdmission":
+        """Admission A^c of components that the reference entails.
+
+        Parameters
+        ----------
+        threshold : float, default=0.5
+            The smallest probability of entailment that is admitted, in [0, 1].
+
+        Returns
+        -------
+        callable (reference, component) -> bool
+            Judges many pairs in batches.
+
+        Raises
+        ------
+        ValueError
+            If `threshold` is out of range.
+
+        Examples
+        --------
+        >>> from sklearn_clm import ComponentSelector
+        >>> from sklearn_clm.scoring import EntailmentScore
+        >>> judge = EntailmentScore("path/to/checkpoint").admission(0.7)
+        >>> ComponentSelector(admission=judge).admission
+        EntailmentAdmission(EntailmentScore(model='path/to/checkpoint'), 0.7)
+        """
+        if not 0.0 <= threshold <= 1.0:
+            raise ValueError(f"threshold={threshold!r} is out of range; wanted a number in [0, 1].")
+        return EntailmentAdmission(self, float(threshold))
 
     def score_components(
         self,
@@ -183,8 +212,9 @@ class EntailmentScore(BaseEstimator):
         return premise
 
     def _judge(self) -> Callable[[list[tuple[str, str]]], np.ndarray]:
-        if getattr(self, "_loaded", None) is None:
-            self._loaded = self._load()
+        wanted = (self.model, self.tokenizer, self.device)
+        if getattr(self, "_loaded_for", None) != wanted:
+            self._loaded, self._loaded_for = self._load(), wanted
         model, tokenizer = self._loaded
         if model.config.is_encoder_decoder:
             return lambda pairs: _answer_log_probability(model, tokenizer, pairs, self._limit())
@@ -234,6 +264,54 @@ class EntailmentScore(BaseEstimator):
         positions = getattr(model.config, "max_position_embeddings", None) or 10**9
         # transformers writes "unknown" as a huge number
         return int(min(tokenizer.model_max_length, positions, 10**9))
+
+
+class EntailmentAdmission:
+    """Admission by entailment; see :meth:`EntailmentScore.admission`.
+
+    Parameters
+    ----------
+    score : EntailmentScore
+        Gives the probability.
+    threshold : float
+        The smallest one that is admitted.
+    """
+
+    def __init__(self, score: EntailmentScore, threshold: float) -> None:
+        self.score = score
+        self.threshold = threshold
+
+    def __call__(self, reference: str, component: str) -> bool:
+        """Whether `reference` entails `component`."""
+        return self.judge_pairs([reference], [component])[0]
+
+    def judge_pairs(self, references: Sequence[str], components: Sequence[str]) -> list[bool]:
+        """Whether each reference entails its component; each distinct pair is judged once.
+
+        Parameters
+        ----------
+        references, components : sequences of the same length
+            Texts.
+
+        Returns
+        -------
+        list of bool
+            One for each pair.
+        """
+        pairs = list(zip(references, components))
+        for pair in pairs:
+            if not all(isinstance(text, str) for text in pair):
+                raise TypeError(f"EntailmentAdmission needs texts, got {pair!r:.80}.")
+        distinct = list(dict.fromkeys(pairs))
+        known = dict(zip(distinct, self.score.score_pairs(distinct) >= self.threshold))
+        return [bool(known[pair]) for pair in pairs]
+
+    @property
+    def __name__(self) -> str:
+        return repr(self)
+
+    def __repr__(self) -> str:
+        return f"EntailmentAdmission({self.score!r}, {self.threshold})"
 
 
 def _entailment_index(config: Any, wanted: int | str | None) -> int:

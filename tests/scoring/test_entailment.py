@@ -8,6 +8,7 @@ from sklearn.base import clone
 
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import EntailmentScore, threshold_admission
+from sklearn_clm.scoring._admission import judge
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -168,8 +169,23 @@ def test_clones_share_a_loaded_model_and_pickles_leave_it_behind(classifier):
 def test_it_can_admit_components(classifier):
     score = EntailmentScore(classifier)
     value = score(*PAIRS[0])
+    assert score.admission(value)(*PAIRS[0]) is True
+    assert score.admission(value + 1e-3)(*PAIRS[0]) is False
     assert threshold_admission(score, value)(*PAIRS[0]) is True
-    assert threshold_admission(score, value + 1e-3)(*PAIRS[0]) is False
+    references, components = [pair[0] for pair in PAIRS], [[pair[1]] * 2 for pair in PAIRS]
+    verdicts = judge(score.admission(value), references, components)
+    assert [row.tolist() for row in verdicts] == [[score(*pair) >= value] * 2 for pair in PAIRS]
+    with pytest.raises(TypeError, match="needs texts"):
+        score.admission()(1.0, "no effusion")
+    with pytest.raises(ValueError, match=r"threshold=1\.5 is out of range"):
+        score.admission(1.5)
+
+
+def test_another_model_is_loaded(classifier, true_t5):
+    score = EntailmentScore(classifier)
+    first = score(*PAIRS[0])
+    assert score.set_params(model=true_t5)(*PAIRS[0]) != first
+    assert score.set_params(model=classifier)(*PAIRS[0]) == first
 
 
 def test_bad_input(classifier, true_t5):
