@@ -8,6 +8,7 @@ from typing import Any
 
 __all__ = ["run_concurrently"]
 
+_POLL_SECONDS = 0.2
 _GRACE_SECONDS = 10.0  # how long an interrupt waits for requests that are under way
 
 
@@ -29,7 +30,7 @@ def run_concurrently(
     def hand_over(kind: str, value: Any) -> None:
         while not abandoned.is_set():
             try:
-                return results.put((kind, value), timeout=0.5)
+                return results.put((kind, value), timeout=_POLL_SECONDS)
             except queue.Full:
                 continue
 
@@ -57,8 +58,8 @@ def run_concurrently(
     try:
         while n_running:
             try:
-                timeout = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-                kind, value = results.get(timeout=timeout)
+                # a signal may be taken by another thread: wake up now and then to see it
+                kind, value = results.get(timeout=_POLL_SECONDS)
             except KeyboardInterrupt as interrupt:
                 if deadline is not None:
                     raise
@@ -66,7 +67,9 @@ def run_concurrently(
                 stopping.set()
                 continue
             except queue.Empty:
-                break
+                if deadline is not None and time.monotonic() > deadline:
+                    break
+                continue
             if kind == "end":
                 n_running -= 1
             elif kind == "error":

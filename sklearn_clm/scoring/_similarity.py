@@ -248,7 +248,7 @@ def _cached_tensor(
     similarity: CachedScore, responses: Sequence[Sequence[Any]], start: int, n_jobs: int | None
 ) -> np.ndarray:
     size = len(responses[0]) if responses else 0
-    later, earlier = np.nonzero(_earlier(start, size))
+    later, earlier = (index.tolist() for index in np.nonzero(_earlier(start, size)))
     tensor = np.zeros((len(responses), size - start, size))
     first = [row[start + j] for row in responses for j in later]
     second = [row[j] for row in responses for j in earlier]
