@@ -135,7 +135,7 @@ def _prediction_row(one: Any) -> str:
 
 
 def _head(*names: str) -> str:
-    return f"<thead><tr>{''.join(f'<th>{name}</th>' for name in names)}</tr></thead>"
+    return f"<thead><tr>{''.join(f'<th{_LEFT}>{name}</th>' for name in names)}</tr></thead>"
 
 
 def _more(n: int) -> str:

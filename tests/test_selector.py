@@ -124,6 +124,29 @@ def test_both_guarantees_on_unseen_prompts(selector):
     assert 0.5 < selected.sizes.mean() < 3
 
 
+@pytest.mark.parametrize("component_score", ["span_likelihood", "random", "support"])
+def test_sets_never_select_more_than_all_samples_would(component_score):
+    """Proposition 4.4: calibration's loss on K samples bounds that of any set."""
+    selector = ComponentSelector(
+        sampler(), alpha=0.8, admission="exact_match", component_score=component_score
+    )
+    selector.fit(X, Y)
+    every = PredictionSets(
+        [
+            PredictionSet(x, [d.response for d in row], [1.0] * 6, range(6), 6, 1, True, True, row)
+            for x, row in zip(X, selector.sampler_.calibration_draws_)
+        ],
+        k_max=6,
+    )
+    assert (
+        component_loss(Y, selector.predict(every)) * len(X)
+        == selector.n_errors_[selector.thresholds_ == selector.gamma_hat_]
+    )
+    for few, all_of_them in zip(selector.predict(X), selector.predict(every)):
+        best = dict(zip(all_of_them.components, all_of_them.scores))
+        assert all(score <= best[part] for part, score in zip(few.components, few.scores))
+
+
 def test_calibrate_again_without_drawing():
     log = []
     selector = ComponentSelector(sampler(log), **OPTIONS)
