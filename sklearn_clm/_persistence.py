@@ -1,5 +1,6 @@
 """What calibration found, as a small JSON file that a person can read."""
 
+import contextlib
 import hashlib
 import json
 import math
@@ -19,12 +20,17 @@ from sklearn_clm._version import __version__
 from sklearn_clm.calibration import AchievableEpsilon, Configuration
 from sklearn_clm.generators import prompt_bytes
 from sklearn_clm.generators._base import _stable, fingerprint
+from sklearn_clm.generators._json import json_value, naming
 from sklearn_clm.generators._records import draw_from_record, draw_to_record
 from sklearn_clm.scoring import CachedAdmission, CachedScore
 
 __all__ = ["CalibrationFileMixin"]
 
 _FORMAT = "sklearn_clm.calibration/1"
+_FIELDS = {
+    *("format", "lambda_hat", "achievable_epsilon", "k_max", "seed"),
+    *("scores", "generator", "epsilon", "delta"),
+}
 _SCORES = ("admission", "quality", "similarity", "set_score")
 
 
@@ -103,8 +109,8 @@ def _save(sampler: Any, path: str | os.PathLike[str]) -> None:
         if lambda_hat is None
         else {name: _encode(value) for name, value in lambda_hat._asdict().items()},
         "k_max": sampler.k_max_,
-        "epsilon": sampler.epsilon,
-        "delta": sampler.delta,
+        "epsilon": float(sampler.epsilon),
+        "delta": float(sampler.delta),
         "achievable_epsilon": [float(value) for value in sampler.achievable_epsilon_],
         "n_calibration": None if result is None else result.n_calibration,
         "n_optimization": None if result is None else result.n_optimization,
@@ -124,22 +130,24 @@ def _save(sampler: Any, path: str | os.PathLike[str]) -> None:
     }
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
     temporary = f"{os.fspath(path)}.{os.getpid()}.partial"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _load(sampler: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
     """Fitted attributes by name, from a file that fits the sampler."""
     name = os.fspath(path)
-    with open(name, encoding="utf-8") as file:
-        try:
-            content = json.load(file)
-            found = _read(content)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(
-                f"{name!r} is not an intact file written by save_calibration: {error!r}"
-            ) from error
+    with open(name, "rb") as file:
+        text = file.read()
+    with naming(f"{name!r} is not an intact file written by save_calibration"):
+        content = json_value(text)
+        found = _read(content)
     attributes = untrained_generator(sampler) if not _is_trained(sampler) else {}
     generator = attributes.get("generator_", getattr(sampler, "generator_", None))
     scores = _score_fingerprints(sampler)
@@ -164,7 +172,12 @@ def _is_trained(sampler: Any) -> bool:
     return hasattr(getattr(sampler, "generator_", None), "fit")
 
 
-def _read(content: dict[str, Any]) -> dict[str, Any]:
+def _read(content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise ValueError(f"it is not a JSON object but a {type(content).__name__}")
+    missing = _FIELDS - content.keys()
+    if missing:
+        raise ValueError(f"it has no {', '.join(sorted(missing))}")
     if content["format"] != _FORMAT:
         raise ValueError(f"its format is {content['format']!r}, wanted {_FORMAT!r}")
     lambda_hat = content["lambda_hat"]
@@ -172,10 +185,12 @@ def _read(content: dict[str, Any]) -> dict[str, Any]:
         lambda_hat = Configuration(**{key: _decode(value) for key, value in lambda_hat.items()})
     low, high = content["achievable_epsilon"]
     k_max, seed = content["k_max"], content["seed"]
-    if not isinstance(k_max, int) or not isinstance(seed, int):
-        raise TypeError("k_max and seed must be integers")
-    for key in ("scores", "generator", "epsilon", "delta"):
-        content[key]
+    if type(k_max) is not int or k_max < 1:
+        raise ValueError(f"k_max is {k_max!r:.40}, wanted an integer >= 1")
+    if type(seed) is not int or seed < 0:
+        raise ValueError(f"seed is {seed!r:.40}, wanted an integer >= 0")
+    if not isinstance(content["scores"], dict):
+        raise ValueError(f"scores is {content['scores']!r:.40}, wanted an object")
     return {
         "lambda_hat_": lambda_hat,
         "k_max_": k_max,

@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn_clm.generators import _base
 from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._generation import Generation
+from sklearn_clm.generators._json import json_value, naming
 from sklearn_clm.generators._keys import prompt_bytes
 from sklearn_clm.generators._records import (
     content_json,
@@ -96,7 +97,7 @@ class CachedGenerator(StoreBacked, BaseGenerator):
         """Whether draws come with log-probabilities: as those kept do, else as the inner says."""
         kept = self._shared().store.first_value(self._space())
         if kept is not None:
-            return decoded(kept, self.path).get("logprob") is not None
+            return self._restored(kept).logprob is not None
         return bool(getattr(self._inner(), "gives_logprobs", True))
 
     @property
@@ -155,7 +156,7 @@ class CachedGenerator(StoreBacked, BaseGenerator):
                 for j in wanted:
                     value = kept.get((digest, j))
                     if value is not None:
-                        generation = draw_from_record(decoded(value, self.path))
+                        generation = self._restored(value)
                         self._shared().count_hits(len(positions[digest]))
                         for i in positions[digest]:
                             yield i, j, generation
@@ -188,7 +189,11 @@ class CachedGenerator(StoreBacked, BaseGenerator):
         return getattr(self, "generator_", self.generator)
 
     def _kept(self, row: Row) -> Generation:
-        return draw_from_record(decoded(self._shared().store.put(row), self.path))
+        return self._restored(self._shared().store.put(row))
+
+    def _restored(self, text: str) -> Generation:
+        with naming(f"path={str(self.path)!r} is damaged"):
+            return draw_from_record(json_value(text))
 
     def _record_key(self, record: dict[str, Any]) -> tuple[bytes, str | None]:
         if record.get("prompt_key"):
@@ -211,7 +216,7 @@ class CachedGenerator(StoreBacked, BaseGenerator):
             "draw": row.draw,
             "prompt": prompt,
             "prompt_key": row.digest.hex(),
-            **decoded(row.value, self.path),
+            **draw_to_record(self._restored(row.value)),
         }
 
 

@@ -1,15 +1,15 @@
 """Draws that the user already has."""
 
 import hashlib
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._generation import Generation
+from sklearn_clm.generators._json import json_lines, naming, whole_number
 from sklearn_clm.generators._keys import prompt_bytes
 from sklearn_clm.generators._records import draw_from_record, draw_to_record, key_digest
 
@@ -90,11 +90,14 @@ class PrecomputedGenerator(BaseGenerator):
             the draws come from several generators or seeds.
         """
         table = _DrawTable()
-        for where, record in _json_lines(path):
+        for where, record in json_lines(path):
             if prompt not in record:
                 raise ValueError(f"{where}: no field {prompt!r}; it has {sorted(record)}.")
             source = (record.get("generator"), record.get("seed"))
             if "responses" in record:
+                if not isinstance(record["responses"], list):
+                    got = type(record["responses"]).__name__
+                    raise ValueError(f"{where}: responses must be a list, got a {got}.")
                 for item in record["responses"]:
                     fields = item if isinstance(item, dict) else {"response": item}
                     table.add(where, record[prompt], fields, "response", source)
@@ -229,19 +232,19 @@ class _DrawTable:
                 f"{self.source} before, {source} here); wanted those of one."
             )
         self.source = source
-        if response not in fields:
-            raise ValueError(f"{where}: no field {response!r}; it has {sorted(fields)}.")
-        try:
+        with naming(where):
+            if response not in fields:
+                raise ValueError(f"no field {response!r}; it has {sorted(fields)}.")
+            if prompt is None or (isinstance(prompt, float) and prompt != prompt):
+                raise ValueError(f"the prompt is missing ({prompt!r}).")
             generation = draw_from_record({**fields, "response": fields[response]})
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
-        key = key_digest(prompt)
-        self.prompts.setdefault(key, prompt)
-        row = self.rows.setdefault(key, {})
-        draw = int(fields.get("draw", len(row)))
-        if draw in row:
-            raise ValueError(f"{where}: draw {draw} of {_shortened(prompt)} is given twice.")
-        row[draw] = generation
+            key = key_digest(prompt)
+            self.prompts.setdefault(key, prompt)
+            row = self.rows.setdefault(key, {})
+            draw = whole_number(fields, "draw", len(row))
+            if draw in row:
+                raise ValueError(f"draw {draw} of {_shortened(prompt)} is given twice.")
+            row[draw] = generation
 
     def lists(self) -> tuple[list[Any], list[list[Generation]]]:
         for key, row in self.rows.items():
@@ -253,21 +256,6 @@ class _DrawTable:
                 )
         rows = [[row[j] for j in range(len(row))] for row in self.rows.values()]
         return list(self.prompts.values()), rows
-
-
-def _json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            where = f"line {number} of {os.fspath(path)}"
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{where} is not JSON: {error}.") from error
-            if not isinstance(record, dict):
-                raise ValueError(f"{where} is not a JSON object but a {type(record).__name__}.")
-            yield where, record
 
 
 def _indexed(

@@ -49,6 +49,8 @@ def draw_to_record(generation: Generation) -> dict[str, Any]:
 
 def draw_from_record(record: dict[str, Any]) -> Generation:
     """The draw that :func:`draw_to_record` wrote (or a user, by hand)."""
+    if not isinstance(record, dict):
+        raise ValueError(f"a draw must be an object with fields, got {record!r:.40}.")
     response = record.get("response")
     if not isinstance(response, (str, int, float)):
         raise ValueError(f"response must be text or a number, got {response!r}.")
@@ -60,15 +62,21 @@ def draw_from_record(record: dict[str, Any]) -> Generation:
             n_tokens=_number(record.get("n_tokens"), int),
             token_logprobs=None if logprobs is None else tuple(float(x) for x in logprobs),
             token_spans=None if spans is None else tuple((int(a), int(b)) for a, b in spans),
-            finish_reason=record.get("finish_reason"),
+            finish_reason=_text(record.get("finish_reason")),
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"not the fields of a draw: {error}.") from error
 
 
 def _number(value: Any, kind: Any) -> Any:
     # a data frame writes what it does not know as NaN
     return None if value is None or value != value else kind(value)
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str) or value != value:
+        return value if isinstance(value, str) else None
+    raise TypeError(f"finish_reason must be text, got {value!r:.40}")
 
 
 def _plain(response: Any) -> Any:

@@ -84,7 +84,7 @@ class Store:
             )
             with self._using() as connection:
                 rows = connection.execute(query, (*space, seed, start, stop, *chunk)).fetchall()
-            found.update({(digest, draw): value for digest, draw, value in rows})
+            found.update({(digest, draw): self._text(value) for digest, draw, value in rows})
         return found
 
     def put(self, row: Row) -> str:
@@ -97,7 +97,7 @@ class Store:
                 "AND key = (SELECT id FROM keys WHERE digest = ?)",
                 (self._spaces[row.space], row.seed, row.draw, row.digest),
             ).fetchone()
-        return str(stored[0])
+        return self._text(stored[0])
 
     def put_all(self, rows: Iterable[Row]) -> int:
         """Store many values at once, all or (where `rows` raises) none; the number that is new."""
@@ -124,8 +124,11 @@ class Store:
         while True:
             with self._using() as connection:
                 page = connection.execute(query, (number, *last)).fetchall()
-            for row in page:
-                yield Row(space, *row[:5])
+            for digest, content, seed, draw, value, _ in page:
+                text = None if content is None else self._text(content)
+                yield Row(
+                    space, self._of(bytes, digest), text, int(seed), int(draw), self._text(value)
+                )
             if not page:
                 return
             last = (page[-1][5], page[-1][2], page[-1][3])
@@ -147,7 +150,7 @@ class Store:
         )
         with self._using() as connection:
             row = connection.execute(query, tuple(space)).fetchone()
-        return None if row is None else str(row[0])
+        return None if row is None else self._text(row[0])
 
     def n_bytes(self) -> int:
         """Size of the database, the write-ahead log included."""
@@ -158,6 +161,17 @@ class Store:
                 return int(pages * size)
         files = (Path(self.path), Path(self.path + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
+
+    def _text(self, value: Any) -> str:
+        return str(self._of(str, value))
+
+    def _of(self, kind: type, value: Any) -> Any:
+        # SQLite lets a column hold values of any type
+        if not isinstance(value, kind):
+            raise ValueError(
+                f"path={self.path!r} is damaged: it holds {value!r:.40} in a wrong place."
+            )
+        return value
 
     def _insert(self, connection: Any, row: Row) -> bool:
         if row.space not in self._spaces:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator, clone
 
+from sklearn_clm.generators._json import json_lines, json_value, naming, whole_number
 from sklearn_clm.generators._store import Row, Space, Store, open_store
 
 __all__ = ["StoreBacked", "decoded", "encoded"]
@@ -23,12 +24,8 @@ def encoded(value: Any) -> str:
 
 def decoded(text: str, path: Any) -> Any:
     """The value of JSON text that a store held."""
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ValueError(
-            f"path={str(path)!r} is damaged: it holds a value that is no JSON."
-        ) from error
+    with naming(f"path={str(path)!r} is damaged"):
+        return json_value(text)
 
 
 class _Shared:
@@ -140,8 +137,7 @@ class StoreBacked(BaseEstimator, abc.ABC):
         ValueError
             If a line cannot be read (the message names it); then none is kept.
         """
-        with open(path, encoding="utf-8") as file:
-            return self._shared().store.put_all(self._parsed(file, os.fspath(path)))
+        return self._shared().store.put_all(self._parsed(path))
 
     def __sklearn_clone__(self) -> Self:
         params = self.get_params(deep=False)
@@ -176,18 +172,16 @@ class StoreBacked(BaseEstimator, abc.ABC):
     def _space(self) -> Space:
         return Space(self._kind, self.fingerprint())
 
-    def _parsed(self, lines: Iterator[str], name: str) -> Iterator[Row]:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
+    def _parsed(self, path: str | os.PathLike[str]) -> Iterator[Row]:
+        for where, record in json_lines(path):
+            with naming(f"{where} cannot be read"):
                 digest, content = self._record_key(record)
                 source = record.get(self._source_field) or self.fingerprint()
-                place = int(record.get("seed", 0)), int(record.get("draw", 0))
+                if not isinstance(source, str):
+                    raise ValueError(f"{self._source_field} must be text, got {source!r:.40}")
+                source.encode("utf-8")  # half of a surrogate pair cannot be stored
+                place = whole_number(record, "seed", 0), whole_number(record, "draw", 0)
                 value = self._record_value(record)
-            except (ValueError, TypeError, AttributeError, KeyError) as error:
-                raise ValueError(f"line {number} of {name} cannot be read: {error}.") from error
             yield Row(Space(self._kind, source), digest, content, *place, value)
 
     @abc.abstractmethod

@@ -11,6 +11,7 @@ import numpy as np
 
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._base import _fingerprint
+from sklearn_clm.generators._json import naming
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest
 from sklearn_clm.generators._store import Row
 from sklearn_clm.generators._stored import StoreBacked, decoded, encoded
@@ -58,7 +59,7 @@ class _PairCache(StoreBacked):
         for k, digest in enumerate(digests):
             places.setdefault(digest, k)
         kept = shared.store.lookup(space, list(places), 0, 0, 1)
-        values = {digest: decoded(text, self.path) for (digest, _), text in kept.items()}
+        values = {digest: self._restored(text) for (digest, _), text in kept.items()}
         missing = [(digest, k) for digest, k in places.items() if digest not in values]
         shared.count_hits(len(digests) - len(missing))
         shared.count_misses(len(missing))
@@ -66,8 +67,14 @@ class _PairCache(StoreBacked):
         for m, value in self._make(wanted, n_jobs):
             digest, k = missing[m]
             row = Row(space, digest, content_json(pairs[k]), 0, 0, encoded(value))
-            values[digest] = decoded(shared.store.put(row), self.path)
+            values[digest] = self._restored(shared.store.put(row))
         return [values[digest] for digest in digests]
+
+    def _restored(self, text: str) -> Any:
+        value = decoded(text, self.path)
+        with naming(f"path={str(self.path)!r} is damaged"):
+            self._record_value({"value": value})
+        return value
 
     def _digest(self, pair: list[Any]) -> bytes:
         try:
