@@ -22,7 +22,6 @@ from sklearn_clm.generators import prompt_bytes
 from sklearn_clm.generators._base import _stable, fingerprint
 from sklearn_clm.generators._json import json_value, naming
 from sklearn_clm.generators._records import draw_from_record, draw_to_record
-from sklearn_clm.scoring import CachedAdmission, CachedScore
 
 __all__ = ["CalibrationFileMixin"]
 
@@ -227,6 +226,8 @@ def _score_fingerprints(sampler: Any) -> dict[str, str]:
 
 
 def _score_fingerprint(score: Any) -> str:
+    from sklearn_clm.scoring import CachedAdmission, CachedScore
+
     if isinstance(score, (CachedAdmission, CachedScore)) and score.key is None:
         # keeping what a score says does not change it
         score = score.admission if isinstance(score, CachedAdmission) else score.score

@@ -6,12 +6,10 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.scoring._cached import CachedScore
 from sklearn_clm.scoring._classifier_quality import ClassifierQuality
 from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._results import as_score, as_scores
 from sklearn_clm.scoring._self_consistency import SelfConsistency
-from sklearn_clm.scoring._verbalized import PTrue, VerbalizedConfidence
 
 __all__ = ["bind_quality", "get_quality", "likelihood", "quality_matrix"]
 
@@ -71,11 +69,17 @@ def _likelihoods(
         return np.exp(logprob / penalty)
 
 
+def _asked(name: str) -> Any:
+    from sklearn_clm.scoring import _verbalized
+
+    return getattr(_verbalized, name)()
+
+
 _QUALITIES: dict[str, Callable[[], Any]] = {
     "likelihood": lambda: likelihood,
-    "p_true": PTrue,
+    "p_true": lambda: _asked("PTrue"),
     "self_consistency": SelfConsistency,
-    "verbalized": VerbalizedConfidence,
+    "verbalized": lambda: _asked("VerbalizedConfidence"),
 }
 
 
@@ -203,7 +207,7 @@ def quality_matrix(
         return as_scores(
             quality.score_draws(prompts, generations, start), shape, "quality", quality
         )
-    if isinstance(quality, CachedScore):
+    if hasattr(quality, "score_pairs"):
         pairs = [
             (prompt, draw) for prompt, row in zip(prompts, generations) for draw in row[start:]
         ]

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm.scoring._cached import CachedScore
 from sklearn_clm.scoring._exact_match import answer_key, exact_match, same_value
 from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._results import as_score, as_scores
@@ -144,7 +143,7 @@ def similarity_tensor(
             )
     if not 0 <= start <= size:
         raise ValueError(f"start must be between 0 and {size} (the draws so far), got {start!r}.")
-    if isinstance(similarity, CachedScore):
+    if hasattr(similarity, "score_pairs"):
         return _cached_tensor(similarity, responses, start, n_jobs)
     if hasattr(similarity, "pairwise"):
         blocks, min_chunk = _pairwise_blocks, 1
@@ -245,7 +244,7 @@ def _callable_blocks(
 
 
 def _cached_tensor(
-    similarity: CachedScore, responses: Sequence[Sequence[Any]], start: int, n_jobs: int | None
+    similarity: Any, responses: Sequence[Sequence[Any]], start: int, n_jobs: int | None
 ) -> np.ndarray:
     size = len(responses[0]) if responses else 0
     later, earlier = (index.tolist() for index in np.nonzero(_earlier(start, size)))
