@@ -130,6 +130,8 @@ def component_learn_then_test(
     >>> bool(0.6 < result.gamma_hat < 0.95)
     True
     """
+    if not isinstance(data, ComponentCalibrationData):
+        raise TypeError(f"data must be ComponentCalibrationData, got {type(data).__name__}.")
     alphas = np.atleast_1d(check_probability(alpha, "alpha"))
     check_probability(delta, "delta")
     if alphas.ndim != 1 or not alphas.size:

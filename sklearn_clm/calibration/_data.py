@@ -1,6 +1,7 @@
 """What calibration needs to know of each prompt's draws, as three arrays."""
 
 import os
+from numbers import Integral
 from typing import IO, Any
 
 import numpy as np
@@ -155,7 +156,7 @@ class CalibrationData:
         >>> data.truncate(3)
         CalibrationData(n_prompts=2, k_max=3)
         """
-        if not 1 <= k <= self.k_max:
+        if not isinstance(k, Integral) or not 1 <= k <= self.k_max:
             raise ValueError(f"k must lie between 1 and {self.k_max}, got {k!r}.")
         return self._from_checked(
             self.quality[:, :k], self.similarity[:, :k, :k], self.admissible[:, :k]
@@ -293,6 +294,12 @@ class CalibrationData:
             _read_npy(similarity, "similarity", mmap=mmap),
             _read_npy(labels, "labels", mmap=False),
         )
+
+
+def check_data(data: Any) -> None:
+    """Refuse what is no calibration data."""
+    if not isinstance(data, CalibrationData):
+        raise TypeError(f"data must be CalibrationData, got {type(data).__name__}.")
 
 
 def optimization_size(n_prompts: int, fraction: float) -> int:

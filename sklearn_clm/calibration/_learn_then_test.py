@@ -13,7 +13,7 @@ from sklearn_clm.calibration._binomial import (
     prompts_needed,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._data import CalibrationData, optimization_size
+from sklearn_clm.calibration._data import CalibrationData, check_data, optimization_size
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._grid import threshold_grid
 from sklearn_clm.calibration._pareto import pareto_frontier
@@ -239,6 +239,7 @@ def learn_then_test(
     >>> bool(result.p_values[0] <= 0.05), result.k_max_hat
     (True, 5)
     """
+    check_data(data)
     score = get_set_score(set_score)
     epsilons = np.atleast_1d(check_probability(epsilon, "epsilon"))
     if epsilons.ndim != 1 or not len(epsilons):

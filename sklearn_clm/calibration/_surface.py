@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm.calibration._acceptance import Pairs
-from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._data import CalibrationData, check_data
 from sklearn_clm.calibration._sums import Sums, sum_over_prompts
 from sklearn_clm.scoring._set_scores import SetScore, get_set_score
 
@@ -148,6 +148,7 @@ def risk_surface(
     >>> surface.n_errors[1, 0]
     array([25, 10,  6])
     """
+    check_data(data)
     score = get_set_score(set_score)
     given = [
         _check_thresholds(values, name)
@@ -219,6 +220,7 @@ def evaluate_configurations(
     >>> risks.n_errors, risks.samples
     (array([0, 1]), array([2., 1.]))
     """
+    check_data(data)
     score = get_set_score(set_score)
     configurations = np.asarray(lambdas, dtype=np.float64)
     if configurations.ndim != 2 or configurations.shape[1] != 3:

@@ -229,9 +229,10 @@ def open_store(path: str | os.PathLike[str] | None) -> Store:
         raise TypeError(
             f"path must be a str, a path, or None (in memory), got a {type(path).__name__}."
         )
-    name = os.path.realpath(os.fspath(path))
+    name = os.fspath(path)
     if isinstance(name, bytes) or "\0" in name:
         raise TypeError(f"path must be text without NUL characters, got {path!r}.")
+    name = os.path.realpath(name)
     with _open_lock:
         with contextlib.suppress(FileNotFoundError):
             store = _open_stores.get(_identity(name))

@@ -147,7 +147,23 @@ def get_set_score(set_score: str | Callable[..., Any] | SetScore) -> SetScore:
     name = getattr(set_score, "__name__", type(set_score).__name__)
     if _is_vectorised(set_score):
         return _from_vectorised(set_score, name)
-    return SetScore(name, lambda quality, n_samples: float(set_score(quality)))
+    return SetScore(name, lambda quality, n_samples: _as_number(name, set_score(quality)))
+
+
+def _as_number(name: str, returned: Any) -> float:
+    try:
+        if isinstance(returned, (str, bytes)):
+            raise TypeError("text is no number")
+        return float(returned)
+    except (TypeError, ValueError) as error:
+        raise _no_number(name, returned) from error
+
+
+def _no_number(name: str, returned: Any) -> TypeError:
+    return TypeError(
+        f"set_score {name} returned {returned!r:.80} ({type(returned).__name__}); wanted a number "
+        "for each set."
+    )
 
 
 def _is_vectorised(function: Callable[..., Any]) -> bool:
@@ -171,7 +187,11 @@ def _from_vectorised(function: Callable[..., Any], name: str) -> SetScore:
         members = np.ascontiguousarray(accepted)
         values = np.zeros(members.shape)
         np.copyto(values, quality, where=members)
-        score = np.asarray(function(values, members), dtype=np.float64)
+        returned = function(values, members)
+        try:
+            score = np.asarray(returned, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise _no_number(name, returned) from error
         if score.shape != (len(quality),):
             raise ValueError(
                 f"set_score {name} returned an array of shape {score.shape} for quality and "
