@@ -18,11 +18,12 @@ class Detokenizer:
     def __init__(self, tokenizer: Any):
         self.tokenizer = tokenizer
         self.special_ids = frozenset(tokenizer.all_special_ids)
+        self._decode = _decoder(tokenizer)
         self._pieces: dict[tuple[int, int], str] = {}
 
     def text(self, ids: Sequence[int]) -> str:
         """Text of the tokens, special ones left out."""
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+        return str(self._decode(list(ids), skip_special_tokens=True))
 
     def spans(self, ids: Sequence[int], text: str) -> list[tuple[int, int]]:
         """Characters of `text`, which is ``self.text(ids)``, that each token produced.
@@ -66,9 +67,10 @@ class Detokenizer:
         """
         first = read = 0  # the window starts at first; the text of ids[:read] is settled
         settled = reached = 0  # characters of the text of ids[:read], and matched so far
+        context = 0  # characters of the text of ids[first:read]
         spans: list[tuple[int, int]] = []
         for i, token in enumerate(ids):
-            new = self.text(ids[first : i + 1])[len(self.text(ids[first:read])) :]
+            new = self.text(ids[first : i + 1])[context:]
             matched = common_length(new, text[settled:])
             start, reached = reached, max(reached, settled + matched)
             if token in self.special_ids:
@@ -78,7 +80,18 @@ class Detokenizer:
                 spans.append((start, min(max(reached, start + 1), len(text))))
             if windowed and matched == len(new) > 0 and not new.endswith(_INCOMPLETE):
                 first, read, settled = read, i + 1, reached
+                context = len(self.text(ids[first:read]))
         return spans if reached == len(text) else []
+
+
+def _decoder(tokenizer: Any) -> Any:
+    """The shortest way to the text that ``tokenizer.decode`` gives."""
+    from transformers import PreTrainedTokenizerFast
+
+    plain = type(tokenizer).decode is PreTrainedTokenizerFast.decode
+    if plain and not getattr(tokenizer, "clean_up_tokenization_spaces", True):
+        return tokenizer.backend_tokenizer.decode
+    return tokenizer.decode
 
 
 class StopStrings:

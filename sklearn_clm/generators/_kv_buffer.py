@@ -15,15 +15,18 @@ from transformers.cache_utils import DynamicLayer
 __all__ = ["drop_rows", "expand_rows"]
 
 
-class BufferLayer(DynamicLayer):
+class BufferLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """Keys and values of one layer, in memory allocated once.
 
     A new token is written behind the others, where the layer it replaces copies all of them; and
     a row that leaves has its place taken by the last one, where selecting copies all rows.
     """
 
-    def __init__(self, layer: DynamicLayer, rows: Tensor, room: int):
-        super().__init__()
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, layer: Any, rows: Tensor, room: int):
+        super().__init__()  # type: ignore[no-untyped-call]
         self.lazy_initialization(layer.keys, layer.values)
         self._key_buffer = _buffer(layer.keys, rows, room)
         self._value_buffer = _buffer(layer.values, rows, room)
@@ -55,7 +58,15 @@ class BufferLayer(DynamicLayer):
 def _buffer(source: Tensor, rows: Tensor, room: int) -> Tensor:
     _, n_heads, n_tokens, width = source.shape
     buffer = source.new_empty((len(rows), n_heads, n_tokens + room, width))
-    buffer[:, :, :n_tokens] = source[rows]
+    filled = buffer[:, :, :n_tokens]
+    values, counts = torch.unique_consecutive(rows, return_counts=True)
+    if len(values) * 4 > len(rows):
+        filled.copy_(source[rows])
+        return buffer
+    stop = 0
+    for row, count in zip(values.tolist(), counts.tolist()):  # a prompt, and its draws
+        start, stop = stop, stop + count
+        filled[start:stop] = source[row]
     return buffer
 
 

@@ -62,7 +62,7 @@ def groups(
 class State:
     """Rows at the same step of decoding: caches, masks, and the logits of their next tokens."""
 
-    def __init__(self, logits: Tensor, cache: Any, **tensors: Tensor | None):
+    def __init__(self, logits: Tensor, cache: Any, **tensors: Any):
         self.logits = logits  # (n, V)
         self.cache = cache  # None where the model keeps none
         self.tensors = tensors  # further tensors of n rows
@@ -85,7 +85,7 @@ class State:
             drop_rows(self.cache, order)
         return State(self.logits[:0], self.cache, **self._picked(order))
 
-    def _picked(self, rows: Tensor) -> dict[str, Tensor | None]:
+    def _picked(self, rows: Tensor) -> dict[str, Any]:
         return {
             name: None if tensor is None else tensor[rows] for name, tensor in self.tensors.items()
         }
@@ -109,7 +109,7 @@ def crop_cache(cache: Any, n_tokens: int) -> Any:
     return new
 
 
-def common_length(a: Sequence[int], b: Sequence[int]) -> int:
+def common_length(a: Sequence[Any], b: Sequence[Any]) -> int:
     """Length of the longest common prefix."""
     stop = min(len(a), len(b))
     if a[:stop] == b[:stop]:

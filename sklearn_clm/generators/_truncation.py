@@ -13,7 +13,7 @@ __all__ = ["Choice", "choose", "truncate"]
 # place of the largest one, and a cumulative probability by less than one such unit (small models,
 # float32, CPU; deeper ones may be a few times worse).
 LOGIT_ULPS = 64
-PROBABILITY_ULPS = 16
+PROBABILITY_ULPS = 8
 
 
 class Choice(NamedTuple):

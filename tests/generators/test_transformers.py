@@ -339,3 +339,14 @@ def test_work_is_near_the_least_possible(llama_path):
     before = generator.n_prefilled_tokens_
     generator.sample(prompts[:1], 1, start=5)
     assert generator.n_prefilled_tokens_ - before <= lengths[0] - n_shared + 1
+
+
+def test_threads_may_sample_at_once(llama_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    prompts = prompts_for("llama", 12)
+    generator = TransformersGenerator(llama_path, max_new_tokens=5)
+    expected = responses(generator.sample(prompts, 3))
+    with ThreadPoolExecutor(4) as pool:
+        parts_ = pool.map(lambda i: generator.sample(prompts[i : i + 3], 3), range(0, 12, 3))
+        assert responses([row for part in parts_ for row in part]) == expected
