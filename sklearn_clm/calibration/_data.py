@@ -1,5 +1,6 @@
 """What calibration needs to know of each prompt's draws, as three arrays."""
 
+import mmap
 import os
 from numbers import Integral
 from typing import IO, Any
@@ -13,6 +14,7 @@ __all__ = ["CalibrationData"]
 _FORMAT = "sklearn_clm.CalibrationData/1"
 _MEMBERS = ("quality", "similarity", "admissible")
 _CHUNK_BYTES = 64 * 2**20
+_ROWS_AT_ONCE = 1024
 
 
 class CalibrationData:
@@ -123,12 +125,24 @@ class CalibrationData:
             positions = np.flatnonzero(positions)
         if not len(positions):
             raise ValueError("indices selects no prompt.")
-        # np.asarray: rows copied out of a memory map are an ordinary array
         return self._from_checked(
-            self.quality[positions],
-            np.asarray(self.similarity[positions]),
-            self.admissible[positions],
+            self.quality[positions], _rows(self.similarity, positions), self.admissible[positions]
         )
+
+    def rows(self, rows: slice) -> "CalibrationData":
+        """A view of consecutive prompts.
+
+        Parameters
+        ----------
+        rows : slice
+            Their positions, at least one.
+
+        Returns
+        -------
+        CalibrationData
+            The prompts; nothing is copied.
+        """
+        return self._from_checked(self.quality[rows], self.similarity[rows], self.admissible[rows])
 
     def truncate(self, k: int) -> "CalibrationData":
         """The same prompts with their first `k` draws only.
@@ -296,6 +310,18 @@ class CalibrationData:
         )
 
 
+def release_pages(array: np.ndarray) -> None:
+    """Let go of the memory that reading a memory-mapped array has filled; others are left alone.
+
+    The pages stay in the system's cache, but count no longer as memory of this process. Private
+    maps (mode "c") are left alone, too: their changes exist nowhere else.
+    """
+    if isinstance(array, np.memmap) and array.mode in ("r", "r+"):
+        mapping = getattr(array, "_mmap", None)
+        if mapping is not None and hasattr(mapping, "madvise"):
+            mapping.madvise(mmap.MADV_DONTNEED)
+
+
 def check_data(data: Any) -> None:
     """Refuse what is no calibration data."""
     if not isinstance(data, CalibrationData):
@@ -309,6 +335,18 @@ def optimization_size(n_prompts: int, fraction: float) -> int:
     if n_prompts < 2:
         raise ValueError(f"a split needs at least 2 prompts, got {n_prompts}.")
     return min(max(round(fraction * n_prompts), 1), n_prompts - 1)
+
+
+def _rows(array: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """A copy of some rows, in memory; out of a memory map without filling memory with the rest."""
+    if not isinstance(array, np.memmap):
+        return array[positions]
+    rows = np.empty((len(positions), *array.shape[1:]), dtype=array.dtype)
+    for start in range(0, len(positions), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        rows[part] = array[positions[part]]
+        release_pages(array)
+    return rows
 
 
 def _permutation(n: int, random_state: Any) -> np.ndarray:
@@ -361,6 +399,7 @@ def _refuse_nan(quality: np.ndarray, similarity: np.ndarray) -> None:
                 f"similarity must not be NaN, but is for prompt {start + i}, draws "
                 f"{later[pair]} and {earlier[pair]}."
             )
+        release_pages(similarity)
 
 
 def _read_members(file: IO[bytes]) -> dict[str, np.ndarray]:

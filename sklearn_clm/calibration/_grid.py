@@ -17,7 +17,7 @@ from sklearn_clm.scoring._set_scores import SetScore, get_set_score
 
 __all__ = ["threshold_grid"]
 
-# sets that are built to see which set scores occur, and pairwise similarities that are sorted
+# sets that are built to see which set scores occur, and similarities or qualities that are sorted
 _MAX_SETS = 20_000
 _MAX_VALUES = 4_000_000
 
@@ -71,7 +71,8 @@ def threshold_grid(
     if score.rejects_similarity:
         l1 = _between_infinities(_observed_similarities(data), n_lambdas)
     if score.rejects_quality:
-        l2 = _between_infinities(data.quality.ravel(), n_lambdas)
+        step = max(1, -(-data.quality.size // _MAX_VALUES))
+        l2 = _between_infinities(data.quality[::step].ravel(), n_lambdas)
     if score in _COUNTING:
         return l1, l2, np.arange(1.0, data.k_max + 1.0)
     return l1, l2, _between_infinities(_observed_set_scores(data, score, l1, l2), n_lambdas)
@@ -99,8 +100,12 @@ def _observed_similarities(data: CalibrationData) -> np.ndarray:
     k = data.k_max
     later, earlier = np.tril_indices(k, -1)
     step = max(1, -(-data.n_prompts * len(later) // _MAX_VALUES))
-    rows = np.asarray(data.similarity[::step])
+    rows = _every(data, step).similarity
     return rows.reshape(len(rows), k * k)[:, later * k + earlier].ravel()
+
+
+def _every(data: CalibrationData, step: int) -> CalibrationData:
+    return data if step == 1 else data.take(np.arange(0, data.n_prompts, step))
 
 
 def _observed_set_scores(
@@ -110,8 +115,9 @@ def _observed_set_scores(
     l1 = np.unique(l1[[len(l1) // 4, len(l1) // 2, 3 * len(l1) // 4, -1]])
     l2 = np.unique(l2[[0, len(l2) // 4, len(l2) // 2]])
     step = max(1, -(-data.n_prompts * len(l1) * len(l2) // _MAX_SETS))
-    quality = data.quality[::step]
-    conflicts = conflict_sets(np.asarray(data.similarity[::step]), l1)
+    thinned = _every(data, step)
+    quality = thinned.quality
+    conflicts = conflict_sets(np.asarray(thinned.similarity), l1)
     pairs = Pairs.of_grid(len(l1), len(l2))
     words = accepted_sets(quality_sets(quality, l2), conflicts, pairs)
     sets = distinct_sets(words, data.k_max)

@@ -213,7 +213,8 @@ def learn_then_test(
         Budget of draws, 1 to ``data.k_max``. With several, the budget is a fourth dimension of
         the grid, chosen together with the thresholds and covered by the same guarantee.
     n_jobs : int or None, default=None
-        Number of threads; None is one, -1 one per processor. The result does not depend on it.
+        Number of processes, as in joblib: None is 1 unless in a :obj:`joblib.parallel_config`
+        context, -1 one per processor. Small data stay in one. The result does not depend on it.
     verbose : int, default=0
         Whether a set score that must be called set by set shows a progress bar.
 

@@ -14,9 +14,9 @@ of the 19,683 configurations of a 27 x 27 x 27 grid. Here,
   matrix (pairs x sets, which the sort has left in compressed form) times the dense rows, with
   errors, size and draws packed into one float64 and the excess into another (`_packing`).
 
-All of it runs in compiled loops of NumPy and SciPy, on blocks of prompts that stay in the cache,
-and all but the Python around them and `numpy.repeat` without the global lock, so that threads
-help.
+All of it runs in compiled loops of NumPy and SciPy, on blocks of prompts that stay in the cache.
+The loops are so short that threads spend their time handing over the interpreter's lock, so the
+work is shared among processes, and only where there is much of it.
 
 What was measured, for n = 1,565, K = 20, the sum and 27 x 27 x 27 configurations on one core
 (Xeon, AVX-512): Algorithm 1 in NumPy for each configuration 120 s; the recursion in NumPy for each
@@ -28,9 +28,8 @@ wheels for every platform, nor for a slow first call; a compiled kernel would be
 comes from.
 """
 
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +41,7 @@ from sklearn_clm.calibration._acceptance import (
     conflict_sets,
     quality_sets,
 )
-from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._data import CalibrationData, release_pages
 from sklearn_clm.calibration._distinct import distinct_sets
 from sklearn_clm.calibration._packing import Packing
 from sklearn_clm.calibration._stopping import packed_profiles
@@ -54,7 +53,9 @@ __all__ = ["Sums", "sum_over_prompts"]
 _BLOCK_SETS = 2**17
 _BLOCK_DISTINCT = 2**13
 _BLOCK_PROMPTS = (16, 1024)
-_TASKS_PER_THREAD = 4
+_TASKS_PER_JOB = 4
+# prompts times pairs that take about half a second: less is not worth other processes
+_WORTH_A_PROCESS = 2**23
 
 
 class Sums(NamedTuple):
@@ -89,31 +90,59 @@ def sum_over_prompts(
     verbose: int = 0,
 ) -> Sums:
     """Sums over prompts, of shape (P, budgets, L3); all thresholds ascending."""
-    n, k = data.n_prompts, data.k_max
-    packing = Packing(k, n)
+    from joblib import Parallel, delayed, effective_n_jobs
+
+    n = data.n_prompts
+    packing = Packing(data.k_max, n)
     block = int(np.clip(_BLOCK_SETS // len(pairs), *_BLOCK_PROMPTS))
-    n_threads = _count_threads(n_jobs)
-    size = -(-n // (n_threads * _TASKS_PER_THREAD if n_threads > 1 else 1))
+    n_jobs_ = effective_n_jobs(n_jobs)
+    called_set_by_set = set_score.running is None and set_score.of_sets is None
+    if n * len(pairs) * len(budgets) < _WORTH_A_PROCESS and not called_set_by_set:
+        n_jobs_ = 1
+    size = -(-n // (n_jobs_ * _TASKS_PER_JOB if n_jobs_ > 1 else 1))
     size = max(1, min(-(-size // block) * block, packing.max_prompts))
     tasks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-    shape = (len(pairs), len(budgets), len(l3))
-    totals = np.zeros((4, *shape), dtype=np.int64)
+    totals = np.zeros((4, len(pairs), len(budgets), len(l3)), dtype=np.int64)
+    arguments = (l1, l2, pairs, l3, set_score, budgets, packing, block)
 
-    _keep_freed_memory()
-    with _progress(n, set_score, verbose) as advance:
-
-        def work(rows: slice) -> np.ndarray:
-            total = np.zeros(shape, dtype=np.complex128)
-            for start in range(rows.start, rows.stop, block):
-                part = slice(start, min(start + block, rows.stop))
-                _add_block(total, data, part, l1, l2, pairs, l3, set_score, budgets, packing)
-                advance(part.stop - part.start)
-            return total
-
-        with ThreadPoolExecutor(n_threads) as pool:
-            for packed in pool.map(work, tasks) if n_threads > 1 else map(work, tasks):
-                totals += packing.unpack(packed)
+    with _progress(n, set_score.name, shown=bool(verbose) and called_set_by_set) as advance:
+        if n_jobs_ == 1:
+            for rows in tasks:
+                totals += packing.unpack(_packed_sum(data.rows(rows), *arguments, advance))
+        else:
+            with Parallel(n_jobs=n_jobs) as parallel:
+                for i in range(0, len(tasks), n_jobs_ * _TASKS_PER_JOB):
+                    batch = tasks[i : i + n_jobs_ * _TASKS_PER_JOB]
+                    for packed in parallel(
+                        delayed(_packed_sum)(data.rows(rows), *arguments) for rows in batch
+                    ):
+                        totals += packing.unpack(packed)
+                    advance(batch[-1].stop - batch[0].start)
     return Sums(totals[0], totals[1], totals[2], totals[3], packing.unit)
+
+
+def _packed_sum(
+    data: CalibrationData,
+    l1: np.ndarray,
+    l2: np.ndarray,
+    pairs: Pairs,
+    l3: np.ndarray,
+    set_score: SetScore,
+    budgets: np.ndarray,
+    packing: Packing,
+    block: int,
+    advance: Callable[[int], object] | None = None,
+) -> np.ndarray:
+    """Packed sums over few enough prompts for the packing, block by block."""
+    _keep_freed_memory()
+    total = np.zeros((len(pairs), len(budgets), len(l3)), dtype=np.complex128)
+    for start in range(0, data.n_prompts, block):
+        part = slice(start, min(start + block, data.n_prompts))
+        _add_block(total, data, part, l1, l2, pairs, l3, set_score, budgets, packing)
+        release_pages(data.similarity)
+        if advance is not None:
+            advance(part.stop - part.start)
+    return total
 
 
 def _add_block(
@@ -152,28 +181,13 @@ def _keep_freed_memory() -> None:
     np.empty(2**25 - 2**16, dtype=np.uint8)
 
 
-def _count_threads(n_jobs: int | None) -> int:
-    if n_jobs is None:
-        return 1
-    if n_jobs == 0:
-        raise ValueError("n_jobs must be a positive number of threads, -1 or None, got 0.")
-    available = os.cpu_count() or 1
-    return n_jobs if n_jobs > 0 else max(1, available + 1 + n_jobs)
+@contextmanager
+def _progress(n: int, name: str, *, shown: bool) -> Iterator[Callable[[int], object]]:
+    """A function that reports some more prompts as done."""
+    if not shown:
+        yield lambda more: None
+        return
+    from tqdm.auto import tqdm
 
-
-class _progress:
-    """Progress over prompts, shown only for a set score that is called set by set."""
-
-    def __init__(self, n: int, set_score: SetScore, verbose: int) -> None:
-        self.bar = None
-        if verbose and set_score.running is None and set_score.of_sets is None:
-            from tqdm.auto import tqdm
-
-            self.bar = tqdm(total=n, desc=f"Set score {set_score.name}", unit="prompt")
-
-    def __enter__(self) -> Callable[[int], object]:
-        return self.bar.update if self.bar is not None else lambda n: None
-
-    def __exit__(self, *exception: object) -> None:
-        if self.bar is not None:
-            self.bar.close()
+    with tqdm(total=n, desc=f"Set score {name}", unit="prompt") as bar:
+        yield bar.update

@@ -120,7 +120,8 @@ def risk_surface(
     set_score : str, callable or SetScore
         The set function F.
     n_jobs : int or None, default=None
-        Number of threads; None is one, -1 one per processor. The result does not depend on it.
+        Number of processes, as in joblib: None is 1 unless in a :obj:`joblib.parallel_config`
+        context, -1 one per processor. Small data stay in one. The result does not depend on it.
     verbose : int, default=0
         Whether a set score that must be called set by set shows a progress bar.
 
@@ -195,7 +196,8 @@ def evaluate_configurations(
     k_max : int, array-like of int of shape (m,), or None, default=None
         Budget of each configuration, 1 to ``data.k_max``; None is ``data.k_max``.
     n_jobs : int or None, default=None
-        Number of threads; None is one, -1 one per processor. The result does not depend on it.
+        Number of processes, as in joblib: None is 1 unless in a :obj:`joblib.parallel_config`
+        context, -1 one per processor. Small data stay in one. The result does not depend on it.
     verbose : int, default=0
         Whether a set score that must be called set by set shows a progress bar.
 
