@@ -1,6 +1,5 @@
 """What calibration needs to know of each prompt's draws, as three arrays."""
 
-import mmap
 import os
 from numbers import Integral
 from typing import IO, Any
@@ -8,13 +7,13 @@ from typing import IO, Any
 import numpy as np
 
 from sklearn_clm.calibration._archive import read_arrays, write_arrays
+from sklearn_clm.calibration._checked_arrays import as_boolean, as_float, refuse_nan
+from sklearn_clm.calibration._memory_maps import copy_rows
 
 __all__ = ["CalibrationData"]
 
 _FORMAT = "sklearn_clm.CalibrationData/1"
 _MEMBERS = ("quality", "similarity", "admissible")
-_CHUNK_BYTES = 64 * 2**20
-_ROWS_AT_ONCE = 1024
 
 
 class CalibrationData:
@@ -55,8 +54,8 @@ class CalibrationData:
     """
 
     def __init__(self, quality: Any, similarity: Any, admissible: Any) -> None:
-        self.quality = _as_float(quality, "quality", 2, keep_single=False)
-        self.similarity = _as_float(similarity, "similarity", 3, keep_single=True)
+        self.quality = as_float(quality, "quality", 2, keep_single=False)
+        self.similarity = as_float(similarity, "similarity", 3, keep_single=True)
         n, k = self.quality.shape
         if n == 0 or k == 0:
             raise ValueError(
@@ -67,8 +66,8 @@ class CalibrationData:
                 f"similarity must have shape {(n, k, k)} to go with quality of shape {(n, k)}, "
                 f"got {self.similarity.shape}."
             )
-        self.admissible = _as_boolean(admissible, (n, k))
-        _refuse_nan(self.quality, self.similarity)
+        self.admissible = as_boolean(admissible, (n, k))
+        refuse_nan(self.quality, self.similarity)
 
     @classmethod
     def _from_checked(
@@ -110,6 +109,14 @@ class CalibrationData:
             If no prompt is left.
         IndexError
             If a position is out of range.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_clm.calibration import CalibrationData
+        >>> data = CalibrationData([[0.1], [0.2], [0.3]], np.zeros((3, 1, 1)), np.ones((3, 1)))
+        >>> data.take([2, 0]).quality.ravel()
+        array([0.3, 0.1])
         """
         positions = np.asarray(indices)
         if positions.ndim != 1 or positions.dtype.kind not in "iub":
@@ -126,7 +133,9 @@ class CalibrationData:
         if not len(positions):
             raise ValueError("indices selects no prompt.")
         return self._from_checked(
-            self.quality[positions], _rows(self.similarity, positions), self.admissible[positions]
+            self.quality[positions],
+            copy_rows(self.similarity, positions),
+            self.admissible[positions],
         )
 
     def rows(self, rows: slice) -> "CalibrationData":
@@ -141,6 +150,14 @@ class CalibrationData:
         -------
         CalibrationData
             The prompts; nothing is copied.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_clm.calibration import CalibrationData
+        >>> data = CalibrationData([[0.1], [0.2], [0.3]], np.zeros((3, 1, 1)), np.ones((3, 1)))
+        >>> data.rows(slice(1, 3)).quality.ravel()
+        array([0.2, 0.3])
         """
         return self._from_checked(self.quality[rows], self.similarity[rows], self.admissible[rows])
 
@@ -198,6 +215,14 @@ class CalibrationData:
         ------
         ValueError
             If `fraction` is out of range or there is only one prompt.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_clm.calibration import CalibrationData
+        >>> data = CalibrationData(np.ones((9, 2)), np.zeros((9, 2, 2)), np.ones((9, 2)))
+        >>> data.split(1 / 3, random_state=0)
+        (CalibrationData(n_prompts=3, k_max=2), CalibrationData(n_prompts=6, k_max=2))
         """
         n_optimization = optimization_size(self.n_prompts, fraction)
         order = _permutation(self.n_prompts, random_state)
@@ -310,24 +335,6 @@ class CalibrationData:
         )
 
 
-def release_pages(array: np.ndarray) -> None:
-    """Let go of the memory that reading a memory-mapped array has filled; others are left alone.
-
-    The pages stay in the system's cache, but count no longer as memory of this process. Private
-    maps (mode "c") are left alone, too: their changes exist nowhere else.
-    """
-    if isinstance(array, np.memmap) and array.mode in ("r", "r+"):
-        mapping = getattr(array, "_mmap", None)
-        if mapping is not None and hasattr(mapping, "madvise"):
-            mapping.madvise(mmap.MADV_DONTNEED)
-
-
-def check_data(data: Any) -> None:
-    """Refuse what is no calibration data."""
-    if not isinstance(data, CalibrationData):
-        raise TypeError(f"data must be CalibrationData, got {type(data).__name__}.")
-
-
 def optimization_size(n_prompts: int, fraction: float) -> int:
     """Number of prompts in the optimisation part."""
     if not 0.0 < fraction < 1.0:
@@ -337,69 +344,12 @@ def optimization_size(n_prompts: int, fraction: float) -> int:
     return min(max(round(fraction * n_prompts), 1), n_prompts - 1)
 
 
-def _rows(array: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """A copy of some rows, in memory; out of a memory map without filling memory with the rest."""
-    if not isinstance(array, np.memmap):
-        return array[positions]
-    rows = np.empty((len(positions), *array.shape[1:]), dtype=array.dtype)
-    for start in range(0, len(positions), _ROWS_AT_ONCE):
-        part = slice(start, start + _ROWS_AT_ONCE)
-        rows[part] = array[positions[part]]
-        release_pages(array)
-    return rows
-
-
 def _permutation(n: int, random_state: Any) -> np.ndarray:
     if random_state is None:
         return np.random.permutation(n)  # noqa: NPY002, the global state is what None stands for
     if hasattr(random_state, "permutation"):
         return random_state.permutation(n)
     return np.random.default_rng(random_state).permutation(n)
-
-
-def _as_float(values: Any, name: str, ndim: int, *, keep_single: bool) -> np.ndarray:
-    array = values if isinstance(values, np.ndarray) else np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must be an array of numbers, got dtype {array.dtype}.")
-    if array.ndim != ndim:
-        raise ValueError(f"{name} must have {ndim} dimensions, got shape {array.shape}.")
-    if array.dtype == np.float64 or (keep_single and array.dtype == np.float32):
-        return array
-    single = keep_single and array.dtype == np.float16
-    return array.astype(np.float32 if single else np.float64)
-
-
-def _as_boolean(values: Any, shape: tuple[int, int]) -> np.ndarray:
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"admissible must hold booleans or 0 and 1, got dtype {array.dtype}.")
-    if array.shape != shape:
-        raise ValueError(
-            f"admissible must have shape {shape} like quality, got shape {array.shape}."
-        )
-    if array.dtype.kind != "b" and not np.all((array == 0) | (array == 1)):
-        strange = array[(array != 0) & (array != 1)][0]
-        raise ValueError(f"admissible must hold booleans or 0 and 1, got {strange!r}.")
-    return array.astype(bool)
-
-
-def _refuse_nan(quality: np.ndarray, similarity: np.ndarray) -> None:
-    if np.isnan(quality).any():
-        i, j = np.argwhere(np.isnan(quality))[0]
-        raise ValueError(f"quality must not be NaN, but is for prompt {i}, draw {j}.")
-    n, k, _ = similarity.shape
-    later, earlier = np.tril_indices(k, -1)
-    n_rows = max(1, _CHUNK_BYTES // (k * k * 8))
-    for start in range(0, n, n_rows):
-        missing = np.isnan(similarity[start : start + n_rows])
-        # the whole chunk first: fancy indexing costs more than the test itself
-        if missing.any() and missing[:, later, earlier].any():
-            i, pair = np.argwhere(missing[:, later, earlier])[0]
-            raise ValueError(
-                f"similarity must not be NaN, but is for prompt {start + i}, draws "
-                f"{later[pair]} and {earlier[pair]}."
-            )
-        release_pages(similarity)
 
 
 def _read_members(file: IO[bytes]) -> dict[str, np.ndarray]:

@@ -41,8 +41,9 @@ from sklearn_clm.calibration._acceptance import (
     conflict_sets,
     quality_sets,
 )
-from sklearn_clm.calibration._data import CalibrationData, release_pages
+from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._distinct import distinct_sets
+from sklearn_clm.calibration._memory_maps import release_pages
 from sklearn_clm.calibration._packing import Packing
 from sklearn_clm.calibration._stopping import packed_profiles
 from sklearn_clm.scoring._set_scores import SetScore
