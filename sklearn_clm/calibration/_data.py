@@ -335,6 +335,12 @@ class CalibrationData:
         )
 
 
+def check_data(data: Any) -> None:
+    """Refuse what is no calibration data."""
+    if not isinstance(data, CalibrationData):
+        raise TypeError(f"data must be CalibrationData, got {type(data).__name__}.")
+
+
 def optimization_size(n_prompts: int, fraction: float) -> int:
     """Number of prompts in the optimisation part."""
     if not 0.0 < fraction < 1.0:

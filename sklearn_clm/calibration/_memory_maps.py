@@ -21,12 +21,6 @@ def release_pages(array: np.ndarray) -> None:
             mapping.madvise(mmap.MADV_DONTNEED)
 
 
-def check_data(data: Any) -> None:
-    """Refuse what is no calibration data."""
-    if not isinstance(data, CalibrationData):
-        raise TypeError(f"data must be CalibrationData, got {type(data).__name__}.")
-
-
 def copy_rows(array: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """A copy of some rows, in memory; out of a memory map without filling memory with the rest."""
     if not isinstance(array, np.memmap):
