@@ -1,12 +1,14 @@
 """The expensive half of fit: training a generator, drawing, scoring, judging."""
 
 import hashlib
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
 
 from sklearn_clm._calibrating import draw_budgets
 from sklearn_clm._drawing import complete_draws, progress_bar, take
@@ -26,7 +28,14 @@ from sklearn_clm.scoring import (
 )
 from sklearn_clm.scoring._quality import bind_quality
 
-__all__ = ["collect", "untrained_generator"]
+__all__ = ["N_JOBS", "collect", "untrained_generator"]
+
+# values of the parameter n_jobs; joblib refuses 0 only after draws have been paid for
+N_JOBS = [
+    Interval(Integral, None, -1, closed="right"),
+    Interval(Integral, 1, None, closed="left"),
+    None,
+]
 
 
 def collect(sampler: Any, checked: CheckedPrompts, admissions: list[Any]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names, validate_data
 
+from sklearn_clm.scoring._admission import checked_admissions
+
 __all__ = ["CheckedPrompts", "check_admissions", "check_fitted_prompts", "check_prompts"]
 
 
@@ -103,6 +105,8 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: Any = None) -> list[A
             f"prompts (X) holds {n_prompts} and admissions (y) {len(items)} entries; wanted one "
             "admission per prompt."
         )
+    # known to fail later, when draws have been paid for
+    checked_admissions(items, n_prompts)
     return items
 
 
@@ -119,6 +123,8 @@ def _from_frame(X: Any, estimator: Any) -> CheckedPrompts:
 
 
 def _from_array(array: np.ndarray, estimator: Any) -> CheckedPrompts:
+    if array.shape == (0,):
+        return _from_items([], estimator)
     if array.dtype.kind in "biufc":
         if array.ndim <= 2:
             return _numeric(array, estimator)

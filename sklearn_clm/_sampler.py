@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import _calibrating
-from sklearn_clm._collecting import collect, untrained_generator
+from sklearn_clm._collecting import N_JOBS, collect, untrained_generator
 from sklearn_clm._diagram import visual_block
 from sklearn_clm._judging import judge_sets, set_objective
 from sklearn_clm._persistence import CalibrationFileMixin
@@ -156,7 +156,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         "optimization_fraction": [Interval(Real, 0, 1, closed="neither")],
         "on_null": [StrOptions({"warn", "raise"})],
         "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
+        "n_jobs": N_JOBS,
         "verbose": ["verbose"],
         "training_fraction": [Interval(Real, 0, 1, closed="neither")],
         "draws_per_round": [Interval(Integral, 1, None, closed="left")],

@@ -1,7 +1,7 @@
 """The estimator that calibrates which components of responses can be trusted on their own."""
 
 from collections.abc import Callable
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._collecting import _seed_of_draws
+from sklearn_clm._collecting import N_JOBS, _seed_of_draws
 from sklearn_clm._component_draws import (
     CalibrationDraws,
     calibration_draws,
@@ -162,7 +162,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         "admission": [str, callable],
         "on_null": [StrOptions({"warn", "raise"})],
         "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
+        "n_jobs": N_JOBS,
     }
 
     def __init__(

@@ -207,6 +207,8 @@ def test_missing_values_of_pandas_and_polars():
         ([1.0, 2.0, np.inf], ValueError, "Input y contains infinity"),
         (iter(["a"] * 3), TypeError, "got list_iterator|got "),
         (np.array("a"), TypeError, "sequence"),
+        ([len, "a", "b"], TypeError, "mixes callables and references"),
+        (["a", [], "b"], ValueError, r"admissions\[1\] is an empty list of references"),
         (sparse.csr_array(np.eye(3)), TypeError, "dense"),
     ],
 )

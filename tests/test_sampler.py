@@ -416,7 +416,6 @@ def test_a_single_empty_string_is_a_draw():
     [
         ({"admission": lambda a, b: 1}, None, TypeError, "wanted a bool"),
         ({"admission": lambda a, b: None}, None, TypeError, "wanted a bool"),
-        ({}, [lambda r: True, *["answer"] * 29], TypeError, "mixes callables and references"),
         ({"quality": lambda p, g: math.nan}, None, ValueError, "quality"),
         ({"quality": lambda p, g: [1.0, 2.0]}, None, (TypeError, ValueError), "quality"),
         ({"similarity": lambda a, b: math.nan}, None, ValueError, "similarity"),

@@ -82,6 +82,8 @@ class BaseGenerator(BaseEstimator):
         list of n lists of `n_samples` Generation
             Draws ``start`` to ``start + n_samples - 1`` of each prompt, in order.
         """
+        if _streams_samples(self):
+            raise TypeError(f"{type(self).__name__} defines neither sample nor stream; wanted one.")
         draws: list[list[Any]] = [[None] * n_samples for _ in prompts]
         for i, j, generation in self.stream(prompts, n_samples, start=start, seed=seed):
             draws[i][j - start] = generation
@@ -230,7 +232,7 @@ def stream(
     ValueError
         If it gives too few or too many draws, or a response that is None.
     """
-    if hasattr(generator, "stream"):
+    if hasattr(generator, "stream") and not _streams_samples(generator):
         wanted = set(range(len(prompts) * n_samples))
         for i, j, generation in generator.stream(prompts, n_samples, start=start, seed=seed):
             _check_off(wanted, generator, (i, j), (len(prompts), n_samples, start))
@@ -271,6 +273,11 @@ def sample(
     for i, j, generation in stream(generator, prompts, n_samples, start=start, seed=seed):
         draws[i][j - start] = generation
     return draws
+
+
+def _streams_samples(generator: Any) -> bool:
+    """Whether `stream` is the default one, in terms of `sample`, whose rows tell more."""
+    return getattr(type(generator), "stream", None) is BaseGenerator.stream
 
 
 def _check_off(

@@ -15,6 +15,7 @@ from sklearn_clm.scoring._rouge import rouge_l
 __all__ = [
     "ThresholdAdmission",
     "admission_matrix",
+    "checked_admissions",
     "get_admission",
     "judge",
     "threshold_admission",
@@ -226,7 +227,7 @@ def judge(
 
     Returns a boolean array for each prompt.
     """
-    admissions = _checked_admissions(admissions, len(responses))
+    admissions = checked_admissions(admissions, len(responses))
     judged: dict[Any, int] = {}
     tasks: list[tuple[Any, Any]] = []
     rows: list[list[int]] = []
@@ -256,7 +257,7 @@ def _position(judged: dict[Any, int], judged_by: Any, response: Any) -> int:
         return judged.setdefault(object(), len(judged))
 
 
-def _checked_admissions(admissions: Sequence[Any], n_prompts: int) -> list[Any]:
+def checked_admissions(admissions: Sequence[Any], n_prompts: int) -> list[Any]:
     """Callables, or tuples of references."""
     if isinstance(admissions, (str, bytes)) or not hasattr(admissions, "__len__"):
         raise TypeError(

@@ -14,7 +14,7 @@ from sklearn_clm.scoring._component_scorers import (
     Support,
 )
 from sklearn_clm.scoring._component_spans import Span
-from sklearn_clm.scoring._results import name_of
+from sklearn_clm.scoring._results import name_of, refuse_unfitted
 
 __all__ = ["ComponentScore", "component_scores", "get_component_score"]
 
@@ -59,7 +59,7 @@ def get_component_score(component_score: Any, *, seed: int = 0) -> ComponentScor
     Raises
     ------
     ValueError
-        If the name is unknown.
+        If the name is unknown, or the classifier is not fitted.
     TypeError
         If it is none of these.
 
@@ -87,6 +87,7 @@ def get_component_score(component_score: Any, *, seed: int = 0) -> ComponentScor
     if hasattr(component_score, "score_components"):
         return component_score
     if hasattr(component_score, "predict_proba"):
+        refuse_unfitted(component_score, "component_score")
         return ComponentClassifier(component_score)
     if callable(component_score):
         return CallableScore(component_score)

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring._classifier_quality import ClassifierQuality
 from sklearn_clm.scoring._parallel import map_chunks
-from sklearn_clm.scoring._results import as_score, as_scores
+from sklearn_clm.scoring._results import as_score, as_scores, refuse_unfitted
 from sklearn_clm.scoring._self_consistency import SelfConsistency
 
 __all__ = ["bind_quality", "get_quality", "likelihood", "quality_matrix"]
@@ -65,7 +65,7 @@ def _likelihoods(
             "its answer is right), or a callable (prompt, generation) -> float."
         )
     penalty = ((5.0 + n_tokens) / 6.0) ** _LENGTH_EXPONENT
-    with np.errstate(under="ignore"):
+    with np.errstate(under="ignore", over="ignore"):
         return np.exp(logprob / penalty)
 
 
@@ -104,7 +104,7 @@ def get_quality(quality: Any) -> Any:
     Raises
     ------
     ValueError
-        If the name is unknown.
+        If the name is unknown, or the classifier is not fitted.
     TypeError
         If it is none of these.
 
@@ -126,6 +126,7 @@ def get_quality(quality: Any) -> Any:
         if hasattr(quality, "score_draws"):
             return quality
         if hasattr(quality, "predict_proba"):
+            refuse_unfitted(quality, "quality")
             return ClassifierQuality(quality)
         if callable(quality):
             return quality

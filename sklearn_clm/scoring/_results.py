@@ -3,8 +3,24 @@
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["as_score", "as_scores", "name_of"]
+__all__ = ["as_score", "as_scores", "name_of", "refuse_unfitted"]
+
+
+def refuse_unfitted(classifier: Any, argument: str) -> None:
+    """Refuse an estimator of scikit-learn that cannot predict yet."""
+    if not isinstance(classifier, BaseEstimator):
+        return
+    try:
+        check_is_fitted(classifier)
+    except NotFittedError as error:
+        raise ValueError(
+            f"{argument} is a {type(classifier).__name__} that is not fitted; wanted one that was "
+            "fitted on other prompts (in a FrozenEstimator, where clones are to keep it)."
+        ) from error
 
 
 def name_of(scorer: Any) -> str:
