@@ -1,0 +1,256 @@
+"""Numbers at the edge of what floats can hold, and on their way through files."""
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm.calibration import (
+    CalibrationData,
+    Configuration,
+    SamplingRule,
+    binomial_p_value,
+    learn_then_test,
+    risk_surface,
+    smallest_epsilon,
+    threshold_grid,
+)
+from sklearn_clm.generators import BaseGenerator, Generation, PrecomputedGenerator, draw_stream
+from sklearn_clm.scoring import (
+    SpanLikelihood,
+    get_set_score,
+    likelihood,
+    quality_matrix,
+    similarity_tensor,
+)
+
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+
+
+def test_likelihood_of_long_responses():
+    # lp(y) = (10,005 / 6) ** 0.6, about 85.7
+    long = Generation("x", logprob=-20_000.0, n_tokens=10_000)
+    assert likelihood("p", long) == pytest.approx(
+        math.exp(-20_000 / (10_005 / 6) ** 0.6), rel=1e-12
+    )
+    for logprob in (-1e5, -1e300, -math.inf, -1.7e308):
+        for n_tokens in (0, 1, 10_000):
+            assert likelihood("p", Generation("x", logprob, n_tokens)) == 0.0
+    subnormal = likelihood("p", Generation("x", -740.0, 1))
+    assert 0.0 < subnormal < 1e-307
+
+
+def test_spans_of_long_and_impossible_responses():
+    n = 10_000
+    logs = tuple(-3.0 for _ in range(n))
+    spans = tuple((i, i + 1) for i in range(n))
+    draw = Generation("x" * n, sum(logs), n, logs, spans)
+    one, half, whole = SpanLikelihood().score_components(
+        ["p"], [[draw]], [[[(0, 1), (0, n // 2), (0, n)]]]
+    )[0][0]
+    assert one >= half >= whole >= 0.0
+    impossible = Generation("ab", -math.inf, 2, (-math.inf, -1.0), ((0, 1), (1, 2)))
+    scores = SpanLikelihood().score_components(["p"], [[impossible]], [[[(0, 1), (1, 2), (0, 2)]]])[
+        0
+    ][0]
+    assert not np.isnan(scores).any()
+    assert scores[0] == scores[2] <= scores[1]
+
+
+class Rambling(BaseGenerator):
+    """Responses of 10,000 tokens, all so improbable that their quality is 0.0, or nearly so."""
+
+    def __init__(self, logprob):
+        self.logprob = logprob
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [
+            [self._draw(prompt, seed, draw) for draw in range(start, start + n_samples)]
+            for prompt in prompts
+        ]
+
+    def _draw(self, prompt, seed, draw):
+        right = draw_stream(prompt, seed, draw).random() < 0.7
+        return Generation("right" if right else f"wrong {draw}", self.logprob, 10_000)
+
+
+@pytest.mark.parametrize("logprob", [-1e5, -math.inf])
+@pytest.mark.parametrize("set_score", ["max", "sum", "first_k_reject", np.mean])
+def test_qualities_that_all_underflow(set_score, logprob):
+    """Everything ties at 0.0: the guarantee must do without quality, and no NaN may turn up."""
+    prompts = [f"prompt {i}" for i in range(120)]
+    sampler = ConformalSampler(
+        Rambling(logprob), k_max=5, epsilon=0.3, set_score=set_score, random_state=0
+    ).fit(prompts, ["right"] * 120)
+    assert (sampler.calibration_data_.quality == 0.0).all()
+    assert sampler.lambda_hat_ is not None
+    assert not np.isnan(sampler.lambda_hat_).any()
+    sets = sampler.predict([f"new {i}" for i in range(100)])
+    assert np.mean(["right" in one for one in sets]) > 0.6
+    assert sets == sampler.predict([one.prompt for one in sets])
+
+
+def data_of(dtype, k=4, n=90):
+    rng = np.random.default_rng(0)
+    # 0.1 and the like are other numbers in single precision
+    quality = rng.integers(1, 10, (n, k)).astype(dtype) / dtype(10)
+    similarity = rng.integers(1, 10, (n, k, k)).astype(dtype) / dtype(10)
+    return CalibrationData(quality, similarity, rng.random((n, k)) < 0.7)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("set_score", ["max", "sum"])
+def test_thresholds_accept_the_values_that_they_come_from(dtype, set_score, tmp_path):
+    data = data_of(dtype)
+    data.save(tmp_path / "data.npz")
+    loaded = CalibrationData.load(tmp_path / "data.npz")
+    np.testing.assert_array_equal(loaded.quality, data.quality)
+    np.testing.assert_array_equal(loaded.similarity, data.similarity)
+    assert loaded.similarity.dtype == (np.float64 if dtype is np.float64 else np.float32)
+    grids = [threshold_grid(part, set_score=set_score) for part in (data, loaded)]
+    for before, after in zip(*grids):
+        np.testing.assert_array_equal(before, after)
+    l1, l2, l3 = (json.loads(json.dumps(grid[1:-1].tolist())) for grid in grids[0])
+    earlier = loaded.similarity[:, 1, 0]
+    for i in range(loaded.n_prompts):
+        # draw 0 is of the lowest quality that is accepted, draw 1 as similar as may be
+        own = Configuration(float(earlier[i]), float(loaded.quality[i].min()), np.inf)
+        assert own.similarity in l1
+        assert own.quality in l2
+        rule = SamplingRule(own, get_set_score(set_score), 2)
+        for draw in range(2):
+            rule.update(loaded.quality[i, draw], loaded.similarity[i, draw])
+        assert rule.accepted == [0, 1]
+        surface = risk_surface(
+            loaded.take([i]).truncate(2),
+            [own.similarity],
+            [own.quality],
+            [*l3, np.inf],
+            set_score=set_score,
+        )
+        assert surface.size[0, 0, -1] == 2
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("set_score", ["max", "sum"])
+def test_thresholds_survive_the_calibration_file(dtype, set_score, tmp_path):
+    data = data_of(dtype)
+    n, k = data.quality.shape
+    prompts = [f"prompt {i}" for i in range(n)]
+    responses = [[f"{i} {j}" for j in range(k)] for i in range(n)]
+
+    class Table:
+        def pairwise(self, a, b=None):
+            return np.array([[self(x, y) for y in (a if b is None else b)] for x in a])
+
+        def __call__(self, first, second):
+            (i, j), (_, other) = (map(int, text.split()) for text in (first, second))
+            return data.similarity[i, j, other]
+
+        def fingerprint(self):
+            return "table"
+
+    def quality(prompt, generation):
+        i, j = map(int, generation.response.split())
+        return dtype(data.quality[i, j])
+
+    def new():
+        return ConformalSampler(
+            PrecomputedGenerator(prompts, responses),
+            k_max=k,
+            epsilon=0.3,
+            quality=quality,
+            similarity=Table(),
+            set_score=set_score,
+            random_state=0,
+        )
+
+    sampler = new().calibrate(data)
+    sampler.save_calibration(tmp_path / "calibration.json")
+    restored = new().load_calibration(tmp_path / "calibration.json")
+    assert restored.lambda_hat_ == sampler.lambda_hat_
+    assert restored.predict(prompts) == sampler.predict(prompts)
+    risks = risk_surface(data, *([value] for value in restored.lambda_hat_), set_score=set_score)
+    sets = restored.predict(prompts)
+    assert sum(map(len, sets)) == round(risks.size.item() * n)
+    assert sets.n_samples.sum() == round(risks.samples.item() * n)
+
+
+def exact_tail(mpmath, n_errors, n, epsilon):
+    """P(Binom(n, epsilon) <= n_errors), term by term, in 60 digits."""
+    with mpmath.workdps(60):
+        p = mpmath.mpf(epsilon)
+        term = mpmath.exp(
+            mpmath.loggamma(n + 1)
+            - mpmath.loggamma(n_errors + 1)
+            - mpmath.loggamma(n - n_errors + 1)
+            + n_errors * mpmath.log(p)
+            + (n - n_errors) * mpmath.log1p(-p)
+        )
+        total, k = term, n_errors
+        while k > 0 and term > total * mpmath.mpf(10) ** -25:
+            term *= mpmath.mpf(k) / (n - k + 1) * (1 - p) / p
+            total += term
+            k -= 1
+        return float(total)
+
+
+@pytest.mark.parametrize("n", [10, 1_565, 100_000, 10_000_000])
+@pytest.mark.parametrize("epsilon", [1e-6, 0.01, 0.3, 0.5, 0.999])
+def test_binomial_tail(n, epsilon):
+    mpmath = pytest.importorskip("mpmath")
+    deviation = math.sqrt(n * epsilon * (1 - epsilon))
+    for z in (-8, -2, -1.645, 0):
+        n_errors = min(max(round(n * epsilon + z * deviation), 0), n - 1)
+        expected = exact_tail(mpmath, n_errors, n, epsilon)
+        assert binomial_p_value(n_errors, n, epsilon) == pytest.approx(expected, rel=1e-9)
+
+
+def test_binomial_tail_rises_with_the_errors():
+    n, epsilon = 10_000_000, 0.3
+    counts = np.arange(2_990_000, 3_010_000)
+    p_values = binomial_p_value(counts, n, epsilon)
+    assert (np.diff(p_values) >= 0).all()
+    assert ((p_values >= 0) & (p_values <= 1)).all()
+    critical = counts[p_values <= 0.05][-1]
+    limit = smallest_epsilon(critical, n, 0.05)
+    assert limit <= epsilon
+    assert binomial_p_value(critical, n, limit) <= 0.05
+    assert smallest_epsilon(critical + 1, n, 0.05) > epsilon
+
+
+def test_infinite_and_tiny_scores_calibrate():
+    rng = np.random.default_rng(0)
+    quality = rng.choice([-np.inf, -1e308, -5e-324, 0.0, 5e-324, 1e308, np.inf], (150, 4))
+    similarity = rng.choice([-np.inf, 0.0, 1.0, np.inf], (150, 4, 4))
+    data = CalibrationData(quality, similarity, rng.random((150, 4)) < 0.7)
+    with warnings.catch_warnings():
+        # the sum of +inf and -inf is NaN, which reaches no threshold
+        warnings.filterwarnings("ignore", "invalid value", RuntimeWarning)
+        warnings.filterwarnings("ignore", "overflow", RuntimeWarning)
+        for set_score in ("max", "sum", "first_k", "first_k_reject"):
+            result = learn_then_test(data, 0.4, set_score=set_score, random_state=0)
+            assert result.lambda_hat is not None
+            assert not np.isnan(result.frontier.lambdas).any()
+
+
+def test_matrices_of_extreme_scores():
+    draws = [[Generation("a", -math.inf, 1), Generation("b", -1e-320, 1)]]
+    np.testing.assert_array_equal(quality_matrix("likelihood", ["p"], draws), [[0.0, 1.0]])
+    assert similarity_tensor(lambda a, b: np.float32(0.1), [["a", "b"]])[0, 1, 0] == np.float32(0.1)
+
+
+def test_components_that_all_tie():
+    prompts = [f"prompt {i}" for i in range(60)]
+    selector = ComponentSelector(
+        ConformalSampler(Rambling(-1e5), k_max=3, epsilon=0.5, random_state=0),
+        alpha=0.8,
+        component_score=lambda prompt, component: 0.0,
+        admission="exact_match",
+    ).fit(prompts, ["right"] * 60)
+    assert selector.thresholds_.tolist() == [0.0]
+    assert selector.gamma_hat_ == 0.0
+    assert selector.predict(prompts[:1])[0].components
