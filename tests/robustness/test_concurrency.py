@@ -1,0 +1,224 @@
+"""Several threads at once, workers of several kinds, many prompts, and interruptions."""
+
+import functools
+import gc
+import operator
+import threading
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+
+import joblib
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm.generators import BaseGenerator, CachedGenerator, Generation, PrecomputedGenerator
+from sklearn_clm.scoring import CachedAdmission, CachedScore, likelihood, rouge_l
+from tests.toy import ToyModel, drawn, questions
+
+X, Y = questions(60)
+NEW, _ = questions(48, first=500)
+
+
+def sampler(generator=None, **params):
+    return ConformalSampler(
+        ToyModel() if generator is None else generator,
+        **{"k_max": 6, "epsilon": 0.5, "random_state": 0} | params,
+    )
+
+
+def cached(folder):
+    return {"generator": CachedGenerator(ToyModel(), folder / "draws.sqlite")}
+
+
+def cached_scores(folder):
+    return {
+        "quality": CachedScore(likelihood, folder / "scores.sqlite"),
+        "similarity": CachedScore(rouge_l, folder / "scores.sqlite"),
+        "admission": CachedAdmission("exact_match", folder / "scores.sqlite"),
+    }
+
+
+def precomputed(folder):
+    draws = ToyModel().sample([*X, *NEW], 6, seed=0)
+    return {"generator": PrecomputedGenerator([*X, *NEW], draws)}
+
+
+PARTS = {
+    "plain": lambda folder: {},
+    "cached draws": cached,
+    "cached draws in memory": lambda folder: {"generator": CachedGenerator(ToyModel())},
+    "cached scores": cached_scores,
+    "precomputed": precomputed,
+    "self-consistency": lambda folder: {"quality": "self_consistency", "set_score": "sum"},
+    "rounds": lambda folder: {"draws_per_round": 3, "similarity": "exact_match"},
+}
+
+
+def together(calls):
+    """Run all calls at once, each in a thread of its own that waits for the others."""
+    start = threading.Barrier(len(calls))
+
+    def run(call):
+        start.wait()
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))
+
+
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS.keys())
+def test_threads_predict_what_one_predicts(parts, tmp_path):
+    fitted = sampler(**parts(tmp_path)).fit(X, Y)
+    slices = [NEW[first : first + 16] for first in range(0, 48, 8)]
+    answers = together([functools.partial(fitted.predict, part) for part in slices])
+    expected = sampler(**parts(tmp_path)).fit(X, Y)
+    for part, answer in zip(slices, answers):
+        assert answer == expected.predict(part)
+
+
+def test_threads_select_what_one_selects():
+    fitted = ComponentSelector(
+        sampler(), alpha=0.7, component_score="support", admission="exact_match"
+    ).fit(X, Y)
+    slices = [NEW[first : first + 16] for first in range(0, 48, 8)]
+    expected = [fitted.predict(part) for part in slices]
+    assert together([functools.partial(fitted.predict, part) for part in slices]) == expected
+
+
+def test_threads_fit_clones_on_one_cache(tmp_path):
+    """Each draw is made for one of the threads, or, where two ask at once, kept for both."""
+    log, path = tmp_path / "draws", tmp_path / "cache.sqlite"
+    new = [sampler(CachedGenerator(ToyModel(log=str(log)), path)) for _ in range(4)]
+    fitted = together([functools.partial(one.fit, X, Y) for one in new])
+    for one in fitted:
+        assert one.calibration_draws_ == ToyModel().sample(X, 6, seed=0)
+    assert set(drawn(log)) == {("0", str(j), prompt) for prompt in X for j in range(6)}
+    assert new[0].generator.stats()["n_stored"] == 60 * 6
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_workers_change_nothing(backend):
+    params = {
+        "quality": functools.partial(likelihood),
+        "similarity": operator.eq,
+        "admission": operator.eq,
+    }
+    alone = sampler(**params).fit(X, Y)
+    with joblib.parallel_config(backend=backend):
+        spread = sampler(**params, n_jobs=2).fit(X, Y)
+        assert spread.lambda_hat_ == alone.lambda_hat_
+        assert spread.calibration_data_.quality.tolist() == alone.calibration_data_.quality.tolist()
+        assert spread.predict(NEW[:12]) == alone.predict(NEW[:12])
+        assert spread.score(NEW[:12], Y[:12]) == alone.score(NEW[:12], Y[:12])
+
+
+class Brief(BaseGenerator):
+    """Short answers, quickly."""
+
+    chunk_size = 1000
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        draws = range(start, start + n_samples)
+        return [
+            [Generation(f"{(int(p.split()[1]) + j) % 7}", -0.1, 1) for j in draws] for p in prompts
+        ]
+
+
+def test_many_prompts_leave_nothing_behind():
+    """Up to 2 kB a draw while sets are made, 1 kB a draw in them, and nothing when they go."""
+    fitted = sampler(Brief(), k_max=3, similarity="exact_match", epsilon=0.9)
+    fitted.fit(X, ["3"] * 60)
+    prompts = [f"prompt {i}" for i in range(10_000)]
+    fitted.predict(prompts[:100])
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        sets = fitted.predict(prompts)
+        held, peak = tracemalloc.get_traced_memory()
+        assert (held - before) / sets.n_samples.sum() < 1_000
+        assert (peak - before) / sets.n_samples.sum() < 2_000
+        del sets
+        gc.collect()
+        left, _ = tracemalloc.get_traced_memory()
+        assert left - before < 200_000
+    finally:
+        tracemalloc.stop()
+
+
+class Interrupted(ToyModel):
+    """Someone presses Ctrl-C while prompt 25 is drawn, once."""
+
+    chunk_size = 8
+    pressed = False
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        if "item 25" in prompts and not Interrupted.pressed:
+            Interrupted.pressed = True
+            raise KeyboardInterrupt
+        return super().sample(prompts, n_samples, start=start, seed=seed)
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    Interrupted.pressed = False
+    return Interrupted(log=str(tmp_path / "draws"))
+
+
+@pytest.mark.parametrize("make", [sampler, lambda g: ComponentSelector(sampler(g), alpha=0.7)])
+def test_an_interrupted_collection_goes_on_from_the_cache(make, interrupted, tmp_path):
+    cached = CachedGenerator(interrupted, tmp_path / "cache.sqlite", key="toy")
+    new = make(cached)
+    with pytest.raises(KeyboardInterrupt):
+        new.fit(X, Y)
+    with pytest.raises(NotFittedError):
+        check_is_fitted(new)
+    assert not [name for name in vars(new) if name.endswith("_")]
+    assert cached.stats()["n_stored"] == 24 * 6
+    # another process would do the same
+    other = make(CachedGenerator(interrupted, tmp_path / "cache.sqlite", key="toy"))
+    check_is_fitted(other.fit(X, Y))
+    log = drawn(tmp_path / "draws")
+    assert len(log) == len(set(log)) == 60 * 6
+    check_is_fitted(new.fit(X, Y))
+    assert len(drawn(tmp_path / "draws")) == 60 * 6
+
+
+def test_an_interrupted_collection_goes_on_without_a_cache(interrupted, tmp_path):
+    new = sampler(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        new.fit(X, Y)
+    with pytest.raises(NotFittedError):
+        check_is_fitted(new)
+    new.fit(X, Y)
+    log = drawn(tmp_path / "draws")
+    assert len(log) == len(set(log)) == 60 * 6
+    assert new.lambda_hat_ == sampler().fit(X, Y).lambda_hat_
+
+
+def test_an_interrupted_prediction_and_an_interrupted_judge(interrupted, tmp_path):
+    asked = []
+
+    def judge(reference, response):
+        asked.append((reference, response))
+        if len(asked) == 100:
+            raise KeyboardInterrupt
+        return reference == response
+
+    kept = CachedAdmission(judge, tmp_path / "verdicts.sqlite", key="judge")
+    new = sampler(admission=kept)
+    with pytest.raises(KeyboardInterrupt):
+        new.fit(X, Y)
+    with pytest.raises(NotFittedError):
+        check_is_fitted(new)
+    fitted = new.fit(X, Y)
+    assert len(asked) - 1 == len(set(asked))
+
+    fitted = sampler(interrupted).fit(NEW, [f"answer {p.split()[1]}" for p in NEW])
+    with pytest.raises(KeyboardInterrupt):
+        fitted.predict(X)
+    assert fitted.predict(X) == sampler(ToyModel()).fit(
+        NEW, [f"answer {p.split()[1]}" for p in NEW]
+    ).predict(X)
