@@ -355,7 +355,13 @@ def _permutation(n: int, random_state: Any) -> np.ndarray:
         return np.random.permutation(n)  # noqa: NPY002, the global state is what None stands for
     if hasattr(random_state, "permutation"):
         return random_state.permutation(n)
-    return np.random.default_rng(random_state).permutation(n)
+    try:
+        rng = np.random.default_rng(random_state)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"random_state must be a number >= 0, a generator or None, got {random_state!r:.60}."
+        ) from error
+    return rng.permutation(n)
 
 
 def _read_members(file: IO[bytes]) -> dict[str, np.ndarray]:

@@ -355,4 +355,9 @@ def _refuse_misfits(arrays: dict[str, np.ndarray], scalars: set[str]) -> None:
 
 
 def _markdown(rows: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+    return "\n".join("| " + " | ".join(map(_cell, row)) + " |" for row in rows) + "\n"
+
+
+def _cell(text: str) -> str:
+    # names of methods may be anything
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<")

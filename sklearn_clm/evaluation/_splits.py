@@ -56,7 +56,14 @@ def trial_streams(random_state: Any, n_trials: int) -> Sequence[np.random.Genera
     """One independent stream for each trial, whoever runs it and in whatever order."""
     if n_trials < 1:
         raise ValueError(f"n_trials must be at least 1, got {n_trials}.")
-    seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    try:
+        rng = check_random_state(random_state)
+    except ValueError as error:
+        raise ValueError(
+            f"random_state must be a number from 0 to 2**32 - 1, a RandomState or None, got "
+            f"{random_state!r:.60}."
+        ) from error
+    seed = int(rng.randint(np.iinfo(np.int32).max))
     return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(n_trials)]
 
 
