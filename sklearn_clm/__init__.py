@@ -6,6 +6,10 @@ the components of those responses that can be trusted on their own.
 
 from typing import TYPE_CHECKING
 
+# first, and from here: CPython takes a tenth longer over it from the depth of our own imports,
+# where calls of its hot loops happen to straddle two chunks of the interpreter's stack
+import sklearn  # noqa: F401
+
 from sklearn_clm._exceptions import NullCalibrationError, NullCalibrationWarning
 from sklearn_clm._lazy import lazy_names
 from sklearn_clm._prediction_sets import PredictionSet, PredictionSets
