@@ -177,7 +177,7 @@ def _stable(value: Any) -> Any:
 
 def _code(code: Any) -> list[Any]:
     """Instructions and constants of a function and of those that it defines."""
-    constants = []
+    constants: list[Any] = []
     for constant in code.co_consts:
         if hasattr(constant, "co_code"):
             constants.append(_code(constant))

@@ -156,7 +156,7 @@ def get_admission(admission: Any) -> Callable[[Any, Any], bool]:
             "admission must be a name or a callable (reference, response) -> bool, got "
             f"{type(admission).__name__} {admission!r:.80}."
         )
-    return admission  # type: ignore[no-any-return]
+    return admission
 
 
 def admission_matrix(

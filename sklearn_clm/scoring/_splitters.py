@@ -230,7 +230,7 @@ def get_splitter(splitter: Any) -> Callable[[str], Offsets]:
         split_lines,
         split_periods,
     ):
-        return splitter  # type: ignore[no-any-return]
+        return splitter
     if isinstance(splitter, type) or not callable(splitter):
         raise TypeError(
             "splitter must be a name or a callable, got "
