@@ -97,10 +97,14 @@ def load_data(n_strips: int, seed: int) -> tuple[list, list[str]]:
 
 def build_sampler(args: argparse.Namespace):
     """Sets of reports, of which one is right."""
+    import torch
+
     from sklearn_clm import ConformalSampler
     from sklearn_clm.generators import TransformersGenerator
     from sklearn_clm.scoring import label_match
 
+    # threads wait for each other longer than they work on matrices this small
+    torch.set_num_threads(1)
     if not sys.stderr.isatty():
         logging.getLogger("transformers").setLevel(logging.ERROR)
     generator = TransformersGenerator(CHECKPOINT, max_new_tokens=47, top_k=None, batch_size=256)
