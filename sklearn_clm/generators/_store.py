@@ -205,10 +205,17 @@ class Store:
             except sqlite3.OperationalError as error:
                 self._spaces.clear()
                 raise OSError(f"cache path={self.path!r} cannot be used: {error}.") from error
-            except sqlite3.DatabaseError as error:
+            # text that is no UTF-8 can be in the very message of an error of SQLite
+            except (sqlite3.Error, UnicodeDecodeError) as error:
+                self._spaces.clear()
                 raise ValueError(
                     f"path={self.path!r} is damaged, or is no cache of this package ({error}); "
                     "it is left as it is. Wanted a file that a cache wrote, or a new path."
+                ) from error
+            except OverflowError as error:
+                self._spaces.clear()
+                raise ValueError(
+                    "seed and the indices of draws must be below 2**63, to be kept in a cache."
                 ) from error
             except BaseException:
                 self._spaces.clear()  # ids seen in a transaction that was rolled back

@@ -32,7 +32,8 @@ def alternating(quality):
 
 def total(quality, accepted):
     """A sum in whatever order NumPy adds along the rows."""
-    return np.sum(np.where(accepted, quality, 0.0), axis=1)
+    with np.errstate(invalid="ignore"):
+        return np.sum(np.where(accepted, quality, 0.0), axis=1)
 
 
 def mean(quality, accepted):

@@ -124,6 +124,12 @@ SCORING = [
 
 GENERATORS = [
     (
+        "CachedGenerator",
+        "seed",
+        "2**63",
+        lambda: CachedGenerator(PrecomputedGenerator(["a"], [["x"]])).sample(["a"], 1, seed=2**70),
+    ),
+    (
         "PrecomputedGenerator",
         "responses",
         "1 rows",

@@ -59,6 +59,7 @@ def test_damaged_calibration_files(calibration, data, tmp_path):
     load_calibration(path)
 
 
+@pytest.mark.filterwarnings("ignore:.*was calibrated on arrays")
 @settings(quick, max_examples=250)
 @given(data=st.data())
 def test_calibration_files_of_other_types(calibration, data, tmp_path):
