@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from sklearn_clm import _views
 from sklearn_clm._prediction_sets import PredictionSet
+from sklearn_clm._set_sequence import SetSequence, all_numbers
 from sklearn_clm.scoring import Occurrence
 
 __all__ = ["ComponentSet", "ComponentSets"]
-
-_NUMBERS = (bool, int, float, np.number, np.bool_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +89,7 @@ class ComponentSet:
         return _views.component_set_html(self)
 
 
-class ComponentSets(Sequence[ComponentSet]):
+class ComponentSets(SetSequence[ComponentSet]):
     """Selected components for n prompts: a sequence, indexed like an array.
 
     ``sets[3]`` is a :class:`ComponentSet`; a slice, an array of indices or a boolean mask gives a
@@ -126,6 +125,8 @@ class ComponentSets(Sequence[ComponentSet]):
            [None, None]], dtype=object)
     """
 
+    _maker = "selector"
+
     def __init__(
         self, sets: Sequence[ComponentSet], min_width: int = 1, *, selector: Any = None
     ) -> None:
@@ -138,71 +139,23 @@ class ComponentSets(Sequence[ComponentSet]):
         return (len(self._sets), max([self.min_width, *map(len, self._sets)]))
 
     @property
-    def ndim(self) -> int:
-        return 2
-
-    @property
-    def dtype(self) -> np.dtype:
-        if all(_is_numeric(one) for one in self._sets):
-            return np.dtype(np.float64)
-        return np.dtype(object)
-
-    @property
     def components(self) -> list[list[Any]]:
         """The selected components of each prompt."""
         return [list(one.components) for one in self._sets]
 
-    @property
-    def sizes(self) -> np.ndarray:
-        """Number of components selected for each prompt, an int array of shape (n,)."""
-        return np.array([len(one) for one in self._sets], dtype=np.intp)
+    def _take(self, rows: np.ndarray) -> "ComponentSets":
+        return ComponentSets([self._sets[i] for i in rows], self.min_width, selector=self.selector)
 
-    @property
-    def guaranteed(self) -> bool:
-        """Whether a threshold was certified for every set."""
-        return all(one.guaranteed for one in self._sets)
-
-    def __len__(self) -> int:
-        return len(self._sets)
-
-    def __iter__(self) -> Iterator[ComponentSet]:
-        return iter(self._sets)
-
-    @overload
-    def __getitem__(self, key: int) -> ComponentSet: ...
-    @overload
-    def __getitem__(self, key: Any) -> "ComponentSets": ...
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, tuple):
-            key, rest = (key[0], key[1:]) if key else (slice(None), ())
-            if any(part is not Ellipsis and part != slice(None) for part in rest):
-                return np.asarray(self)[(key, *rest)]
-        if isinstance(key, (int, np.integer)):
-            return self._sets[key]
-        rows = np.arange(len(self))[key if isinstance(key, slice) else np.asarray(key)]
-        chosen = [self._sets[i] for i in rows]
-        return ComponentSets(chosen, self.min_width, selector=self.selector)
+    @staticmethod
+    def _is_numeric(one: ComponentSet) -> bool:
+        # an empty selection from a text model is still text: the responses tell
+        responses = (draw.response for draw in one.prediction_set.generations)
+        return all_numbers([*one.components, *one.prediction_set.responses, *responses])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ComponentSets):
             return NotImplemented
         return self._sets == other._sets
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False:
-            raise ValueError("ComponentSets hold no array of their own; copy=False cannot be met.")
-        own = self.dtype
-        array = np.full(self.shape, np.nan if own.kind == "f" else None, dtype=own)
-        for row, one in zip(array, self._sets):
-            for j, component in enumerate(one.components):
-                row[j] = component
-        return array if dtype is None else array.astype(dtype)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # selections are kept and sent around by the thousand: without the model and its data
-        return {**self.__dict__, "selector": None}
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per selected component.
@@ -231,12 +184,3 @@ class ComponentSets(Sequence[ComponentSet]):
 
     def _repr_html_(self) -> str:
         return _views.component_sets_html(self)
-
-
-def _is_numeric(one: ComponentSet) -> bool:
-    # an empty selection from a text model is still text: the responses tell
-    responses = [draw.response for draw in one.prediction_set.generations]
-    return all(
-        isinstance(value, _NUMBERS)
-        for value in [*one.components, *one.prediction_set.responses, *responses]
-    )

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from sklearn_clm import _views
+from sklearn_clm._set_sequence import SetSequence, all_numbers
 from sklearn_clm.generators import Generation
 
 __all__ = ["PredictionSet", "PredictionSets"]
@@ -95,7 +96,7 @@ class PredictionSet:
         return _views.prediction_set_html(self)
 
 
-class PredictionSets(Sequence[PredictionSet]):
+class PredictionSets(SetSequence[PredictionSet]):
     """Sets of responses for n prompts: a sequence, indexed like an array.
 
     ``sets[3]`` is a :class:`PredictionSet`; a slice, an array of indices or a boolean mask gives
@@ -140,6 +141,8 @@ class PredictionSets(Sequence[PredictionSet]):
     'b' -> {} (3 draws, budget used up)
     """
 
+    _maker = "sampler"
+
     def __init__(
         self,
         sets: Sequence[PredictionSet],
@@ -162,16 +165,6 @@ class PredictionSets(Sequence[PredictionSet]):
         return (len(self._sets), self.k_max)
 
     @property
-    def ndim(self) -> int:
-        return 2
-
-    @property
-    def dtype(self) -> np.dtype:
-        if all(_is_numeric(one) for one in self._sets):
-            return np.dtype(np.float64)
-        return np.dtype(object)
-
-    @property
     def responses(self) -> list[list[Any]]:
         """The accepted responses of each prompt."""
         return [list(one.responses) for one in self._sets]
@@ -181,34 +174,7 @@ class PredictionSets(Sequence[PredictionSet]):
         """Draws taken for each prompt, an int array of shape (n,)."""
         return np.array([one.n_samples for one in self._sets], dtype=np.intp)
 
-    @property
-    def sizes(self) -> np.ndarray:
-        """Accepted responses of each prompt, an int array of shape (n,)."""
-        return np.array([len(one) for one in self._sets], dtype=np.intp)
-
-    @property
-    def guaranteed(self) -> bool:
-        """Whether every set carries the guarantee."""
-        return all(one.guaranteed for one in self._sets)
-
-    def __len__(self) -> int:
-        return len(self._sets)
-
-    def __iter__(self) -> Iterator[PredictionSet]:
-        return iter(self._sets)
-
-    @overload
-    def __getitem__(self, key: int | np.integer) -> PredictionSet: ...
-    @overload
-    def __getitem__(self, key: Any) -> "PredictionSets": ...
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, tuple):
-            key, rest = (key[0], key[1:]) if key else (slice(None), ())
-            if any(part is not Ellipsis and part != slice(None) for part in rest):
-                return np.asarray(self)[(key, *rest)]
-        if isinstance(key, (int, np.integer)):
-            return self._sets[key]
-        rows = np.arange(len(self))[key if isinstance(key, slice) else np.asarray(key)]
+    def _take(self, rows: np.ndarray) -> "PredictionSets":
         draws, mask = self.calibration_draws, self.calibration_mask
         return PredictionSets(
             [self._sets[i] for i in rows],
@@ -218,26 +184,17 @@ class PredictionSets(Sequence[PredictionSet]):
             calibration_mask=None if mask is None else mask[rows],
         )
 
+    @staticmethod
+    def _is_numeric(one: PredictionSet) -> bool:
+        # an empty set of a text model is still text: its rejected draws tell
+        if one.generations:
+            return all_numbers(draw.response for draw in one.generations)
+        return all_numbers(one.responses)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PredictionSets):
             return NotImplemented
         return self.k_max == other.k_max and self._sets == other._sets
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False:
-            raise ValueError("PredictionSets hold no array of their own; copy=False cannot be met.")
-        own = self.dtype
-        array = np.full(self.shape, np.nan if own.kind == "f" else None, dtype=own)
-        for row, one in zip(array, self._sets):
-            for j, response in enumerate(one.responses):
-                row[j] = response
-        return array if dtype is None else array.astype(dtype)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # predictions are kept and sent around by the thousand: without the model and its data
-        return {**self.__dict__, "sampler": None}
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per prompt.
@@ -279,13 +236,3 @@ class PredictionSets(Sequence[PredictionSet]):
 
     def _repr_html_(self) -> str:
         return _views.prediction_sets_html(self._sets, self.k_max)
-
-
-def _is_numeric(one: PredictionSet) -> bool:
-    # an empty set of a text model is still text: its rejected draws tell
-    if one.generations:
-        return all(isinstance(draw.response, _NUMBERS) for draw in one.generations)
-    return all(isinstance(response, _NUMBERS) for response in one.responses)
-
-
-_NUMBERS = (bool, int, float, np.number, np.bool_)
