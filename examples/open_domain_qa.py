@@ -1,0 +1,123 @@
+"""The paper's question answering experiment (section 6), on a laptop or with a model of yours.
+
+    python examples/open_domain_qa.py
+    python examples/open_domain_qa.py --model meta-llama/Llama-2-13b-hf --data triviaqa.jsonl
+
+Every question stands behind the same few examples (the few-shot header, which the model runs
+through once for all questions). K = 20 answers are drawn for each question, once: they are kept in
+a file, and a second run draws none. Then many random splits into calibration and test compare
+FIRST-K, FIRST-K+REJECT, MAX and SUM, as in the paper. An answer counts by exact match with any
+alias.
+
+Without --model and --data, the small Llama model beside this script answers questions about the
+names of territories. A file of --data has one JSON object with "prompt" (ending in "A:", say) and
+"reference" (one text, or a list of aliases) on each line; its first lines become the header.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+from jsonl_questions import read_questions
+from paper_protocol import evaluate_sets
+
+HERE = Path(__file__).resolve().parent
+CHECKPOINT = HERE / "checkpoints" / "territory_names"
+
+
+def main(argv: list[str] | None = None) -> dict:
+    """Draw, judge, repeat the splits, print the tables, write the figures."""
+    args = parse(argv)
+    start = time.monotonic()
+    header, prompts, references = load_data(args)
+    print(f"{len(prompts):,} questions, each behind the same {args.shots}-shot header:\n{header}")
+
+    sampler = build_sampler(args, header)
+    data = sampler.collect(prompts, references)
+    print(
+        f"{data.n_prompts:,} x {data.k_max} answers drawn and judged after "
+        f"{time.monotonic() - start:.0f} s: one is right for {data.admissible[:, 0].mean():.1%} "
+        f"of the questions, any of {data.k_max} for {data.admissible.any(axis=1).mean():.1%}",
+        flush=True,
+    )
+    report = evaluate_sets(
+        sampler, data, args.output, "open_domain_qa", n_trials=args.trials, seed=args.seed
+    )
+    print(f"Figures and tables are in {args.output} ({time.monotonic() - start:.0f} s in all)")
+    return report
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default=str(CHECKPOINT), help="name or folder of a model")
+    parser.add_argument("--data", type=Path, help="JSON lines with prompt and reference")
+    parser.add_argument("--shots", type=int, default=4, help="examples in the header")
+    parser.add_argument("--questions", type=int, default=2400, help="how many to use at most")
+    parser.add_argument("--trials", type=int, default=100, help="random splits")
+    parser.add_argument("--k-max", type=int, default=20, help="answers for a question")
+    parser.add_argument("--max-new-tokens", type=int, default=40)
+    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--stop", nargs="*", default=["\n"], help="strings that end an answer")
+    parser.add_argument("--batch-size", type=int, default=512, help="answers written at once")
+    parser.add_argument("--device", help="where the model runs, for instance cuda")
+    parser.add_argument("--dtype", help="for instance bfloat16")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=HERE / "output")
+    return parser.parse_args(argv)
+
+
+def load_data(args: argparse.Namespace) -> tuple[str, list[str], list[list[str]]]:
+    """Header of examples, prompts and their references; no example is among the prompts."""
+    rng = np.random.default_rng(args.seed)
+    if args.data is None:
+        from checkpoints.territory_names.questions import load_questions
+
+        shown = load_questions("train")
+        examples = [shown[i] for i in rng.choice(len(shown), args.shots, replace=False)]
+        header = "".join(f"{q.prompt} {q.answers[0]}\n" for q in examples)
+        asked = load_questions("held_out")
+        prompts, references = [q.prompt for q in asked], [list(q.answers) for q in asked]
+    else:
+        prompts, references = read_questions(args.data)
+        if len(prompts) <= args.shots:
+            raise SystemExit(f"--data {args.data}: no question is left behind --shots {args.shots}")
+        header = "".join(
+            f"{prompt} {aliases[0]}\n"
+            for prompt, aliases in zip(prompts[: args.shots], references[: args.shots])
+        )
+        prompts, references = prompts[args.shots :], references[args.shots :]
+    chosen = rng.permutation(len(prompts))[: args.questions]
+    return header, [prompts[i] for i in chosen], [references[i] for i in chosen]
+
+
+def build_sampler(args: argparse.Namespace, header: str):
+    """The estimator; its draws are kept in a file of the output folder."""
+    from sklearn_clm import ConformalSampler
+    from sklearn_clm.generators import CachedGenerator, TransformersGenerator
+
+    args.output.mkdir(parents=True, exist_ok=True)
+    generator = TransformersGenerator(
+        args.model,
+        prompt_template=header + "{prompt}",
+        max_new_tokens=args.max_new_tokens,
+        temperature=args.temperature,
+        stop=args.stop,
+        batch_size=args.batch_size,
+        device=args.device,
+        dtype=args.dtype,
+    )
+    return ConformalSampler(
+        CachedGenerator(generator, args.output / "open_domain_qa.sqlite"),
+        k_max=args.k_max,
+        admission="exact_match",
+        random_state=args.seed,
+        verbose=1,
+    )
+
+
+if __name__ == "__main__":
+    main()
