@@ -3,13 +3,12 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._archive import read_arrays, write_arrays
-from sklearn_clm.calibration._data import _read_npy
+from sklearn_clm.calibration._archive import opened, read_arrays, read_npy, write_arrays
 
 __all__ = ["ComponentCalibrationData"]
 
@@ -205,16 +204,8 @@ class ComponentCalibrationData:
         OSError
             If it cannot be opened.
         """
-        name = os.fspath(path)
-        with open(name, "rb") as file:
-            try:
-                return cls(**_read_members(file))
-            # bytes of unknown origin: the zip, deflate and npy readers raise all sorts of errors
-            except Exception as error:
-                raise ValueError(
-                    f"{name!r} is not an intact file written by ComponentCalibrationData.save: "
-                    f"{error}"
-                ) from error
+        with opened(path, "ComponentCalibrationData.save") as file:
+            return cls(**read_arrays(file, _FIELDS, written_as=_FORMAT))
 
     @classmethod
     def from_arrays(
@@ -264,8 +255,8 @@ class ComponentCalibrationData:
         >>> data.scores
         array([0.8, 0.5])
         """
-        scores = _read_npy(scores, "scores", mmap=False)
-        labels = _read_npy(labels, "labels", mmap=False)
+        scores = read_npy(scores, "scores", mmap=False)
+        labels = read_npy(labels, "labels", mmap=False)
         if prompt_index is None:
             if component_index is not None:
                 raise ValueError("component_index was given without prompt_index; wanted both.")
@@ -357,14 +348,6 @@ def _refuse_flat(scores: Sequence[Any]) -> None:
             "scores must hold one 1-D array for each prompt (or be 2-D, padded with NaN); for "
             "flat scores give prompt_index too."
         )
-
-
-def _read_members(file: IO[bytes]) -> dict[str, np.ndarray]:
-    arrays = read_arrays(file, ("format", *_FIELDS))
-    found = str(arrays.pop("format"))
-    if found != _FORMAT:
-        raise ValueError(f"its format is {found}, wanted {_FORMAT}.")
-    return arrays
 
 
 def _as_numbers(scores: Any) -> np.ndarray:

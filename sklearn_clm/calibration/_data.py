@@ -2,11 +2,11 @@
 
 import os
 from numbers import Integral
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from sklearn_clm.calibration._archive import read_arrays, write_arrays
+from sklearn_clm.calibration._archive import opened, read_arrays, read_npy, write_arrays
 from sklearn_clm.calibration._checked_arrays import as_boolean, as_float, refuse_nan
 from sklearn_clm.calibration._memory_maps import copy_rows
 
@@ -283,15 +283,8 @@ class CalibrationData:
         OSError
             If it cannot be opened.
         """
-        name = os.fspath(path)
-        with open(name, "rb") as file:
-            try:
-                return cls(**_read_members(file))
-            # bytes of unknown origin: the zip, deflate and npy readers raise all sorts of errors
-            except Exception as error:
-                raise ValueError(
-                    f"{name!r} is not an intact file written by CalibrationData.save: {error}"
-                ) from error
+        with opened(path, "CalibrationData.save") as file:
+            return cls(**read_arrays(file, _MEMBERS, written_as=_FORMAT))
 
     @classmethod
     def from_arrays(
@@ -329,9 +322,9 @@ class CalibrationData:
         CalibrationData(n_prompts=1, k_max=2)
         """
         return cls(
-            _read_npy(scores, "scores", mmap=False),
-            _read_npy(similarity, "similarity", mmap=mmap),
-            _read_npy(labels, "labels", mmap=False),
+            read_npy(scores, "scores", mmap=False),
+            read_npy(similarity, "similarity", mmap=mmap),
+            read_npy(labels, "labels", mmap=False),
         )
 
 
@@ -362,27 +355,3 @@ def _permutation(n: int, random_state: Any) -> np.ndarray:
             f"random_state must be a number >= 0, a generator or None, got {random_state!r:.60}."
         ) from error
     return rng.permutation(n)
-
-
-def _read_members(file: IO[bytes]) -> dict[str, np.ndarray]:
-    arrays = read_arrays(file, ("format", *_MEMBERS))
-    if str(arrays.pop("format")) != _FORMAT:
-        raise ValueError(f"it was not written in the format {_FORMAT}.")
-    return arrays
-
-
-def _read_npy(source: Any, name: str, *, mmap: bool) -> Any:
-    if not isinstance(source, (str, os.PathLike)):
-        return source
-    try:
-        array = np.load(source, mmap_mode="r" if mmap else None, allow_pickle=False)
-    except FileNotFoundError:
-        raise
-    except Exception as error:
-        raise ValueError(
-            f"{name}: {os.fspath(source)!r} is not an intact .npy file of numbers: {error}"
-        ) from error
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise ValueError(f"{name}: {os.fspath(source)!r} is an archive, wanted a .npy file.")
-    return array

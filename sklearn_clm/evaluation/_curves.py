@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sklearn_clm.calibration._archive import read_arrays, write_arrays
+from sklearn_clm.calibration._archive import opened, read_arrays, write_arrays
 from sklearn_clm.evaluation._comparison import PairedDifference
 from sklearn_clm.metrics import normalized_auc
 
@@ -284,19 +284,12 @@ class LevelResults:
         OSError
             If it cannot be opened.
         """
-        with open(path, "rb") as file:
-            try:
-                kind = str(read_arrays(file, ["kind"])["kind"])
-                if kind == cls.__name__:
-                    arrays = read_arrays(file, [field.name for field in fields(cls)])
-                    scalars = {field.name for field in fields(cls) if field.type in (int, float)}
-                    _refuse_misfits(arrays, scalars)
-            # bytes of unknown origin: the zip, deflate and npy readers raise all sorts of errors
-            except Exception as error:
-                raise ValueError(
-                    f"{os.fspath(path)!r} is not an intact file written by {cls.__name__}.save: "
-                    f"{error}"
-                ) from error
+        with opened(path, f"{cls.__name__}.save") as file:
+            kind = str(read_arrays(file, ["kind"])["kind"])
+            if kind == cls.__name__:
+                arrays = read_arrays(file, [field.name for field in fields(cls)])
+                scalars = {field.name for field in fields(cls) if field.type in (int, float)}
+                _refuse_misfits(arrays, scalars)
         if kind != cls.__name__:
             raise ValueError(f"{os.fspath(path)!r} holds {kind}; wanted {cls.__name__}.")
         values: dict[str, Any] = {
