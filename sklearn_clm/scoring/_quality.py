@@ -208,7 +208,9 @@ def quality_matrix(
         return as_scores(
             quality.score_draws(prompts, generations, start), shape, "quality", quality
         )
-    if hasattr(quality, "score_pairs"):
+    from sklearn_clm.scoring import CachedScore
+
+    if isinstance(quality, CachedScore):
         pairs = [
             (prompt, draw) for prompt, row in zip(prompts, generations) for draw in row[start:]
         ]

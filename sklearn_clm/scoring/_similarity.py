@@ -143,7 +143,9 @@ def similarity_tensor(
             )
     if not 0 <= start <= size:
         raise ValueError(f"start must be between 0 and {size} (the draws so far), got {start!r}.")
-    if hasattr(similarity, "score_pairs"):
+    from sklearn_clm.scoring import CachedScore
+
+    if isinstance(similarity, CachedScore):
         return _cached_tensor(similarity, responses, start, n_jobs)
     if hasattr(similarity, "pairwise"):
         blocks, min_chunk = _pairwise_blocks, 1
