@@ -1,14 +1,14 @@
 """The component scores F^c that come with the package (section 4.4 of the paper)."""
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation, draw_stream, prompt_bytes
-from sklearn_clm.scoring._component_spans import Span, component_key, component_of
+from sklearn_clm.scoring._component_spans import Span, numbered_components
 from sklearn_clm.scoring._exact_match import same_value
 from sklearn_clm.scoring._results import as_score, as_scores, name_of
 from sklearn_clm.scoring._rouge import rouge_l, rouge_l_matrix
@@ -193,17 +193,7 @@ class Support(BaseEstimator):
     def _one_prompt(
         self, draws: Sequence[Generation], rows: Sequence[Sequence[Span | None]]
     ) -> list[np.ndarray]:
-        distinct: dict[Hashable, int] = {}
-        components: list[Any] = []
-        ids: list[np.ndarray] = []
-        for draw, row in zip(draws, rows):
-            found = [component_of(draw.response, span) for span in row]
-            for component in found:
-                if distinct.setdefault(component_key(component), len(components)) == len(
-                    components
-                ):
-                    components.append(component)
-            ids.append(np.array([distinct[component_key(c)] for c in found], dtype=np.intp))
+        components, ids = numbered_components((draw.response for draw in draws), rows)
         if not components:
             return [np.empty(0) for _ in rows]
         holds = np.zeros((len(rows), len(components)), dtype=bool)
@@ -269,22 +259,12 @@ class ComponentClassifier(BaseEstimator):
         ValueError
             If the classifier does not give two probabilities for each component.
         """
-        positions: dict[tuple[int, Hashable], int] = {}
         rows: list[Any] = []
         ids: list[list[np.ndarray]] = []
-        for i, (prompt, draws, samples) in enumerate(zip(prompts, generations, spans)):
-            ids.append([])
-            for draw, sample in zip(draws, samples):
-                found = []
-                for span in sample:
-                    component = component_of(draw.response, span)
-                    position = positions.setdefault((i, component_key(component)), len(rows))
-                    if position == len(rows):
-                        rows.append(
-                            component if self.features is None else self.features(prompt, component)
-                        )
-                    found.append(position)
-                ids[-1].append(np.array(found, dtype=np.intp))
+        for prompt, draws, samples in zip(prompts, generations, spans):
+            found, numbers = numbered_components((draw.response for draw in draws), samples)
+            ids.append([len(rows) + own for own in numbers])
+            rows += found if self.features is None else [self.features(prompt, c) for c in found]
         if not rows:
             return [[np.empty(0) for _ in sample] for sample in ids]
         probabilities = as_scores(
@@ -312,26 +292,15 @@ def _score_distinct(
     prompts: Sequence[Any],
     generations: Sequence[Sequence[Generation]],
     spans: Spans,
-) -> list[list[Any]]:
+) -> list[list[np.ndarray]]:
     scored = []
     for prompt, draws, rows in zip(prompts, generations, spans):
-        known: dict[Hashable, float] = {}
-        result = []
-        for draw, row in zip(draws, rows):
-            scores = []
-            for span in row:
-                component = component_of(draw.response, span)
-                key = component_key(component)
-                if key not in known:
-                    known[key] = as_score(
-                        function(prompt, component),
-                        "component_score",
-                        function,
-                        f"the component {component!r:.80}",
-                    )
-                scores.append(known[key])
-            result.append(scores)
-        scored.append(result)
+        components, ids = numbered_components((draw.response for draw in draws), rows)
+        scores = np.empty(len(components))
+        for c, component in enumerate(components):
+            where = f"the component {component!r:.80}"
+            scores[c] = as_score(function(prompt, component), "component_score", function, where)
+        scored.append([scores[row] for row in ids])
     return scored
 
 

@@ -1,12 +1,14 @@
 """Where the components of responses are, and when two of them are the same."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from sklearn_clm.generators import prompt_bytes
 from sklearn_clm.scoring._splitters import get_splitter
 
-__all__ = ["Span", "component_key", "component_of", "component_spans"]
+__all__ = ["Span", "component_key", "component_of", "component_spans", "numbered_components"]
 
 Span = tuple[int, int]
 
@@ -68,3 +70,21 @@ def component_key(component: Any) -> Hashable:
     if isinstance(component, str):
         return component.strip()
     return prompt_bytes(component)
+
+
+def numbered_components(
+    responses: Iterable[Any], spans: Iterable[Sequence[Span | None]]
+) -> tuple[list[Any], list[np.ndarray]]:
+    """Distinct components of responses, as they first occur, and which of them each span holds."""
+    numbers: dict[Hashable, int] = {}
+    components: list[Any] = []
+    ids = []
+    for response, row in zip(responses, spans):
+        found = np.empty(len(row), dtype=np.intp)
+        for c, span in enumerate(row):
+            component = component_of(response, span)
+            found[c] = numbers.setdefault(component_key(component), len(components))
+            if found[c] == len(components):
+                components.append(component)
+        ids.append(found)
+    return components, ids

@@ -1,11 +1,11 @@
 """The distinct components of a set of responses, each scored by the maximum over occurrences."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_clm.scoring._component_spans import Span, component_key, component_of
+from sklearn_clm.scoring._component_spans import Span, numbered_components
 
 __all__ = ["DistinctComponents", "Occurrence", "distinct_components"]
 
@@ -50,18 +50,11 @@ def distinct_components(
     Proposition 4.4 needs the maximum: the score of a component must not rise when responses are
     taken away. It can under a mean, or if the last occurrence wins.
     """
-    positions: dict[Hashable, int] = {}
-    components: list[Any] = []
-    best: list[float] = []
-    occurrences: list[list[Occurrence]] = []
-    for response, draw, row, row_scores in zip(responses, draws, spans, scores):
-        for span, score in zip(row, row_scores):
-            component = component_of(response, span)
-            position = positions.setdefault(component_key(component), len(components))
-            if position == len(components):
-                components.append(component)
-                best.append(float(score))
-                occurrences.append([])
-            best[position] = max(best[position], float(score))
-            occurrences[position].append(Occurrence(int(draw), span))
-    return DistinctComponents(components, np.array(best, dtype=np.float64), occurrences)
+    components, ids = numbered_components(responses, spans)
+    best = np.full(len(components), -np.inf)
+    occurrences: list[list[Occurrence]] = [[] for _ in components]
+    for draw, row, numbers, row_scores in zip(draws, spans, ids, scores):
+        np.maximum.at(best, numbers, row_scores)
+        for number, span in zip(numbers, row):
+            occurrences[number].append(Occurrence(int(draw), span))
+    return DistinctComponents(components, best, occurrences)

@@ -185,6 +185,8 @@ def quality_matrix(
     >>> quality_matrix(lambda prompt, draw: len(draw.response), ["Q: ?"], draws, start=1)
     array([[2., 3.]])
     """
+    from sklearn_clm.scoring import CachedScore
+
     quality = get_quality(quality)
     if len(prompts) != len(generations):
         raise ValueError(
@@ -208,8 +210,6 @@ def quality_matrix(
         return as_scores(
             quality.score_draws(prompts, generations, start), shape, "quality", quality
         )
-    from sklearn_clm.scoring import CachedScore
-
     if isinstance(quality, CachedScore):
         pairs = [
             (prompt, draw) for prompt, row in zip(prompts, generations) for draw in row[start:]

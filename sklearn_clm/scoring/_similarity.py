@@ -132,6 +132,8 @@ def similarity_tensor(
     array([[[0.5, 0. , 0. ],
             [1. , 0.5, 0. ]]])
     """
+    from sklearn_clm.scoring import CachedScore
+
     similarity = get_similarity(similarity)
     responses = [list(row) for row in responses]
     size = len(responses[0]) if responses else 0
@@ -143,8 +145,6 @@ def similarity_tensor(
             )
     if not 0 <= start <= size:
         raise ValueError(f"start must be between 0 and {size} (the draws so far), got {start!r}.")
-    from sklearn_clm.scoring import CachedScore
-
     if isinstance(similarity, CachedScore):
         return _cached_tensor(similarity, responses, start, n_jobs)
     if hasattr(similarity, "pairwise"):

@@ -202,3 +202,17 @@ def test_bad_shapes_are_named():
         similarity_tensor("rouge_l", [["a", "b"], ["a"]])
     with pytest.raises(ValueError, match="start must be between 0 and 2"):
         similarity_tensor("rouge_l", [["a", "b"]], start=3)
+
+
+class ManyPairs:
+    """A callable that can also score many pairs at once, in a way of its own."""
+
+    def __call__(self, first, second):
+        return float(first == second)
+
+    def score_pairs(self, pairs):
+        raise AssertionError("a similarity is asked for one pair at a time")
+
+
+def test_only_cached_scores_are_asked_for_pairs():
+    assert similarity_tensor(ManyPairs(), [["a", "b", "a"]])[0, 2].tolist() == [1.0, 0.0, 0.0]
