@@ -4,10 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
-from sklearn_clm.generators._base import _fingerprint
-from sklearn_clm.scoring._asking import ask_until_understood, filled, yes_or_no
+from sklearn_clm.scoring._asking import Asking, yes_or_no
 
 __all__ = ["LLMJudge"]
 
@@ -22,7 +20,7 @@ Is the response acceptable? Begin your answer with yes or no.
 Answer:"""
 
 
-class LLMJudge(BaseEstimator):
+class LLMJudge(Asking):
     """Admission that asks a language model whether a response is acceptable.
 
     What it admits defines what the guarantee is about. Where its errors matter, let it be stricter
@@ -57,6 +55,7 @@ class LLMJudge(BaseEstimator):
     (True, False)
     """
 
+    _template = _TEMPLATE
     judges_whole = True
 
     def __init__(
@@ -98,26 +97,12 @@ class LLMJudge(BaseEstimator):
             If an answer cannot be understood in `max_attempts` attempts, or the template lacks
             ``{response}``.
         """
-        prompts = [self._question(*pair) for pair in zip(references, responses)]
-        verdicts = ask_until_understood(
-            self.generator,
-            prompts,
-            yes_or_no,
-            max_attempts=self.max_attempts,
-            seed=self.seed,
-            wanted="yes or no",
-        )
-        return np.array(verdicts, dtype=bool)
+        questions = [
+            self._question(reference, _fields(reference), response)
+            for reference, response in zip(references, responses)
+        ]
+        return np.array(self._ask(questions, yes_or_no, "yes or no"), dtype=bool)
 
-    def fingerprint(self) -> str:
-        """Hexadecimal digest of what a judgement depends on."""
-        return _fingerprint(type(self), self.get_params(deep=False))
 
-    def _question(self, reference: Any, response: Any) -> Any:
-        if callable(self.template):
-            return self.template(reference, response)
-        template = _TEMPLATE if self.template is None else self.template
-        if "{response}" not in template:
-            raise ValueError(f"template must hold '{{response}}', got {template!r:.80}.")
-        fields = dict(reference) if isinstance(reference, Mapping) else {"reference": reference}
-        return filled(template, {**fields, "response": response})
+def _fields(reference: Any) -> dict[str, Any]:
+    return dict(reference) if isinstance(reference, Mapping) else {"reference": reference}

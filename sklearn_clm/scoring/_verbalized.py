@@ -2,16 +2,16 @@
 
 import math
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._base import _fingerprint, sample
+from sklearn_clm.generators._base import sample
 from sklearn_clm.generators._keys import prompt_bytes
-from sklearn_clm.scoring._asking import ask_until_understood, filled, yes_or_no
+from sklearn_clm.scoring._asking import Asking, yes_or_no
 
 __all__ = ["PTrue", "VerbalizedConfidence"]
 
@@ -33,10 +33,8 @@ Answer:"""
 _NUMBER = re.compile(r"[^\w.-]*(\d{1,3}(?:\.\d+)?)(?!\.?\d)")
 
 
-class _Asked(BaseEstimator):
+class _AskedQuality(Asking):
     """Quality from what a model says of each response."""
-
-    _template: str
 
     def bind(self, generator: Any) -> Self:
         """This quality with a generator to ask: its own, or else the one given."""
@@ -77,7 +75,8 @@ class _Asked(BaseEstimator):
         questions: dict[bytes, Any] = {}
         rows: list[list[bytes]] = []
         for prompt, row in zip(prompts, generations):
-            asked = [self._question(prompt, generation.response) for generation in row[start:]]
+            fields = {"prompt": _as_text(prompt)}
+            asked = [self._question(prompt, fields, draw.response) for draw in row[start:]]
             rows.append([prompt_bytes(question) for question in asked])
             questions.update(zip(rows[-1], asked))
         answers = dict(zip(questions, self._answers(list(questions.values()))))
@@ -85,20 +84,12 @@ class _Asked(BaseEstimator):
         values = [answers[key] for row in rows for key in row]
         return np.array(values, dtype=np.float64).reshape(shape)
 
-    def fingerprint(self) -> str:
-        """Hexadecimal digest of what a quality depends on."""
-        return _fingerprint(type(self), self.get_params(deep=False))
-
-    def _question(self, prompt: Any, response: Any) -> Any:
-        if callable(self.template):
-            return self.template(prompt, response)
-        template = self._template if self.template is None else self.template
-        if "{response}" not in template:
-            raise ValueError(f"template must hold '{{response}}', got {template!r:.80}.")
-        return filled(template, {"prompt": _as_text(prompt), "response": response})
+    @abstractmethod
+    def _answers(self, questions: list[Any]) -> list[float]:
+        """A quality from the answers to each question."""
 
 
-class PTrue(_Asked):
+class PTrue(_AskedQuality):
     """Probability that a model answers yes when asked whether a response is right.
 
     Where its answers come with log-probabilities, one answer tells the probability; elsewhere it is
@@ -147,14 +138,7 @@ class PTrue(_Asked):
         self.seed = seed
 
     def _answers(self, questions: list[Any]) -> list[float]:
-        first = ask_until_understood(
-            self.generator,
-            questions,
-            _probability_of_yes,
-            max_attempts=self.max_attempts,
-            seed=self.seed,
-            wanted="yes or no",
-        )
+        first = self._ask(questions, _probability_of_yes, "yes or no")
         unknown = [k for k, (known, _) in enumerate(first) if not known]
         values = [value for _, value in first]
         # question by question: a score must not hang on what else is asked
@@ -167,7 +151,7 @@ class PTrue(_Asked):
         return values
 
 
-class VerbalizedConfidence(_Asked):
+class VerbalizedConfidence(_AskedQuality):
     """Confidence that a model names when asked how likely it is that a response is right.
 
     Parameters
@@ -209,14 +193,7 @@ class VerbalizedConfidence(_Asked):
         self.seed = seed
 
     def _answers(self, questions: list[Any]) -> list[float]:
-        return ask_until_understood(
-            self.generator,
-            questions,
-            _percentage,
-            max_attempts=self.max_attempts,
-            seed=self.seed,
-            wanted="a number from 0 to 100",
-        )
+        return self._ask(questions, _percentage, "a number from 0 to 100")
 
 
 def _probability_of_yes(answer: Generation) -> tuple[bool, float] | None:
