@@ -9,10 +9,25 @@ from sklearn.base import BaseEstimator
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring._results import as_scores
 
-__all__ = ["ClassifierQuality"]
+__all__ = ["ClassifierQuality", "ClassifierScore"]
 
 
-class ClassifierQuality(BaseEstimator):
+class ClassifierScore(BaseEstimator):
+    """What a fitted binary classifier says of rows, each made of a prompt and one thing more."""
+
+    def __init__(self, classifier: Any, features: Callable[[Any, Any], Any] | None = None) -> None:
+        self.classifier = classifier
+        self.features = features
+
+    def _probabilities(self, rows: list[Any], argument: str) -> np.ndarray:
+        """Probability of the positive class, for each row."""
+        if not rows:
+            return np.empty(0)
+        values = self.classifier.predict_proba(rows)
+        return as_scores(values, (len(rows), 2), argument, self.classifier)[:, 1]
+
+
+class ClassifierQuality(ClassifierScore):
     """Probability of the positive class of a fitted binary classifier.
 
     The classifier must have been trained on other prompts than those that calibrate.
@@ -40,12 +55,6 @@ class ClassifierQuality(BaseEstimator):
     >>> quality_matrix(classifier, ["Q: ?"], draws).round(1)
     array([[0.7, 0.3]])
     """
-
-    def __init__(
-        self, classifier: Any, features: Callable[[Any, Generation], Any] | None = None
-    ) -> None:
-        self.classifier = classifier
-        self.features = features
 
     def score_draws(
         self,
@@ -79,10 +88,6 @@ class ClassifierQuality(BaseEstimator):
             for prompt, row in zip(prompts, generations)
             for generation in row[start:]
         ]
-        n_draws = sum(len(row[start:]) for row in generations)
         if not rows:
             return np.zeros((len(prompts), 0))
-        probabilities = as_scores(
-            self.classifier.predict_proba(rows), (n_draws, 2), "quality", self.classifier
-        )
-        return probabilities[:, 1].reshape(len(prompts), -1)
+        return self._probabilities(rows, "quality").reshape(len(prompts), -1)

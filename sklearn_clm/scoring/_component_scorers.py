@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation, draw_stream, prompt_bytes
+from sklearn_clm.scoring._classifier_quality import ClassifierScore
 from sklearn_clm.scoring._component_spans import Span, numbered_components
 from sklearn_clm.scoring._exact_match import same_value
 from sklearn_clm.scoring._results import as_score, as_scores, name_of
@@ -205,7 +206,7 @@ class Support(BaseEstimator):
         return [counts[row_ids] for row_ids in ids]
 
 
-class ComponentClassifier(BaseEstimator):
+class ComponentClassifier(ClassifierScore):
     """Probability that a fitted binary classifier gives to a component.
 
     The classifier must have been trained on other prompts than those that calibrate.
@@ -231,10 +232,6 @@ class ComponentClassifier(BaseEstimator):
     >>> ComponentClassifier(classifier).score_components(["Q: ?"], draws, spans)[0][0].round(1)
     array([0.7])
     """
-
-    def __init__(self, classifier: Any, features: Callable[[Any, Any], Any] | None = None) -> None:
-        self.classifier = classifier
-        self.features = features
 
     def score_components(
         self,
@@ -265,12 +262,8 @@ class ComponentClassifier(BaseEstimator):
             found, numbers = numbered_components((draw.response for draw in draws), samples)
             ids.append([len(rows) + own for own in numbers])
             rows += found if self.features is None else [self.features(prompt, c) for c in found]
-        if not rows:
-            return [[np.empty(0) for _ in sample] for sample in ids]
-        probabilities = as_scores(
-            self.classifier.predict_proba(rows), (len(rows), 2), "component_score", self.classifier
-        )
-        return [[probabilities[found, 1] for found in sample] for sample in ids]
+        scores = self._probabilities(rows, "component_score")
+        return [[scores[found] for found in sample] for sample in ids]
 
 
 class CallableScore:
