@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm._exceptions import NullCalibrationError
+from sklearn_clm._replacing import replacing
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import BaseGenerator, Generation
@@ -335,19 +335,15 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         on_null="raise",
         random_state=arguments.seed,
     ).calibrate(data)
-    temporary = f"{arguments.output}.{os.getpid()}.partial"
-    try:
-        sampler.save_calibration(temporary)
-        content = json.loads(Path(temporary).read_text(encoding="utf-8"))
+    with replacing(arguments.output) as unfinished:
+        sampler.save_calibration(unfinished)
+        content = json.loads(Path(unfinished).read_text(encoding="utf-8"))
         content["generator"] = None
         content["scores"] = {
             name: arguments.set_score if name == "set_score" else None for name in content["scores"]
         }
         text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-        Path(temporary).write_text(text, encoding="utf-8")
-        os.replace(temporary, arguments.output)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+        Path(unfinished).write_text(text, encoding="utf-8")
     if not arguments.quiet:
         thresholds = sampler.lambda_hat_
         print(

@@ -1,6 +1,5 @@
 """What calibration found, as a small JSON file that a person can read."""
 
-import contextlib
 import hashlib
 import json
 import math
@@ -16,10 +15,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._calibrating import draw_budgets, forget_calibration
 from sklearn_clm._collecting import untrained_generator
+from sklearn_clm._replacing import replacing
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import AchievableEpsilon, Configuration
 from sklearn_clm.generators import prompt_bytes
-from sklearn_clm.generators._base import _stable, fingerprint
+from sklearn_clm.generators._base import fingerprint
+from sklearn_clm.generators._identity import told
 from sklearn_clm.generators._json import json_value, naming
 from sklearn_clm.generators._records import draw_from_record, draw_to_record
 
@@ -128,15 +129,8 @@ def _save(sampler: Any, path: str | os.PathLike[str]) -> None:
         },
     }
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-    temporary = f"{os.fspath(path)}.{os.getpid()}.partial"
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _load(sampler: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -237,9 +231,9 @@ def _score_fingerprint(score: Any) -> str:
         return str(score.fingerprint())
     name = getattr(score, "__qualname__", type(score).__qualname__)
     if hasattr(score, "of_set"):  # a SetScore is told by its function
-        content = _stable([score.name, score.of_set])
+        content = told([score.name, score.of_set])
     else:
-        content = _stable(score)
+        content = told(score)
     return f"{name}:{hashlib.blake2b(prompt_bytes(content), digest_size=16).hexdigest()}"
 
 

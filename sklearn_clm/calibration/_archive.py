@@ -8,6 +8,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from sklearn_clm._replacing import replacing
+
 __all__ = ["opened", "read_arrays", "read_npy", "write_arrays"]
 
 
@@ -15,16 +17,8 @@ def write_arrays(
     path: str | os.PathLike[str], *, compressed: bool = False, **arrays: object
 ) -> None:
     """Write a .npz file; an existing one is replaced once the new one is complete."""
-    target = os.path.abspath(os.fspath(path))
-    temporary = f"{target}.{os.getpid()}.partial"
-    try:
-        with open(temporary, "wb") as file:
-            (np.savez_compressed if compressed else np.savez)(file, **arrays)  # type: ignore[arg-type]
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with replacing(path) as unfinished, open(unfinished, "wb") as file:
+        (np.savez_compressed if compressed else np.savez)(file, **arrays)  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sklearn_clm.generators._prefill import EncodedPrompt
+from sklearn_clm.generators._templates import Template, filled
 
 if TYPE_CHECKING:
     from sklearn_clm.generators._checkpoint import Checkpoint
@@ -19,7 +20,7 @@ def encode_prompts(
     prompts: Sequence[Any],
     places: dict[bytes, list[int]],
     *,
-    template: str | Callable[[Any], Any] | None,
+    template: Template,
     preprocess: Callable[[Any], Any] | None,
 ) -> list[EncodedPrompt]:
     """The distinct prompts, as the model takes them; `places` maps their keys to positions."""
@@ -48,24 +49,24 @@ def encode_prompts(
 def _encode_texts(
     prompts: dict[int, Any],
     tokenizer: Any,
-    template: str | Callable[[Any], Any] | None,
+    template: Template,
     vocabulary_size: int,
 ) -> list[tuple[int, ...]]:
     """Token ids of text prompts and chat messages, given by their positions."""
     texts: list[str] = []
     chats: list[bool] = []
     for i, prompt in prompts.items():
-        filled = _fill(template, prompt, i)
-        is_chat = _is_chat(filled)
+        given = filled(template, prompt, f"prompts[{i}]")
+        is_chat = _is_chat(given)
         if is_chat:
-            filled = _render_chat(filled, tokenizer)
-        elif not isinstance(filled, str):
+            given = _render_chat(given, tokenizer)
+        elif not isinstance(given, str):
             source = "prompts[{}]" if template is None else "prompt_template gave, for prompts[{}],"
             raise TypeError(
-                f"{source.format(i)} a {type(filled).__name__}; wanted a str, or a list of chat "
+                f"{source.format(i)} a {type(given).__name__}; wanted a str, or a list of chat "
                 "messages (dicts with 'role' and 'content')."
             )
-        texts.append(str(filled))
+        texts.append(str(given))
         chats.append(is_chat)
     encoded: list[Any] = [()] * len(texts)
     positions = list(prompts)
@@ -83,19 +84,6 @@ def _encode_texts(
             f"{vocabulary_size} tokens; is it this model's tokenizer?"
         )
     return encoded
-
-
-def _fill(template: str | Callable[[Any], Any] | None, prompt: Any, i: int) -> Any:
-    if template is None:
-        return prompt
-    if callable(template):
-        return template(prompt)
-    if not isinstance(prompt, str):
-        raise TypeError(
-            f"prompts[{i}] is a {type(prompt).__name__}, which the text prompt_template cannot "
-            "take; wanted a str, or a callable prompt_template."
-        )
-    return template.replace("{prompt}", prompt)
 
 
 def _is_chat(prompt: Any) -> bool:

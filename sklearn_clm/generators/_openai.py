@@ -10,15 +10,17 @@ from urllib.parse import urlsplit
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 
-from sklearn_clm.generators._base import BaseGenerator, _fingerprint
+from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._choices import parse_choices
 from sklearn_clm.generators._concurrency import run_concurrently
 from sklearn_clm.generators._generation import Generation
+from sklearn_clm.generators._identity import digest_of
 from sklearn_clm.generators._probe import probe_logprobs
 from sklearn_clm.generators._records import key_digest
-from sklearn_clm.generators._requests import Template, draw_seed, request_arguments
+from sklearn_clm.generators._requests import draw_seed, request_arguments
 from sklearn_clm.generators._secret import Secret
 from sklearn_clm.generators._service import Account, Service
+from sklearn_clm.generators._templates import Template
 
 __all__ = ["OpenAIGenerator"]
 
@@ -290,7 +292,7 @@ class OpenAIGenerator(BaseGenerator):
         """Hexadecimal digest of the service's address and what shapes a response."""
         params = {name: getattr(self, name) for name in _SHAPES_RESPONSES}
         params["base_url"] = self.base_url or os.environ.get("OPENAI_BASE_URL")
-        return _fingerprint(type(self), params)
+        return digest_of(type(self), params)
 
     def __sklearn_clone__(self) -> Self:
         params = self.get_params(deep=False)

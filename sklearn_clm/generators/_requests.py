@@ -1,13 +1,12 @@
 """What is sent to an OpenAI-compatible service for a prompt."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sklearn_clm.generators._keys import draw_stream
+from sklearn_clm.generators._templates import Template, filled
 
-__all__ = ["Template", "draw_seed", "request_arguments"]
-
-Template = str | Callable[[Any], Any] | None
+__all__ = ["draw_seed", "request_arguments"]
 
 
 def draw_seed(prompt: Any, seed: int, draw: int) -> int:
@@ -25,7 +24,7 @@ def request_arguments(
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Arguments of the client's ``create`` for one prompt; options that are None are left out."""
-    prompt = _filled(prompt, prompt_template)
+    prompt = filled(prompt_template, prompt)
     request = {name: value for name, value in options.items() if value is not None}
     if endpoint == "completions":
         if not isinstance(prompt, str):
@@ -45,19 +44,6 @@ def request_arguments(
         # one alternative for each token: not wanted, but some servers give nothing where it is none
         request.update(logprobs=True, top_logprobs=1)
     return request
-
-
-def _filled(prompt: Any, template: Template) -> Any:
-    if template is None:
-        return prompt
-    if callable(template):
-        return template(prompt)
-    if not isinstance(prompt, str):
-        raise TypeError(
-            "prompt_template is a text, so prompts must be text, got a "
-            f"{type(prompt).__name__}; a callable prompt_template takes any prompt."
-        )
-    return template.replace("{prompt}", prompt)
 
 
 def _messages(prompt: Any) -> list[dict[str, Any]]:

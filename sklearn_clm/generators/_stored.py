@@ -6,11 +6,11 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator, clone
 
+from sklearn_clm._replacing import replacing
 from sklearn_clm.generators._json import json_lines, json_value, naming, whole_number
 from sklearn_clm.generators._store import Row, Space, Store, open_store
 
@@ -105,17 +105,11 @@ class StoreBacked(BaseEstimator, abc.ABC):
             Number of lines.
         """
         space = (self._kind,) if every_fingerprint else self._space()
-        target = Path(path)
-        unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")
         n_lines = 0
-        try:
-            with open(unfinished, "w", encoding="utf-8") as file:
-                for row in self._shared().store.rows(*space):
-                    file.write(json.dumps(self._row_record(row)) + "\n")
-                    n_lines += 1
-            os.replace(unfinished, target)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
+            for row in self._shared().store.rows(*space):
+                file.write(json.dumps(self._row_record(row)) + "\n")
+                n_lines += 1
         return n_lines
 
     def import_jsonl(self, path: str | os.PathLike[str]) -> int:
