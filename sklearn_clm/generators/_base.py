@@ -1,16 +1,12 @@
 """The one protocol that every generator follows, and what is checked of any of them."""
 
-import functools
-import hashlib
-import inspect
-import pickle  # written for a fingerprint, never read  # nosec B403
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, Self, runtime_checkable
 
 from sklearn.base import BaseEstimator, clone
 
 from sklearn_clm.generators._generation import Generation
-from sklearn_clm.generators._keys import prompt_bytes
+from sklearn_clm.generators._identity import digest_of
 
 __all__ = ["BaseGenerator", "Generator", "fingerprint", "sample", "stream"]
 
@@ -127,7 +123,7 @@ class BaseGenerator(BaseEstimator):
         str
             Equal for equal generators, in any process; different where a parameter differs.
         """
-        return _fingerprint(type(self), self.get_params(deep=False))
+        return digest_of(type(self), {**self.get_params(deep=False), **fitted_state(self)})
 
 
 def clone_parameter(value: Any) -> Any:
@@ -137,74 +133,25 @@ def clone_parameter(value: Any) -> Any:
     return value
 
 
-def _fingerprint(cls: type, params: dict[str, Any]) -> str:
-    name = f"{cls.__module__}.{cls.__qualname__}"
-    return hashlib.blake2b(
-        prompt_bytes([name, _fingerprint_params(params)]), digest_size=16
-    ).hexdigest()
-
-
-def _fingerprint_params(params: dict[str, Any]) -> dict[str, Any]:
-    return {name: _stable(value) for name, value in params.items()}
-
-
-def _stable(value: Any) -> Any:
-    """A serialisable stand-in for a parameter, equal in every process for the same meaning."""
-    if hasattr(value, "fingerprint") and not isinstance(value, type):
-        return value.fingerprint()
-    if isinstance(value, functools.partial):
-        return ["partial", _stable(value.func), _stable(list(value.args)), _stable(value.keywords)]
-    if inspect.ismethod(value):
-        return [_stable(value.__self__), value.__func__.__qualname__]
-    code = getattr(value, "__code__", None)
-    if code is not None:
-        # two lambdas share a name, two closures share their code: neither shares all of this
-        cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
-        defaults = [value.__defaults__, value.__kwdefaults__]
-        return [value.__module__, value.__qualname__, _code(code), _stable(cells + defaults)]
-    if isinstance(value, (list, tuple)):
-        return [_stable(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _stable(item) for key, item in value.items()}
-    if callable(value) and hasattr(value, "__qualname__"):
-        return f"{getattr(value, '__module__', None)}.{value.__qualname__}"
-    try:
-        prompt_bytes(value)
-    except TypeError:
-        return _state(value)
-    return value
-
-
-def _code(code: Any) -> list[Any]:
-    """Instructions and constants of a function and of those that it defines."""
-    constants: list[Any] = []
-    for constant in code.co_consts:
-        if hasattr(constant, "co_code"):
-            constants.append(_code(constant))
-        elif isinstance(constant, frozenset):
-            # the order of a set of texts differs between processes
-            constants.append(sorted(map(repr, constant)))
-        else:
-            constants.append(repr(constant))
-    return [code.co_code, list(code.co_names), constants]
-
-
-def _state(value: Any) -> Any:
-    """What can be told of an arbitrary object: its pickle (never loaded), or its class."""
-    name = f"{type(value).__module__}.{type(value).__qualname__}"
-    try:
-        return [name, pickle.dumps(value, protocol=5)]
-    except Exception:  # pickling runs foreign code, which may raise anything
-        return name
-
-
 def fingerprint(generator: Any) -> str:
     """Fingerprint of any generator, by its own method or else by class and parameters."""
     if hasattr(generator, "fingerprint"):
         return str(generator.fingerprint())
     if hasattr(generator, "get_params"):
-        return _fingerprint(type(generator), generator.get_params(deep=False))
-    return _fingerprint(type(generator), vars(generator))
+        params = generator.get_params(deep=False)
+        return digest_of(type(generator), {**params, **fitted_state(generator)})
+    return digest_of(type(generator), vars(generator))
+
+
+def fitted_state(generator: Any) -> dict[str, Any]:
+    """What a generator that is trained has learnt: by convention, names that end in "_"."""
+    if not hasattr(generator, "fit"):
+        return {}
+    return {
+        name: value
+        for name, value in getattr(generator, "__dict__", {}).items()
+        if name.endswith("_") and not name.startswith("_")
+    }
 
 
 def stream(

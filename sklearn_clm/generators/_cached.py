@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn_clm.generators import _base
 from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._generation import Generation
+from sklearn_clm.generators._identity import UntoldError, strictly
 from sklearn_clm.generators._json import json_value, naming
 from sklearn_clm.generators._keys import prompt_bytes
 from sklearn_clm.generators._records import (
@@ -181,7 +182,14 @@ class CachedGenerator(StoreBacked, BaseGenerator):
         """The inner generator's fingerprint (or `key`): keeping draws does not change them."""
         if self.key is not None:
             return str(self.key)
-        inner = _base.fingerprint(self._inner())
+        try:
+            with strictly():
+                inner = _base.fingerprint(self._inner())
+        except UntoldError as error:
+            raise ValueError(
+                f"generator: {error}, so CachedGenerator cannot know its draws again; give it a "
+                "key=."
+            ) from error
         training = getattr(self, "_training", None)
         return inner if training is None else f"{inner}-{training}"
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm.generators._base import BaseGenerator, _fingerprint
+from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._generation import Generation
+from sklearn_clm.generators._identity import digest_of
 from sklearn_clm.generators._keys import draw_stream
 
 __all__ = ["ResamplingGenerator"]
@@ -127,7 +128,7 @@ def _options(reference: Any) -> list[Any]:
 
 def digest(cls: type, params: dict[str, Any], fitted: Any) -> str:
     """Fingerprint of a generator together with what it learnt."""
-    return _fingerprint(cls, {**params, "fitted state": fitted})
+    return digest_of(cls, {**params, "fitted state": fitted})
 
 
 def invert(cumulative: np.ndarray, uniform: float) -> int:

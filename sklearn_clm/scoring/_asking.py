@@ -7,7 +7,8 @@ from typing import Any
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._base import _fingerprint, sample
+from sklearn_clm.generators._base import sample
+from sklearn_clm.generators._identity import digest_of
 
 __all__ = ["Asking", "yes_or_no"]
 
@@ -36,7 +37,7 @@ class Asking(BaseEstimator):
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of what an answer depends on."""
-        return _fingerprint(type(self), self.get_params(deep=False))
+        return digest_of(type(self), self.get_params(deep=False))
 
     def _question(self, subject: Any, fields: Mapping[str, Any], response: Any) -> Any:
         """What to ask about a response to `subject`, which the template knows as `fields`."""

@@ -1,16 +1,14 @@
 """Judgements and scores that are made once and never lost."""
 
 import abc
-import functools
 import os
-import pickle  # tried out, never read  # nosec B403
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._base import _fingerprint
+from sklearn_clm.generators._identity import UntoldError, digest_of, strictly
 from sklearn_clm.generators._json import naming
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest
 from sklearn_clm.generators._store import Row
@@ -41,12 +39,14 @@ class _PairCache(StoreBacked):
             return str(self.key)
         (name,) = (name for name in self._get_param_names() if name not in ("path", "key"))
         wrapped = getattr(self, name)
-        if not _has_stable_state(wrapped):
+        try:
+            with strictly():
+                return digest_of(type(self), {name: wrapped})
+        except UntoldError as error:
             raise ValueError(
-                f"{name}={wrapped!r:.80} has no state that could be told from another one's, so "
-                f"{type(self).__name__} cannot know its results again; give it a key=."
-            )
-        return _fingerprint(type(self), {name: wrapped})
+                f"{name}={wrapped!r:.80}: {error}, so {type(self).__name__} cannot know its "
+                "results again; give it a key=."
+            ) from error
 
     def _known_or_made(
         self, firsts: Sequence[Any], seconds: Sequence[Any], n_jobs: int | None
@@ -297,17 +297,3 @@ def _score_one(pair: tuple[Any, Any], score: Callable[[Any, Any], float]) -> flo
 
 def _plain(value: Any) -> Any:
     return ["generation", draw_to_record(value)] if isinstance(value, Generation) else value
-
-
-def _has_stable_state(wrapped: Any) -> bool:
-    if isinstance(wrapped, functools.partial):
-        return _has_stable_state(wrapped.func)
-    if isinstance(wrapped, str) or hasattr(wrapped, "__code__") or hasattr(wrapped, "fingerprint"):
-        return True
-    if callable(wrapped) and hasattr(wrapped, "__qualname__"):
-        return True
-    try:
-        pickle.dumps(wrapped)
-    except Exception:  # pickling runs foreign code, which may raise anything
-        return False
-    return True

@@ -1,0 +1,179 @@
+"""What generators, scores and judges are told apart by."""
+
+import copy
+import functools
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from sklearn_clm.generators import (
+    BaseGenerator,
+    CachedGenerator,
+    EstimatorGenerator,
+    Generation,
+)
+from sklearn_clm.generators._base import fingerprint
+from sklearn_clm.generators._identity import UntoldError, digest_of, strictly, told
+from sklearn_clm.scoring import CachedAdmission
+
+AT_LEAST = 0.5
+TEXTS = ["a cat sat", "a dog ran", "lorem ipsum", "dolor sit"]
+
+
+def reaches(reference, response):
+    return response >= AT_LEAST
+
+
+def longer_than(n, wrap=lambda function: function):
+    return wrap(lambda reference, response: len(response) > n)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        functools.cache,
+        functools.lru_cache(maxsize=9),
+        lambda function: functools.partial(function),
+        lambda function: functools.partial(functools.partial(function)),
+        lambda function: [function],
+        lambda function: {"judge": function},
+        lambda function: functools.wraps(function)(lambda *pair: function(*pair)),
+        lambda function: FunctionTransformer(function),
+    ],
+)
+def test_functions_are_told_apart_whatever_they_are_wrapped_in(wrap):
+    one, same, other = (told(longer_than(n, wrap)) for n in (1, 1, 5))
+    assert one == same != other
+
+
+def test_functions_that_call_themselves_are_told_apart():
+    def counting_from(first):
+        def count(n):
+            return first if n == 0 else count(n - 1)
+
+        return count
+
+    assert told(counting_from(1)) == told(counting_from(1)) != told(counting_from(2))
+
+
+def test_functions_that_name_what_is_not_yet_defined_can_be_told():
+    def early():
+        return late
+
+    before = told(early)
+    late = 3
+    assert told(early) != before
+
+
+def test_constants_of_the_module_are_part_of_a_function(monkeypatch):
+    before = CachedAdmission(reaches).fingerprint()
+    monkeypatch.setattr(f"{__name__}.AT_LEAST", 0.6)
+    assert CachedAdmission(reaches).fingerprint() != before
+
+
+def test_dictionaries_with_keys_of_other_types_are_told_apart():
+    assert told({1: "a"}) != told({"1": "a"})
+    assert told({1: "a", "b": {2}}) == told({"b": {2}, 1: "a"})
+
+
+@pytest.mark.parametrize(
+    "classifier",
+    [
+        GaussianNB(),
+        LogisticRegression(),
+        RandomForestClassifier(3, random_state=0),
+    ],
+)
+def test_an_object_and_its_pickled_copy_are_the_same(classifier):
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    classifier.fit(rows, rows[:, 0] > 0)
+    first = EstimatorGenerator(FrozenEstimator(classifier))
+    second = pickle.loads(pickle.dumps(first))
+    third = pickle.loads(pickle.dumps(second))
+    assert first.fingerprint() == second.fingerprint() == third.fingerprint()
+    other = clone(classifier).fit(rows, rows[:, 1] > 0)
+    assert EstimatorGenerator(FrozenEstimator(other)).fingerprint() != first.fingerprint()
+
+
+def test_a_text_classifier_and_its_copies_are_the_same():
+    classifier = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(TEXTS, [1, 1, 0, 0])
+    copy = pickle.loads(pickle.dumps(classifier))
+    assert digest_of(dict, {"a": classifier}) == digest_of(dict, {"a": copy})
+
+
+def test_models_that_no_pickle_takes_are_told_apart():
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    prints = {
+        EstimatorGenerator(
+            FrozenEstimator(
+                make_pipeline(FunctionTransformer(change), GaussianNB()).fit(rows, rows[:, 0] > 0)
+            )
+        ).fingerprint()
+        for change in (lambda x: x, lambda x: 2 * x, lambda x: x[:, :1])
+    }
+    assert len(prints) == 3
+
+
+class Client:
+    """Talks to a service: nothing can be told of it."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+
+class Talking(BaseGenerator):
+    def __init__(self, client):
+        self.client = client
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [[Generation("yes")] * n_samples for _ in prompts]
+
+
+def test_a_cache_refuses_what_it_could_not_tell_from_another():
+    generator = Talking(Client())
+    assert isinstance(generator.fingerprint(), str)
+    with pytest.raises(UntoldError), strictly():
+        generator.fingerprint()
+    with pytest.raises(ValueError, match=r"CachedGenerator cannot know its draws again.*key="):
+        CachedGenerator(generator).sample(["a"], 1)
+    assert CachedGenerator(generator, key="mine").sample(["a"], 1)[0][0].response == "yes"
+    client = Client()
+    with pytest.raises(ValueError, match=r"CachedAdmission cannot know its results again"):
+        CachedAdmission(lambda reference, response: client is None)("a", "b")
+
+
+class Memory(BaseGenerator):
+    """Trained, but with no fingerprint of its own."""
+
+    def fit(self, prompts, references):
+        self.references_ = list(references)
+        return self
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [[Generation(self.references_[0])] * n_samples for _ in prompts]
+
+
+def test_what_a_generator_has_learnt_is_part_of_it():
+    one, same, other = (Memory().fit(["a"], [label]) for label in "xxy")
+    assert fingerprint(one) == fingerprint(same) == one.fingerprint()
+    assert len({fingerprint(one), fingerprint(other), fingerprint(Memory())}) == 3
+
+
+def test_tensors_are_told_by_their_numbers():
+    torch = pytest.importorskip("torch")
+    one, same, other = (torch.nn.Linear(2, 2) for _ in range(3))
+    same.load_state_dict(one.state_dict())
+    models = [one, same, other, *(model.bfloat16() for model in map(copy.deepcopy, (one, other)))]
+    prints = [digest_of(dict, {"model": model}) for model in models]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 4
