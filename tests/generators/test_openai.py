@@ -335,7 +335,12 @@ def test_nothing_to_draw_costs_nothing(server):
             "system_prompt needs endpoint='chat'",
         ),
         ({"endpoint": "completions"}, [{"role": "user", "content": "a"}], TypeError, "got a list"),
-        ({"prompt_template": "{prompt}"}, 3, TypeError, "prompts must be text, got a int"),
+        (
+            {"prompt_template": "{prompt}"},
+            3,
+            TypeError,
+            "a prompt is a int, which the text prompt_template cannot take",
+        ),
         ({}, np.array([1.0]), TypeError, "takes prompts that are text or lists of messages"),
         ({}, None, TypeError, "got a NoneType: None"),
     ],
