@@ -4,12 +4,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.scoring._results import as_scores
+from sklearn_clm.scoring._results import as_scores, name_of
 
 __all__ = ["ClassifierQuality", "ClassifierScore"]
+
+# linear algebra rounds a row differently in batches of different sizes, and short answers are
+# shared by many prompts: a threshold that is one of their scores must not miss all of them
+_LOGIT_DECIMALS = 3
 
 
 class ClassifierScore(BaseEstimator):
@@ -24,7 +29,18 @@ class ClassifierScore(BaseEstimator):
         if not rows:
             return np.empty(0)
         values = self.classifier.predict_proba(rows)
-        return as_scores(values, (len(rows), 2), argument, self.classifier)[:, 1]
+        bad, good = as_scores(values, (len(rows), 2), argument, self.classifier).T
+        wrong = (bad < 0.0) | (good < 0.0) | (bad + good == 0.0)
+        if wrong.any():
+            k = int(np.argmax(wrong))
+            raise ValueError(
+                f"{argument} {name_of(self.classifier)} returned {bad[k]} and {good[k]} in row "
+                f"{k}; wanted two probabilities."
+            )
+        # the smaller of the two is what tells probabilities near 0 and near 1 apart
+        with np.errstate(divide="ignore"):
+            log_odds = np.log(good) - np.log(bad)
+        return np.asarray(expit(np.round(log_odds, _LOGIT_DECIMALS)))
 
 
 class ClassifierQuality(ClassifierScore):
@@ -76,7 +92,8 @@ class ClassifierQuality(ClassifierScore):
         Returns
         -------
         ndarray of shape (n, K - start)
-            Probabilities of the positive class, in [0, 1].
+            Probabilities of the positive class, in [0, 1]; their log-odds are rounded to three
+            decimals, so that the batch which a draw is in does not matter.
 
         Raises
         ------

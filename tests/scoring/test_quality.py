@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 
 from sklearn_clm.generators import Generation
@@ -129,17 +130,63 @@ def test_classifier_gives_the_probability_of_its_second_class(classifier):
     rows = draws(["good", "bad"], ["two", "good good"])
     quality = quality_matrix(classifier, ["x", "y"], rows)
     expected = classifier.predict_proba(["good", "bad", "two", "good good"])[:, 1]
-    assert_array_equal(quality, expected.reshape(2, 2))
+    assert_allclose(quality, expected.reshape(2, 2), atol=2.5e-4)
     assert quality[0, 0] > 0.5 > quality[0, 1]
     assert_array_equal(quality_matrix(classifier, ["x", "y"], rows, start=1), quality[:, 1:])
 
 
 def test_classifier_may_see_the_prompt(classifier):
     quality = ClassifierQuality(classifier, lambda prompt, draw: f"{prompt} {draw.response}")
-    assert_array_equal(
+    assert_allclose(
         quality_matrix(quality, ["good", "bad"], draws(["one"], ["one"]))[:, 0],
         classifier.predict_proba(["good one", "bad one"])[:, 1],
+        atol=2.5e-4,
     )
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_classifier_gives_the_same_in_any_batch():
+    # as it is, linear algebra rounds half of these differently one by one
+    rng = np.random.default_rng(0)
+    vectors = dict(zip(map(str, range(30)), rng.normal(size=(30, 64))))
+    rows = rng.normal(size=(200, 64))
+    network = MLPClassifier((32,), max_iter=5, random_state=0).fit(rows, rows[:, 0] > 0)
+    quality = ClassifierQuality(network, lambda prompt, draw: vectors[draw.response])
+    together = quality_matrix(quality, ["x"] * 10, draws(*([*vectors][i::10] for i in range(10))))
+    one_by_one = [
+        quality_matrix(quality, ["x"], draws([response]))[0, 0]
+        for response in np.reshape([[*vectors][i::10] for i in range(10)], -1)
+    ]
+    assert_array_equal(together.ravel(), one_by_one)
+
+
+class Certain:
+    def __init__(self, row):
+        self.row = row
+
+    def predict_proba(self, rows):
+        return [self.row] * len(rows)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"), [((0.0, 1.0), 1.0), ((1.0, 0.0), 0.0), ((0.5, 0.5), 0.5)]
+)
+def test_classifier_may_be_certain(row, expected):
+    assert quality_matrix(Certain(row), ["x"], draws(["a"]))[0, 0] == expected
+
+
+@pytest.mark.parametrize("row", [(0.0, 0.0), (-0.1, 1.1)])
+def test_classifier_gives_probabilities(row):
+    with pytest.raises(ValueError, match=r"quality Certain returned .* wanted two probabilities"):
+        quality_matrix(Certain(row), ["x"], draws(["a"]))
+
+
+def test_probabilities_near_one_are_told_apart():
+    first, second = (
+        quality_matrix(Certain((rest, 1.0 - rest)), ["x"], draws(["a"]))[0, 0]
+        for rest in (1e-9, 1e-10)
+    )
+    assert first < second < 1.0
 
 
 def test_classifier_of_three_classes_is_refused():
