@@ -133,6 +133,8 @@ def component_learn_then_test(
     if not isinstance(data, ComponentCalibrationData):
         raise TypeError(f"data must be ComponentCalibrationData, got {type(data).__name__}.")
     alphas = np.atleast_1d(check_probability(alpha, "alpha"))
+    if np.ndim(delta) != 0:
+        raise ValueError(f"delta must be a single number in (0, 1), got {delta!r}.")
     check_probability(delta, "delta")
     if alphas.ndim != 1 or not alphas.size:
         raise ValueError(f"alpha must be a number or a sequence of numbers, got {alpha!r}.")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from scipy.stats import binom
 
 from sklearn_clm.calibration import (
@@ -47,6 +48,11 @@ def test_threshold_is_that_of_the_definition(prompts, alpha, delta):
 @given(PROMPTS)
 def test_result_describes_every_threshold(prompts):
     result = component_learn_then_test(as_data(prompts), 0.5, 0.1)
+    assert (result.alpha, result.delta, result.n_calibration) == (0.5, 0.1, len(prompts))
+    assert result.n_errors.dtype == np.int64
+    assert_allclose(
+        result.p_values, binom.cdf(result.n_errors, len(prompts), 0.5), rtol=1e-9, atol=0
+    )
     assert (np.diff(result.thresholds) < 0).all()
     assert (np.diff(result.n_errors) >= 0).all()
     for gamma, errors, count in zip(result.thresholds, result.n_errors, result.n_components):
@@ -220,10 +226,22 @@ def test_bad_levels_and_too_few_prompts():
     for alpha in (0, 1, -0.1, np.nan):
         with pytest.raises(ValueError, match="alpha must lie strictly between 0 and 1"):
             component_learn_then_test(data, alpha)
+    for alpha in ([], [[0.3]]):
+        with pytest.raises(ValueError, match="alpha must be a number or a sequence of numbers"):
+            component_learn_then_test(data, alpha)
     with pytest.raises(ValueError, match="delta must lie strictly between 0 and 1"):
         component_learn_then_test(data, 0.3, delta=1.0)
+    with pytest.raises(ValueError, match=r"delta must be a single number .* got \[0\.1\]"):
+        component_learn_then_test(data, 0.3, delta=[0.1])
     with pytest.raises(ValueError, match=r"data holds 8 prompts.*at least 9"):
         component_learn_then_test(data, 0.3)
+    nine = ComponentCalibrationData.from_arrays([[0.5]] * 9, [[1]] * 9)
+    assert component_learn_then_test(nine, 0.3).gamma_hat == 0.5
+
+
+def test_other_data_are_refused():
+    with pytest.raises(TypeError, match="data must be ComponentCalibrationData, got ndarray"):
+        component_learn_then_test(np.ones((50, 2)), 0.3)
 
 
 class World:
