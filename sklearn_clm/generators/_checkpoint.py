@@ -242,19 +242,28 @@ class Checkpoint:
         """Choose the forward passes, which takes a look at the model with a first prompt."""
         import torch
 
-        if self.forward is not None:
+        if self.forward is not None and getattr(self.forward, "start_ids", []) == self.start_ids:
             return
         forward: Any
-        if self.model.config.is_encoder_decoder or self.takes_images:
+        if self.has_encoder:
             images = pixel_values if self.takes_images else None
-            forward = EncoderDecoderForward(self.model, self._start_ids(), images)
+            forward = EncoderDecoderForward(self.model, self.start_ids, images)
         else:
             forward = CausalForward(self.model)
         with torch.inference_mode():
             forward.probe(prompt)
         self.forward = forward
 
-    def _start_ids(self) -> list[int]:
+    @property
+    def has_encoder(self) -> bool:
+        """Whether an encoder reads the prompt, and a decoder writes the response."""
+        return bool(self.model.config.is_encoder_decoder or self.takes_images)
+
+    @property
+    def start_ids(self) -> list[int]:
+        """What a response begins with where an encoder reads the prompt; it is not generated."""
+        if not self.has_encoder:
+            return []
         config = self.model.config
         sources = (self.model.generation_config, config, getattr(config, "decoder", None))
         start = _first_of("decoder_start_token_id", *sources)
@@ -338,6 +347,8 @@ class Checkpoint:
             "weights": self.weights_digest(),
             "config": _plain_config(self.model.config.to_dict()),
             "eos": sorted(self.eos_ids),
+            # the language to translate into, for instance
+            "start": self.start_ids,
             "tokenizer": tokenizer_state(self.tokenizer),
             "processor": repr(sorted(self.processor.to_dict().items())) if self.processor else None,
         }

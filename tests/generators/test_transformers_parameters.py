@@ -414,3 +414,17 @@ def test_models_with_other_caches(family):
             logits = model(input_ids=torch.tensor([ids])).logits[0, -1].double().log_softmax(-1)
         first = min(abs(float(p) - row[0].token_logprobs[0]) for p in logits)
         assert first < 1e-4
+
+
+def test_what_responses_are_made_to_begin_with_is_part_of_a_generator(t5_path):
+    from transformers import AutoModelForSeq2SeqLM
+
+    model = AutoModelForSeq2SeqLM.from_pretrained(t5_path).eval()
+    generator = TransformersGenerator(model, tokenizer=t5_path, max_new_tokens=6)
+    seen = []
+    for language in (7, 9, 7):
+        model.generation_config.forced_bos_token_id = language
+        seen.append((generator.fingerprint(), generator.sample(["one"], 4)))
+    assert seen[0] == seen[2]
+    assert seen[0][0] != seen[1][0]
+    assert seen[0][1] != seen[1][1]
