@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm._exceptions import NullCalibrationError, NullCalibrationWarning
+from sklearn_clm._fingerprints import score_fingerprint
 from sklearn_clm.calibration import (
     CalibrationData,
     LearnThenTestResult,
@@ -19,10 +20,14 @@ from sklearn_clm.calibration._data import optimization_size
 
 __all__ = [
     "calibrated_attributes",
+    "calibrated_with",
+    "check_collected_data",
     "draw_budgets",
     "forget_calibration",
     "report_null",
+    "scores_of_collection",
     "set_or_delete",
+    "take_over",
 ]
 
 _CALIBRATED = (
@@ -34,7 +39,9 @@ _CALIBRATED = (
     "frontier_",
     "p_values_",
     "achievable_epsilon_",
+    "_calibrated_with",
 )
+_HOLDS_FOR = ("set_score", "epsilon", "delta", "k_max", "size_weight", "excess_weight")
 
 
 def draw_budgets(k_max: Any) -> list[int]:
@@ -59,6 +66,46 @@ def forget_calibration(estimator: Any) -> None:
     """Remove what an earlier calibration found."""
     for name in _CALIBRATED:
         set_or_delete(estimator, name, None)
+
+
+def scores_of_collection(sampler: Any) -> dict[str, Any]:
+    """Scores that collected data depend on; a fingerprint of the judge, whom predict needs not."""
+    return {
+        "quality": sampler.quality,
+        "similarity": sampler.similarity,
+        "admission": score_fingerprint(sampler.admission),
+    }
+
+
+def take_over(sampler: Any, attributes: dict[str, Any]) -> None:
+    """Replace an earlier calibration, and note the parameters that this one holds for."""
+    forget_calibration(sampler)
+    for name, value in attributes.items():
+        setattr(sampler, name, value)
+    params = {name: getattr(sampler, name) for name in _HOLDS_FOR}
+    sampler._calibrated_with = {**params, **scores_of_collection(sampler)}
+
+
+def calibrated_with(sampler: Any, name: str) -> Any:
+    """Value of a parameter when calibration looked at it: `set_params` voids no guarantee."""
+    noted = getattr(sampler, "_calibrated_with", {})
+    return noted[name] if name in noted else getattr(sampler, name)
+
+
+def check_collected_data(sampler: Any, data: CalibrationData) -> None:
+    """Refuse data that the sampler itself has collected with other scores than it has now."""
+    collected = getattr(sampler, "_collected_with", None)
+    own = getattr(sampler, "calibration_data_", None)
+    if collected is None or own is None or not np.may_share_memory(data.quality, own.quality):
+        return
+    for name, now in scores_of_collection(sampler).items():
+        then = collected[name]
+        if now is not then and score_fingerprint(now) != score_fingerprint(then):
+            raise ValueError(
+                f"data was collected with {name}={then!r:.80}, but now {name}={now!r:.80}; "
+                "wanted data collected with the scores that predict is to use. Call collect, or "
+                "fit, again: a cache gives draws back that were made before."
+            )
 
 
 def calibrated_attributes(

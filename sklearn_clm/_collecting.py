@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
-from sklearn_clm._calibrating import draw_budgets
+from sklearn_clm._calibrating import draw_budgets, scores_of_collection
 from sklearn_clm._drawing import complete_draws, progress_bar, take
 from sklearn_clm._prompts import CheckedPrompts
 from sklearn_clm.calibration import CalibrationData
@@ -54,6 +54,7 @@ def collect(sampler: Any, checked: CheckedPrompts, admissions: list[Any]) -> dic
         admission_matrix(sampler.admission, admissions, responses, n_jobs=n_jobs),
     )
     return {
+        "_collected_with": scores_of_collection(sampler),
         "generator_": generator,
         "seed_": seed,
         "calibration_indices_": indices,

@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._calibrating import draw_budgets
+from sklearn_clm._calibrating import calibrated_with, draw_budgets
 from sklearn_clm._collecting import _key_of_draws as key_of_draws
 from sklearn_clm._drawing import complete_draws, progress_bar, take
 from sklearn_clm._prediction_sets import PredictionSets
@@ -129,7 +129,7 @@ def _completed(
     selector: Any, sampler: Any, prompts: Any, draws: list[list[Generation]]
 ) -> list[list[Generation]]:
     # the whole budget, even where calibration chose a smaller one: the choice was made on data
-    n_samples = draw_budgets(sampler.k_max)[-1]
+    n_samples = draw_budgets(calibrated_with(sampler, "k_max"))[-1]
     key = key_of_draws(sampler.generator_, prompts, sampler.seed_)
     kept_key, kept = getattr(selector, "_paid_draws", None) or (None, [])
     draws = kept if kept_key == key else draws

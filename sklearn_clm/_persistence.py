@@ -1,6 +1,5 @@
 """What calibration found, as a small JSON file that a person can read."""
 
-import hashlib
 import json
 import math
 import os
@@ -13,14 +12,13 @@ import scipy
 import sklearn
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._calibrating import draw_budgets, forget_calibration
+from sklearn_clm._calibrating import calibrated_with, draw_budgets, take_over
 from sklearn_clm._collecting import untrained_generator
+from sklearn_clm._fingerprints import score_fingerprint
 from sklearn_clm._replacing import replacing
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import AchievableEpsilon, Configuration
-from sklearn_clm.generators import prompt_bytes
 from sklearn_clm.generators._base import fingerprint
-from sklearn_clm.generators._identity import told
 from sklearn_clm.generators._json import json_value, naming
 from sklearn_clm.generators._records import draw_from_record, draw_to_record
 
@@ -93,9 +91,7 @@ class CalibrationFileMixin:
         sampler._validate_params()
         draw_budgets(sampler.k_max)
         attributes = _load(self, path)
-        forget_calibration(self)
-        for name, value in attributes.items():
-            setattr(self, name, value)
+        take_over(self, attributes)
         return self
 
 
@@ -109,13 +105,13 @@ def _save(sampler: Any, path: str | os.PathLike[str]) -> None:
         if lambda_hat is None
         else {name: _encode(value) for name, value in lambda_hat._asdict().items()},
         "k_max": sampler.k_max_,
-        "epsilon": float(sampler.epsilon),
-        "delta": float(sampler.delta),
+        "epsilon": float(calibrated_with(sampler, "epsilon")),
+        "delta": float(calibrated_with(sampler, "delta")),
         "achievable_epsilon": [float(value) for value in sampler.achievable_epsilon_],
         "n_calibration": None if result is None else result.n_calibration,
         "n_optimization": None if result is None else result.n_optimization,
         "seed": sampler.seed_,
-        "scores": _score_fingerprints(sampler),
+        "scores": {name: score_fingerprint(calibrated_with(sampler, name)) for name in _SCORES},
         "generator": {
             "class": type(sampler.generator_).__name__,
             "fingerprint": fingerprint(sampler.generator_),
@@ -216,25 +212,7 @@ def _refuse_differences(name: str, what: str, saved: Any, own: dict[str, Any]) -
 
 
 def _score_fingerprints(sampler: Any) -> dict[str, str]:
-    return {name: _score_fingerprint(getattr(sampler, name)) for name in _SCORES}
-
-
-def _score_fingerprint(score: Any) -> str:
-    from sklearn_clm.scoring import CachedAdmission, CachedScore
-
-    if isinstance(score, (CachedAdmission, CachedScore)) and score.key is None:
-        # keeping what a score says does not change it
-        score = score.admission if isinstance(score, CachedAdmission) else score.score
-    if isinstance(score, str):
-        return score
-    if hasattr(score, "fingerprint"):
-        return str(score.fingerprint())
-    name = getattr(score, "__qualname__", type(score).__qualname__)
-    if hasattr(score, "of_set"):  # a SetScore is told by its function
-        content = told([score.name, score.of_set])
-    else:
-        content = told(score)
-    return f"{name}:{hashlib.blake2b(prompt_bytes(content), digest_size=16).hexdigest()}"
+    return {name: score_fingerprint(getattr(sampler, name)) for name in _SCORES}
 
 
 def _encode(value: float) -> float | str:

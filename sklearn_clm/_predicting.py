@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm._calibrating import draw_budgets
+from sklearn_clm._calibrating import calibrated_with, draw_budgets
 from sklearn_clm._drawing import draw_until_done, progress_bar, take
 from sklearn_clm._prediction_sets import PredictionSet, PredictionSets
 from sklearn_clm.calibration import Configuration, SamplingRule
@@ -15,14 +15,17 @@ from sklearn_clm.scoring._quality import bind_quality
 
 __all__ = ["sample_sets", "sets_of_fitted_prompts"]
 
-_ACCEPT_ALL = Configuration(np.inf, -np.inf, np.inf)
+# no number reaches a set score that is none: even one of +inf stops nothing
+_ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
 
 
 def sample_sets(sampler: Any, prompts: Any) -> list[PredictionSet]:
     """Run Algorithm 1 on every prompt, drawing as little as it asks for."""
-    rules = [_new_rule(sampler) for _ in range(len(prompts))]
-    score = bind_quality(sampler.quality, sampler.generator_)
-    rejects_similarity = any(rule.configuration.similarity < np.inf for rule in rules)
+    rules = _new_rules(sampler, len(prompts))
+    score = bind_quality(calibrated_with(sampler, "quality"), sampler.generator_)
+    alike = calibrated_with(sampler, "similarity")
+    lambda_hat = sampler.lambda_hat_
+    rejects_similarity = lambda_hat is not None and lambda_hat.similarity < np.inf
 
     def scores(
         chunk: Any, draws: list[list[Generation]], start: int
@@ -32,9 +35,8 @@ def sample_sets(sampler: Any, prompts: Any) -> list[PredictionSet]:
         if not rejects_similarity:
             return quality, None
         responses = [[draw.response for draw in row] for row in draws]
-        return quality, similarity_tensor(sampler.similarity, responses, start=start, n_jobs=n_jobs)
+        return quality, similarity_tensor(alike, responses, start=start, n_jobs=n_jobs)
 
-    null = sampler.lambda_hat_ is None
     with progress_bar(sampler.verbose) as progress:
         draws, qualities = draw_until_done(
             sampler.generator_,
@@ -42,7 +44,7 @@ def sample_sets(sampler: Any, prompts: Any) -> list[PredictionSet]:
             rules,
             seed=sampler.seed_,
             scores=scores,
-            draws_per_round=sampler.k_max_ if null else sampler.draws_per_round,
+            draws_per_round=sampler.draws_per_round if lambda_hat else sampler.k_max_,
             progress=progress,
         )
     return [
@@ -57,9 +59,9 @@ def sets_of_fitted_prompts(sampler: Any, prompts: Any) -> PredictionSets:
     mask[sampler.calibration_indices_] = True
     sets: list[Any] = [None] * n
     known: list[Sequence[Generation]] = [()] * n
-    for row, i in enumerate(sampler.calibration_indices_):
+    rules = _new_rules(sampler, len(sampler.calibration_indices_))
+    for row, (i, rule) in enumerate(zip(sampler.calibration_indices_, rules)):
         known[i] = sampler.calibration_draws_[row]
-        rule = _new_rule(sampler)
         while not rule.done:
             draw = rule.n_samples
             rule.update(float(data.quality[row, draw]), data.similarity[row, draw])
@@ -72,11 +74,12 @@ def sets_of_fitted_prompts(sampler: Any, prompts: Any) -> PredictionSets:
     )
 
 
-def _new_rule(sampler: Any) -> SamplingRule:
+def _new_rules(sampler: Any, n: int) -> list[SamplingRule]:
     configuration = _ACCEPT_ALL if sampler.lambda_hat_ is None else sampler.lambda_hat_
+    set_score = get_set_score(calibrated_with(sampler, "set_score"))
     # a budget that was chosen among several: calibration saw the draws of the largest
-    width = max(sampler.k_max_, draw_budgets(sampler.k_max)[-1])
-    return SamplingRule(configuration, get_set_score(sampler.set_score), sampler.k_max_, width)
+    width = max(sampler.k_max_, draw_budgets(calibrated_with(sampler, "k_max"))[-1])
+    return [SamplingRule(configuration, set_score, sampler.k_max_, width) for _ in range(n)]
 
 
 def _as_set(

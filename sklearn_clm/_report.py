@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_clm._calibrating import calibrated_with
 from sklearn_clm._document import Section, Table, to_html, to_markdown
 from sklearn_clm.calibration import (
     CalibrationData,
@@ -167,10 +168,11 @@ def _guarantee(sampler: Any) -> Section:
             f"{sampler.k_max_} draws for each prompt, without any guarantee."
         )
         return Section("Guarantee", (text,))
+    epsilon, delta = (calibrated_with(sampler, name) for name in ("epsilon", "delta"))
     text = (
-        f"With confidence {_percent(1 - sampler.delta)} over the calibration prompts, the set for "
+        f"With confidence {_percent(1 - delta)} over the calibration prompts, the set for "
         "a new prompt from the same distribution holds an admissible response with probability "
-        f"at least {_percent(1 - sampler.epsilon)}. This is an average over new prompts, not a "
+        f"at least {_percent(1 - epsilon)}. This is an average over new prompts, not a "
         "statement about any one of them, and it is about the generator, scores and admission "
         "that were calibrated."
     )
@@ -178,7 +180,8 @@ def _guarantee(sampler: Any) -> Section:
 
 
 def _warnings(sampler: Any, data: CalibrationData, outcomes: Outcomes) -> Section | None:
-    result, epsilon, delta = sampler.result_, sampler.epsilon, sampler.delta
+    result = sampler.result_
+    epsilon, delta = (calibrated_with(sampler, name) for name in ("epsilon", "delta"))
     low, high = sampler.achievable_epsilon_
     texts = []
     if epsilon >= high:
@@ -237,7 +240,7 @@ def _thresholds(sampler: Any) -> Section | None:
     if sampler.lambda_hat_ is None:
         return None
     l1, l2, l3 = sampler.lambda_hat_
-    name = get_set_score(sampler.set_score).name
+    name = get_set_score(calibrated_with(sampler, "set_score")).name
     rows = (
         ("similarity", f"reject a draw more similar than this to an accepted one: {l1:.6g}"),
         ("quality", f"reject a draw of lower quality than this: {l2:.6g}"),
@@ -265,7 +268,8 @@ def _tests(sampler: Any) -> Section | None:
     # a few from the whole sequence, and what decided
     steps = np.linspace(0, m - 1, min(m, 7)).round().astype(int).tolist()
     shown = sorted({*steps, min(n_valid, m - 1), *([] if chosen is None else [chosen])})
-    objective = result.risks.objective(sampler.size_weight, sampler.excess_weight)
+    weights = (calibrated_with(sampler, name) for name in ("size_weight", "excess_weight"))
+    objective = result.risks.objective(*weights)
     rows = []
     for i in shown:
         role = "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
@@ -344,7 +348,7 @@ def _more_prompts(sampler: Any) -> Section | None:
 def _outcomes(sampler: Any, data: CalibrationData) -> Outcomes:
     """lambda-hat, or the trivial set of all draws, on the first prompts of the data."""
     n = min(data.n_prompts, _MAX_PROMPTS)
-    score, k_max = get_set_score(sampler.set_score), sampler.k_max_
+    score, k_max = get_set_score(calibrated_with(sampler, "set_score")), sampler.k_max_
     # no rejection and no stop: all draws
     everything = Configuration(math.inf, -math.inf, math.inf)
     configuration = everything if sampler.lambda_hat_ is None else sampler.lambda_hat_

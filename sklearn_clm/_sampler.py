@@ -253,7 +253,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         """Calibrate on collected data: the instant half of ``fit``.
 
         Once collected, data can be calibrated for many `epsilon`, `delta`, `set_score` and smaller
-        `k_max`.
+        `k_max`. Later changes of these parameters or of the scores do not reach what was
+        calibrated: ``predict`` goes on with those that calibration looked at.
 
         Parameters
         ----------
@@ -268,13 +269,14 @@ class ConformalSampler(  # type: ignore[call-arg]
         Raises
         ------
         ValueError
-            If the data holds fewer draws than `k_max`.
+            If the data holds fewer draws than `k_max`, or other scores collected it.
         NullCalibrationError
             If nothing can be certified and ``on_null="raise"``.
         """
         self._validate_params()
         if not isinstance(data, CalibrationData):
             raise TypeError(f"data must be CalibrationData, got {type(data).__name__}.")
+        _calibrating.check_collected_data(self, data)
         attributes = _calibrating.calibrated_attributes(
             data,
             _calibrating.draw_budgets(self.k_max),
@@ -290,9 +292,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         )
         if not hasattr(self, "generator_"):
             attributes |= untrained_generator(self)
-        _calibrating.forget_calibration(self)
-        for name, value in attributes.items():
-            setattr(self, name, value)
+        _calibrating.take_over(self, attributes)
         self._paid_draws = None
         return self
 

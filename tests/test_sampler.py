@@ -573,3 +573,51 @@ def test_generation_of_plain_strings():
     sampler = ConformalSampler(Plain(), k_max=4, quality="self_consistency", random_state=0)
     sets = sampler.fit(*questions(60)).predict(["item 5"])
     assert isinstance(sets[0].generations[0], Generation)
+
+
+def test_changed_parameters_do_not_reach_what_was_calibrated(tmp_path):
+    X, y = questions(N_FIT)
+    sampler = toy_sampler(k_max=[4, 8]).fit(X, y)
+    new, _ = questions(60, first=7000)
+    sets = sampler.predict(new)
+    sampler.set_params(
+        quality=lambda prompt, draw: 0.0,
+        similarity="exact_match",
+        set_score="first_k",
+        epsilon=0.01,
+        k_max=2,
+    )
+    assert sampler.predict(new) == sets
+    assert "at least 70 %" in sampler.report().to_markdown()
+    sampler.save_calibration(tmp_path / "lambda.json")
+    again = toy_sampler(k_max=[4, 8]).load_calibration(tmp_path / "lambda.json")
+    assert again.predict(new) == sets
+    with pytest.raises(ValueError, match=r"other .*: .* is "):
+        clone(sampler).load_calibration(tmp_path / "lambda.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("quality", lambda prompt, draw: 0.0),
+        ("similarity", "exact_match"),
+        ("admission", "rouge_l"),
+    ],
+)
+def test_data_of_other_scores_are_not_calibrated_on(name, value):
+    sampler = toy_sampler(k_max=4)
+    data = sampler.collect(*questions(N_FIT))
+    before = sampler.get_params()[name]
+    with pytest.raises(ValueError, match=f"data was collected with {name}=.*fit, again"):
+        sampler.set_params(**{name: value}).calibrate(data)
+    sampler.set_params(**{name: before}).calibrate(data)
+    with pytest.raises(ValueError, match=f"data was collected with {name}="):
+        sampler.set_params(**{name: value, "k_max": 3}).calibrate(sampler.calibration_data_)
+
+
+def test_a_null_calibration_never_stops_whatever_the_score():
+    sampler = toy_sampler(k_max=4, epsilon=0.001, quality=lambda prompt, draw: np.inf)
+    with pytest.warns(NullCalibrationWarning):
+        sampler.fit(*questions(N_FIT))
+    (one,) = sampler.predict(["item 1"])
+    assert (one.n_samples, len(one), one.stopped) == (4, 4, False)
