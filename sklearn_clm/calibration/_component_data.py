@@ -264,6 +264,8 @@ class ComponentCalibrationData:
         scores = _as_numbers(scores)
         admissible = _as_bool(labels)
         owner = np.asarray(prompt_index)
+        if not owner.size:
+            owner = owner.astype(np.intp)
         if component_index is None:
             component_index = np.arange(scores.size)
         components = np.asarray(component_index)

@@ -170,8 +170,15 @@ def test_save_and_load(tmp_path):
 def test_load_refuses_what_it_did_not_save(tmp_path):
     (tmp_path / "pickle").write_bytes(pickle.dumps([1]))
     np.savez(tmp_path / "other.npz", scores=np.ones(1))
-    for name in ("pickle", "other.npz"):
-        with pytest.raises(ValueError, match=r"is not an intact file written by"):
+    arrays = {"scores": np.ones(1), "admissible": np.ones(1), "offsets": np.array([0, 1])}
+    np.savez(tmp_path / "format.npz", format=np.array("other/7"), **arrays)
+    for name, reason in (
+        ("pickle", r"it is not a \.npz archive"),
+        ("other.npz", "it has no member format, admissible, offsets"),
+        ("format.npz", r"not written in the format sklearn_clm\.ComponentCalibrationData/1"),
+    ):
+        wanted = rf"is not an intact file written by ComponentCalibrationData\.save: .*{reason}"
+        with pytest.raises(ValueError, match=wanted):
             ComponentCalibrationData.load(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         ComponentCalibrationData.load(tmp_path / "nowhere.npz")
@@ -182,6 +189,23 @@ def test_from_files(tmp_path):
     np.save(tmp_path / "labels.npy", np.array([[1, 0], [1, 0]]))
     data = ComponentCalibrationData.from_arrays(tmp_path / "scores.npy", tmp_path / "labels.npy")
     assert data.offsets.tolist() == [0, 1, 3]
+    (tmp_path / "text.npy").write_text("0.9 0.5")
+    for position, name in enumerate(("scores", "labels")):
+        files = [tmp_path / "scores.npy", tmp_path / "labels.npy"]
+        files[position] = tmp_path / "text.npy"
+        with pytest.raises(ValueError, match=rf"^{name}: .*text\.npy' is not an intact \.npy file"):
+            ComponentCalibrationData.from_arrays(*files)
+
+
+def test_prompts_of_flat_arrays_are_counted():
+    flat = {"prompt_index": [1, 0, 1]}
+    assert ComponentCalibrationData.from_arrays([0.5, 0.4, 0.3], [1, 0, 1], **flat).n_prompts == 2
+    with_empty = ComponentCalibrationData.from_arrays(
+        [0.5, 0.4, 0.3], [1, 0, 1], **flat, n_prompts=4
+    )
+    assert with_empty.offsets.tolist() == [0, 1, 3, 3, 3]
+    nothing = ComponentCalibrationData.from_arrays([], [], prompt_index=[], n_prompts=2)
+    assert (nothing.n_prompts, nothing.n_components) == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +215,8 @@ def test_from_files(tmp_path):
         ([[0.5, np.inf]], [[1, 1]], "scores holds inf for component 1 of prompt 0"),
         ([[0.5]], [[1], [1]], "scores is for 1 prompts and labels for 2"),
         ([[0.5, 0.4]], [[1]], "scores has 2 components for prompt 0 and labels 1"),
-        ([0.5, 0.4], [1, 1], "give prompt_index too"),
+        ([0.5, 0.4], [1, 1], r"scores must hold one 1-D array .* give prompt_index too"),
+        ([], [], r"offsets has shape \(1,\) and dtype int64; wanted n \+ 1 integers"),
         (np.ones((2, 3)), np.ones((2, 2)), r"shape \(2, 3\) and labels \(2, 2\)"),
     ],
 )
@@ -201,8 +226,14 @@ def test_bad_arrays(scores, labels, message):
 
 
 def test_bad_labels_and_indices():
-    with pytest.raises(TypeError, match="admissible must hold booleans"):
+    with pytest.raises(TypeError, match=r"admissible must hold booleans .* float64 .*0\.7"):
         ComponentCalibrationData.from_arrays([[0.5]], [[0.7]])
+    with pytest.raises(TypeError, match="admissible must hold booleans .* <U3 .*'yes'"):
+        ComponentCalibrationData.from_arrays([[0.5]], [["yes"]])
+    with pytest.raises(TypeError, match="scores must be numbers, got <U4 such as .*'high'"):
+        ComponentCalibrationData.from_arrays([["high"]], [[1]])
+    with pytest.raises(ValueError, match=r"scores has shape \(2, 1\); wanted a 1-D array"):
+        ComponentCalibrationData(np.ones((2, 1)), np.ones((2, 1)), np.array([0, 2]))
     with pytest.raises(ValueError, match="labels differ between occurrences of component 3"):
         ComponentCalibrationData.from_arrays(
             [0.5, 0.6], [0, 1], prompt_index=[0, 0], component_index=[3, 3]

@@ -144,6 +144,7 @@ def test_from_arrays_reads_files_and_maps_memory(tmp_path):
     assert_same(CalibrationData.from_arrays(*paths), data)
     mapped = CalibrationData.from_arrays(*paths, mmap=True)
     assert isinstance(mapped.similarity, np.memmap)
+    assert not isinstance(mapped.quality, np.memmap)
     assert_same(mapped.take([2, 0]), data.take([2, 0]))
     assert_same(CalibrationData.from_arrays(data.quality, data.similarity, data.admissible), data)
 
@@ -155,6 +156,8 @@ def test_from_arrays_of_bad_files(tmp_path):
     data = make()
     with pytest.raises(ValueError, match=r"scores: .*text\.npy' is not an intact \.npy file"):
         CalibrationData.from_arrays(text, data.similarity, data.admissible)
+    with pytest.raises(ValueError, match=r"^similarity: .*text\.npy' is not an intact \.npy file"):
+        CalibrationData.from_arrays(data.quality, text, data.admissible)
     with pytest.raises(ValueError, match=r"labels: .*archive\.npz' is an archive"):
         CalibrationData.from_arrays(data.quality, data.similarity, archive)
     with pytest.raises(FileNotFoundError):
