@@ -228,9 +228,9 @@ def test_bad_arrays(scores, labels, message):
 def test_bad_labels_and_indices():
     with pytest.raises(TypeError, match=r"admissible must hold booleans .* float64 .*0\.7"):
         ComponentCalibrationData.from_arrays([[0.5]], [[0.7]])
-    with pytest.raises(TypeError, match="admissible must hold booleans .* <U3 .*'yes'"):
+    with pytest.raises(TypeError, match=r"admissible must hold booleans .* <U3 .*'yes'"):
         ComponentCalibrationData.from_arrays([[0.5]], [["yes"]])
-    with pytest.raises(TypeError, match="scores must be numbers, got <U4 such as .*'high'"):
+    with pytest.raises(TypeError, match=r"scores must be numbers, got <U4 such as .*'high'"):
         ComponentCalibrationData.from_arrays([["high"]], [[1]])
     with pytest.raises(ValueError, match=r"scores has shape \(2, 1\); wanted a 1-D array"):
         ComponentCalibrationData(np.ones((2, 1)), np.ones((2, 1)), np.array([0, 2]))
