@@ -115,10 +115,15 @@ def split(n: int, args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
 def build_sampler(args: argparse.Namespace):
     """The estimator; everything that decides about its guarantee stands here."""
     try:
+        import torch
+
         from sklearn_clm import ConformalSampler
         from sklearn_clm.generators import TransformersGenerator
     except ImportError as error:
         raise SystemExit(f'{error}; install with: pip install ".[examples]"') from None
+    if args.model == str(CHECKPOINT):
+        # threads wait for each other longer than they work on matrices this small
+        torch.set_num_threads(1)
     if not sys.stderr.isatty():
         logging.getLogger("transformers").setLevel(logging.ERROR)
     options = {
