@@ -49,6 +49,13 @@ def judge_sets(
     earlier member was: nothing else can change S* or the loss.
     """
     n = len(sets)
+    for i, one in enumerate(sets):
+        if len(one.generations) != one.n_samples:
+            raise ValueError(
+                f"sets[{i}] knows {len(one.generations)} of its {one.n_samples} draws; wanted "
+                "all of them in `generations`, as predict gives them, to find the first "
+                "admissible one."
+            )
     first_admissible = np.zeros(n, dtype=np.intp)  # counted from 1; 0: none yet
     covered = np.zeros(n, dtype=bool)
     members = [set(one.indices.tolist()) for one in sets]

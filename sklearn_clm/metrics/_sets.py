@@ -46,7 +46,8 @@ def set_outcomes(
     TypeError
         If `sets` is not PredictionSets.
     ValueError
-        If the lengths differ, or `admissions` are references and no judge is known.
+        If the lengths differ, a set does not know all its draws, or `admissions` are references
+        and no judge is known.
 
     Examples
     --------

@@ -119,3 +119,9 @@ def test_sets_without_guarantee_have_no_objective():
 
 def test_normalized_auc_of_a_flat_curve():
     assert normalized_auc([0.1, 0.15, 0.4], [2.0, 2.0, 2.0]) == pytest.approx(2.0)
+
+
+def test_sets_that_do_not_know_their_draws_are_not_judged():
+    one = PredictionSet("Q", ("Paris",), [0.9], [1], 2, 0.9, True, True)
+    with pytest.raises(ValueError, match=r"sets\[0\] knows 0 of its 2 draws; wanted"):
+        set_loss(["Paris"], PredictionSets([one], k_max=2), admission="exact_match")
