@@ -11,12 +11,21 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm._calibrating import calibrated_with, draw_budgets
 from sklearn_clm._collecting import _key_of_draws as key_of_draws
 from sklearn_clm._drawing import complete_draws, progress_bar, take
+from sklearn_clm._predicting import sets_of_fitted_prompts
 from sklearn_clm._prediction_sets import PredictionSets
 from sklearn_clm._prompts import check_admissions, check_fitted_prompts, check_prompts
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.generators import Generation
+from sklearn_clm.generators._base import fingerprint
 
-__all__ = ["CalibrationDraws", "calibration_draws", "is_fitted", "refuse_without_logprobs"]
+__all__ = [
+    "CalibrationDraws",
+    "calibration_draws",
+    "check_sets",
+    "refuse_without_logprobs",
+    "sampler_for_prompts",
+    "sets_of_fit",
+]
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,45 @@ def refuse_without_logprobs(selector: Any, score: Any, X: Any) -> None:
             "as 'support' or a callable (prompt, component) -> float, or a generator that "
             "gives log-probabilities."
         )
+
+
+def check_sets(selector: Any, sets: PredictionSets) -> None:
+    """Refuse sets of other draws than those that calibration knows."""
+    budget = getattr(selector, "_n_draws", None)
+    largest = max((one.n_samples for one in sets), default=0)
+    if budget is not None and largest > budget:
+        raise ValueError(
+            f"X holds a set of {largest} draws, and calibration saw {budget} for each prompt; the "
+            "guarantee does not reach beyond."
+        )
+    known, other = getattr(selector, "sampler_", None), sets.sampler
+    if known is None or other is None or known is other:
+        return
+    sources = [(fingerprint(one.generator_), one.seed_) for one in (known, other)]
+    if sources[0] != sources[1]:
+        raise ValueError(
+            "X holds sets that were drawn by another generator, or with another seed, than the "
+            f"draws of calibration: (fingerprint, seed) is {sources[1]}, wanted {sources[0]}."
+        )
+
+
+def sampler_for_prompts(selector: Any) -> Any:
+    """The sampler that makes sets of prompts for a calibrated selector."""
+    given = selector.sampler if is_fitted(selector.sampler) else None
+    sampler = getattr(selector, "sampler_", given)
+    if sampler is None:
+        raise NotFittedError(
+            "X holds prompts, but this ComponentSelector was calibrated on arrays and has no "
+            "fitted sampler for them; wanted prediction sets, or a fitted sampler=."
+        )
+    return sampler
+
+
+def sets_of_fit(selector: Any, X: Any) -> Any:
+    """Sets of the prompts that were just fitted, where the sampler was fitted on them, too."""
+    if isinstance(X, PredictionSets) or selector.sampler_ is selector.sampler:
+        return X
+    return sets_of_fitted_prompts(selector.sampler_, check_prompts(X).prompts)
 
 
 def _of_new_sampler(selector: Any, X: Any, y: Any) -> CalibrationDraws:

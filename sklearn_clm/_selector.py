@@ -6,16 +6,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_clm._calibrating import set_or_delete
 from sklearn_clm._collecting import N_JOBS, _seed_of_draws
 from sklearn_clm._component_draws import (
     CalibrationDraws,
     calibration_draws,
-    is_fitted,
+    check_sets,
     refuse_without_logprobs,
+    sampler_for_prompts,
+    sets_of_fit,
 )
 from sklearn_clm._component_sets import ComponentSets
 from sklearn_clm._diagram import visual_block
@@ -295,16 +297,12 @@ class ComponentSelector(  # type: ignore[call-arg]
             If the selector is not fitted, or was calibrated on arrays and has no fitted sampler
             for prompts.
         ValueError
-            If a set was sampled with a larger budget than calibration saw.
+            If a set was sampled with a larger budget than calibration saw, or from another
+            generator or with another seed.
         """
         check_is_fitted(self)
-        sets = X if isinstance(X, PredictionSets) else self._sampler_for_prompts().predict(X)
-        budget = getattr(self, "_n_draws", None)
-        if budget is not None and len(sets) and max(one.n_samples for one in sets) > budget:
-            raise ValueError(
-                f"X holds a set of {max(one.n_samples for one in sets)} draws, and calibration "
-                f"saw {budget} for each prompt; the guarantee does not reach beyond."
-            )
+        sets = X if isinstance(X, PredictionSets) else sampler_for_prompts(self).predict(X)
+        check_sets(self, sets)
         draws = [accepted_draws(one) for one in sets]
         if self.gamma_hat_ == np.inf:
             draws = [[] for _ in sets]
@@ -332,6 +330,21 @@ class ComponentSelector(  # type: ignore[call-arg]
             One set of components for each prompt.
         """
         return self.predict(X)
+
+    def fit_transform(self, X: Any, y: Any) -> ComponentSets:
+        """Fit, and select components of the same prompts from the same draws.
+
+        Parameters
+        ----------
+        X, y
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        ComponentSets
+            Equal to ``fit(X, y).transform(X)``.
+        """
+        return self.fit(X, y).predict(sets_of_fit(self, X))
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean number of selected components (what Eq. 10 maximises).
@@ -377,10 +390,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         for name, part in parts.items():
             setattr(self, name, part)
         for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(found.sampler, name):
-                setattr(self, name, getattr(found.sampler, name))
-            elif hasattr(self, name):
-                delattr(self, name)
+            set_or_delete(self, name, getattr(found.sampler, name, None))
 
     def _forget_collected(self) -> None:
         self._collected = None
@@ -388,13 +398,3 @@ class ComponentSelector(  # type: ignore[call-arg]
             del self.calibration_indices_
         for name, part in self._parts().items():
             setattr(self, name, part)
-
-    def _sampler_for_prompts(self) -> Any:
-        given = self.sampler if is_fitted(self.sampler) else None
-        sampler = getattr(self, "sampler_", given)
-        if sampler is None:
-            raise NotFittedError(
-                "X holds prompts, but this ComponentSelector was calibrated on arrays and has no "
-                "fitted sampler for them; wanted prediction sets, or a fitted sampler=."
-            )
-        return sampler

@@ -22,6 +22,7 @@ from sklearn_clm.calibration import ComponentCalibrationData
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.metrics import component_loss, set_loss
 from tests.reports import ReportModel, TrainedReportModel, cases
+from tests.toy import ToyModel, drawn, questions
 
 X, Y = cases(150)
 NEW, NEW_Y = cases(60, first=1000)
@@ -383,3 +384,38 @@ def test_bad_calls(selector):
         selector.predict(long)
     with pytest.raises(TypeError, match="returned 0"):
         ComponentSelector(sampler(), admission=lambda reference, component: 0).fit(X, Y)
+
+
+def test_fit_transform_draws_nothing_twice(tmp_path):
+    log = tmp_path / "draws"
+    prompts, references = questions(120)
+    sampler = ConformalSampler(ToyModel(log=str(log)), k_max=4, epsilon=0.6, random_state=0)
+    selector = ComponentSelector(
+        sampler, alpha=0.6, component_score="support", admission="exact_match"
+    )
+    selected = selector.fit_transform(prompts, references)
+    assert len(drawn(log)) == 4 * len(prompts)
+    assert selected == selector.transform(prompts)
+    assert selected == clone(selector).fit(prompts, references).predict(prompts)
+
+
+@pytest.mark.parametrize("other", [{"skill": 0.9}, {"temperature": 2.0}])
+def test_sets_of_another_generator_or_seed_are_refused(other):
+    prompts, references = questions(120)
+    base = {"k_max": 4, "epsilon": 0.6}
+    sampler = ConformalSampler(ToyModel(), random_state=0, **base).fit(prompts, references)
+    selector = ComponentSelector(
+        sampler, alpha=0.6, component_score="support", admission="exact_match"
+    ).fit(prompts, references)
+    wanted = selector.predict(prompts[:5])
+    for stranger in (
+        ConformalSampler(ToyModel(**other), random_state=0, **base),
+        ConformalSampler(ToyModel(), random_state=1, **base),
+    ):
+        sets = stranger.fit(prompts, references).predict(prompts[:5])
+        with pytest.raises(ValueError, match="by another generator, or with another seed"):
+            selector.predict(sets)
+        # one that was pickled does not know where it came from
+        selector.predict(pickle.loads(pickle.dumps(sets)))
+    twin = ConformalSampler(ToyModel(), random_state=0, **base).fit(prompts, references)
+    assert selector.predict(twin.predict(prompts[:5])).components == wanted.components

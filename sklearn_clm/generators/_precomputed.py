@@ -173,7 +173,7 @@ class PrecomputedGenerator(BaseGenerator):
         known = self._draws()
         rows = []
         for i, prompt in enumerate(prompts):
-            draws = known.get(key_digest(prompt))
+            draws = known.get(_key(prompt))
             if draws is None:
                 raise ValueError(
                     f"prompts[{i}] = {_shortened(prompt)} is unknown; there are draws for "
@@ -276,10 +276,21 @@ def _indexed(
             if value is not None and len(value[i]) != len(row):
                 raise ValueError(f"{name}[{i}] has {len(value[i])} values for {len(row)} draws.")
             columns.append([None] * len(row) if value is None else value[i])
-        index.setdefault(key_digest(prompt), []).extend(
+        index.setdefault(_key(prompt), []).extend(
             _generation(i, j, *fields) for j, fields in enumerate(zip(row, *columns))
         )
     return index
+
+
+def _key(prompt: Any) -> bytes:
+    # the estimators make an array of a list of numbers
+    if isinstance(prompt, (list, tuple)) and prompt and all(map(_is_number, prompt)):
+        prompt = np.array(prompt, dtype=np.float64)
+    return key_digest(prompt)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, np.number, np.bool_))
 
 
 def _generation(i: int, j: int, response: Any, logprob: Any, n_tokens: Any) -> Generation:

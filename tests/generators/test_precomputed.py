@@ -162,3 +162,13 @@ def test_clones_share_the_draws_and_fingerprints_follow_them():
     other = PrecomputedGenerator(PROMPTS, [RESPONSES[0], ["Madrid", "Madrid", "Madrid"]])
     assert other.fingerprint() != generator.fingerprint()
     assert generator.set_params(responses=other.responses).fingerprint() == other.fingerprint()
+
+
+def test_rows_of_numbers_are_known_however_they_are_held():
+    generator = PrecomputedGenerator([[1.0, 2.0], [3, 4]], [["a", "b"], ["c", "d"]])
+    rows = np.array([[1.0, 2.0], [3.0, 4.0]])
+    for prompts in (rows, rows.astype(np.float32), rows.tolist(), [(1, 2), (3, 4)]):
+        assert [[g.response for g in row] for row in generator.sample(prompts, 2)] == [
+            ["a", "b"],
+            ["c", "d"],
+        ]
