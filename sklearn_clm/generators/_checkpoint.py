@@ -326,8 +326,11 @@ class Checkpoint:
     def weights_digest(self) -> str:
         """Digest of the weights as loaded."""
         tensors = sorted(self.model.state_dict().items())
-        # weights written in place, by training for instance, carry a new version
-        version = [(name, tensor.data_ptr(), tensor._version) for name, tensor in tensors]
+        # weights written in place, by training for instance, carry a new version; through
+        # `.data`, as adapters are merged, they do not: so look at a few of each
+        version = [
+            (name, tensor.data_ptr(), tensor._version, _a_few(tensor)) for name, tensor in tensors
+        ]
         if self._digest is None or self._digest[0] != version:
             import torch
 
@@ -352,6 +355,12 @@ class Checkpoint:
             "tokenizer": tokenizer_state(self.tokenizer),
             "processor": repr(sorted(self.processor.to_dict().items())) if self.processor else None,
         }
+
+
+def _a_few(tensor: Tensor) -> bytes:
+    """Some numbers of a tensor."""
+    flat = tensor.detach().reshape(-1)
+    return bytes(flat[:: max(1, len(flat) // 8)][:8].cpu().double().numpy().tobytes())
 
 
 def _plain_config(config: dict[str, Any]) -> str:

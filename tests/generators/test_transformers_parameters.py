@@ -239,7 +239,11 @@ def test_a_model_changed_since_it_was_loaded_is_not_mistaken(llama_path):
     generator = TransformersGenerator(model, tokenizer=llama_path, max_new_tokens=4)
     before = generator.fingerprint()
     with torch.no_grad():
-        model.lm_head.weight.mul_(1.5)
+        model.lm_head.weight.mul_(2.0)
+    assert generator.fingerprint() != before
+    model.lm_head.weight.data /= 2.0
+    assert generator.fingerprint() == before
+    model.lm_head.weight.data *= 2.0
     assert generator.fingerprint() != before
     restored = pickle.loads(pickle.dumps(generator))
     with pytest.raises(ValueError, match="other weights than the model"):
