@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from sklearn_clm.generators._keys import prompt_bytes
 __all__ = ["UntoldError", "digest_of", "strictly", "told"]
 
 _PROTOCOL = 4
-_CONSTANTS = (str, bytes, bool, int, float)
+_CONSTANTS = (str, bytes, bool, int, float, np.bool_, np.int64, np.float64)
 _strict: ContextVar[bool] = ContextVar("strict", default=False)
 _under_way: ContextVar[tuple[int, ...]] = ContextVar("under_way", default=())
 
@@ -76,7 +77,8 @@ def _told(value: Any) -> Any:
         return [told(item) for item in value]
     if isinstance(value, dict):
         pairs = [[told(key), told(item)] for key, item in value.items()]
-        return ["dict", *sorted(pairs, key=prompt_bytes)]
+        texts = all(type(key) is str for key in value)  # vocabularies are large
+        return ["dict", *sorted(pairs, key=itemgetter(0) if texts else prompt_bytes)]
     if isinstance(value, (set, frozenset)):
         # the order of a set of texts differs between processes
         return ["set", *sorted(map(told, value), key=prompt_bytes)]
