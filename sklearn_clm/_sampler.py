@@ -120,7 +120,8 @@ class ConformalSampler(  # type: ignore[call-arg]
     independent, and the guarantee holds given the seed. It is one guarantee for the calibrated
     estimator over random new prompts, not one for each prompt, and it is spent once: choosing
     among several estimators by their calibration data, for instance `k_max` by grid search on
-    the very data that then calibrates, voids it. Search on other data, or give `k_max` a sequence.
+    the very data that then calibrates, or `epsilon` after a look at what these data certify,
+    voids it. Search on other data, or give `k_max` a sequence.
 
     Calibrating with an admission that is stricter than the one in mind keeps the guarantee
     (Corollary A.4).

@@ -52,7 +52,8 @@ def get_similarity(similarity: Any) -> Any:
     similarity : {"exact_match", "rouge_l"}, callable, or object with a method ``pairwise``
         A callable ``f(a, b) -> float`` compares two responses. ``pairwise(a, b=None)`` compares
         all of a list with all of another (None: itself), and returns an array of shape
-        (len(a), len(b)); it is preferred where an object has both.
+        (len(a), len(b)); it is preferred where an object has both. A value must not depend on
+        what else is compared, so round what linear algebra gives.
         "exact_match" is 1.0 for equal answers, and 0.0 for others. "rouge_l" sees ASCII letters
         and digits alone, and so suits neither Cyrillic nor Chinese; only equality counts, as 1.0
         or 0.0, for responses that are not texts, and equal responses are always 1.0 alike.
