@@ -24,6 +24,7 @@ __all__ = [
     "check_collected_data",
     "draw_budgets",
     "forget_calibration",
+    "is_own",
     "report_null",
     "scores_of_collection",
     "set_or_delete",
@@ -92,12 +93,19 @@ def calibrated_with(sampler: Any, name: str) -> Any:
     return noted[name] if name in noted else getattr(sampler, name)
 
 
+def is_own(sampler: Any, data: CalibrationData) -> bool:
+    """Whether the sampler itself has collected the data, or these are a part of them."""
+    own = getattr(sampler, "calibration_data_", None)
+    if own is None or not hasattr(sampler, "_collected_with"):
+        return False
+    return bool(np.may_share_memory(data.quality, own.quality))
+
+
 def check_collected_data(sampler: Any, data: CalibrationData) -> None:
     """Refuse data that the sampler itself has collected with other scores than it has now."""
-    collected = getattr(sampler, "_collected_with", None)
-    own = getattr(sampler, "calibration_data_", None)
-    if collected is None or own is None or not np.may_share_memory(data.quality, own.quality):
+    if not is_own(sampler, data):
         return
+    collected = sampler._collected_with
     for name, now in scores_of_collection(sampler).items():
         then = collected[name]
         if now is not then and score_fingerprint(now) != score_fingerprint(then):

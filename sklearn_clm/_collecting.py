@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
-from sklearn_clm._calibrating import draw_budgets, scores_of_collection
+from sklearn_clm._calibrating import draw_budgets, is_own, scores_of_collection
 from sklearn_clm._drawing import complete_draws, progress_bar, take
 from sklearn_clm._prompts import CheckedPrompts
 from sklearn_clm.calibration import CalibrationData
@@ -28,7 +28,7 @@ from sklearn_clm.scoring import (
 )
 from sklearn_clm.scoring._quality import bind_quality
 
-__all__ = ["N_JOBS", "collect", "untrained_generator"]
+__all__ = ["N_JOBS", "collect", "generator_for", "untrained_generator"]
 
 # values of the parameter n_jobs; joblib refuses 0 only after draws have been paid for
 N_JOBS = [
@@ -61,6 +61,18 @@ def collect(sampler: Any, checked: CheckedPrompts, admissions: list[Any]) -> dic
         "calibration_draws_": draws,
         "calibration_data_": data,
     }
+
+
+def generator_for(sampler: Any, data: CalibrationData) -> dict[str, Any]:
+    """Generator and seed of data from elsewhere, for a sampler that has none, or another one."""
+    generator = getattr(sampler, "generator_", None)
+    if generator is not None:
+        now = _copy_of(sampler.generator)
+        if is_own(sampler, data) or hasattr(now, "fit"):
+            return {}
+        if fingerprint(now) == fingerprint(generator):
+            return {}
+    return untrained_generator(sampler)
 
 
 def untrained_generator(sampler: Any) -> dict[str, Any]:

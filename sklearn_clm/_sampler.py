@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import _calibrating
-from sklearn_clm._collecting import N_JOBS, collect, untrained_generator
+from sklearn_clm._collecting import N_JOBS, collect, generator_for
 from sklearn_clm._diagram import visual_block
 from sklearn_clm._judging import judge_sets, set_objective
 from sklearn_clm._persistence import CalibrationFileMixin
@@ -291,8 +291,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             excess_weight=self.excess_weight,
             on_null=self.on_null,
         )
-        if not hasattr(self, "generator_"):
-            attributes |= untrained_generator(self)
+        attributes |= generator_for(self, data)
         _calibrating.take_over(self, attributes)
         self._paid_draws = None
         return self

@@ -621,3 +621,16 @@ def test_a_null_calibration_never_stops_whatever_the_score():
         sampler.fit(*questions(N_FIT))
     (one,) = sampler.predict(["item 1"])
     assert (one.n_samples, len(one), one.stopped) == (4, 4, False)
+
+
+def test_data_of_another_generator_bring_that_generator():
+    X, y = questions(N_FIT)
+    other = toy_sampler().set_params(generator__skill=0.9)
+    data = other.collect(X, y)
+    sampler = toy_sampler().fit(X, y)
+    own = sampler.calibration_data_
+    sampler.set_params(generator__skill=0.9)
+    assert sampler.calibrate(own).generator_.skill == 1.0
+    sampler.calibrate(data)
+    assert sampler.generator_.skill == 0.9
+    assert sampler.predict(X[:20]) == other.calibrate(data).predict(X[:20])
