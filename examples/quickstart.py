@@ -59,7 +59,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--model", default=str(CHECKPOINT), help="name or folder of a model")
     parser.add_argument("--data", type=Path, help="JSON lines with prompt and reference")
-    parser.add_argument("--epsilon", type=_fraction, default=0.4, help="tolerated error")
+    parser.add_argument("--epsilon", type=_fraction, default=0.45, help="tolerated error")
     parser.add_argument("--delta", type=_fraction, default=0.05, help="1 - confidence")
     parser.add_argument("--k-max", type=_count, default=20, help="most answers for a question")
     parser.add_argument("--calibration", type=_count, default=1000, help="calibration questions")

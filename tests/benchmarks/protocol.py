@@ -1,7 +1,6 @@
 """The paper's whole protocol, beside one evaluation in NumPy for each configuration."""
 
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from joblib import cpu_count
 from sklearn_clm.calibration import CalibrationData, threshold_grid
 from sklearn_clm.evaluation import run_trials
 from tests.benchmarks import Row
+from tests.benchmarks._memory import peak_gib
 
 __all__ = ["rows"]
 
@@ -72,15 +72,12 @@ def _measure(n: int, k: int, n_trials: int, n_epsilons: int) -> dict[str, float]
         verbose=1,
     )
     ours = perf_counter() - start
-    usage = sum(
-        resource.getrusage(who).ru_maxrss
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
+    peak = peak_gib()
     reference = n_trials * sum(_reference_seconds(data, method) for method in _METHODS)
     return {
         "ours_s": ours,
         "reference_s": reference,
-        "peak_gib": usage / 2**20,
+        "peak_gib": peak,
         "n_jobs": n_jobs,
     }
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, risk_surface, threshold_grid
 from tests.benchmarks import Row
+from tests.benchmarks._memory import peak_gib
 
 __all__ = ["rows"]
 
@@ -118,8 +118,7 @@ def _measure(n: int) -> None:
             _timed(lambda: risk_surface(data, *grid, set_score="sum"))[0]
             for _ in range(3 if n <= 10_000 else 1)
         )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 2**30
-    print(json.dumps({"seconds": seconds, "peak_gib": peak}))
+    print(json.dumps({"seconds": seconds, "peak_gib": peak_gib()}))
 
 
 def algorithm_1(

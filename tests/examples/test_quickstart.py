@@ -39,16 +39,16 @@ def write_lines(path, records):
 
 
 def test_reduced_run_reports_rule_guarantee_and_test(quickstart, capsys):
-    options = "--calibration 150 --test 100 --k-max 10 --epsilon 0.5 --show 3"
+    options = "--calibration 150 --test 100 --k-max 10 --epsilon 0.6 --show 3"
     results = quickstart.main(options.split())
     printed = capsys.readouterr().out
     assert "lambda-hat: keep an answer" in printed
-    assert "with probability at least 50%" in printed
+    assert "with probability at least 40%" in printed
     assert "with confidence 95% over the 150 calibration questions" in printed
     assert printed.count("called in") == 3
     assert results["n_test"] == 100
     # far below what was asked for: only chance, or a broken model or rule, could get there
-    assert results["coverage"] > 0.35
+    assert results["coverage"] > 0.25
     assert 0 < results["mean_size"] <= results["mean_draws"] < 10
 
 

@@ -3,7 +3,8 @@
 "Q: What is Germany called in French? A:" is to be answered with "Allemagne". A pair (territory,
 language) belongs to exactly one part: "train" for the language model, "validation" to watch its
 training, "held_out" for calibration and test. The part is a hash of the pair, so that the training
-script and the examples can never disagree about it.
+script and the examples can never disagree about it. Continents, and languages whose names are hard
+to guess from those of others, are never in the part "held_out".
 """
 
 import hashlib
@@ -12,12 +13,14 @@ from typing import NamedTuple
 __all__ = ["LANGUAGES", "Question", "ask", "load_questions", "part_of"]
 
 _LANGUAGES = (
-    "af an ast br bs ca cs cy da de dsb eo es et eu fi fo fr frr fur fy gl gsw ha hr hsb ht "
-    "hu ia id ie it jv ku la lb lij lt lv ms nb nds nl oc pl pt qu rm ro sc scn se sk sl smn "
-    "sv sw szl vi wae zu"
+    "af an ast az bew br bs ca cs cy da de dsb eo es et eu fi fo fr frr fur fy ga gd gl gsw ha "
+    "hr hsb ht hu ia id ie is it jv kea ku la lb lij lt lv mi ms mt nb nds nl nn oc pl pt qu rm "
+    "ro sc scn se sk sl smn so sq sv sw szl tk to tr uz vec vi wae yo zu"
 )
 LANGUAGES = tuple(_LANGUAGES.split())
 
+# too little in common with English or each other to be guessed by so small a model
+_FOR_TRAINING_ALONE = "az bew ga gd is kea mi mt nn so sq tk to tr uz vec yo"
 _PSEUDO_TERRITORIES = {"EZ", "XA", "XB", "ZZ"}  # currency area, test locales, "unknown"
 _HELD_OUT = 0.25
 _VALIDATION = 0.03
@@ -65,10 +68,16 @@ def load_questions(part: str) -> list[Question]:
             tuple(names[language][territory]),
         )
         for territory in sorted(set(english.territories) - _PSEUDO_TERRITORIES)
-        if territory.isalpha()  # continents and their parts have numbers
         for language in LANGUAGES
-        if territory in names[language] and part_of(territory, language) == part
+        if territory in names[language]
+        and part_of(territory, language) == part
+        and (part != "held_out" or _is_asked(territory, language))
     ]
+
+
+def _is_asked(territory: str, language: str) -> bool:
+    """Whether a pair may serve calibration and test; continents have numbers for codes."""
+    return territory.isalpha() and language not in _FOR_TRAINING_ALONE.split()
 
 
 def _names_of(language: str) -> dict[str, list[str]]:

@@ -20,10 +20,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 HERE = Path(__file__).resolve().parent
 OPENING = "Q: What is "
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
-EPOCHS = 40
+EPOCHS = 30
 BATCH = 96  # questions in a step
 LEARNING_RATE = 3e-3
-DROPOUT = 0.15
+DROPOUT = 0.1
 
 
 def build_tokenizer(questions: list[Question]) -> PreTrainedTokenizerFast:
