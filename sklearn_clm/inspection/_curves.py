@@ -120,7 +120,7 @@ class CurveDisplay:
                     color="0.35",
                 )
             self._plot_measure(axes, measure, band, self.levels <= right)
-            if self.trivial_level is not None:
+            if self.trivial_level is not None and self.trivial_level < right:
                 axes.axvspan(self.trivial_level, right, color="0.93", zorder=0, lw=0)
                 if row == 0:
                     axes.annotate(

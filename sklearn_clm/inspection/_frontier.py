@@ -206,7 +206,7 @@ class FrontierDisplay:
             self._plot_tests(self.axes_[1])
         for axes in self.axes_:
             axes.spines[["top", "right"]].set_visible(False)
-        self.axes_[0].legend(fontsize="x-small", frameon=False, loc="upper right")
+        self.axes_[0].legend(fontsize="x-small", framealpha=0.85, edgecolor="none", loc="best")
         return self
 
     def _plot_frontier(self, axes: Any) -> None:
@@ -220,7 +220,7 @@ class FrontierDisplay:
         )
         self._points(axes, self.objective, self.loss)
         axes.axhline(
-            self.epsilon, color="black", linewidth=1.0, label=f"$\\epsilon$ = {self.epsilon:g}"
+            self.epsilon, color="black", linewidth=1.0, label=f"$\\epsilon$ = {self.epsilon:.3g}"
         )
         if not np.isnan(self.critical_loss):
             axes.axhline(
