@@ -8,5 +8,16 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+from hypothesis import Phase, settings
+
+# for mutation tests: the same examples in every run, and no time spent on making a failure small
+settings.register_profile(
+    "mutation",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+)
+
 # Fixtures that give the directories of tiny checkpoints, made when first asked for.
 from tests.tiny_models import gpt2_path, llama_path, t5_path, vit_gpt2_path  # noqa: F401

@@ -67,6 +67,20 @@ def test_smallest_epsilon_of_arrays():
     assert limits.shape == (2, 2)
     assert limits[1, 0] == 1.0
     assert_allclose(limits[0, 0], 1.0 - 0.05**0.1, rtol=1e-12)
+    one_count = smallest_epsilon(2, np.array([10, 20]), 0.05)
+    assert one_count.tolist() == [smallest_epsilon(2, n, 0.05) for n in (10, 20)]
+    assert smallest_epsilon(2, 10, np.array([0.05])).shape == (1,)
+
+
+def test_numbers_in_numbers_out():
+    assert type(binomial_p_value(2, 10, 0.3)) is float
+    assert type(smallest_epsilon(2, 10, 0.05)) is float
+    assert smallest_epsilon(10, 10, 0.05) == 1.0
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint64, np.int64])
+def test_every_integer_type_counts(dtype):
+    assert binomial_p_value(dtype(2), dtype(10), 0.3) == binomial_p_value(2, 10, 0.3)
 
 
 @settings(max_examples=100, deadline=None)
@@ -95,3 +109,12 @@ def test_prompts_needed_is_the_least_sufficient_number(epsilon, delta):
 def test_bad_counts_and_levels(function, arguments, error, message):
     with pytest.raises(error, match=message):
         function(*arguments)
+
+
+def test_messages_name_the_argument():
+    with pytest.raises(ValueError, match=r"^epsilon must lie strictly"):
+        binomial_p_value(1, 10, 1.5)
+    with pytest.raises(ValueError, match=r"^delta must lie strictly"):
+        smallest_epsilon(1, 10, 1.5)
+    with pytest.raises(TypeError, match=r"exact counts, not from a mean\.$"):
+        binomial_p_value(1.0, 10, 0.5)
