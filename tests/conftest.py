@@ -20,4 +20,4 @@ settings.register_profile(
 )
 
 # Fixtures that give the directories of tiny checkpoints, made when first asked for.
-from tests.tiny_models import gpt2_path, llama_path, t5_path, vit_gpt2_path  # noqa: F401
+from tests.tiny_models import gpt2_path, llama_path, t5_path, vit_gpt2_path  # noqa: E402, F401
