@@ -1,0 +1,178 @@
+"""The paper's summarisation experiment (section 6), on a laptop or with a model of yours.
+
+    python examples/summarization.py
+    python examples/summarization.py --model t5-xl-cnn --data cnn_dm.jsonl --max-new-tokens 120
+
+K = 20 summaries are drawn for each text, once: they are kept in a file, and a second run draws
+none. A summary is admissible if its ROUGE-L with the reference is at least 0.35. Many random splits
+into calibration and test compare FIRST-K, FIRST-K+REJECT, MAX and SUM; then they compare three
+scores of single sentences, for the selection of the sentences that can be trusted: the likelihood
+of the sentence, a classifier that is trained on texts of its own, and a random number.
+
+Without --model and --data, the small T5 model beside this script summarises docstrings of the
+installed scientific packages: from the name, the arguments and the body of a function or class to
+its summary line. A file of --data has one JSON object with "prompt" and "reference" on each line.
+
+What came out with the defaults (November 2026; brackets hold 95 % of 100 random splits). The first
+summary is admissible for 18 % of the texts, one of 20 for 52 %. All four methods keep the loss
+under epsilon. MAX and SUM do not differ. Beside FIRST-K they save 0.10 [0.06, 0.13] of K in set
+size and pay for it with 0.11 [0.05, 0.16] more excess: so small a model's likelihood knows poor
+summaries better than good ones, and sets shrink by rejection, not by an early stop. Of sentences,
+the likelihood finds 1.5 [1.3, 1.7] and the classifier 2.8 [2.4, 3.1] more than chance does, on
+average over alpha; the loss of all three is the same.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+from jsonl_questions import read_questions
+from paper_protocol import evaluate_components, evaluate_sets
+
+HERE = Path(__file__).resolve().parent
+CHECKPOINT = HERE / "checkpoints" / "docstring_summaries"
+ADMISSIBLE = 0.35
+
+
+def main(argv: list[str] | None = None) -> dict:
+    """Draw, judge, repeat the splits, print the tables, write the figures."""
+    args = parse(argv)
+    start = time.monotonic()
+    (train_texts, train_references), (texts, references) = load_data(args)
+    print(f"{len(texts):,} texts to evaluate on, {len(train_texts):,} to train a classifier on")
+
+    sampler = build_sampler(args)
+    data = sampler.collect(texts, references)
+    print(
+        f"{data.n_prompts:,} x {data.k_max} summaries drawn and judged after "
+        f"{time.monotonic() - start:.0f} s: one is admissible for "
+        f"{data.admissible[:, 0].mean():.1%} of the texts, any of {data.k_max} for "
+        f"{data.admissible.any(axis=1).mean():.1%}",
+        flush=True,
+    )
+    report = evaluate_sets(
+        sampler, data, args.output, "summarization", n_trials=args.trials, seed=args.seed
+    )
+
+    print(f"Sentences, after {time.monotonic() - start:.0f} s", flush=True)
+    scores = {
+        "span likelihood": "span_likelihood",
+        "classifier": train_classifier(sampler, train_texts, train_references),
+        "random": "random",
+    }
+    report["components"] = evaluate_components(
+        sampler,
+        texts,
+        references,
+        scores,
+        args.output,
+        "summarization",
+        n_trials=args.trials,
+        seed=args.seed,
+    )
+    print(f"Figures and tables are in {args.output} ({time.monotonic() - start:.0f} s in all)")
+    return report
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default=str(CHECKPOINT), help="name or folder of a model")
+    parser.add_argument("--data", type=Path, help="JSON lines with prompt and reference")
+    parser.add_argument("--texts", type=int, default=2400, help="how many to evaluate on at most")
+    parser.add_argument("--classifier-texts", type=int, default=600, help="and to train on")
+    parser.add_argument("--trials", type=int, default=100, help="random splits")
+    parser.add_argument("--k-max", type=int, default=20, help="summaries of a text")
+    parser.add_argument("--max-new-tokens", type=int, default=48)
+    parser.add_argument("--temperature", type=float, default=0.7)
+    parser.add_argument("--batch-size", type=int, default=512, help="summaries written at once")
+    parser.add_argument("--device", help="where the model runs, for instance cuda")
+    parser.add_argument("--dtype", help="for instance bfloat16")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=HERE / "output")
+    return parser.parse_args(argv)
+
+
+def load_data(args: argparse.Namespace):
+    """Texts and references, a part for the classifier and a part to evaluate on."""
+    if args.data is None:
+        from checkpoints.docstring_summaries.docstrings import load_docstrings
+
+        docstrings = load_docstrings("held_out")
+        texts = [docstring.text for docstring in docstrings]
+        references = [[docstring.summary] for docstring in docstrings]
+    else:
+        texts, references = read_questions(args.data)
+    order = np.random.default_rng(args.seed).permutation(len(texts))
+    n_classifier = min(args.classifier_texts, len(texts) // 3)
+    parts = order[:n_classifier], order[n_classifier : n_classifier + args.texts]
+    return tuple(([texts[i] for i in part], [references[i] for i in part]) for part in parts)
+
+
+def build_sampler(args: argparse.Namespace):
+    """The estimator; its draws are kept in a file of the output folder."""
+    from sklearn_clm import ConformalSampler
+    from sklearn_clm.generators import CachedGenerator, TransformersGenerator
+    from sklearn_clm.scoring import rouge_l, threshold_admission
+
+    args.output.mkdir(parents=True, exist_ok=True)
+    generator = TransformersGenerator(
+        args.model,
+        max_new_tokens=args.max_new_tokens,
+        temperature=args.temperature,
+        batch_size=args.batch_size,
+        device=args.device,
+        dtype=args.dtype,
+    )
+    return ConformalSampler(
+        CachedGenerator(generator, args.output / "summarization.sqlite"),
+        k_max=args.k_max,
+        admission=threshold_admission(rouge_l, ADMISSIBLE),
+        random_state=args.seed,
+        verbose=1,
+    )
+
+
+def train_classifier(sampler, texts, references):
+    """Probability that a sentence is right, learned from what it shares with its text."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    from sklearn_clm.scoring import ComponentClassifier, get_component_admission, get_splitter
+
+    splitter = get_splitter("sentence")
+    admission = get_component_admission("rouge_l", splitter)
+    rows, right = [], []
+    draws = sampler.generator_.sample(texts, sampler.k_max_, seed=sampler.seed_)
+    for text, aliases, row in zip(texts, references, draws):
+        sentences = {
+            draw.response[start:stop] for draw in row for start, stop in splitter(draw.response)
+        }
+        for sentence in sorted(sentences):
+            rows.append(sentence_features(text, sentence))
+            right.append(any(admission(reference, sentence) for reference in aliases))
+    classifier = HistGradientBoostingClassifier(max_iter=100, random_state=0).fit(rows, right)
+    return ComponentClassifier(classifier, features=sentence_features)
+
+
+def sentence_features(text: str, sentence: str) -> list[float]:
+    """How a sentence relates to the text that it is to summarise, in numbers."""
+    heading, _, body = text.partition("):")
+    said, head, told = (set(part.lower().split()) for part in (sentence, heading, body))
+    words = sentence.lower().split()
+    return [
+        len(words),
+        len(set(words)) / max(len(words), 1),
+        len(said & head) / max(len(said), 1),
+        len(said & head) / max(len(head), 1),
+        len(said & told) / max(len(said), 1),
+        len(said & told) / max(len(told), 1),
+        float(sentence.rstrip().endswith(".")),
+        len(text),
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("matplotlib")
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+CHECKPOINT = EXAMPLES / "checkpoints" / "docstring_summaries"
+
+
+def load(name, path, monkeypatch):
+    monkeypatch.syspath_prepend(str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def few_docstrings(monkeypatch):
+    """The docstrings of one small package instead of all."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from checkpoints.docstring_summaries import docstrings
+
+    monkeypatch.setattr(docstrings, "PACKAGES", ("networkx",))
+    return docstrings
+
+
+def words(text):
+    return " ".join(re.findall(r"[a-z0-9]+", text.lower()))
+
+
+def test_parts_are_disjoint(few_docstrings):
+    parts = {
+        part: {words(d.summary) for d in few_docstrings.load_docstrings(part)}
+        for part in ("train", "validation", "held_out")
+    }
+    assert all(len(summaries) > 10 for summaries in parts.values())
+    assert not parts["train"] & parts["held_out"]
+    assert not parts["validation"] & parts["held_out"]
+    assert not parts["train"] & parts["validation"]
+
+
+def test_a_docstring_is_parted_from_its_summary(few_docstrings, tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(
+        'class SparseThing:\n    """Too short."""\n'
+        "    def mean_degree(self, graph, *, weight=None):\n"
+        '        """Return the mean degree of a\n        graph.\n\n'
+        "        Parameters\n        ----------\n        graph : Graph\n            What to look "
+        'at, with or without\n            weights.\n\n        >>> mean_degree(g)\n        """\n'
+        'def order(x, y):\n    """Order of something else."""\n',
+        encoding="utf-8",
+    )
+    assert list(few_docstrings._docstrings_in(path)) == [
+        few_docstrings.Docstring("summarize: order(x, y):", "Order of something else.", False),
+        few_docstrings.Docstring(
+            "summarize: mean degree(graph): Parameters graph : Graph What to look at, with or "
+            "without weights.",
+            "Return the mean degree of a graph.",
+            True,
+        ),
+    ]
+
+
+def test_checkpoint_is_small_and_safe():
+    from safetensors.torch import load_file
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    sizes = [path.stat().st_size for path in CHECKPOINT.iterdir() if path.is_file()]
+    assert sum(sizes) <= 2 * 2**20
+    assert load_file(CHECKPOINT / "model.safetensors")
+    model = AutoModelForSeq2SeqLM.from_pretrained(CHECKPOINT)
+    assert type(model).__name__ == "T5ForConditionalGeneration"
+    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
+    text = "Return the mean of x."
+    assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
+
+
+def test_reduced_run_writes_tables_and_figures(few_docstrings, monkeypatch, tmp_path, capsys):
+    example = load("examples_summarization", EXAMPLES / "summarization.py", monkeypatch)
+    options = "--texts 120 --classifier-texts 60 --k-max 4 --trials 4"
+    report = example.main([*options.split(), "--output", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "120 texts to evaluate on, 60 to train a classifier on" in printed
+    assert "difference to random" in printed
+    assert report["results"].methods == ("first_k", "first_k_reject", "max", "sum")
+    assert report["components"].methods == ("span likelihood", "classifier", "random")
+    for suffix in ("risk.png", "components.png", "trials.csv", "component_trials.npz"):
+        assert (tmp_path / f"summarization_{suffix}").stat().st_size > 1000
+
+
+def test_classifier_and_evaluation_use_different_texts(few_docstrings, monkeypatch):
+    example = load("examples_summarization", EXAMPLES / "summarization.py", monkeypatch)
+    (train_texts, _), (texts, references) = example.load_data(example.parse(["--texts", "100"]))
+    assert len(texts) == len(references) == 100
+    assert not set(train_texts) & set(texts)
+
+
+def test_training_reads_no_held_out_docstring(few_docstrings, monkeypatch, tmp_path):
+    from transformers import AutoModelForSeq2SeqLM
+
+    train = load("docstrings_train", CHECKPOINT / "train.py", monkeypatch)
+    read = []
+
+    def few(part):
+        read.append(part)
+        return few_docstrings.load_docstrings(part)[:40]
+
+    monkeypatch.setattr(train, "load_docstrings", few)
+    argv = ["train.py", "--no-compile", "--epochs", "1", "--threads", "1"]
+    monkeypatch.setattr(sys, "argv", [*argv, "--output", str(tmp_path)])
+    train.main()
+    assert set(read) == {"train", "validation"}
+    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path).num_parameters() < 1_000_000
