@@ -91,6 +91,18 @@ def test_prompts_needed_is_the_least_sufficient_number(epsilon, delta):
     assert n == 1 or binomial_p_value(0, n - 1, epsilon) > delta
 
 
+# levels that a whole number of prompts just reaches, where logarithms are off by one
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 17, 40])
+@pytest.mark.parametrize("delta", [0.05, 0.1, 0.3, 0.5])
+def test_prompts_needed_does_not_suffer_from_rounding(n, delta):
+    for epsilon in (1.0 - delta ** (1.0 / n), -math.expm1(math.log(delta) / n)):
+        for level in (delta, binomial_p_value(0, n, epsilon), (1.0 - epsilon) ** n):
+            least = prompts_needed(epsilon, level)
+            assert least in (n, n + 1)
+            reached = [binomial_p_value(0, count, epsilon) <= level for count in (n, n + 1)]
+            assert reached == [least == n, True]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

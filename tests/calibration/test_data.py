@@ -251,6 +251,8 @@ def test_numbers_are_held_exactly():
     assert data.similarity.dtype == np.float32
     assert data.admissible.tolist() == [[True, False], [False, True]]
     assert make(dtype=np.float64).similarity.dtype == np.float64
+    # single precision is doubled where it is cheap, so that any threshold can be compared
+    assert CalibrationData(np.ones((2, 3), dtype=np.float32), *good[1:]).quality.dtype == np.float64
 
 
 def test_only_the_similarities_to_earlier_draws_are_checked():

@@ -95,10 +95,21 @@ def test_large_data_are_thinned_out(monkeypatch):
     data = CalibrationData(rng.random((300, 3)), rng.random((300, 3, 3)), rng.random((300, 3)) < 1)
     monkeypatch.setattr(grid, "_MAX_VALUES", 90)
     monkeypatch.setattr(grid, "_MAX_SETS", 90)
-    l1, _, l3 = threshold_grid(data, set_score="sum")
+    l1, l2, l3 = threshold_grid(data, set_score="sum")
     kept = data.similarity[::10][:, *np.tril_indices(3, -1)]
     assert np.isin(l1[1:-1], kept).all()
-    assert len(l1) == len(l3) == 27
+    assert np.isin(l2[1:-1], data.quality[::10]).all()
+    assert len(l1) == len(l2) == len(l3) == 27
+
+    seen = set()
+
+    def smallest(quality):
+        seen.update(quality.tolist())
+        return float(np.min(quality))
+
+    threshold_grid(data, set_score=smallest)
+    # 12 pairs of thresholds, so every 40th prompt gives 90 sets
+    assert seen == set(data.quality[::40].ravel().tolist())
 
 
 @pytest.mark.parametrize("n_lambdas", [0, -3, 2.5, None])
