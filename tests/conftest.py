@@ -8,7 +8,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # for mutation tests: the same examples in every run, and no time spent on making a failure small
 settings.register_profile(
@@ -17,6 +17,7 @@ settings.register_profile(
     database=None,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 # Fixtures that give the directories of tiny checkpoints, made when first asked for.
