@@ -106,13 +106,14 @@ class CurveDisplay:
         if self.trivial_level is not None:
             # what is trivial needs no room
             right = min(right, 1.15 * self.trivial_level)
+        left = self._left(right)
         for row, (measure, axes) in enumerate(zip(self.mean, self.axes_)):
             if measure == "loss":
-                ends = [0.0, right]
+                ends = [left, right]
                 axes.plot(ends, ends, color="0.45", linewidth=0.9, linestyle=(0, (1, 3)))
                 axes.annotate(
                     f"loss = {self.level_label.split()[0]}",
-                    (0.9 * ends[1], 0.9 * ends[1]),
+                    (left + 0.9 * (right - left),) * 2,
                     xytext=(-5, 3),
                     textcoords="offset points",
                     ha="right",
@@ -132,13 +133,20 @@ class CurveDisplay:
                         color="0.35",
                     )
             axes.set_ylabel(self.measure_labels.get(measure, measure))
-            axes.set_xlim(0.0, right)
+            axes.set_xlim(left, right)
             axes.set_ylim(bottom=0.0)
             axes.spines[["top", "right"]].set_visible(False)
             if legend:
                 axes.legend(fontsize="x-small", frameon=False, handlelength=3.2, loc="best")
         self.axes_[-1].set_xlabel(self.level_label)
         return self
+
+    def _left(self, right: float) -> float:
+        """Where the axes begin: at 0, or later where only large levels can be had."""
+        shown = [~np.isnan(mean).all(axis=0) & (self.levels < right) for mean in self.mean.values()]
+        reached = self.levels[np.any(shown, axis=0)]
+        left = 1.5 * float(reached[0]) - 0.5 * right if len(reached) else 0.0
+        return left if left > 0.1 * right else 0.0
 
     def _plot_measure(self, axes: Any, measure: str, band: bool, inside: np.ndarray) -> None:
         levels = self.levels[inside]
@@ -149,7 +157,7 @@ class CurveDisplay:
             (line,) = axes.plot(
                 levels,
                 mean,
-                label=f"{method} (AUC {'–' if np.isnan(area) else f'{area:.3g}'})",
+                label=f"{method} (AUC {'–' if np.isnan(area) else f'{area:#.3g}'})",
                 markevery=marker_positions(mean, i, len(self.methods)),
                 **style,
             )

@@ -87,7 +87,7 @@ def test_curves_are_means_over_trials_and_legends_have_areas(results):
     np.testing.assert_array_equal(mean, results.mean("size")[1][: len(mean)])
     np.testing.assert_array_equal(level, results.levels[: len(level)])
     area = results.auc("size")[1].mean()
-    assert labels(display.axes_[0]) == [f"max (AUC {area:.3g})"]
+    assert labels(display.axes_[0]) == [f"max (AUC {area:#.3g})"]
 
 
 def test_the_trivial_range_is_marked_and_takes_little_room(results):
@@ -98,6 +98,16 @@ def test_the_trivial_range_is_marked_and_takes_little_room(results):
     # the diagonal is there to compare with
     diagonal = display.axes_[0].lines[0].get_xydata()
     np.testing.assert_array_equal(diagonal[:, 0], diagonal[:, 1])
+
+
+def test_axes_begin_where_levels_can_be_reached():
+    levels = np.linspace(0, 1, 101)
+    for first, left in ((0.0, 0.0), (0.3, 0.0), (0.8, 0.7)):
+        mean = np.where(levels < first - 1e-9, np.nan, levels)[np.newaxis]
+        curves = {"levels": levels, "methods": ["a"], "auc": {"loss": np.array([0.5])}}
+        display = RiskCurveDisplay(**curves, mean={"loss": mean}, std={"loss": 0 * mean}).plot()
+        assert display.axes_[0].get_xlim() == pytest.approx((left, 1.0))
+        np.testing.assert_allclose(display.axes_[0].lines[0].get_xdata(), [left, 1.0])
 
 
 def test_without_usable_levels_the_legend_says_so(data):
