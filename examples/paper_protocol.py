@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["METHODS", "evaluate_sets"]
+__all__ = ["METHODS", "component_trials", "evaluate_components", "evaluate_sets"]
 
 METHODS = ("first_k", "first_k_reject", "max", "sum")
 
@@ -30,7 +30,8 @@ def evaluate_sets(sampler, data, folder: Path, name: str, *, n_trials: int, seed
     -------
     dict
         `results` of all trials, and `worst_loss_above_epsilon`, the largest mean loss less its
-        epsilon over methods and epsilons (valid methods stay near or under zero).
+        epsilon over methods and the epsilons that they can reach and that are not trivial
+        (valid methods stay under zero).
     """
     import matplotlib as mpl
 
@@ -65,18 +66,33 @@ def evaluate_sets(sampler, data, folder: Path, name: str, *, n_trials: int, seed
         display.figure_.savefig(folder / f"{name}_{kind}.png", dpi=120, bbox_inches="tight")
 
     measures = ("loss", "excess", "relative_size", "relative_draws")
-    with np.errstate(invalid="ignore"):
-        above = np.nanmax(results.mean("loss") - results.levels)
+    above = worst_loss_above_level(results)
     print(f"\nNormalised area under the curve, mean ± deviation over {n_trials} random splits")
     print(results.auc_table(measures))
     print("Paired differences to SUM, and the range that holds 95 % of the splits")
     print(results.comparison_table(measures, reference="sum"))
-    print(f"Largest mean loss less epsilon, over all methods and epsilons: {above:+.4f}")
-    return {"results": results, "worst_loss_above_epsilon": float(above)}
+    print(f"Largest mean loss less epsilon, over methods and epsilons: {above:+.4f}")
+    return {"results": results, "worst_loss_above_epsilon": above}
+
+
+def worst_loss_above_level(results) -> float:
+    """Largest mean loss less its level; NaN where no level is of use."""
+    above = np.where(results.usable(common=False), results.mean("loss") - results.levels, np.nan)
+    return float(np.nanmax(above)) if not np.isnan(above).all() else float("nan")
 
 
 def evaluate_components(
-    sampler, prompts, references, scores, folder: Path, name: str, *, n_trials: int, seed: int
+    sampler,
+    prompts,
+    references,
+    scores,
+    folder: Path,
+    name: str,
+    *,
+    n_trials: int,
+    seed: int,
+    admission="rouge_l",
+    match="rouge_l",
 ):
     """Repeat random splits of component selection, print the table and write figure and numbers.
 
@@ -85,11 +101,16 @@ def evaluate_components(
     sampler : ConformalSampler
         Fitted on the very prompts, so that none of the draws is made again.
     prompts, references : sequences of length n
-        What to select sentences for, and what to judge them by.
+        What to select sentences for, and what to judge them by. Of a list of references, the
+        first counts for recall.
     scores : dict of str to component score
         What to compare.
     folder, name, n_trials, seed
         As in :func:`evaluate_sets`.
+    admission : str or callable (reference, sentence) -> bool
+        When a sentence is right.
+    match : str or callable (reference sentence, sentence) -> bool
+        When a sentence of the reference is covered, for recall (Appendix G).
 
     Returns
     -------
@@ -97,16 +118,15 @@ def evaluate_components(
         The results of all trials.
     """
     from sklearn_clm import ComponentSelector
-    from sklearn_clm.evaluation import run_component_trials
     from sklearn_clm.inspection import ComponentCurveDisplay
 
-    data = {}
-    for label, score in scores.items():
-        selector = ComponentSelector(sampler, component_score=score, random_state=seed)
-        data[label] = selector.collect(prompts, references)
-    results = run_component_trials(
-        data, np.linspace(0, 1, 101), n_trials=n_trials, random_state=seed, verbose=1
-    )
+    data = {
+        label: ComponentSelector(
+            sampler, component_score=score, admission=admission, random_state=seed
+        ).collect(prompts, references)
+        for label, score in scores.items()
+    }
+    results = component_trials(sampler, data, references, n_trials=n_trials, seed=seed, match=match)
     folder.mkdir(parents=True, exist_ok=True)
     results.save(folder / f"{name}_component_trials.npz")
     results.to_frame().to_csv(folder / f"{name}_component_trials.csv", index=False)
@@ -120,6 +140,69 @@ def evaluate_components(
     )
     print(f"Normalised area under the curve, mean ± deviation over {n_trials} random splits")
     print(results.auc_table())
-    print("Paired differences to random, and the range that holds 95 % of the splits")
-    print(results.comparison_table(reference="random"))
+    print("Paired differences, and the range that holds 95 % of the splits")
+    for reference in dict.fromkeys(("random", results.methods[0])):
+        print(results.comparison_table(reference=reference))
+    above = worst_loss_above_level(results)
+    print(f"Largest mean loss less alpha, over scores and alphas: {above:+.4f}")
     return results
+
+
+def component_trials(
+    sampler, data: dict, references, *, n_trials: int, seed: int, match="rouge_l", fraction=0.3
+):
+    """Repeat random splits of component selection.
+
+    Parameters
+    ----------
+    sampler : ConformalSampler
+        Its draws are those that the data are about.
+    data : dict of str to ComponentCalibrationData
+        Scores and labels of their sentences, for each component score.
+    references : sequence of length n
+        What the sentences should cover. Of a list of references, the first counts.
+    n_trials, seed, match
+        As in :func:`evaluate_components`.
+    fraction : float
+        Share of the prompts that calibrates.
+
+    Returns
+    -------
+    ComponentTrialResults
+        The results of all trials.
+    """
+    from sklearn_clm.evaluation import reference_scores, run_component_trials
+
+    sentences = distinct_sentences(sampler)
+    wanted = [one if isinstance(one, str) else one[0] for one in references]
+    covered = {
+        label: reference_scores(
+            wanted, sentences, np.split(one.scores, one.offsets[1:-1]), match=match
+        )
+        for label, one in data.items()
+    }
+    return run_component_trials(
+        data,
+        np.linspace(0, 1, 101),
+        reference_scores=covered,
+        delta=sampler.delta,
+        n_trials=n_trials,
+        calibration_fraction=fraction,
+        random_state=seed,
+    )
+
+
+def distinct_sentences(sampler) -> list[list[str]]:
+    """The sentences of all draws of each prompt, in the order that a selector scores them in."""
+    from sklearn_clm.scoring import component_of, component_spans
+
+    return [
+        list(
+            dict.fromkeys(
+                component_of(draw.response, span).strip()
+                for draw in draws
+                for span in component_spans("sentence", draw.response)
+            )
+        )
+        for draws in sampler.calibration_draws_
+    ]

@@ -1,6 +1,8 @@
 """Write reports about images, and say which sentences of them can be trusted.
 
     python examples/report_generation.py
+    python examples/report_generation.py --paper
+    python examples/report_generation.py --paper --model cxr-vit-gpt2 --data mimic_cxr.jsonl
 
 The radiology task of the paper in small. An image is a strip of four handwritten digits, a side of
 some of them torn off; a ViT + GPT-2 model that lies beside this script writes a report about it,
@@ -8,67 +10,49 @@ one sentence for each digit, worded at will. A report is right if all four digit
 labeller reads them; a sentence, if it states the right digit. None of the digits has been seen in
 training.
 
-Prints how often each guarantee holds on new strips, and writes a page of examples and a figure to
-examples/output.
+Calibrates once on one half of the images, prints how often each guarantee holds on the other, and
+writes a page of examples and a figure to the folder of --output. With --paper, it runs the paper's
+experiment instead (section 6): many random splits into calibration and test compare FIRST-K,
+FIRST-K+REJECT, MAX and SUM, and then three scores of single sentences: the likelihood of the
+sentence, a classifier that is trained on images of its own, and a random number. Either way, the
+reports drawn are kept in a file there, and a second run draws none.
+
+A file of --data has one JSON object with "image" (a path, relative to the file) and "reference"
+(the report of a person) on each line. A report is then right if its ROUGE-L with the reference is
+at least 0.35; or, with --labeler, if the labeller gives it the labels that it gives the reference,
+as the paper does with CheXbert. A sentence is right if its ROUGE-L with some sentence of the
+reference is at least 0.4. A part of the images trains the classifier of sentences, on 8 x 8 grey
+pixels and the words of the sentence.
 """
 
 import argparse
 import html
-import logging
 import sys
 import time
 import warnings
-from functools import cache
 from pathlib import Path
 
 import numpy as np
-from checkpoints.digit_reports.strips import (
-    N_DIGITS,
-    draw_single_digits,
-    draw_strips,
-    read_report,
-    read_sentence,
-    write_report,
-)
+from paper_protocol import component_trials, evaluate_components, evaluate_sets
+from report_tasks import ReportTask, file_task, strip_task
 
 HERE = Path(__file__).resolve().parent
 CHECKPOINT = HERE / "checkpoints" / "digit_reports"
-STYLE = "body{font:15px sans-serif;max-width:60em;margin:2em auto}td,th{padding:.2em .6em}"
+STYLE = (
+    "body{font:15px sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
+    "section{border-top:1px solid #bbb}h2{font-size:1.1em}img{margin:.3em 0}"
+    "table{margin:.6em 0}td,th{padding:.1em .6em}"
+)
 
 
-def main(argv: list[str] | None = None) -> dict[str, float]:
+def main(argv: list[str] | None = None) -> dict:
     """Run the whole script and return what it measured."""
     args = parse(argv)
     start = time.monotonic()
-    strips, reports = load_data(args.calibration, seed=args.seed)
-    new_strips, new_reports = load_data(args.test, seed=args.seed + 1)
-
-    print(f"Calibrating on {len(strips)} strips, {args.k_max} reports written for each", flush=True)
-    sampler = build_sampler(args)
-    sets = sampler.fit_transform(strips, reports)
-    # all scores are calibrated on the very draws that the sampler was
-    selectors = {
-        name: build_selector(score, args).fit(sets, reports)
-        for name, score in component_scores(args.seed).items()
-    }
-    selector = selectors["classifier"]
-    describe_calibration(sampler, selector)
-
-    print(f"\nReading {len(new_strips)} new strips", flush=True)
-    new_sets = sampler.predict(new_strips)
-    selected = {name: one.predict(new_sets) for name, one in selectors.items()}
-    results = measure(sampler, selector, new_sets, selected["classifier"], new_reports)
-    describe_test(sampler, selector, results)
-    compare(selected, new_reports)
-
-    args.output.mkdir(parents=True, exist_ok=True)
-    page = args.output / "report_generation.html"
-    shown = selected["classifier"][: args.show]
-    text = write_page(sampler, selector, shown, new_reports)
-    page.write_text(text, encoding="utf-8")
-    figure = args.output / "report_generation.png"
-    draw_figure(selectors, args).savefig(figure, dpi=150)
-    print(f"\nWrote {page} and {figure}\n{time.monotonic() - start:.0f} s in all")
+    task = load_task(args)
+    sampler = build_sampler(task, args)
+    results = (run_protocol if args.paper else demonstrate)(task, sampler, args)
+    print(f"{time.monotonic() - start:.0f} s in all")
     return results
 
 
@@ -77,50 +61,153 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--epsilon", type=float, default=0.3, help="tolerated error of a set")
-    parser.add_argument("--alpha", type=float, default=0.2, help="tolerated error of sentences")
-    parser.add_argument("--delta", type=float, default=0.05, help="1 - confidence, of each")
-    parser.add_argument("--k-max", type=int, default=10, help="most reports for a strip")
-    parser.add_argument("--calibration", type=int, default=400, help="calibration strips")
-    parser.add_argument("--test", type=int, default=400, help="new strips")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--show", type=int, default=12, help="how many sets the page shows")
-    parser.add_argument("--output", type=Path, default=HERE / "output", help="where to write")
-    return parser.parse_args(argv)
+    add = parser.add_argument
+    add("--paper", action="store_true", help="run the paper's experiment")
+    add("--images", type=int, help="how many to use at most (800, with --paper 2400)")
+    add("--k-max", type=int, default=20, help="most reports for an image")
+    add("--delta", type=float, default=0.05, help="1 - confidence, of each guarantee")
+    add("--seed", type=int, default=0)
+    add("--output", type=Path, default=HERE / "output", help="where to write")
+    once = parser.add_argument_group("without --paper")
+    once.add_argument("--epsilon", type=float, default=0.3, help="tolerated error of a set")
+    once.add_argument("--alpha", type=float, default=0.2, help="tolerated error of sentences")
+    once.add_argument("--show", type=int, default=12, help="how many sets the page shows")
+    paper = parser.add_argument_group("with --paper")
+    paper.add_argument("--trials", type=int, default=100, help="random splits")
+    add = parser.add_argument_group("for a model and images of yours").add_argument
+    add("--model", default=str(CHECKPOINT), help="name or folder of a VisionEncoderDecoderModel")
+    add("--data", type=Path, help="JSON lines with image and reference")
+    add("--labeler", metavar="MODULE:FUNCTION", help="from a report to its labels")
+    add("--classifier-images", type=int, default=600, help="to train the classifier on")
+    add("--max-side", type=int, default=384, help="pixels to which larger images are shrunk")
+    add("--max-new-tokens", type=int, default=47)
+    add("--temperature", type=float, default=1.0)
+    add("--top-k", type=int, default=50, help="likeliest tokens to draw from, 0 for all")
+    add("--batch-size", type=int, default=256, help="reports written at once")
+    add("--device", help="where the model runs, for instance cuda")
+    add("--dtype", help="for instance bfloat16")
+    args = parser.parse_args(argv)
+    if args.data is None and args.labeler is not None:
+        parser.error("--labeler judges reports of --data, which is not given")
+    if args.images is not None and args.images < 2:
+        parser.error(f"--images {args.images}: wanted some hundreds")
+    return args
 
 
-def load_data(n_strips: int, seed: int) -> tuple[list, list[str]]:
-    """Strips, and the reports that a person wrote about them."""
-    strips, labels = draw_strips(n_strips, part="unseen", random_state=[seed, 1])
-    return strips, [write_report(digits, [seed, i]) for i, digits in enumerate(labels)]
+def load_task(args: argparse.Namespace) -> ReportTask:
+    """Images, references, and who judges."""
+    n_images = args.images or (2400 if args.paper else 800)
+    if args.data is None:
+        return strip_task(n_images, args.seed)
+    return file_task(
+        args.data, n_images, args.classifier_images, args.labeler, args.max_side, args.seed
+    )
 
 
-def build_sampler(args: argparse.Namespace):
-    """Sets of reports, of which one is right."""
+def build_sampler(task: ReportTask, args: argparse.Namespace):
+    """Sets of reports, of which one is right; the draws are kept in a file."""
     import torch
+    from transformers.utils import logging
 
     from sklearn_clm import ConformalSampler
-    from sklearn_clm.generators import TransformersGenerator
-    from sklearn_clm.scoring import label_match
+    from sklearn_clm.generators import CachedGenerator, TransformersGenerator
 
-    # threads wait for each other longer than they work on matrices this small
-    torch.set_num_threads(1)
-    if not sys.stderr.isatty():
-        logging.getLogger("transformers").setLevel(logging.ERROR)
-    generator = TransformersGenerator(CHECKPOINT, max_new_tokens=47, top_k=None, batch_size=256)
+    if args.model == str(CHECKPOINT):
+        # threads wait for each other longer than they work on matrices this small
+        torch.set_num_threads(1)
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+    args.output.mkdir(parents=True, exist_ok=True)
+    generator = TransformersGenerator(
+        args.model,
+        max_new_tokens=args.max_new_tokens,
+        temperature=args.temperature,
+        top_k=args.top_k,
+        batch_size=args.batch_size,
+        device=args.device,
+        dtype=args.dtype,
+    )
     return ConformalSampler(
-        generator,
+        CachedGenerator(generator, args.output / "report_generation.sqlite"),
         k_max=args.k_max,
         epsilon=args.epsilon,
         delta=args.delta,
-        admission=label_match(read_report),
-        set_score="sum",
+        admission=task.admission,
+        set_score="max",
         random_state=args.seed,
         verbose=int(sys.stderr.isatty()),
     )
 
 
-def build_selector(component_score, args: argparse.Namespace):
+def component_scores(task: ReportTask, sampler) -> dict:
+    """The paper's three component scores."""
+    return {
+        "span likelihood": "span_likelihood",
+        "classifier": task.train(sampler.generator_, sampler.k_max, sampler.seed_),
+        "random": "random",
+    }
+
+
+def run_protocol(task: ReportTask, sampler, args: argparse.Namespace) -> dict:
+    """Repeat the splits for sets and for sentences, print the tables, write the figures."""
+    start = time.monotonic()
+    data = sampler.collect(task.images, task.reports)
+    print(
+        f"{data.n_prompts:,} x {data.k_max} reports on {task.subject} drawn and judged after "
+        f"{time.monotonic() - start:.0f} s: one is right for {data.admissible[:, 0].mean():.1%} "
+        f"of the images, any of {data.k_max} for {data.admissible.any(axis=1).mean():.1%}",
+        flush=True,
+    )
+    where = args.output, "report_generation"
+    how_often = {"n_trials": args.trials, "seed": args.seed}
+    report = evaluate_sets(sampler, data, *where, **how_often)
+    report["components"] = evaluate_components(
+        sampler,
+        task.images,
+        task.reports,
+        component_scores(task, sampler),
+        *where,
+        **how_often,
+        admission=task.sentence_admission,
+        match=task.match,
+    )
+    print(f"Figures and tables are in {args.output}")
+    return report
+
+
+def demonstrate(task: ReportTask, sampler, args: argparse.Namespace) -> dict[str, float]:
+    """Calibrate once, test on new images, show examples."""
+    n = len(task.images) // 2
+    images, reports = task.images[:n], task.reports[:n]
+    new_images, new_reports = task.images[n:], task.reports[n:]
+
+    print(f"Calibrating on {n:,} {task.subject}, {args.k_max} reports for each", flush=True)
+    sets = sampler.fit_transform(images, reports)
+    # all scores are calibrated on the very draws that the sampler was
+    selectors = {
+        name: build_selector(score, task, args).fit(sets, reports)
+        for name, score in component_scores(task, sampler).items()
+    }
+    selector = selectors["classifier"]
+    describe_calibration(sampler, selector)
+
+    print(f"\nReading {len(new_images):,} new ones", flush=True)
+    new_sets = sampler.predict(new_images)
+    selected = {name: one.predict(new_sets) for name, one in selectors.items()}
+    results = measure(sampler, selector, new_sets, selected["classifier"], new_reports)
+    describe_test(sampler, selector, results)
+    compare(selected, new_reports, task)
+
+    page = args.output / "report_generation.html"
+    text = write_page(sampler, selector, selected["classifier"][: args.show], new_reports, task)
+    page.write_text(text, encoding="utf-8")
+    figure = args.output / "report_generation.png"
+    draw_figure(sampler, selectors, reports, task, args).savefig(figure, dpi=150)
+    print(f"\nWrote {page} and {figure}")
+    return results
+
+
+def build_selector(component_score, task: ReportTask, args: argparse.Namespace):
     """Sentences of these reports, of which all are right."""
     from sklearn_clm import ComponentSelector
 
@@ -128,55 +215,24 @@ def build_selector(component_score, args: argparse.Namespace):
         alpha=args.alpha,
         delta=args.delta,
         component_score=component_score,
-        # not ROUGE-L: two sentences about different digits may share all other words
-        admission=states_the_right_digit,
+        admission=task.sentence_admission,
         random_state=args.seed,
     )
-
-
-def states_the_right_digit(reference: str, sentence: str) -> bool:
-    """Component admission: the digit that the sentence states is that of the reference."""
-    finding = read_sentence(sentence)
-    return finding is not None and read_report(reference)[finding[0]] == finding[1]
-
-
-def component_scores(seed: int) -> dict:
-    """Three component scores: the model's own likelihood, a second opinion, and chance."""
-    from sklearn.ensemble import RandomForestClassifier
-
-    reader = RandomForestClassifier(100, min_samples_leaf=2, random_state=seed)
-    reader.fit(*draw_single_digits(6000, part="training", random_state=seed))
-
-    @cache
-    def probabilities(pixels: bytes):
-        strip = np.frombuffer(pixels, dtype=np.uint8).reshape(8, -1, 3)[:, :, 0] / 255
-        return reader.predict_proba([part.ravel() for part in np.split(strip, N_DIGITS, axis=1)])
-
-    def second_opinion(strip, sentence: str) -> float:
-        """Probability of the stated digit, from a classifier that sees that digit alone."""
-        finding = read_sentence(sentence)
-        return 0.0 if finding is None else float(probabilities(strip.tobytes())[finding])
-
-    return {
-        "classifier": second_opinion,
-        "span likelihood": "span_likelihood",
-        "random": "random",
-    }
 
 
 def describe_calibration(sampler, selector) -> None:
     """Print what was certified."""
     low, high = sampler.achievable_epsilon_
     print(
-        f"The first report is right for {1 - high:.0%} of these strips, one of {sampler.k_max} for "
-        f"{1 - low:.0%}"
+        f"The first report is right for {1 - high:.0%} of these images, one of {sampler.k_max} "
+        f"for {1 - low:.0%}"
     )
     print(f"lambda-hat: {sampler.lambda_hat_}")
     print(f"gamma-hat:  {selector.gamma_hat_:.3g}")
 
 
 def measure(sampler, selector, sets, selected, reports) -> dict[str, float]:
-    """What came of both guarantees on new strips."""
+    """What came of both guarantees on new images."""
     from sklearn_clm.metrics import (
         component_count,
         component_loss,
@@ -200,11 +256,11 @@ def describe_test(sampler, selector, results: dict[str, float]) -> None:
     """Print it."""
     sets, sentences = promises(sampler, selector)
     print(
-        f"A right report in the set:    {results['coverage']:6.1%} of strips (promised: {sets}); "
+        f"A right report in the set:    {results['coverage']:6.1%} of images (promised: {sets}); "
         f"{results['set_size']:.1f} reports in a set, of {results['samples']:.1f} written"
     )
     print(
-        f"All selected sentences right: {results['component_coverage']:6.1%} of strips (promised: "
+        f"All selected sentences right: {results['component_coverage']:6.1%} of images (promised: "
         f"{sentences}); {results['component_count']:.1f} sentences, "
         f"{results['component_precision']:.1%} of them right"
     )
@@ -221,69 +277,70 @@ def promises(sampler, selector) -> tuple[str, str]:
 def confidence(sampler) -> str:
     """How sure these promises are: two events of probability delta at most."""
     return (
-        f"Each promise holds with confidence {1 - sampler.delta:.0%} over the calibration strips, "
+        f"Each promise holds with confidence {1 - sampler.delta:.0%} over the calibration images, "
         f"both at once with {1 - 2 * sampler.delta:.0%}."
     )
 
 
-def compare(selected: dict, reports) -> None:
+def compare(selected: dict, reports, task: ReportTask) -> None:
     """Print what each component score selects under the same promise."""
-    from sklearn_clm.metrics import component_count, component_loss
+    from sklearn_clm.metrics import component_count, component_loss, component_recall
 
-    print("\nComponent score   right   sentences   findings covered")
+    print("\nComponent score   all right   sentences   of the reference covered")
     for name, sets in selected.items():
-        covered = sum(len({read_sentence(s)[0] for s in one if read_sentence(s)}) for one in sets)
+        covered = component_recall(reports, sets, match=task.match)
         print(
-            f"{name:16s} {1 - component_loss(reports, sets):6.1%} {component_count(sets):11.2f}"
-            f" {covered / (4 * len(sets)):18.1%}"
+            f"{name:16s} {1 - component_loss(reports, sets):10.1%} {component_count(sets):11.2f}"
+            f" {covered:26.1%}"
         )
 
 
-def write_page(sampler, selector, selected, reports) -> str:
+def write_page(sampler, selector, selected, reports, task: ReportTask) -> str:
     """A page of example sets, the trusted sentences in bold."""
     sets, sentences = promises(sampler, selector)
     sections = [
-        f"<section><h2>Strip {i + 1}</h2>{one._repr_html_()}<p>A person wrote: "
-        f"{html.escape(report)}<br>{verdict(one, report)}</p></section>"
+        f"<section><h2>Image {i + 1}</h2>{one._repr_html_()}<p>A person wrote: "
+        f"{html.escape(report)}<br>{verdict(one, report, task)}</p></section>"
         for i, (one, report) in enumerate(zip(selected, reports))
     ]
+    subject = html.escape(task.subject)
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Reports</title>'
-        f"<style>{STYLE}</style><h1>Reports about strips of digits</h1>"
-        f"<p>Promised: a right report in the set, for {sets} of strips; all sentences in bold "
-        f"right, for {sentences} of strips. {confidence(sampler)}</p>{''.join(sections)}</html>"
+        f"<style>{STYLE}</style><h1>Reports about {subject}</h1>"
+        f"<p>Promised: a right report in the set, for {sets} of the images; all sentences in bold "
+        f"right, for {sentences} of the images. {confidence(sampler)}</p>"
+        f"{''.join(sections)}</html>"
     )
 
 
-def verdict(one, report: str) -> str:
+def verdict(one, report: str, task: ReportTask) -> str:
     """Which of the reports in the set are right, and which trusted sentences are not."""
+    from sklearn_clm.scoring import get_component_admission, get_splitter
+
+    admission = get_component_admission(task.sentence_admission, get_splitter("sentence"))
     answer = one.prediction_set
     right = [
         str(draw + 1)
         for draw, response in zip(answer.indices, answer.responses)
-        if read_report(response) == read_report(report)
+        if task.admission(report, response)
     ]
-    wrong = [sentence for sentence in one if not states_the_right_digit(report, sentence)]
+    wrong = [sentence for sentence in one if not admission(report, sentence)]
     return (
         f"Right reports: {', '.join(right) or 'none'}. "
         f"Trusted sentences that are wrong: {html.escape(' '.join(wrong)) or 'none'}."
     )
 
 
-def draw_figure(selectors: dict, args: argparse.Namespace):
+def draw_figure(sampler, selectors: dict, reports, task: ReportTask, args: argparse.Namespace):
     """Loss, number and recall of selected sentences against alpha, over random splits."""
     import matplotlib as mpl
 
     mpl.use("Agg")
-    from sklearn_clm.evaluation import run_component_trials
     from sklearn_clm.inspection import ComponentCurveDisplay
 
-    trials = run_component_trials(
-        {name: selector.calibration_data_ for name, selector in selectors.items()},
-        delta=args.delta,
-        n_trials=30,
-        calibration_fraction=0.5,
-        random_state=args.seed,
+    data = {name: selector.calibration_data_ for name, selector in selectors.items()}
+    trials = component_trials(
+        sampler, data, reports, n_trials=30, seed=args.seed, match=task.match, fraction=0.5
     )
     return ComponentCurveDisplay.from_trials(trials).figure_
 

@@ -1,6 +1,7 @@
 """The example on images: its data, its parts, and a short run of the whole."""
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
@@ -67,22 +68,33 @@ def test_strips_are_those_of_their_seed(strips):
     assert labels.shape == (3, 4)
 
 
-def test_component_admission(example):
+@pytest.fixture
+def tasks(example):
+    return sys.modules["report_tasks"]
+
+
+def test_component_admission(tasks):
     report = "The first digit is a one. The second one reads 2. On the far right there is a 4."
-    assert example.states_the_right_digit(report, "In position 2 we see a two.")
-    assert not example.states_the_right_digit(report, "In position 2 we see a three.")
-    assert not example.states_the_right_digit(report, "In position 3 we see a three.")
-    assert not example.states_the_right_digit(report, "We see a two.")
+    assert tasks.states_the_right_digit(report, "In position 2 we see a two.")
+    assert not tasks.states_the_right_digit(report, "In position 2 we see a three.")
+    assert not tasks.states_the_right_digit(report, "In position 3 we see a three.")
+    assert not tasks.states_the_right_digit(report, "We see a two.")
 
 
 def test_checkpoint_is_small():
     assert (CHECKPOINT / "model.safetensors").stat().st_size <= 2 * 2**20
 
 
+def test_sentences_that_state_the_same(tasks):
+    assert tasks.states_the_same("The second one reads 2.", "In position 2 we see a two.")
+    assert not tasks.states_the_same("The second one reads 2.", "The second one reads 3.")
+    assert not tasks.states_the_same("Nothing.", "Nothing.")
+
+
 def test_short_run(example, tmp_path, capsys):
     results = example.main(
-        ["--calibration", "100", "--test", "30", "--k-max", "4", "--epsilon", "0.6"]
-        + ["--alpha", "0.4", "--show", "2", "--output", str(tmp_path)]
+        ["--images", "160", "--k-max", "4", "--epsilon", "0.6", "--alpha", "0.4"]
+        + ["--show", "2", "--output", str(tmp_path)]
     )
     printed = capsys.readouterr().out
     assert "both at once with 90%" in printed
@@ -93,3 +105,146 @@ def test_short_run(example, tmp_path, capsys):
     assert page.count("<section>") == 2
     assert "<b title=" in page
     assert (tmp_path / "report_generation.png").stat().st_size > 10_000
+
+
+def test_short_run_of_the_protocol_draws_once(example, tmp_path, capsys):
+    options = ["--paper", "--images", "150", "--k-max", "4", "--trials", "4"]
+    report = example.main([*options, "--output", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "150 x 4 reports on strips of digits drawn and judged" in printed
+    assert "difference to sum" in printed
+    assert "difference to span likelihood" in printed
+    for suffix in ("risk.png", "frontier.png", "components.png", "component_trials.npz"):
+        assert (tmp_path / f"report_generation_{suffix}").stat().st_size > 1000
+    assert report["results"].methods == ("first_k", "first_k_reject", "max", "sum")
+    components = report["components"]
+    assert components.methods == ("span likelihood", "classifier", "random")
+    assert 0.2 < components.recall.max() < 1.0
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("a second run drew again")
+
+    from sklearn_clm.generators import TransformersGenerator
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransformersGenerator, "stream", refuse)
+        again = example.main([*options, "--output", str(tmp_path)])
+    assert (again["components"].recall == components.recall).all()
+
+
+@pytest.fixture
+def folder(strips, tmp_path):
+    """Strips as image files, with a file of reports about them."""
+    images, labels = strips.draw_strips(150, part="unseen", random_state=3)
+    (tmp_path / "images").mkdir()
+    records = []
+    for i, (image, digits) in enumerate(zip(images, labels)):
+        image.save(tmp_path / "images" / f"{i}.png")
+        records.append({"image": f"images/{i}.png", "reference": strips.write_report(digits, i)})
+    text = "\n".join(map(json.dumps, records)) + "\n"
+    (tmp_path / "reports.jsonl").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("paper", [False, True])
+def test_images_and_labeler_of_ones_own(example, folder, paper, capsys):
+    results = example.main(
+        ["--data", str(folder / "reports.jsonl"), "--model", str(CHECKPOINT)]
+        + ["--labeler", "checkpoints.digit_reports.strips:read_report"]
+        + ["--classifier-images", "30", "--images", "100", "--k-max", "3", "--epsilon", "0.7"]
+        + ["--alpha", "0.6", "--output", str(folder / "output")]
+        + (["--paper", "--trials", "3"] if paper else [])
+    )
+    printed = capsys.readouterr().out
+    if paper:
+        assert "100 x 3 reports on reports drawn and judged" in printed
+        assert results["components"].n_calibration + results["components"].n_test == 100
+    else:
+        assert "Calibrating on 50 reports" in printed
+        assert results["coverage"] > 0.2
+        assert "<h1>Reports about reports</h1>" in (
+            folder / "output" / "report_generation.html"
+        ).read_text("utf-8")
+
+
+def test_reports_of_a_file_are_judged_as_documented(tasks, folder):
+    by_rouge, by_labels = (
+        tasks.file_task(folder / "reports.jsonl", 100, 30, labeler, 16, 0)
+        for labeler in (None, "checkpoints.digit_reports.strips:read_report")
+    )
+    assert by_rouge.reports == by_labels.reports
+    assert len(by_rouge.images) == 100
+    assert {image.size for image in by_rouge.images} == {(16, 4)}
+    truth = by_rouge.reports[0]
+    digits = sys.modules["checkpoints.digit_reports.strips"].read_report(truth)
+    reworded = tasks.write_report(digits, 99)
+    other = tasks.write_report([(digit + 1) % 10 for digit in digits], 99)
+    assert by_labels.admission(truth, reworded)
+    assert not by_labels.admission(truth, other)
+    # ROUGE-L looks at words, which reports about other digits share
+    assert by_rouge.admission(truth, other)
+    assert not by_rouge.admission(truth, "Nothing of the kind.")
+
+
+def test_classifier_and_evaluation_use_different_images(tasks, folder, monkeypatch):
+    task = tasks.file_task(folder / "reports.jsonl", 200, 30, None, 384, 0)
+    assert len(task.images) == len(task.reports) == 120
+    seen = []
+
+    def note(generator, images, reports, n_samples, seed):
+        seen.extend(image.tobytes() for image in images)
+
+    monkeypatch.setattr(tasks, "train_on_draws", note)
+    task.train(None, 3, 0)
+    assert len(seen) == 30
+    assert not {image.tobytes() for image in task.images} & set(seen)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"image": "a.png"}', "line 151: .* wanted"),
+        ('["a.png", "The first one reads 2."]', "line 151: .* wanted"),
+        ('{"image": "a.png", "reference": ""}', "line 151: empty or not a text"),
+        ('{"image": "a.png",', "line 151: not JSON"),
+    ],
+)
+def test_bad_lines_are_named(example, folder, line, message):
+    path = folder / "reports.jsonl"
+    path.write_text(path.read_text("utf-8") + line, encoding="utf-8")
+    with pytest.raises(SystemExit, match=message):
+        example.main(["--data", str(path), "--output", str(folder)])
+
+
+def test_bad_files_and_options_are_named(example, folder, capsys):
+    path = folder / "reports.jsonl"
+    output = ["--output", str(folder)]
+    with pytest.raises(SystemExit, match="No such file"):
+        example.main(["--data", str(folder / "nowhere.jsonl"), *output])
+    for name in ("nowhere:label", "json:nothing", "json", ""):
+        with pytest.raises(SystemExit, match=r"--labeler .*; wanted MODULE:FUNCTION"):
+            example.main(["--data", str(path), "--labeler", name, *output])
+    (folder / "images" / "7.png").write_bytes(b"no image")
+    with pytest.raises(SystemExit, match=r"7\.png is no readable image"):
+        example.main(["--data", str(path), *output])
+    (folder / "few.jsonl").write_text(path.read_text("utf-8").split("\n")[0], encoding="utf-8")
+    with pytest.raises(SystemExit, match="1 images are too few"):
+        example.main(["--data", str(folder / "few.jsonl"), *output])
+    for options, message in (
+        (["--labeler", "json:loads"], "--labeler judges reports of --data, which is not given"),
+        (["--images", "1"], "--images 1: wanted some hundreds"),
+    ):
+        with pytest.raises(SystemExit):
+            example.main(options)
+        assert message in capsys.readouterr().err
+
+
+def test_nothing_to_learn_is_said(tasks):
+    from PIL import Image
+
+    from sklearn_clm.generators import PrecomputedGenerator
+
+    images = [Image.new("RGB", (8, 8), color) for color in ("black", "white")]
+    generator = PrecomputedGenerator(images, [["All is well."]] * 2)
+    with pytest.raises(SystemExit, match="all 2 sentences drawn for 2 images are right"):
+        tasks.train_on_draws(generator, images, ["All is well."] * 2, 1, 0)

@@ -1,0 +1,211 @@
+"""Images with reports about them, and who judges what a model writes: digits, or your own."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from checkpoints.digit_reports.strips import (
+    N_DIGITS,
+    draw_single_digits,
+    draw_strips,
+    read_report,
+    read_sentence,
+    write_report,
+)
+from jsonl_questions import read_records
+
+__all__ = ["ReportTask", "file_task", "strip_task"]
+
+ADMISSIBLE = 0.35
+_WANTED = 'wanted {"image": "path/of/image.png", "reference": "..."}'
+
+
+@dataclass(frozen=True)
+class ReportTask:
+    """Images, what a person wrote about them, and what counts as right.
+
+    Parameters
+    ----------
+    subject : str
+        What the images are, in words.
+    images, reports : sequences of length n
+        The images, and a report of a person about each.
+    admission : callable (reference, report) -> bool
+        Whether a report is right.
+    sentence_admission : str or callable (reference, sentence) -> bool
+        Whether a sentence is right.
+    match : str or callable (reference sentence, sentence) -> bool
+        Whether a sentence of the reference is covered by a selected one.
+    train : callable (generator, n_samples, seed) -> component score
+        Trains the classifier of sentences, on other images than these.
+    """
+
+    subject: str
+    images: Sequence[Any]
+    reports: Sequence[str]
+    admission: Callable[[str, str], bool]
+    sentence_admission: str | Callable[[str, str], bool]
+    match: str | Callable[[str, str], bool]
+    train: Callable[[Any, int, int], Any]
+
+
+def strip_task(n_images: int, seed: int) -> ReportTask:
+    """Strips of digits that the model beside this script has not seen."""
+    from sklearn_clm.scoring import label_match
+
+    strips, labels = draw_strips(n_images, part="unseen", random_state=[seed, 1])
+    return ReportTask(
+        subject="strips of digits",
+        images=strips,
+        reports=[write_report(digits, [seed, i]) for i, digits in enumerate(labels)],
+        admission=label_match(read_report),
+        # not ROUGE-L: two sentences about different digits may share all other words
+        sentence_admission=states_the_right_digit,
+        match=states_the_same,
+        train=train_reader,
+    )
+
+
+def states_the_right_digit(reference: str, sentence: str) -> bool:
+    """Component admission: the digit that the sentence states is that of the reference."""
+    finding = read_sentence(sentence)
+    return finding is not None and read_report(reference)[finding[0]] == finding[1]
+
+
+def states_the_same(one: str, other: str) -> bool:
+    """Whether two sentences, however worded, state the same digit in the same place."""
+    finding = read_sentence(other)
+    return finding is not None and read_sentence(one) == finding
+
+
+def train_reader(generator: Any, n_samples: int, seed: int) -> Callable[[Any, str], float]:
+    """Probability that a sentence is right, of a classifier that sees the one digit alone."""
+    from sklearn.ensemble import RandomForestClassifier
+
+    reader = RandomForestClassifier(100, min_samples_leaf=2, random_state=seed)
+    # it needs no reports, and the training half of the digits is in no strip
+    reader.fit(*draw_single_digits(6000, part="training", random_state=seed))
+
+    @cache
+    def probabilities(pixels: bytes):
+        strip = np.frombuffer(pixels, dtype=np.uint8).reshape(8, -1, 3)[:, :, 0] / 255
+        return reader.predict_proba([part.ravel() for part in np.split(strip, N_DIGITS, axis=1)])
+
+    def probability_of_the_stated_digit(strip, sentence: str) -> float:
+        finding = read_sentence(sentence)
+        return 0.0 if finding is None else float(probabilities(strip.tobytes())[finding])
+
+    return probability_of_the_stated_digit
+
+
+def file_task(
+    path: Path, n_images: int, n_training: int, labeler: str | None, max_side: int, seed: int
+) -> ReportTask:
+    """Images and reports of a file of JSON lines; some of them train the classifier."""
+    from sklearn_clm.scoring import label_match, rouge_l, threshold_admission
+
+    paths, reports = read_reports(path)
+    order = np.random.default_rng(seed).permutation(len(paths))
+    n_training = min(n_training, len(paths) // 3)
+    training, chosen = order[:n_training], order[n_training : n_training + n_images]
+    if not n_training:
+        raise SystemExit(f"--data {path}: {len(paths)} images are too few; wanted hundreds")
+
+    def train(generator: Any, n_samples: int, seed: int) -> Any:
+        images = [load_image(paths[i], max_side) for i in training]
+        return train_on_draws(generator, images, [reports[i] for i in training], n_samples, seed)
+
+    if labeler is None:
+        admission = threshold_admission(rouge_l, ADMISSIBLE)
+    else:
+        admission = label_match(load_labeler(labeler))
+    return ReportTask(
+        subject=path.stem,
+        images=[load_image(paths[i], max_side) for i in chosen],
+        reports=[reports[i] for i in chosen],
+        admission=admission,
+        sentence_admission="rouge_l",
+        match="rouge_l",
+        train=train,
+    )
+
+
+def read_reports(path: Path) -> tuple[list[Path], list[str]]:
+    """Paths of images and reports about them; exits with a message on bad input."""
+    images, reports = [], []
+    for place, record in read_records(path, ("image", "reference"), _WANTED):
+        image, report = record["image"], record["reference"]
+        if not all(isinstance(text, str) and text for text in (image, report)):
+            raise SystemExit(f"{place}: empty or not a text; {_WANTED}")
+        images.append(path.parent / image)
+        reports.append(report)
+    return images, reports
+
+
+def load_image(path: Path, max_side: int) -> Any:
+    """An image in memory, shrunk so that thousands have room there."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as file:
+            image = file.convert("RGB")
+    except OSError as error:
+        raise SystemExit(f"--data: {path} is no readable image ({error})") from None
+    image.thumbnail((max_side, max_side))
+    return image
+
+
+def load_labeler(name: str) -> Callable[[str], Any]:
+    """The function that MODULE:FUNCTION names, also in the working directory."""
+    module, _, function = name.partition(":")
+    sys.path.append(os.getcwd())
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SystemExit(f"--labeler {name}: {error}; wanted MODULE:FUNCTION") from None
+    finally:
+        sys.path.remove(os.getcwd())
+
+
+def train_on_draws(
+    generator: Any, images: Sequence[Any], reports: Sequence[str], n_samples: int, seed: int
+) -> Any:
+    """Probability that a sentence is right, learned from reports drawn for these images."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    from sklearn_clm.scoring import ComponentClassifier, get_component_admission, get_splitter
+
+    splitter = get_splitter("sentence")
+    admission = get_component_admission("rouge_l", splitter)
+    rows, right = [], []
+    draws = generator.sample(images, n_samples, seed=seed)
+    for image, report, row in zip(images, reports, draws):
+        sentences = {
+            draw.response[start:stop] for draw in row for start, stop in splitter(draw.response)
+        }
+        for sentence in sorted(sentences):
+            rows.append(image_and_words(image, sentence))
+            right.append(admission(report, sentence))
+    if len(set(right)) < 2:
+        raise SystemExit(
+            f"all {len(right)} sentences drawn for {len(images)} images are "
+            f"{'right' if any(right) else 'wrong'}: there is nothing that a classifier could learn"
+        )
+    classifier = HistGradientBoostingClassifier(max_iter=100, random_state=0).fit(rows, right)
+    return ComponentClassifier(classifier, features=image_and_words)
+
+
+def image_and_words(image: Any, sentence: str) -> np.ndarray:
+    """What the classifier sees: 8 x 8 grey pixels, and counts of hashed words."""
+    from PIL import Image
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    pixels = np.asarray(image.resize((8, 8), Image.Resampling.BOX).convert("L")).ravel()
+    hashed = HashingVectorizer(n_features=64, norm=None, alternate_sign=False)
+    return np.concatenate([pixels, hashed.transform([sentence]).toarray()[0]])
