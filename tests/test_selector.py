@@ -340,6 +340,17 @@ def test_component_sets_are_array_like(selector):
     frame = sets.to_frame()
     assert len(frame) == sets.sizes.sum()
     assert list(frame.columns) == ["prompt_index", "component", "score", "draws", "guaranteed"]
+    assert repr(sets) == f"<ComponentSets of 20 prompts, {sets.sizes.sum()} components>"
+    assert sets != sets.components
+    assert first != first.components
+
+
+def test_fit_transform_with_a_fitted_sampler_is_fit_and_predict():
+    fitted = sampler().fit(X, Y)
+    other, other_y = cases(60, first=500)
+    selected = ComponentSelector(fitted, **OPTIONS).fit_transform(other, other_y)
+    assert selected == ComponentSelector(fitted, **OPTIONS).fit(other, other_y).predict(other)
+    assert selected.sizes.sum() > 0
 
 
 def test_refused_before_anything_is_drawn():

@@ -164,10 +164,11 @@ def _as_array(value: Any) -> np.ndarray | None:
     """Numbers of a tensor, wherever it lives."""
     if not (hasattr(value, "detach") and hasattr(value, "cpu")):
         return None
-    tensor = value.detach().cpu()
     try:
-        return np.asarray(tensor.numpy())
-    except TypeError:  # a type that NumPy has not, such as bfloat16
-        return np.asarray(tensor.double().numpy())
-    except RuntimeError:  # no plain numbers: sparse, or of no memory
+        tensor = value.detach().cpu()
+        try:
+            return np.asarray(tensor.numpy())
+        except TypeError:  # a type that NumPy has not, such as bfloat16
+            return np.asarray(tensor.double().numpy())
+    except (TypeError, RuntimeError):  # no plain numbers: sparse, or of no memory
         return None

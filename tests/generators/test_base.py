@@ -4,6 +4,7 @@ import functools
 
 import pytest
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.generators._base import fingerprint, sample, stream
@@ -119,6 +120,19 @@ def test_fingerprints_follow_class_and_parameters():
     assert Echo().fingerprint() != Streaming().fingerprint()
     assert fingerprint(Foreign([1])) == fingerprint(Foreign([1]))
     assert fingerprint(Foreign([1])) != fingerprint(Foreign([2]))
+    # estimators that define no fingerprint are told by their parameters and by what they learnt
+    untold = [LogisticRegression(C=c) for c in (1.0, 1.0, 2.0)]
+    assert fingerprint(untold[0]) == fingerprint(untold[1]) != fingerprint(untold[2])
+    assert fingerprint(untold[1].fit([[0.0], [1.0]], [0, 1])) != fingerprint(untold[0])
+
+
+def test_a_generator_that_draws_in_no_way_is_refused():
+    class Mute(BaseGenerator):
+        pass
+
+    for draw in (Mute().sample, functools.partial(sample, Mute())):
+        with pytest.raises(TypeError, match="Mute defines neither sample nor stream; wanted one"):
+            draw(["a"], 1)
 
 
 def test_fingerprints_follow_the_code_of_function_parameters():
@@ -139,8 +153,6 @@ def _shift(by):
 
 
 def test_fingerprints_follow_the_state_of_object_parameters():
-    from sklearn.linear_model import LogisticRegression
-
     fitted = LogisticRegression().fit([[0.0], [1.0]], [0, 1])
     other = LogisticRegression().fit([[0.0], [1.0]], [1, 0])
     assert Echo(post=fitted).fingerprint() != Echo(post=LogisticRegression()).fingerprint()
@@ -149,8 +161,6 @@ def test_fingerprints_follow_the_state_of_object_parameters():
 
 
 def test_clones_share_what_is_no_estimator():
-    from sklearn.linear_model import LogisticRegression
-
     model = object()
     assert clone(Echo(post=model)).post is model
     classifier = LogisticRegression(C=3.0)

@@ -177,3 +177,46 @@ def test_tensors_are_told_by_their_numbers():
     prints = [digest_of(dict, {"model": model}) for model in models]
     assert prints[0] == prints[1]
     assert len(set(prints)) == 4
+
+
+class Threshold:
+    def __init__(self, least):
+        self.least = least
+
+    def reaches(self, reference, response):
+        return response >= self.least
+
+    def exceeds(self, reference, response):
+        return response > self.least
+
+
+def test_bound_methods_are_told_by_object_and_name():
+    one, same, other = (told(Threshold(least).reaches) for least in (1, 1, 2))
+    assert one == same != other
+    assert told(Threshold(1).exceeds) != one
+
+
+def test_functions_that_use_a_set_of_constants_are_told_apart():
+    def vowel(text):
+        return text in {"a", "e"}
+
+    def other_vowel(text):
+        return text in {"i", "o"}
+
+    def same_vowel(text):
+        return text in {"e", "a"}
+
+    one, other, same = (told(one)[2:] for one in (vowel, other_vowel, same_vowel))
+    assert one != other
+    assert one == same
+
+
+def test_sparse_tensors_are_told_by_their_numbers():
+    torch = pytest.importorskip("torch")
+    one, same, other = (
+        digest_of(list, {"model": torch.tensor([[0.0, value]]).to_sparse()})
+        for value in (1.0, 1.0, 2.0)
+    )
+    assert one == same != other
+    empty, larger = (torch.empty(size, device="meta") for size in (2, 3))
+    assert digest_of(list, {"model": empty}) != digest_of(list, {"model": larger})

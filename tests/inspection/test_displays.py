@@ -5,8 +5,9 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from scipy.stats import binomtest
+from sklearn.exceptions import NotFittedError
 
-from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
     binomial_p_value,
@@ -170,6 +171,24 @@ def test_component_curves(component_data):
     ]
     assert display.axes_[-1].get_xlabel() == "α (tolerated risk)"
     assert [label.split(" (")[0] for label in labels(display.axes_[1])] == list(results.methods)
+
+
+def test_component_curves_of_a_fitted_selector(component_data):
+    selector = ComponentSelector(alpha=0.4, delta=0.1, component_score="support")
+    with pytest.raises(NotFittedError):
+        ComponentCurveDisplay.from_estimator(selector)
+    selector.calibrate(component_data)
+    options = {"alphas": np.linspace(0.2, 1.0, 9), "n_trials": 4, "random_state": 3}
+    display = ComponentCurveDisplay.from_estimator(selector, **options)
+    same = run_component_trials({"support": component_data}, delta=0.1, **options)
+    wanted = ComponentCurveDisplay.from_trials(same)
+    assert len(display.axes_) == len(wanted.axes_)
+    for axes, other in zip(display.axes_, wanted.axes_):
+        assert labels(axes) == labels(other)
+        for line, expected in zip(axes.lines, other.lines, strict=True):
+            np.testing.assert_array_equal(line.get_ydata(), expected.get_ydata())
+    named = ComponentCurveDisplay.from_estimator(selector, name="counts", **options)
+    assert any(label.startswith("counts") for label in labels(named.axes_[1]))
 
 
 def test_lines_differ_without_colour():

@@ -106,3 +106,19 @@ def test_wrong_number_of_labels_and_wrong_types_are_refused():
     for wrong in (3, None, DecisionTreeClassifier):
         with pytest.raises(TypeError, match="labeler must be a callable, or a classifier"):
             label_match(wrong)
+
+
+def test_labels_may_be_tensors():
+    torch = pytest.importorskip("torch")
+
+    def length(text):
+        return torch.tensor(float(len(text)), requires_grad=True)
+
+    assert label_match(length)("ab", "cd") is True
+    assert label_match(length)("ab", "c") is False
+
+    def first_letters(texts):
+        return torch.tensor([[ord(text[0])] for text in texts])
+
+    assert label_match(first_letters, batched=True)("ab", "ac") is True
+    assert label_match(first_letters, batched=True)("ab", "bb") is False

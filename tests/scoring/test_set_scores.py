@@ -92,6 +92,14 @@ def test_vectorised_callable_of_wrong_shape():
         get_set_score(wrong).of_set(np.array([1.0, 2.0]), 2)
 
 
+def test_vectorised_callable_that_gives_no_numbers():
+    def words(quality, accepted):
+        return ["high"] * len(quality)
+
+    with pytest.raises(TypeError, match=r"set_score words .*'high'"):
+        get_set_score(words).of_sets(np.ones((2, 3)), np.ones((2, 3), dtype=bool))
+
+
 def test_unknown_name_lists_the_known():
     with pytest.raises(
         ValueError, match=r"wanted one of \['first_k', 'first_k_reject', 'max', 'sum'"
