@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm import _views
+from sklearn_clm._prompt_text import prompt_line
 from sklearn_clm._set_sequence import SetSequence, all_numbers
 from sklearn_clm.generators import Generation
 
@@ -90,7 +91,7 @@ class PredictionSet:
         shown = ", ".join(_views.plain(response) for response in self.responses)
         ending = "stopped" if self.stopped else "budget used up"
         warning = "" if self.guaranteed else "; no guarantee"
-        return f"{{{shown}}} ({self.n_samples} draws, {ending}{warning})"
+        return f"{{{shown}}} ({_views.counted(self.n_samples, 'draw')}, {ending}{warning})"
 
     def _repr_html_(self) -> str:
         return _views.prediction_set_html(self)
@@ -223,12 +224,12 @@ class PredictionSets(SetSequence[PredictionSet]):
         )
 
     def __repr__(self) -> str:
-        return f"<PredictionSets of {len(self)} prompts, k_max={self.k_max}>"
+        return f"<PredictionSets of {_views.prompt_count(len(self))}, k_max={self.k_max}>"
 
     def __str__(self) -> str:
-        lines = [f"PredictionSets of {len(self)} prompts, k_max={self.k_max}"]
+        lines = [f"PredictionSets of {_views.prompt_count(len(self))}, k_max={self.k_max}"]
         lines += [
-            f"{_views.shorten(one.prompt)!r} -> {one}" for one in self._sets[: _views.SHOWN_ROWS]
+            f"{prompt_line(one.prompt)} -> {one}" for one in self._sets[: _views.SHOWN_ROWS]
         ]
         if len(self) > _views.SHOWN_ROWS:
             lines.append(f"... and {len(self) - _views.SHOWN_ROWS} more")

@@ -11,8 +11,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from sklearn_clm._prompt_text import prompt_text
+
 __all__ = [
     "SHOWN_ROWS",
+    "draw_count",
     "component_set_html",
     "component_set_text",
     "component_sets_html",
@@ -20,7 +23,7 @@ __all__ = [
     "plain",
     "prediction_set_html",
     "prediction_sets_html",
-    "shorten",
+    "prompt_count",
 ]
 
 SHOWN_ROWS = 20
@@ -33,12 +36,6 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 Mark = tuple[int, int, float]
 
 
-def shorten(value: Any, width: int = 200) -> str:
-    """Text of a prompt in few characters."""
-    text = value if isinstance(value, str) else str(value)
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
 def prediction_set_html(one: Any) -> str:
     """A prediction set as a table of its responses."""
     return _set_html(one, {}, _note(one))
@@ -48,7 +45,7 @@ def prediction_sets_html(sets: Sequence[Any], k_max: int) -> str:
     """Many prediction sets as one table."""
     head = _head("prompt", "responses", "draws", "set score", "guaranteed")
     rows = "".join(_prediction_row(one) for one in sets[:SHOWN_ROWS])
-    caption = f"{len(sets)} prompts, k_max={k_max}" + _more(len(sets))
+    caption = f"{counted(len(sets), 'prompt')}, k_max={k_max}" + _more(len(sets))
     return f"<table><caption>{caption}</caption>{head}<tbody>{rows}</tbody></table>"
 
 
@@ -67,18 +64,15 @@ def component_set_html(one: Any) -> str:
 
 def component_sets_html(sets: Sequence[Any]) -> str:
     """Many component sets, one below the other."""
-    n_components = sum(map(len, sets))
-    caption = f"<p>{len(sets)} prompts, {n_components} trusted components{_more(len(sets))}</p>"
-    return (
-        f"<div>{caption}{'<hr>'.join(component_set_html(one) for one in sets[:SHOWN_ROWS])}</div>"
-    )
+    shown = "<hr>".join(component_set_html(one) for one in sets[:SHOWN_ROWS])
+    return f"<div><p>{_found(sets)}</p>{shown}</div>"
 
 
 def component_set_text(one: Any) -> str:
     """The same as plain text, trusted components between asterisks."""
     marks = _marks(one)
     answer = one.prediction_set
-    lines = [plain(shorten(one.prompt))]
+    lines = [plain(prompt_text(one.prompt))]
     for response, quality, draw in zip(answer.responses, answer.quality, answer.indices):
         pieces = _pieces(response, marks.get(int(draw), []))
         text = "".join(
@@ -97,16 +91,26 @@ def component_set_text(one: Any) -> str:
 
 def component_sets_text(sets: Sequence[Any]) -> str:
     """Many component sets as plain text."""
-    n_components = sum(map(len, sets))
-    head = f"{len(sets)} prompts, {n_components} trusted components{_more(len(sets))}"
-    return "\n\n".join([head, *(component_set_text(one) for one in sets[:SHOWN_ROWS])])
+    return "\n\n".join([_found(sets), *(component_set_text(one) for one in sets[:SHOWN_ROWS])])
+
+
+def _found(sets: Sequence[Any]) -> str:
+    """How many sets there are, and what was found in them."""
+    found = counted(sum(map(len, sets)), "trusted component")
+    return f"{counted(len(sets), 'prompt')}, {found}{_more(len(sets))}"
 
 
 def _note(one: Any) -> str:
     """How the set came to its end."""
     ending = "stopped" if one.stopped else "budget used up"
     warning = "" if one.guaranteed else "; <b>no guarantee</b>"
-    return f"{one.n_samples} draws, {ending}, set score {one.set_score:.3g}{warning}"
+    draws = counted(one.n_samples, "draw")
+    return f"{draws}, {ending}, set score {one.set_score:.3g}{warning}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, in words."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _set_html(one: Any, marks: dict[int, list[Mark]], note: str) -> str:
@@ -115,9 +119,12 @@ def _set_html(one: Any, marks: dict[int, list[Mark]], note: str) -> str:
         f"{_marked_html(response, marks.get(int(draw), []))}</td><td{_TOP}>{quality:.3g}</td></tr>"
         for response, quality, draw in zip(one.responses, one.quality, one.indices)
     )
-    caption = f"<caption{_LEFT}>{_prompt_html(one.prompt)}<br>{note}</caption>"
-    body = rows or '<tr><td colspan="3">no response was accepted</td></tr>'
-    return f"<table>{caption}{_head('draw', 'response', 'quality')}<tbody>{body}</tbody></table>"
+    # not a caption, which browsers make as narrow as the table
+    title = f'<p style="white-space:pre-wrap">{_prompt_html(one.prompt)}<br>{note}</p>'
+    if not rows:
+        return f"<div>{title}<p>No response was accepted.</p></div>"
+    head = _head("draw", "response", "quality")
+    return f"<div>{title}<table>{head}<tbody>{rows}</tbody></table></div>"
 
 
 def _prediction_row(one: Any) -> str:
@@ -125,12 +132,14 @@ def _prediction_row(one: Any) -> str:
         f'<li title="quality {quality:.3g}, draw {draw + 1}">{_escape(response)}</li>'
         for response, quality, draw in zip(one.responses, one.quality, one.indices)
     )
+    listed = f'<ol style="margin:0">{responses}</ol>' if responses else "none accepted"
     ending = "stopped" if one.stopped else "budget used up"
+    score = f"{one.set_score:.3g}" if responses else "–"
     guarantee = "yes" if one.guaranteed else "<b>no</b>"
     return (
-        f"<tr><td{_LEFT}>{_prompt_html(one.prompt)}</td>"
-        f'<td{_LEFT}><ol style="margin:0">{responses}</ol></td>'
-        f"<td>{one.n_samples} ({ending})</td><td>{one.set_score:.3g}</td><td>{guarantee}</td></tr>"
+        f"<tr><td{_TEXT}>{_prompt_html(one.prompt)}</td><td{_TEXT}>{listed}</td>"
+        f"<td{_LEFT}>{one.n_samples} ({ending})</td><td{_LEFT}>{score}</td>"
+        f"<td{_LEFT}>{guarantee}</td></tr>"
     )
 
 
@@ -188,7 +197,7 @@ def _prompt_html(prompt: Any) -> str:
         data = base64.b64encode(file.getvalue()).decode("ascii")
         style = "height:6em;max-width:100%;image-rendering:pixelated"
         return f'<img alt="prompt" style="{style}" src="data:image/png;base64,{data}">'
-    return _escape(shorten(prompt))
+    return _escape(prompt_text(prompt))
 
 
 def _escape(value: Any) -> str:

@@ -50,6 +50,9 @@ def test_a_set_is_a_collection_of_responses():
     assert str(first) == "{x, y} (3 draws, stopped)"
     assert str(TEXTS[1]) == "{} (3 draws, budget used up)"
     assert str(TEXTS[2]).endswith("stopped; no guarantee)")
+    alone = PredictionSet("a", ("x",), [0.5], [0], 1, 0.5, True, True)
+    assert str(alone) == "{x} (1 draw, stopped)"
+    assert "1 draw, stopped" in alone._repr_html_()
 
 
 @pytest.mark.parametrize(
