@@ -327,7 +327,7 @@ def verdict(one, report: str, task: ReportTask) -> str:
     wrong = [sentence for sentence in one if not admission(report, sentence)]
     return (
         f"Right reports: {', '.join(right) or 'none'}. "
-        f"Trusted sentences that are wrong: {html.escape(' '.join(wrong)) or 'none'}."
+        f"Trusted sentences that are wrong: {html.escape(' '.join(wrong)) or 'none.'}"
     )
 
 
