@@ -206,6 +206,8 @@ def test_prompts_of_flat_arrays_are_counted():
     assert with_empty.offsets.tolist() == [0, 1, 3, 3, 3]
     nothing = ComponentCalibrationData.from_arrays([], [], prompt_index=[], n_prompts=2)
     assert (nothing.n_prompts, nothing.n_components) == (2, 0)
+    with pytest.raises(ValueError, match=r"wanted n \+ 1 integers for n >= 1 prompts"):
+        ComponentCalibrationData.from_arrays([], [], prompt_index=[])
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_delta_itself_is_rejected():
     ("p_values", "delta", "message"),
     [
         ([[0.1]], 0.05, r"one-dimensional, got shape \(1, 1\)"),
-        ([0.1, np.nan], 0.05, r"lie in \[0, 1\] and not be NaN"),
+        ([0.1, np.nan], 0.05, r"^p_values must lie in \[0, 1\] and not be NaN\.$"),
         ([1.5], 0.05, r"lie in \[0, 1\]"),
         ([0.1], 0.0, "delta must lie strictly between 0 and 1"),
         ([0.1], [0.05], r"delta must be a single number in \(0, 1\), got \[0\.05\]"),

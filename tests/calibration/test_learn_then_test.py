@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -217,6 +219,18 @@ def test_too_few_prompts():
     assert learn_then_test(data, [0.01, 0.5])[0].lambda_hat is None
     with pytest.raises(ValueError, match=r"at epsilon=0\.02"):
         learn_then_test(data, [0.01, 0.02])
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.2, 0.25, 0.4])
+@pytest.mark.parametrize("fraction", [0.2, 1 / 3, 0.7])
+def test_the_number_of_prompts_asked_for_is_the_least_that_suffices(epsilon, fraction):
+    options = {"n_lambdas": 1, "optimization_fraction": fraction, "random_state": 0}
+    with pytest.raises(ValueError, match="prompts in all") as refusal:
+        learn_then_test(simulate(n=4, k=1), epsilon, **options)
+    n = int(re.search(r"at least (\d+) prompts in all", str(refusal.value)).group(1))
+    learn_then_test(simulate(n=n, k=1), epsilon, **options)
+    with pytest.raises(ValueError, match=f"at least {n} prompts in all"):
+        learn_then_test(simulate(n=n - 1, k=1), epsilon, **options)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,8 @@ def test_surface_equals_the_sequential_rule(set_score, data, l1, l2, l3):
     assert_surface_equals_oracle(data, l1, l2, l3, set_score)
 
 
-@pytest.mark.parametrize("k_max", [1, 8, 9, 16, 17, 22, 23, 32, 33, 54, 55, 63, 64, 65, 130])
+# 8, 16, 32 and 64 draws fill a word; 28 and 60 leave just the 4 bits that 15 pairs take
+@pytest.mark.parametrize("k_max", [1, 8, 9, 16, 17, 28, 29, 32, 33, 60, 61, 63, 64, 65, 130])
 @pytest.mark.parametrize("set_score", ["first_k_reject", "sum", largest_times_size])
 def test_every_width_of_the_bit_sets(k_max, set_score):
     rng = np.random.default_rng(k_max)
@@ -268,6 +269,15 @@ def test_long_lists_off_any_grid(monkeypatch, set_score):
         expected = oracle.outcome(data, lambdas[i], set_score, budgets[i])
         assert risks.n_errors[i] == expected.n_errors
         assert_allclose(risks.excess[i], expected.excess, rtol=0, atol=1e-12)
+
+
+def test_other_data_are_refused():
+    for function, where in (
+        (risk_surface, ([0.5], [0.5], [0.5])),
+        (evaluate_configurations, ([[0.5, 0.5, 0.5]],)),
+    ):
+        with pytest.raises(TypeError, match=r"^data must be CalibrationData, got ndarray\.$"):
+            function(np.ones((3, 2)), *where, set_score="max")
 
 
 def test_empty_list():
