@@ -224,13 +224,11 @@ class PredictionSets(SetSequence[PredictionSet]):
         )
 
     def __repr__(self) -> str:
-        return f"<PredictionSets of {_views.prompt_count(len(self))}, k_max={self.k_max}>"
+        return f"<PredictionSets of {_views.counted(len(self), 'prompt')}, k_max={self.k_max}>"
 
     def __str__(self) -> str:
-        lines = [f"PredictionSets of {_views.prompt_count(len(self))}, k_max={self.k_max}"]
-        lines += [
-            f"{prompt_line(one.prompt)} -> {one}" for one in self._sets[: _views.SHOWN_ROWS]
-        ]
+        lines = [f"PredictionSets of {_views.counted(len(self), 'prompt')}, k_max={self.k_max}"]
+        lines += [f"{prompt_line(one.prompt)} -> {one}" for one in self._sets[: _views.SHOWN_ROWS]]
         if len(self) > _views.SHOWN_ROWS:
             lines.append(f"... and {len(self) - _views.SHOWN_ROWS} more")
         return "\n".join(lines)

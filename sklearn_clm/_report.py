@@ -112,6 +112,10 @@ class CalibrationReport:
             )
         Path(path).write_text(text, encoding="utf-8")
 
+    def __repr__(self) -> str:
+        headings = ", ".join(section.heading for section in self.sections)
+        return f"<CalibrationReport: {headings}>"
+
     def __str__(self) -> str:
         return self.to_markdown()
 
@@ -242,12 +246,12 @@ def _thresholds(sampler: Any) -> Section | None:
     l1, l2, l3 = sampler.lambda_hat_
     name = get_set_score(calibrated_with(sampler, "set_score")).name
     rows = (
-        ("similarity", f"reject a draw more similar than this to an accepted one: {l1:.6g}"),
-        ("quality", f"reject a draw of lower quality than this: {l2:.6g}"),
-        ("set_score", f"stop once the set score {name} is at least this: {l3:.6g}"),
-        ("k_max", f"stop after this many draws in any case: {sampler.k_max_}"),
+        ("similarity", f"{l1:.6g}", "reject a draw more similar than this to an accepted one"),
+        ("quality", f"{l2:.6g}", "reject a draw of lower quality than this"),
+        ("set_score", f"{l3:.6g}", f"stop once the set score {name} is at least this"),
+        ("k_max", str(sampler.k_max_), "stop after this many draws in any case"),
     )
-    return Section("Thresholds (lambda-hat)", table=Table(("threshold", "use"), rows))
+    return Section("Thresholds (lambda-hat)", table=Table(("threshold", "value", "use"), rows))
 
 
 def _tests(sampler: Any) -> Section | None:

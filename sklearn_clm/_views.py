@@ -15,15 +15,14 @@ from sklearn_clm._prompt_text import prompt_text
 
 __all__ = [
     "SHOWN_ROWS",
-    "draw_count",
     "component_set_html",
     "component_set_text",
     "component_sets_html",
     "component_sets_text",
+    "counted",
     "plain",
     "prediction_set_html",
     "prediction_sets_html",
-    "prompt_count",
 ]
 
 SHOWN_ROWS = 20
@@ -46,7 +45,7 @@ def prediction_sets_html(sets: Sequence[Any], k_max: int) -> str:
     head = _head("prompt", "responses", "draws", "set score", "guaranteed")
     rows = "".join(_prediction_row(one) for one in sets[:SHOWN_ROWS])
     caption = f"{counted(len(sets), 'prompt')}, k_max={k_max}" + _more(len(sets))
-    return f"<table><caption>{caption}</caption>{head}<tbody>{rows}</tbody></table>"
+    return f"<div><p>{caption}</p><table>{head}<tbody>{rows}</tbody></table></div>"
 
 
 def component_set_html(one: Any) -> str:
@@ -105,7 +104,8 @@ def _note(one: Any) -> str:
     ending = "stopped" if one.stopped else "budget used up"
     warning = "" if one.guaranteed else "; <b>no guarantee</b>"
     draws = counted(one.n_samples, "draw")
-    return f"{draws}, {ending}, set score {one.set_score:.3g}{warning}"
+    score = f", set score {one.set_score:.3g}" if one.responses else ""
+    return f"{draws}, {ending}{score}{warning}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -65,8 +65,8 @@ def test_split_and_thresholds(sampler):
         "seed of the draws": ("0",),
     }
     shown = cells(report, "Thresholds (lambda-hat)")
-    assert shown["quality"][0].endswith(f": {sampler.lambda_hat_.quality:.6g}")
-    assert "set score sum" in shown["set_score"][0]
+    assert shown["quality"][0] == f"{sampler.lambda_hat_.quality:.6g}"
+    assert "set score sum" in shown["set_score"][1]
 
 
 def test_tests_show_what_decided(sampler):
@@ -246,3 +246,9 @@ def test_many_prompts_are_thinned(data, sampler, monkeypatch):
     monkeypatch.setattr("sklearn_clm._report._MAX_PROMPTS", 100)
     text = section(calibration_report(sampler), "What to expect of predict").paragraphs[0]
     assert "Means over 100 of the 900 prompts" in text
+
+
+def test_repr_is_short(sampler):
+    shown = repr(sampler.report())
+    assert shown.startswith("<CalibrationReport: Guarantee")
+    assert len(shown) < 300

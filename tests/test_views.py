@@ -107,7 +107,8 @@ def test_nothing_selected_and_nothing_accepted():
     empty = PredictionSet("q", (), [], [], 5, -np.inf, stopped=False, guaranteed=False)
     one = ComponentSet((), [], [], empty, guaranteed=False)
     for view in (one._repr_html_(), empty._repr_html_()):
-        assert "no response was accepted" in view
+        assert "no response was accepted" in view.lower()
+        assert "-inf" not in view
         assert "budget used up" in view
         assert "no guarantee" in view
     assert "no trusted component" in str(one)
@@ -166,3 +167,49 @@ def test_nothing_runs_in_a_browser(tmp_path):
     assert "<title>still</title>" in found
     assert "&lt;script&gt;" in found
     assert EVIL in "".join(Reader(found).text)
+
+
+def test_the_question_of_a_chat_is_shown_and_long_instructions_are_cut():
+    chat = [
+        {"role": "system", "content": "Be careful. " * 50},
+        {"role": "user", "content": "Earlier?"},
+        {"role": "assistant", "content": None},
+        {
+            "role": "user",
+            "content": [
+                {"type": "image_url", "image_url": {"url": "data:"}},
+                {"type": "text", "text": "What <is> it?"},
+            ],
+        },
+    ]
+    page = "".join(Reader(answer(chat)._repr_html_()).text)
+    assert "…\nuser: Earlier?\nassistant: \nuser: [image_url] What <is> it?" in page
+    sets = PredictionSets([answer(chat[:1] + chat[-1:])], k_max=5)
+    for view in (str(sets), "".join(Reader(sets._repr_html_()).text)):
+        assert "system: Be careful. Be careful." in view
+        assert "user: [image_url] What <is> it?" in view
+        assert "{'" not in view
+        assert view.count("Be careful.") < 6
+
+
+def test_rows_of_numbers_are_told_by_the_first_ones():
+    sets = PredictionSets([answer(np.arange(64) / 3), answer(np.array([1, 2]))], k_max=5)
+    assert "[0, 0.3333, 0.6667, 1, … 64 numbers] -> {" in str(sets)
+    assert "\n[1, 2] -> {" in str(sets)
+    assert "array of shape (8, 8)" in str(PredictionSets([answer(np.ones((8, 8)))], k_max=5))
+
+
+def test_one_is_singular():
+    one = PredictionSet("q", ("a",), [0.5], [0], 1, 0.5, True, True)
+    sets = PredictionSets([one], k_max=5)
+    assert str(one) == "{a} (1 draw, stopped)"
+    assert repr(sets) == "<PredictionSets of 1 prompt, k_max=5>"
+    assert str(sets).startswith("PredictionSets of 1 prompt, k_max=5\n")
+    assert "1 draw, stopped" in one._repr_html_()
+
+
+def test_an_empty_set_is_no_blank_cell():
+    empty = PredictionSet("q", (), [], [], 5, -np.inf, stopped=False, guaranteed=True)
+    page = Reader(PredictionSets([empty], k_max=5)._repr_html_()).text
+    assert "none accepted" in page
+    assert "-inf" not in "".join(page)
