@@ -28,11 +28,12 @@ class PrecomputedGenerator(BaseGenerator):
     prompts : sequence of length n
         The prompts. A prompt that occurs several times owns all the responses given for its
         occurrences, in order.
-    responses : sequence of n sequences, or array of shape (n, K)
-        The draws of each prompt: responses (text or numbers) or :class:`Generation` objects.
-    logprobs : array of shape (n, K) or sequence of n sequences, default=None
+    responses : sequence of n sequences, or array or data frame of shape (n, K)
+        The draws of each prompt: responses (text or numbers) or :class:`Generation` objects. Of
+        pandas objects the positions count, not the index.
+    logprobs : array or data frame of shape (n, K) or sequence of n sequences, default=None
         Log-probability of each response under the base model, natural logarithm.
-    n_tokens : array of shape (n, K) or sequence of n sequences, default=None
+    n_tokens : array or data frame of shape (n, K) or sequence of n sequences, default=None
         Number of generated tokens of each response.
 
     Notes
@@ -264,6 +265,7 @@ def _indexed(
     for name, value in (("responses", responses), ("logprobs", logprobs), ("n_tokens", n_tokens)):
         if value is not None and len(value) != len(prompts):
             raise ValueError(f"{name} has {len(value)} rows for {len(prompts)} prompts.")
+    responses, logprobs, n_tokens = _rows(responses), _rows(logprobs), _rows(n_tokens)
     index: dict[bytes, list[Generation]] = {}
     for i, prompt in enumerate(prompts):
         row = responses[i]
@@ -280,6 +282,13 @@ def _indexed(
             _generation(i, j, *fields) for j, fields in enumerate(zip(row, *columns))
         )
     return index
+
+
+def _rows(values: Any) -> Any:
+    """The rows by position: a pandas Series looks numbers up among its labels, a frame columns."""
+    if hasattr(values, "columns"):
+        return values.to_numpy()
+    return values if values is None else list(values)
 
 
 def _key(prompt: Any) -> bytes:

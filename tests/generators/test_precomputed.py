@@ -172,3 +172,21 @@ def test_rows_of_numbers_are_known_however_they_are_held():
             ["a", "b"],
             ["c", "d"],
         ]
+
+
+def test_rows_of_pandas_objects_count_by_position():
+    index = [2, 0, 1]
+    prompts = pd.Series(["a", "b", "c"], index=index)
+    series = PrecomputedGenerator(
+        prompts,
+        pd.Series([["A"], ["B"], ["C"]], index=index),
+        logprobs=pd.Series([[-1.0], [-2.0], [-3.0]], index=index),
+    )
+    frames = PrecomputedGenerator(
+        prompts,
+        pd.DataFrame({"first": ["A", "B", "C"]}, index=index),
+        logprobs=pl.DataFrame({"first": [-1.0, -2.0, -3.0]}),
+    )
+    wanted = [[Generation("A", -1.0)], [Generation("B", -2.0)], [Generation("C", -3.0)]]
+    for generator in (series, frames):
+        assert generator.sample(["a", "b", "c"], 1) == wanted
