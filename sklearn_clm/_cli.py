@@ -283,6 +283,9 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     table = results.auc_table()
     if len(results.methods) > 1:
         table += "\n" + results.comparison_table()
+    reason = results.why_no_area()
+    if reason is not None:
+        table += f"\n{reason}\n"
     (output / "auc.md").write_text(table, encoding="utf-8")
     write_curves_csv(results, output / "curves.csv")
     results.save(output / "trials.npz")

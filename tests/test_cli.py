@@ -71,6 +71,13 @@ def test_evaluate_from_one_file_without_figures(files, tmp_path, capsys):
     assert captured.out == captured.err == ""
 
 
+def test_evaluate_says_why_there_are_no_areas(files, capsys):
+    command = ["evaluate", *files, "--trials", "2", "--n-lambdas", "3", "--figure-format", "none"]
+    assert main([*command, "--epsilons", "0.02", "0.03"]) == 0
+    assert "No epsilon can be used in every trial" in capsys.readouterr().out
+    assert "More prompts" in Path("clm-evaluation/auc.md").read_text(encoding="utf-8")
+
+
 class Words(BaseGenerator):
     def sample(self, prompts, n_samples, *, start=0, seed=0):
         return [[Generation("word")] * n_samples for _ in prompts]

@@ -50,7 +50,9 @@ class PairedDifference:
 
     def __str__(self) -> str:
         low, high = self.interval
+        what, n = f"{self.measure}, {self.method_a} - {self.method_b}", len(self.differences)
+        if np.isnan(low):
+            return f"{what}: not defined in all of {n} trials; see why_no_area"
         return (
-            f"{self.measure}, {self.method_a} - {self.method_b}: {self.mean:.4g} "
-            f"[{low:.4g}, {high:.4g}] ({self.confidence:.0%} of {len(self.differences)} trials)"
+            f"{what}: {self.mean:.4g} [{low:.4g}, {high:.4g}] ({self.confidence:.0%} of {n} trials)"
         ).replace("%", " %")

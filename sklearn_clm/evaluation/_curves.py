@@ -114,6 +114,29 @@ class LevelResults:
             ]
         )
 
+    def why_no_area(self) -> str | None:
+        """Why no areas can be compared, in words; None where they can.
+
+        Returns
+        -------
+        str or None
+            From which level on every method found a configuration in every trial, and from which
+            level on some trial is trivial.
+        """
+        if self.usable().any():
+            return None
+        found = ~self.null.any(axis=(0, 1))
+        trivial = np.broadcast_to(self.trivial, self.null.shape).any(axis=(0, 1))
+        return (
+            f"No {self.level_name} can be used in every trial: all methods found a configuration "
+            f"{self._from(found)}, and some trial is trivial {self._from(trivial)}. More prompts "
+            "narrow the gap."
+        )
+
+    def _from(self, levels: np.ndarray) -> str:
+        shown = self.levels[levels]
+        return f"from {shown[0]:.4g} on" if len(shown) else "nowhere"
+
     def compare(
         self,
         method_a: str,

@@ -121,6 +121,8 @@ class CurveDisplay:
                     color="0.35",
                 )
             self._plot_measure(axes, measure, band, self.levels <= right)
+            if np.isnan(self.mean[measure][:, self.levels <= right]).all():
+                self._say_empty(axes)
             if self.trivial_level is not None and self.trivial_level < right:
                 axes.axvspan(self.trivial_level, right, color="0.93", zorder=0, lw=0)
                 if row == 0:
@@ -147,6 +149,18 @@ class CurveDisplay:
         reached = self.levels[np.any(shown, axis=0)]
         left = 1.5 * float(reached[0]) - 0.5 * right if len(reached) else 0.0
         return left if left > 0.1 * right else 0.0
+
+    def _say_empty(self, axes: Any) -> None:
+        axes.annotate(
+            f"no {self.level_label.split()[0]} worth having was certified in enough trials:\n"
+            "it takes more prompts, or a lower min_share",
+            (0.5, 0.5),
+            xycoords="axes fraction",
+            ha="center",
+            va="center",
+            fontsize="small",
+            color="0.35",
+        )
 
     def _plot_measure(self, axes: Any, measure: str, band: bool, inside: np.ndarray) -> None:
         levels = self.levels[inside]

@@ -60,6 +60,20 @@ def test_auc_without_a_usable_level_is_nan():
     r = dataclasses.replace(results(), trivial=np.ones((1, 4, 5), dtype=bool))
     assert np.isnan(r.auc("loss")).all()
     assert "–" in r.auc_table()
+    assert "not defined in all of 4 trials" in str(r.compare("a", "b", "loss"))
+
+
+def test_why_there_is_no_area_is_said():
+    r = results()
+    assert r.why_no_area() is None
+    trivial = np.zeros((1, 4, 5), dtype=bool)
+    trivial[:, 3, 2:] = True
+    reason = dataclasses.replace(r, trivial=trivial).why_no_area()
+    assert "every trial" in reason
+    assert "configuration from 0.3 on" in reason
+    assert "trivial from 0.3 on" in reason
+    never = dataclasses.replace(r, null=np.ones_like(r.null), trivial=np.zeros_like(trivial))
+    assert "configuration nowhere, and some trial is trivial nowhere" in never.why_no_area()
 
 
 def test_mean_and_std_need_enough_trials():

@@ -116,6 +116,13 @@ def test_without_usable_levels_the_legend_says_so(data):
     display = RiskCurveDisplay.from_trials(results)
     assert labels(display.axes_[0]) == ["max (AUC –)"]
     assert display.trivial_level is None
+    for axes in display.axes_:
+        assert any("more prompts" in text.get_text() for text in axes.texts)
+
+
+def test_rows_with_curves_are_not_called_empty(results):
+    for axes in RiskCurveDisplay.from_trials(results).axes_:
+        assert not any("more prompts" in text.get_text() for text in axes.texts)
 
 
 def test_curves_draw_on_given_axes(results):
