@@ -1,8 +1,9 @@
-"""Write reports about images, and say which sentences of them can be trusted.
+r"""Write reports about images, and say which sentences of them can be trusted.
 
     python examples/report_generation.py
     python examples/report_generation.py --paper
-    python examples/report_generation.py --paper --model cxr-vit-gpt2 --data mimic_cxr.jsonl
+    python examples/report_generation.py --paper --model cxr-vit-gpt2 --data mimic_cxr.jsonl \
+        --labeler chexbert_labels:read --max-new-tokens 150
 
 The radiology task of the paper in small. An image is a strip of four handwritten digits, a side of
 some of them torn off; a ViT + GPT-2 model that lies beside this script writes a report about it,
@@ -80,7 +81,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--labeler", metavar="MODULE:FUNCTION", help="from a report to its labels")
     add("--classifier-images", type=int, default=600, help="to train the classifier on")
     add("--max-side", type=int, default=384, help="pixels to which larger images are shrunk")
-    add("--max-new-tokens", type=int, default=47)
+    add("--max-new-tokens", type=int, default=47, help="longest report")
     add("--temperature", type=float, default=1.0)
     add("--top-k", type=int, default=50, help="likeliest tokens to draw from, 0 for all")
     add("--batch-size", type=int, default=256, help="reports written at once")
