@@ -79,9 +79,14 @@ def untrained_generator(sampler: Any) -> dict[str, Any]:
     """Generator and seed of a sampler that has seen no prompts."""
     generator = _copy_of(sampler.generator)
     if hasattr(generator, "fit"):
+        hint = (
+            " It stands for generator=None: give the generator that the data came from, or, for "
+            "thresholds alone, call sklearn_clm.calibration.learn_then_test."
+        )
         raise NotFittedError(
             f"{type(generator).__name__} is fitted on prompts and references, which this "
             f"{type(sampler).__name__} has not seen: call fit, or collect, first."
+            f"{hint if sampler.generator is None else ''}"
         )
     check_scores(sampler, generator)
     return {"generator_": generator, "seed_": _seed_of_draws(sampler.random_state)}

@@ -5,7 +5,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import TransformerMixin
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,6 +18,7 @@ from sklearn_clm._predicting import sample_sets, sets_of_fitted_prompts
 from sklearn_clm._prediction_sets import PredictionSets
 from sklearn_clm._prompts import check_admissions, check_fitted_prompts, check_prompts
 from sklearn_clm._reporting import ReportMixin
+from sklearn_clm._wrong_generator import GeneratorOwner
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import SetScore
@@ -26,7 +27,7 @@ __all__ = ["ConformalSampler"]
 
 
 class ConformalSampler(  # type: ignore[call-arg]
-    CalibrationFileMixin, ReportMixin, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
+    CalibrationFileMixin, ReportMixin, TransformerMixin, GeneratorOwner, auto_wrap_output_keys=None
 ):
     """Sample responses until the set of them holds an admissible one, with a guarantee.
 

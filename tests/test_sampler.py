@@ -4,6 +4,7 @@ import math
 import pickle
 import re
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -197,7 +198,7 @@ def test_calibrate_on_loaded_data_without_collecting(tmp_path):
     first.calibration_data_.save(tmp_path / "data.npz")
     second = toy_sampler().calibrate(CalibrationData.load(tmp_path / "data.npz"))
     assert second.predict(X[:9]) == first.predict(X[:9])
-    with pytest.raises(NotFittedError, match=r"ResamplingGenerator is fitted on prompts"):
+    with pytest.raises(NotFittedError, match=r"is fitted on prompts .*learn_then_test"):
         ConformalSampler(k_max=8).calibrate(first.calibration_data_)
     with pytest.raises(TypeError, match="data must be CalibrationData, got list"):
         second.calibrate([1])
@@ -634,3 +635,16 @@ def test_data_of_another_generator_bring_that_generator():
     sampler.calibrate(data)
     assert sampler.generator_.skill == 0.9
     assert sampler.predict(X[:20]) == other.calibrate(data).predict(X[:20])
+
+
+@pytest.mark.parametrize(
+    ("model", "wrapper"),
+    [
+        (LogisticRegression(C=2.0), r"EstimatorGenerator\(LogisticRegression"),
+        ("my/model", r"TransformersGenerator\('my/model'\) or OpenAIGenerator\('my/model'\)"),
+        (SimpleNamespace(generate=print), r"TransformersGenerator\(model, tokenizer"),
+    ],
+)
+def test_a_bare_model_is_told_its_generator(model, wrapper):
+    with pytest.raises(ValueError, match=rf"'generator' parameter .* wrap it .*{wrapper}"):
+        ConformalSampler(model).fit(["a"], ["b"])

@@ -12,7 +12,7 @@ _CHUNK_BYTES = 64 * 2**20
 
 
 def as_float(values: Any, name: str, ndim: int, *, keep_single: bool) -> np.ndarray:
-    array = values if isinstance(values, np.ndarray) else np.asarray(values)
+    array = _as_array(values, name)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be an array of numbers, got dtype {array.dtype}.")
     if array.ndim != ndim:
@@ -24,7 +24,7 @@ def as_float(values: Any, name: str, ndim: int, *, keep_single: bool) -> np.ndar
 
 
 def as_boolean(values: Any, shape: tuple[int, int]) -> np.ndarray:
-    array = np.asarray(values)
+    array = _as_array(values, "admissible")
     if array.dtype.kind not in "fiub":
         raise TypeError(f"admissible must hold booleans or 0 and 1, got dtype {array.dtype}.")
     if array.shape != shape:
@@ -35,6 +35,18 @@ def as_boolean(values: Any, shape: tuple[int, int]) -> np.ndarray:
         strange = array[(array != 0) & (array != 1)][0]
         raise ValueError(f"admissible must hold booleans or 0 and 1, got {strange!r}.")
     return array.astype(bool)
+
+
+def _as_array(values: Any, name: str) -> np.ndarray:
+    if isinstance(values, np.ndarray):
+        return values
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} must be an array of numbers, the same number of draws for every prompt; got "
+            "rows of different lengths."
+        ) from error
 
 
 def refuse_nan(quality: np.ndarray, similarity: np.ndarray) -> None:

@@ -125,7 +125,7 @@ class LevelResults:
         """
         if self.usable().any():
             return None
-        found = ~self.null.any(axis=(0, 1))
+        found = np.asarray(~self.null.any(axis=(0, 1)))
         trivial = np.broadcast_to(self.trivial, self.null.shape).any(axis=(0, 1))
         return (
             f"No {self.level_name} can be used in every trial: all methods found a configuration "

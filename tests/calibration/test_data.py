@@ -270,6 +270,8 @@ good = (np.ones((2, 3)), np.zeros((2, 3, 3)), np.ones((2, 3)))
 @pytest.mark.parametrize(
     ("position", "value", "error", "message"),
     [
+        (0, [[1.0], [1.0, 2.0]], ValueError, "quality must .* rows of different lengths"),
+        (2, [[1], [1, 0]], ValueError, "admissible must .* rows of different lengths"),
         (0, np.ones(3), ValueError, r"quality must have 2 dimensions, got shape \(3,\)"),
         (0, np.ones((0, 3)), ValueError, r"at least one prompt and one draw, got shape \(0, 3\)"),
         (0, [["a", "b", "c"]] * 2, TypeError, "quality must be an array of numbers"),
