@@ -11,8 +11,6 @@ line, where a reference may be a list of aliases, each of them right.
 """
 
 import argparse
-import logging
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -116,6 +114,7 @@ def build_sampler(args: argparse.Namespace):
     """The estimator; everything that decides about its guarantee stands here."""
     try:
         import torch
+        from transformers.utils import logging
 
         from sklearn_clm import ConformalSampler
         from sklearn_clm.generators import TransformersGenerator
@@ -124,8 +123,8 @@ def build_sampler(args: argparse.Namespace):
     if args.model == str(CHECKPOINT):
         # threads wait for each other longer than they work on matrices this small
         torch.set_num_threads(1)
-    if not sys.stderr.isatty():
-        logging.getLogger("transformers").setLevel(logging.ERROR)
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
     options = {
         "max_new_tokens": args.max_new_tokens,
         "temperature": args.temperature,

@@ -19,6 +19,7 @@ from checkpoints.digit_reports.strips import (
     write_report,
 )
 from jsonl_questions import read_records
+from sentence_classifier import train_sentence_classifier
 
 __all__ = ["ReportTask", "file_task", "strip_task"]
 
@@ -119,7 +120,14 @@ def file_task(
 
     def train(generator: Any, n_samples: int, seed: int) -> Any:
         images = [load_image(paths[i], max_side) for i in training]
-        return train_on_draws(generator, images, [reports[i] for i in training], n_samples, seed)
+        return train_sentence_classifier(
+            generator,
+            images,
+            [reports[i] for i in training],
+            image_and_words,
+            n_samples=n_samples,
+            seed=seed,
+        )
 
     if labeler is None:
         admission = threshold_admission(rouge_l, ADMISSIBLE)
@@ -171,34 +179,6 @@ def load_labeler(name: str) -> Callable[[str], Any]:
         raise SystemExit(f"--labeler {name}: {error}; wanted MODULE:FUNCTION") from None
     finally:
         sys.path.remove(os.getcwd())
-
-
-def train_on_draws(
-    generator: Any, images: Sequence[Any], reports: Sequence[str], n_samples: int, seed: int
-) -> Any:
-    """Probability that a sentence is right, learned from reports drawn for these images."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    from sklearn_clm.scoring import ComponentClassifier, get_component_admission, get_splitter
-
-    splitter = get_splitter("sentence")
-    admission = get_component_admission("rouge_l", splitter)
-    rows, right = [], []
-    draws = generator.sample(images, n_samples, seed=seed)
-    for image, report, row in zip(images, reports, draws):
-        sentences = {
-            draw.response[start:stop] for draw in row for start, stop in splitter(draw.response)
-        }
-        for sentence in sorted(sentences):
-            rows.append(image_and_words(image, sentence))
-            right.append(admission(report, sentence))
-    if len(set(right)) < 2:
-        raise SystemExit(
-            f"all {len(right)} sentences drawn for {len(images)} images are "
-            f"{'right' if any(right) else 'wrong'}: there is nothing that a classifier could learn"
-        )
-    classifier = HistGradientBoostingClassifier(max_iter=100, random_state=0).fit(rows, right)
-    return ComponentClassifier(classifier, features=image_and_words)
 
 
 def image_and_words(image: Any, sentence: str) -> np.ndarray:

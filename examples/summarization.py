@@ -29,6 +29,7 @@ from pathlib import Path
 import numpy as np
 from jsonl_questions import read_questions
 from paper_protocol import evaluate_components, evaluate_sets
+from sentence_classifier import train_sentence_classifier
 
 HERE = Path(__file__).resolve().parent
 CHECKPOINT = HERE / "checkpoints" / "docstring_summaries"
@@ -58,7 +59,14 @@ def main(argv: list[str] | None = None) -> dict:
     print(f"Sentences, after {time.monotonic() - start:.0f} s", flush=True)
     scores = {
         "span likelihood": "span_likelihood",
-        "classifier": train_classifier(sampler, train_texts, train_references),
+        "classifier": train_sentence_classifier(
+            sampler.generator_,
+            train_texts,
+            train_references,
+            sentence_features,
+            n_samples=sampler.k_max_,
+            seed=sampler.seed_,
+        ),
         "random": "random",
     }
     report["components"] = evaluate_components(
@@ -134,27 +142,6 @@ def build_sampler(args: argparse.Namespace):
         random_state=args.seed,
         verbose=1,
     )
-
-
-def train_classifier(sampler, texts, references):
-    """Probability that a sentence is right, learned from what it shares with its text."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    from sklearn_clm.scoring import ComponentClassifier, get_component_admission, get_splitter
-
-    splitter = get_splitter("sentence")
-    admission = get_component_admission("rouge_l", splitter)
-    rows, right = [], []
-    draws = sampler.generator_.sample(texts, sampler.k_max_, seed=sampler.seed_)
-    for text, aliases, row in zip(texts, references, draws):
-        sentences = {
-            draw.response[start:stop] for draw in row for start, stop in splitter(draw.response)
-        }
-        for sentence in sorted(sentences):
-            rows.append(sentence_features(text, sentence))
-            right.append(any(admission(reference, sentence) for reference in aliases))
-    classifier = HistGradientBoostingClassifier(max_iter=100, random_state=0).fit(rows, right)
-    return ComponentClassifier(classifier, features=sentence_features)
 
 
 def sentence_features(text: str, sentence: str) -> list[float]:

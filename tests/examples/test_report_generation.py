@@ -191,10 +191,10 @@ def test_classifier_and_evaluation_use_different_images(tasks, folder, monkeypat
     assert len(task.images) == len(task.reports) == 120
     seen = []
 
-    def note(generator, images, reports, n_samples, seed):
+    def note(generator, images, reports, features, *, n_samples, seed):
         seen.extend(image.tobytes() for image in images)
 
-    monkeypatch.setattr(tasks, "train_on_draws", note)
+    monkeypatch.setattr(tasks, "train_sentence_classifier", note)
     task.train(None, 3, 0)
     assert len(seen) == 30
     assert not {image.tobytes() for image in task.images} & set(seen)
@@ -247,4 +247,11 @@ def test_nothing_to_learn_is_said(tasks):
     images = [Image.new("RGB", (8, 8), color) for color in ("black", "white")]
     generator = PrecomputedGenerator(images, [["All is well."]] * 2)
     with pytest.raises(SystemExit, match="all 2 sentences drawn for 2 images are right"):
-        tasks.train_on_draws(generator, images, ["All is well."] * 2, 1, 0)
+        tasks.train_sentence_classifier(
+            generator,
+            images,
+            ["All is well."] * 2,
+            tasks.image_and_words,
+            n_samples=1,
+            seed=0,
+        )
