@@ -193,6 +193,6 @@ def _client_package() -> Any:
         import openai
     except ImportError as error:
         raise ImportError(
-            "OpenAIGenerator needs the package openai: pip install sklearn-clm[openai]."
+            "OpenAIGenerator needs the package openai: pip install 'sklearn-clm[openai]'."
         ) from error
     return openai

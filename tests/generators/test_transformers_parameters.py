@@ -108,6 +108,26 @@ def test_the_tokenizer_of_another_model_is_refused(tmp_path, llama_path):
         TransformersGenerator(small).sample(["one"], 1)
 
 
+def test_a_decoder_begins_with_what_the_configuration_names(t5_path):
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    model, tokenizer = (
+        kind.from_pretrained(t5_path) for kind in (AutoModelForSeq2SeqLM, AutoTokenizer)
+    )
+    generator = TransformersGenerator(model, tokenizer=tokenizer, max_new_tokens=4)
+    usual, start = generator.sample(["one"], 3), model.config.decoder_start_token_id
+    configs = (model.config, model.generation_config)
+    for config in configs:
+        config.decoder_start_token_id, config.bos_token_id = None, start
+    assert generator.sample(["one"], 3) == usual
+    for config in configs:
+        config.bos_token_id = None
+    with pytest.raises(
+        ValueError, match="T5ForConditionalGeneration names no decoder_start_token_id"
+    ):
+        generator.sample(["one"], 1)
+
+
 def test_weights_that_are_no_safetensors_are_refused(tmp_path, llama_path):
     model, tokenizer = loaded(llama_path)
     model.config.save_pretrained(tmp_path)

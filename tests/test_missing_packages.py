@@ -1,0 +1,51 @@
+"""What is said where an optional package is missing."""
+
+import sys
+
+import pytest
+
+from sklearn_clm.generators import OpenAIGenerator, TransformersGenerator
+from sklearn_clm.scoring import EntailmentScore
+
+
+def _draw_from_a_model():
+    TransformersGenerator("some/model").sample(["one"], 1)
+
+
+def _draw_from_a_service():
+    OpenAIGenerator("tiny", base_url="http://localhost:1/v1", api_key="none").sample(["one"], 1)
+
+
+def _judge_entailment():
+    EntailmentScore("some/model").score_pairs([("one", "two")])
+
+
+@pytest.mark.parametrize(
+    ("package", "use", "message"),
+    [
+        (
+            "torch",
+            _draw_from_a_model,
+            r"TransformersGenerator needs .*pip install 'sklearn-clm\[transformers\]'",
+        ),
+        (
+            "transformers",
+            _draw_from_a_model,
+            r"TransformersGenerator needs .*pip install 'sklearn-clm\[transformers\]'",
+        ),
+        (
+            "openai",
+            _draw_from_a_service,
+            r"OpenAIGenerator needs .*pip install 'sklearn-clm\[openai\]'",
+        ),
+        (
+            "transformers",
+            _judge_entailment,
+            r"EntailmentScore needs .*pip install 'sklearn-clm\[transformers\]'",
+        ),
+    ],
+)
+def test_the_message_says_how_to_get_it(monkeypatch, package, use, message):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=message):
+        use()
