@@ -246,7 +246,7 @@ def test_nothing_to_learn_is_said(tasks):
 
     images = [Image.new("RGB", (8, 8), color) for color in ("black", "white")]
     generator = PrecomputedGenerator(images, [["All is well."]] * 2)
-    with pytest.raises(SystemExit, match="all 2 sentences drawn for 2 images are right"):
+    with pytest.raises(SystemExit, match="all 2 sentences drawn for 2 prompts are right"):
         tasks.train_sentence_classifier(
             generator,
             images,
