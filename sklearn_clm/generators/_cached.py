@@ -143,6 +143,7 @@ class CachedGenerator(StoreBacked, BaseGenerator):
         (int, int, Generation)
             Position of the prompt, index of the draw, the draw.
         """
+        prompts = list(prompts)  # a pandas Series looks positions up among its labels
         positions: dict[bytes, list[int]] = {}
         for i, prompt in enumerate(prompts):
             positions.setdefault(key_digest(prompt), []).append(i)

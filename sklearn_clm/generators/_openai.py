@@ -256,6 +256,7 @@ class OpenAIGenerator(BaseGenerator):
             Before the first draw, if ``logprobs=True`` and the service gives none.
         """
         self._validate()
+        prompts = list(prompts)  # a pandas Series looks positions up among its labels
         positions: dict[bytes, list[int]] = {}
         for i, prompt in enumerate(prompts):
             positions.setdefault(key_digest(prompt), []).append(i)

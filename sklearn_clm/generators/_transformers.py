@@ -220,6 +220,7 @@ class TransformersGenerator(BaseGenerator):
         TypeError
             If a prompt is not of a kind that the model takes.
         """
+        prompts = list(prompts)  # a pandas Series looks positions up among its labels
         stop = self._checked_stop()
         checkpoint = self._load()
         if len(prompts) == 0 or n_samples == 0:

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -404,3 +405,9 @@ def test_repr_names_the_parts():
     assert repr(CachedGenerator(Counting(temperature=0.5), "x.sqlite")) == (
         "CachedGenerator(generator=Counting(temperature=0.5), path='x.sqlite')"
     )
+
+
+def test_prompts_of_a_series_count_by_position():
+    generator = CachedGenerator(Counting(), ":memory:")
+    shuffled = pd.Series(["a", "b", "c"], index=[2, 0, 1])
+    assert generator.sample(shuffled, 2) == Counting().sample(["a", "b", "c"], 2)

@@ -1,6 +1,7 @@
 """Draws from a service: what is sent, what is understood, faults, budget."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from generators.fault_server import FAULTS, FaultServer, tokens, words
 from sklearn.base import clone
@@ -414,3 +415,9 @@ def test_a_progress_bar_shows_what_it_costs(server, capsys):
     shown = capsys.readouterr().err
     assert "draws=10" in shown
     assert f"cost={(5 * len('question 0') * 2) + 2 * 30}" in shown
+
+
+def test_prompts_of_a_series_count_by_position(server):
+    shuffled = pd.Series(PROMPTS[:3], index=[2, 0, 1])
+    wanted = generator_for(server).sample(PROMPTS[:3], 2, seed=4)
+    assert generator_for(server).sample(shuffled, 2, seed=4) == wanted

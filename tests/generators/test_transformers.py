@@ -1,6 +1,7 @@
 """TransformersGenerator: draws, log-probabilities, stop strings, kinds of prompts."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from sklearn_clm.generators import TransformersGenerator
@@ -350,3 +351,9 @@ def test_threads_may_sample_at_once(llama_path):
     with ThreadPoolExecutor(4) as pool:
         parts_ = pool.map(lambda i: generator.sample(prompts[i : i + 3], 3), range(0, 12, 3))
         assert responses([row for part in parts_ for row in part]) == expected
+
+
+def test_prompts_of_a_series_count_by_position(gpt2_path):
+    prompts = prompts_for("gpt2", 3)
+    generator = TransformersGenerator(gpt2_path, max_new_tokens=3)
+    assert generator.sample(pd.Series(prompts, index=[2, 0, 1]), 2) == generator.sample(prompts, 2)
