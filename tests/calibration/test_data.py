@@ -52,11 +52,37 @@ def test_load_of_a_missing_file(tmp_path):
         CalibrationData.load(tmp_path / "nothing.npz")
 
 
-def test_load_never_unpickles(tmp_path):
-    path = tmp_path / "pickle.npz"
-    np.savez(path, format=np.array([print, "x"], dtype=object), quality=np.ones((1, 1)))
-    with pytest.raises(ValueError, match=r"not an intact file written by CalibrationData\.save"):
+class Trap:
+    """Makes a directory when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("member", ["format", "quality", "similarity", "admissible"])
+def test_load_never_unpickles(tmp_path, member):
+    path, sprung = tmp_path / "pickle.npz", tmp_path / "sprung"
+    arrays = {
+        "format": np.array("sklearn_clm.CalibrationData/1"),
+        "quality": np.ones((1, 1)),
+        "similarity": np.ones((1, 1, 1)),
+        "admissible": np.ones((1, 1)),
+    }
+    np.savez(path, **{**arrays, member: np.array([Trap(sprung)], dtype=object)})
+    with pytest.raises(ValueError, match=r"written by CalibrationData\.save: Object arrays cannot"):
         CalibrationData.load(path)
+    assert not sprung.exists()
+
+
+def test_files_of_arrays_are_never_unpickled(tmp_path):
+    path, sprung = tmp_path / "pickle.npy", tmp_path / "sprung"
+    np.save(path, np.array([[Trap(sprung)]], dtype=object))
+    with pytest.raises(ValueError, match=r"scores: .*is not an intact \.npy file of numbers"):
+        CalibrationData.from_arrays(path, np.ones((1, 1, 1)), np.ones((1, 1)))
+    assert not sprung.exists()
 
 
 @pytest.mark.parametrize(
@@ -142,6 +168,7 @@ def test_from_arrays_reads_files_and_maps_memory(tmp_path):
         np.save(tmp_path / f"{name}.npy", array)
     paths = [tmp_path / f"{name}.npy" for name in ("scores", "diversity", "labels")]
     assert_same(CalibrationData.from_arrays(*paths), data)
+    assert not isinstance(CalibrationData.from_arrays(*paths).similarity, np.memmap)
     mapped = CalibrationData.from_arrays(*paths, mmap=True)
     assert isinstance(mapped.similarity, np.memmap)
     assert not isinstance(mapped.quality, np.memmap)

@@ -138,6 +138,18 @@ def test_many_thresholds(n_thresholds):
         assert_surface_equals_oracle(data, *grid, "max")
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_other", [40, 300])
+@pytest.mark.parametrize("set_score", ["max", sometimes_nan])
+def test_many_thresholds_that_are_observed_values(set_score, n_other, dtype):
+    data = simulate(4, 4, dtype=dtype)
+    other = np.linspace(-0.1, 1.1, n_other)
+    observed = np.unique(np.concatenate((data.quality.ravel(), other)))
+    similar = np.unique(np.concatenate((data.similarity.ravel(), other)))
+    for grid in (([0.6], [0.2], observed), ([0.6], observed, [0.5]), (similar, [0.2], [0.5])):
+        assert_surface_equals_oracle(data, *grid, set_score)
+
+
 def test_order_and_duplicates_of_thresholds_are_kept():
     data = simulate(30, 4)
     l1, l2, l3 = [0.9, 0.1, 0.9], [0.5, 0.0, 0.5], [1.0, 0.2, 1.0, -np.inf]
