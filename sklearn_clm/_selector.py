@@ -58,7 +58,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         Tolerated probability that calibration misleads, in (0, 1).
     splitter : str or callable, default="sentence"
         Splits a response into components: "sentence", "period", "line", or a callable that gives
-        character offsets. A response that is not text, such as a number, is a single component.
+        (start, stop) character offsets, or the parts themselves, in order. A response that is not
+        text, such as a number, is a single component.
     component_score : str, callable, classifier or object, default="span_likelihood"
         Confidence F^c in a component: "span_likelihood", "random" (a baseline), "support", a
         callable ``f(prompt, component) -> float``, a fitted binary classifier with

@@ -125,15 +125,15 @@ class LevelResults:
         """
         if self.usable().any():
             return None
-        found = np.asarray(~self.null.any(axis=(0, 1)))
-        trivial = np.broadcast_to(self.trivial, self.null.shape).any(axis=(0, 1))
+        found = ~self.null.any(axis=(0, 1))
+        trivial = self.trivial.any(axis=(0, 1))
         return (
             f"No {self.level_name} can be used in every trial: all methods found a configuration "
             f"{self._from(found)}, and some trial is trivial {self._from(trivial)}. More prompts "
             "narrow the gap."
         )
 
-    def _from(self, levels: np.ndarray) -> str:
+    def _from(self, levels: Any) -> str:
         shown = self.levels[levels]
         return f"from {shown[0]:.4g} on" if len(shown) else "nowhere"
 
