@@ -197,6 +197,13 @@ def test_from_files(tmp_path):
             ComponentCalibrationData.from_arrays(*files)
 
 
+def test_scores_are_held_in_double_precision():
+    for dtype in (np.float32, np.int64, bool):
+        data = ComponentCalibrationData(np.ones(2, dtype=dtype), np.ones(2), np.array([0, 2]))
+        assert data.scores.dtype == np.float64
+    assert data.admissible.dtype == bool
+
+
 def test_prompts_of_flat_arrays_are_counted():
     flat = {"prompt_index": [1, 0, 1]}
     assert ComponentCalibrationData.from_arrays([0.5, 0.4, 0.3], [1, 0, 1], **flat).n_prompts == 2
@@ -216,8 +223,16 @@ def test_prompts_of_flat_arrays_are_counted():
         ([[0.5], [np.nan]], [[1], [1]], "scores holds nan for component 0 of prompt 1"),
         ([[0.5, np.inf]], [[1, 1]], "scores holds inf for component 1 of prompt 0"),
         ([[0.5]], [[1], [1]], "scores is for 1 prompts and labels for 2"),
-        ([[0.5, 0.4]], [[1]], "scores has 2 components for prompt 0 and labels 1"),
-        ([0.5, 0.4], [1, 1], r"scores must hold one 1-D array .* give prompt_index too"),
+        (
+            [[0.5, 0.4]],
+            [[1]],
+            r"scores has 2 .* prompt 0 and labels 1; wanted the same\.$",
+        ),
+        (
+            [0.5, 0.4],
+            [1, 1],
+            r"^scores must hold one 1-D .* flat scores give prompt_index",
+        ),
         ([], [], r"offsets has shape \(1,\) and dtype int64; wanted n \+ 1 integers"),
         (np.ones((2, 3)), np.ones((2, 2)), r"shape \(2, 3\) and labels \(2, 2\)"),
     ],
@@ -236,18 +251,27 @@ def test_bad_labels_and_indices():
         ComponentCalibrationData.from_arrays([["high"]], [[1]])
     with pytest.raises(ValueError, match=r"scores has shape \(2, 1\); wanted a 1-D array"):
         ComponentCalibrationData(np.ones((2, 1)), np.ones((2, 1)), np.array([0, 2]))
-    with pytest.raises(ValueError, match="labels differ between occurrences of component 3"):
+    wanted = "labels differ between occurrences of component 3 of prompt 1"
+    with pytest.raises(ValueError, match=wanted):
         ComponentCalibrationData.from_arrays(
-            [0.5, 0.6], [0, 1], prompt_index=[0, 0], component_index=[3, 3]
+            [0.5, 0.6, 0.7], [0, 0, 1], prompt_index=[0, 1, 1], component_index=[3, 3, 3]
         )
-    with pytest.raises(ValueError, match="wanted integers from 0 to n_prompts - 1 = 1"):
-        ComponentCalibrationData.from_arrays([0.5], [0], prompt_index=[2], n_prompts=2)
-    with pytest.raises(ValueError, match="component_index was given without prompt_index"):
+    for strange in (2, -1, 0.5):
+        with pytest.raises(ValueError, match="wanted integers from 0 to n_prompts - 1 = 1"):
+            ComponentCalibrationData.from_arrays([0.5], [0], prompt_index=[strange], n_prompts=2)
+    with pytest.raises(ValueError, match=r"^component_index was given without .* wanted both\.$"):
         ComponentCalibrationData.from_arrays([[0.5]], [[0]], component_index=[0])
-    with pytest.raises(ValueError, match="four 1-D arrays of one length"):
+    wanted = r"^scores, .* shapes \(2,\), \(1,\), \(2,\), \(2,\); wanted four 1-D arrays of one"
+    with pytest.raises(ValueError, match=wanted):
         ComponentCalibrationData.from_arrays([0.5, 0.6], [0], prompt_index=[0, 0])
-    with pytest.raises(ValueError, match="offsets must rise from 0 to 2"):
-        ComponentCalibrationData(np.ones(2), np.ones(2), np.array([0, 3, 2]))
+    for offsets, got in (
+        ([0, 3, 2], "0 to 2, lowest step -1"),
+        ([1, 2], "1 to 2, lowest step 1"),
+        ([0, 1], "0 to 1, lowest step 1"),
+    ):
+        wanted = rf"offsets must rise from 0 to 2 \(the number of scores\); got {got}\.$"
+        with pytest.raises(ValueError, match=wanted):
+            ComponentCalibrationData(np.ones(2), np.ones(2), np.array(offsets))
     with pytest.raises(ValueError, match=r"offsets has shape \(1,\)"):
         ComponentCalibrationData(np.ones(0), np.ones(0), np.array([0]))
     with pytest.raises(ValueError, match="wanted one label for each score"):

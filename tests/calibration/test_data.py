@@ -1,3 +1,4 @@
+import itertools
 import os
 import zipfile
 
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration import CalibrationData, _checked_arrays
 from tests.calibration.strategies import calibration_data
 
 
@@ -291,6 +292,29 @@ def test_only_the_similarities_to_earlier_draws_are_checked():
         CalibrationData(np.ones((2, 3)), similarity, np.ones((2, 3)))
 
 
+@pytest.mark.parametrize("chunk_bytes", [1, 3 * 3 * 8 * 4, 2**20])
+def test_a_missing_similarity_is_found_wherever_it_is(monkeypatch, chunk_bytes):
+    monkeypatch.setattr(_checked_arrays, "_CHUNK_BYTES", chunk_bytes)
+    for i, later, earlier in itertools.product(range(9), range(3), range(3)):
+        similarity = np.zeros((9, 3, 3))
+        similarity[i, later, earlier] = np.nan
+        if later <= earlier:
+            CalibrationData(np.ones((9, 3)), similarity, np.ones((9, 3)))
+            continue
+        with pytest.raises(ValueError, match=f"for prompt {i}, draws {later} and {earlier}"):
+            CalibrationData(np.ones((9, 3)), similarity, np.ones((9, 3)))
+
+
+def test_similarities_are_not_copied():
+    for dtype in (np.float32, np.float64):
+        similarity = np.zeros((2, 3, 3), dtype=dtype)
+        data = CalibrationData(np.ones((2, 3)), similarity, np.ones((2, 3)))
+        assert np.shares_memory(data.similarity, similarity)
+        assert data.similarity.dtype == dtype
+    large = np.full((2, 3, 3), 2**24 + 1)  # an integer that single precision has not
+    assert (CalibrationData(good[0], large, good[2]).similarity == 2**24 + 1).all()
+
+
 good = (np.ones((2, 3)), np.zeros((2, 3, 3)), np.ones((2, 3)))
 
 
@@ -314,6 +338,8 @@ good = (np.ones((2, 3)), np.zeros((2, 3, 3)), np.ones((2, 3)))
         (2, np.ones((2, 2)), ValueError, r"admissible must have shape \(2, 3\) like quality"),
         (2, np.full((2, 3), 0.5), ValueError, "must hold booleans or 0 and 1, got .*0.5"),
         (2, np.full((2, 3), np.nan), ValueError, "must hold booleans or 0 and 1, got .*nan"),
+        (2, [[1, 0, 0.5], [0.25, 1, 0]], ValueError, "booleans or 0 and 1, got .*0.5"),
+        (2, [[1, 0, 1], [0, 2, 3]], ValueError, "booleans or 0 and 1, got .*2"),
         (2, [["yes"] * 3] * 2, TypeError, "admissible must hold booleans or 0 and 1, got dtype"),
     ],
 )
