@@ -210,11 +210,12 @@ def _null(result: LearnThenTestResult, k_max: int) -> str:
     low, high = result.achievable_epsilon
     # rounded up, so that the epsilon which is named does work
     smallest = math.ceil(result.smallest_epsilon * 1e4) / 1e4
+    hint = " No draw is admissible for any prompt: check admission and references."
     return (
         f"Calibration is null: no configuration is certified at epsilon={result.epsilon:g}, "
         f"delta={result.delta:g} with {result.n_calibration} calibration prompts. The smallest "
         f"epsilon that would have worked is {smallest:g}. Sets of the first draw alone err "
         f"for {high:.1%} of the prompts, and sets of all {k_max} draws still for {low:.1%}; "
         "epsilon can sensibly lie between the two (appendix C). The trivial set of all draws is "
-        "returned, without any guarantee."
+        f"returned, without any guarantee.{hint if low == 1.0 else ''}"
     )

@@ -40,7 +40,10 @@ def check_prompts(X: Any, *, estimator: Any = None) -> CheckedPrompts:
     if hasattr(X, "columns") and hasattr(X, "shape"):
         return _from_frame(X, estimator)
     if hasattr(X, "__array__"):
-        return _from_array(np.asarray(X), estimator)
+        array = np.asarray(X)
+        if array.dtype.kind == "O" and array.ndim == 1:
+            return _from_items(_listed(X, array), estimator)
+        return _from_array(array, estimator)
     if not hasattr(X, "__len__") or not hasattr(X, "__getitem__"):
         raise TypeError(
             f"prompts (X) must be a sequence of prompts, got {type(X).__name__}, which has no "
@@ -115,11 +118,19 @@ def _from_frame(X: Any, estimator: Any) -> CheckedPrompts:
     if values.dtype.kind in "biufc" or values.ndim != 2 or values.shape[1] == 0:
         return _numeric(X, estimator)
     if values.shape[1] == 1:
-        items = values[:, 0].tolist()
+        items = _listed(X[X.columns[0]], values[:, 0])
         if not all(_is_number(item) for item in items):
             checked = _from_items(items, estimator)
             return CheckedPrompts(checked.prompts, False, 1, _get_feature_names(X))
     return _numeric(X, estimator)
+
+
+def _listed(column: Any, array: np.ndarray) -> list[Any]:
+    """The items of a column as Python objects: as an array, chats of some libraries lose keys."""
+    for method in ("to_pylist", "to_list"):
+        if hasattr(column, method):
+            return list(getattr(column, method)())
+    return array.tolist()
 
 
 def _from_array(array: np.ndarray, estimator: Any) -> CheckedPrompts:
@@ -148,7 +159,7 @@ def _from_array(array: np.ndarray, estimator: Any) -> CheckedPrompts:
 def _from_items(items: list[Any], estimator: Any) -> CheckedPrompts:
     if not items:
         raise ValueError("prompts (X) is empty: found 0 sample(s), wanted at least 1 prompt.")
-    items = [item.item() if isinstance(item, np.generic) else item for item in items]
+    items = [_plain_prompt(item) for item in items]
     if all(_is_number(item) for item in items):
         return _numeric(np.asarray(items), estimator)
     if all(_is_numeric_row(item) for item in items):
@@ -186,6 +197,15 @@ def _is_missing(item: Any) -> bool:
     if item is None or type(item).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(item, (float, np.floating)) and math.isnan(item)
+
+
+def _plain_prompt(item: Any) -> Any:
+    if isinstance(item, np.generic):
+        return item.item()
+    # a chat, as a Parquet file gives it to pandas
+    if isinstance(item, np.ndarray) and item.dtype.kind == "O" and item.ndim == 1:
+        return item.tolist()
+    return item
 
 
 def _plain(item: Any) -> Any:

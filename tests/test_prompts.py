@@ -94,6 +94,27 @@ class Echo(ToyModel):
         return super()._draw(prompt[-1]["content"], seed, draw)
 
 
+COLUMNS_OF_CHATS = {
+    "polars Series": lambda pl, chats: pl.Series(chats),
+    "polars DataFrame": lambda pl, chats: pl.DataFrame({"messages": chats}),
+    "Arrow": lambda pl, chats: pl.Series(chats).to_arrow(),
+    "pandas of a Parquet file": lambda pl, chats: pl.DataFrame({"messages": chats}).to_pandas(),
+    "pandas on Arrow": lambda pl, chats: pl.Series(chats).to_pandas(
+        use_pyarrow_extension_array=True
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS_OF_CHATS)
+def test_chats_keep_their_keys_in_columns_of_every_library(kind):
+    pl = pytest.importorskip("polars")
+    chats = [
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "one"}],
+        [{"role": "user", "content": "two"}],
+    ]
+    assert check_prompts(COLUMNS_OF_CHATS[kind](pl, chats)).prompts == chats
+
+
 @pytest.mark.parametrize(
     ("container", "length"),
     [*itertools.product(["list", "object", "Series"], [1, 2]), ("2-D object", 2)],

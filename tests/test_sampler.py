@@ -648,3 +648,12 @@ def test_data_of_another_generator_bring_that_generator():
 def test_a_bare_model_is_told_its_generator(model, wrapper):
     with pytest.raises(ValueError, match=rf"'generator' parameter .* wrap it .*{wrapper}"):
         ConformalSampler(model).fit(["a"], ["b"])
+
+
+def test_an_admission_that_admits_nothing_is_suspected():
+    X, y = questions(N_FIT)
+    with pytest.warns(NullCalibrationWarning, match="No draw is admissible .* check admission"):
+        toy_sampler(admission=lambda reference, response: False).fit(X, y)
+    with pytest.warns(NullCalibrationWarning) as caught:
+        toy_sampler(epsilon=0.001).fit(X, y)
+    assert not any("check admission" in str(one.message) for one in caught)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_clm._component_sets import ComponentSets
 from sklearn_clm._judging import SetOutcomes, judge_sets
 from sklearn_clm._judging import set_objective as _objective
 from sklearn_clm._prediction_sets import PredictionSets
@@ -59,8 +60,7 @@ def set_outcomes(
     >>> set_outcomes(["Paris"], PredictionSets([one], k_max=4), admission="exact_match")
     SetOutcomes(loss=array([False]), size=array([2]), samples=array([4]), excess=array([0.5]))
     """
-    if not isinstance(sets, PredictionSets):
-        raise TypeError(f"sets must be PredictionSets, got {type(sets).__name__}.")
+    _refuse_other_sets(sets)
     checked = check_admissions(admissions, len(sets))
     if admission is None:
         if sets.sampler is not None:
@@ -241,8 +241,7 @@ def set_objective(
     >>> set_objective([str.islower], PredictionSets([one], k_max=2))
     0.75
     """
-    if not isinstance(sets, PredictionSets):
-        raise TypeError(f"sets must be PredictionSets, got {type(sets).__name__}.")
+    _refuse_other_sets(sets)
     if not sets.guaranteed:
         return np.inf
     weights = [
@@ -254,3 +253,10 @@ def set_objective(
 
 def _averaged(values: np.ndarray, average: bool) -> Any:
     return float(np.mean(values)) if average else values
+
+
+def _refuse_other_sets(sets: Any) -> None:
+    if not isinstance(sets, PredictionSets):
+        selected = isinstance(sets, ComponentSets)
+        hint = ", for which there are component_loss and COMPONENT_SCORERS" if selected else ""
+        raise TypeError(f"sets must be PredictionSets, got {type(sets).__name__}{hint}.")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm import ConformalSampler, PredictionSet, PredictionSets
+from sklearn_clm import ComponentSets, ConformalSampler, PredictionSet, PredictionSets
 from sklearn_clm.generators import Generation
 from sklearn_clm.metrics import (
     normalized_auc,
@@ -105,6 +105,8 @@ def test_what_is_refused():
         set_outcomes(["a"], [["a"]])
     with pytest.raises(TypeError, match="sets must be PredictionSets, got list"):
         set_objective(["a"], [["a"]])
+    with pytest.raises(TypeError, match=r"got ComponentSets, for which there are .*COMPONENT_SC"):
+        set_loss(["a"], ComponentSets([]))
     with pytest.raises(ValueError, match=r"prompts \(X\) holds 1 and admissions \(y\) 2 entries"):
         set_loss(["a", "b"], ONE, admission="exact_match")
     with pytest.raises(ValueError, match="admission must be given"):
