@@ -216,6 +216,13 @@ def test_split_takes_every_kind_of_random_state():
     assert_same(first[0], data.split(0.5)[0])
 
 
+@pytest.mark.parametrize("random_state", ["seven", -1, 0.5])
+def test_split_refuses_what_gives_no_permutation(random_state):
+    wanted = rf"random_state must be a number >= 0, a generator or None, got {random_state!r}\.$"
+    with pytest.raises(ValueError, match=wanted):
+        make().split(0.5, random_state)
+
+
 def test_split_is_uniform():
     data = CalibrationData(np.arange(6.0)[:, None], np.zeros((6, 1, 1)), np.ones((6, 1)))
     counts = np.zeros(6)
@@ -241,7 +248,7 @@ def test_take_and_truncate():
     ("indices", "error", "message"),
     [
         ([], ValueError, "indices must be a one-dimensional array of integers or booleans"),
-        (np.empty(0, dtype=int), ValueError, "indices selects no prompt"),
+        (np.empty(0, dtype=int), ValueError, r"^indices selects no prompt\.$"),
         (np.zeros(8, dtype=bool), ValueError, "indices selects no prompt"),
         ([0.5], ValueError, "of integers or booleans, got float64"),
         ([[0]], ValueError, r"got int64 of shape \(1, 1\)"),

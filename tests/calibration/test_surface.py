@@ -105,14 +105,25 @@ def assert_same_bits(first, second):
 
 @pytest.mark.parametrize("k", [6, 40])
 @pytest.mark.parametrize("set_score", ["sum", largest_times_size])
-def test_result_does_not_depend_on_processes_blocks_or_order(monkeypatch, k, set_score):
+def test_result_does_not_depend_on_blocks_or_order(monkeypatch, k, set_score):
+    data = simulate(100, k)
+    grid = threshold_grid(data, set_score=set_score, n_lambdas=6)
+    one = risk_surface(data, *grid, set_score=set_score)
+    shuffled = data.take(np.random.default_rng(0).permutation(100))
+    assert_same_bits(one, risk_surface(shuffled, *grid, set_score=set_score))
+    monkeypatch.setattr(_sums, "_BLOCK_PROMPTS", (7, 7))
+    monkeypatch.setattr(_sums, "_BLOCK_DISTINCT", 11)
+    assert_same_bits(one, risk_surface(data, *grid, set_score=set_score))
+
+
+@pytest.mark.parametrize("k", [6, 40])
+@pytest.mark.parametrize("set_score", ["sum", largest_times_size])
+def test_result_does_not_depend_on_processes(monkeypatch, k, set_score):
     monkeypatch.setattr(_sums, "_WORTH_A_PROCESS", 0)
     data = simulate(700, k)
     grid = threshold_grid(data, set_score=set_score, n_lambdas=6)
     one = risk_surface(data, *grid, set_score=set_score)
     assert_same_bits(one, risk_surface(data, *grid, set_score=set_score, n_jobs=2))
-    shuffled = data.take(np.random.default_rng(0).permutation(700))
-    assert_same_bits(one, risk_surface(shuffled, *grid, set_score=set_score))
     monkeypatch.setattr(_sums, "_BLOCK_PROMPTS", (7, 7))
     monkeypatch.setattr(_sums, "_BLOCK_DISTINCT", 11)
     assert_same_bits(one, risk_surface(data, *grid, set_score=set_score, n_jobs=2))
