@@ -135,7 +135,7 @@ class PrecomputedGenerator(BaseGenerator):
             for name in ("draw", "logprob", "n_tokens", "finish_reason", "generator", "seed")
             if name in names and name not in wanted
         ]
-        columns = [list(frame[name]) for name in wanted + extra]
+        columns = [_listed(frame[name]) for name in wanted + extra]
         table = _DrawTable()
         for i, (text, reply, *rest) in enumerate(zip(*columns, strict=True)):
             fields = {k: v for k, v in zip(extra, rest) if v is not None and v == v}
@@ -267,7 +267,7 @@ def _indexed(
             raise ValueError(f"{name} has {len(value)} rows for {len(prompts)} prompts.")
     responses, logprobs, n_tokens = _rows(responses), _rows(logprobs), _rows(n_tokens)
     index: dict[bytes, list[Generation]] = {}
-    for i, prompt in enumerate(prompts):
+    for i, prompt in enumerate(_listed(prompts)):
         row = responses[i]
         if isinstance(row, str) or not hasattr(row, "__len__"):
             raise TypeError(
@@ -288,13 +288,21 @@ def _rows(values: Any) -> Any:
     """The rows by position: a pandas Series looks numbers up among its labels, a frame columns."""
     if hasattr(values, "columns"):
         return values.to_numpy()
-    return values if values is None else list(values)
+    return values if values is None else _listed(values)
+
+
+def _listed(column: Any) -> list[Any]:
+    # what polars iterates over is of its own types
+    return list(column.to_list() if hasattr(column, "to_list") else column)
 
 
 def _key(prompt: Any) -> bytes:
     # the estimators make an array of a list of numbers
     if isinstance(prompt, (list, tuple)) and prompt and all(map(_is_number, prompt)):
         prompt = np.array(prompt, dtype=np.float64)
+    # a chat, as a Parquet file gives it to pandas
+    if isinstance(prompt, np.ndarray) and prompt.dtype.kind == "O":
+        prompt = prompt.tolist()
     return key_digest(prompt)
 
 

@@ -190,3 +190,14 @@ def test_rows_of_pandas_objects_count_by_position():
     wanted = [[Generation("A", -1.0)], [Generation("B", -2.0)], [Generation("C", -3.0)]]
     for generator in (series, frames):
         assert generator.sample(["a", "b", "c"], 1) == wanted
+
+
+def test_chats_of_a_parquet_file_are_known():
+    chats = [[{"role": "user", "content": text}] for text in ("a", "b")]
+    frame = pl.DataFrame({"prompt": chats, "response": ["A", "B"]})
+    for held in (frame, frame.to_pandas()):
+        generator = PrecomputedGenerator.from_frame(held)
+        assert responses(generator.sample(chats, 1)) == [["A"], ["B"]]
+        by_column = PrecomputedGenerator(held["prompt"], pl.Series([["A"], ["B"]]))
+        assert responses(by_column.sample(chats, 1)) == [["A"], ["B"]]
+    assert responses(by_column.sample(list(frame.to_pandas()["prompt"]), 1)) == [["A"], ["B"]]
