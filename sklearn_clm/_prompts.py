@@ -15,6 +15,9 @@ from sklearn_clm.scoring._admission import checked_admissions
 __all__ = ["CheckedPrompts", "check_admissions", "check_fitted_prompts", "check_prompts"]
 
 
+_LISTING = ("to_pylist", "to_list")
+
+
 @dataclass(frozen=True)
 class CheckedPrompts:
     """Prompts in plain form, with what is remembered of their container."""
@@ -41,7 +44,7 @@ def check_prompts(X: Any, *, estimator: Any = None) -> CheckedPrompts:
         return _from_frame(X, estimator)
     if hasattr(X, "__array__"):
         array = np.asarray(X)
-        if array.dtype.kind == "O" and array.ndim == 1:
+        if array.dtype.kind == "O" and _lists_itself(X):
             return _from_items(_listed(X, array), estimator)
         return _from_array(array, estimator)
     if not hasattr(X, "__len__") or not hasattr(X, "__getitem__"):
@@ -87,7 +90,7 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: Any = None) -> list[A
         if array.ndim == 0:
             raise TypeError("admissions (y) must be a sequence with one entry per prompt.")
         # a row of numbers is one reference, such as a vector of labels
-        items = array.tolist() if array.ndim == 1 else list(array)
+        items = _listed(y, array) if array.ndim == 1 or _lists_itself(y) else list(array)
     elif hasattr(y, "__len__") and hasattr(y, "__iter__"):
         items = list(y)
     else:
@@ -127,10 +130,14 @@ def _from_frame(X: Any, estimator: Any) -> CheckedPrompts:
 
 def _listed(column: Any, array: np.ndarray) -> list[Any]:
     """The items of a column as Python objects: as an array, chats of some libraries lose keys."""
-    for method in ("to_pylist", "to_list"):
+    for method in _LISTING:
         if hasattr(column, method):
             return list(getattr(column, method)())
     return array.tolist()
+
+
+def _lists_itself(column: Any) -> bool:
+    return any(hasattr(column, method) for method in _LISTING)
 
 
 def _from_array(array: np.ndarray, estimator: Any) -> CheckedPrompts:

@@ -53,8 +53,8 @@ class ConformalSampler(  # type: ignore[call-arg]
     admission : str or callable, default="exact_match"
         ``admission(reference, response) -> bool``, used where admissions are references.
     quality : str, callable or classifier, default="likelihood"
-        Quality Q of a draw: a name, ``quality(prompt, generation) -> float``, or a fitted
-        classifier with ``predict_proba``.
+        Quality Q of a draw: "likelihood", "self_consistency", "verbalized", "p_true", a callable
+        ``quality(prompt, generation) -> float``, or a fitted classifier with ``predict_proba``.
     similarity : str, callable or object with ``pairwise``, default="rouge_l"
         Similarity S of two responses: a name or ``similarity(a, b) -> float``.
     set_score : {"first_k", "first_k_reject", "max", "sum"} or callable, default="max"

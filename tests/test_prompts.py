@@ -238,6 +238,13 @@ def test_bad_admissions(y, error, message):
         toy_sampler().fit(X[:3], y)
 
 
+def test_references_keep_their_keys_in_columns_of_polars():
+    pl = pytest.importorskip("polars")
+    references = [{"question": "a", "answer": "1"}, {"question": "b", "answer": "2"}]
+    assert check_admissions(pl.Series(references), 2) == references
+    assert check_admissions(pl.Series([["a", "b"], ["c"]]), 2) == [["a", "b"], ["c"]]
+
+
 def test_admissions_in_plain_form():
     assert check_admissions(np.array([1, 2]), 2) == [1, 2]
     assert check_admissions(np.array([[1], [2]]), 2) == [1, 2]
