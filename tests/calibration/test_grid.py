@@ -59,12 +59,20 @@ def test_set_scores_are_observed_under_rejection_too():
     assert_array_equal(l3[1:-1], 0.25 * np.arange(1, 9))
 
 
+def test_set_scores_are_observed_under_no_rejection_too():
+    rng = np.random.default_rng(0)
+    data = CalibrationData(np.full((20, 8), 0.25), rng.random((20, 8, 8)), np.ones((20, 8)))
+    assert threshold_grid(data, set_score="sum")[2][-2] == 8 * 0.25
+
+
 def test_quantiles_follow_the_distribution():
     values = np.arange(1_000) ** 2.0
     chosen = observed_quantiles(values, 25)
     assert len(chosen) == 25
     ranks = np.searchsorted(values, chosen)
     assert_array_equal(ranks, np.arange(20, 1_000, 40))
+    # the middles of three thirds
+    assert_array_equal(observed_quantiles(np.arange(10.0), 3), [1.0, 5.0, 8.0])
 
 
 def test_ties_do_not_use_up_the_thresholds():

@@ -66,6 +66,26 @@ def test_every_step_against_its_definition(set_score):
     assert (result.epsilon, result.delta) == (epsilon, delta)
 
 
+# few prompts, so that the cheapest on the calibration part need not be the last of the frontier
+@pytest.mark.parametrize("seed", [0, 3, 5, 9, 16])
+@pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0), (0.02, 3.0)])
+def test_the_cheapest_by_both_weights_is_chosen(weights, seed):
+    size_weight, excess_weight = weights
+    result = learn_then_test(
+        simulate(n=90, seed=seed),
+        0.6,
+        0.1,
+        set_score="sum",
+        n_lambdas=8,
+        random_state=seed,
+        size_weight=size_weight,
+        excess_weight=excess_weight,
+    )
+    cost = size_weight * result.risks.size + excess_weight * result.risks.excess
+    best = int(np.argmin(cost[: len(result.valid_lambdas)]))
+    assert result.lambda_hat == Configuration(*result.valid_lambdas[best])
+
+
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 1000), set_score=st.sampled_from(SET_SCORES))
 def test_several_epsilons_equal_single_ones(seed, set_score):
@@ -261,6 +281,7 @@ def test_the_number_of_prompts_asked_for_is_the_least_that_suffices(epsilon, fra
             r"k_max must be an integer or a sequence of integers, got 2\.0",
         ),
         ({"k_max": []}, ValueError, "k_max must be an integer or a sequence of integers"),
+        ({"k_max": [[1, 2]]}, ValueError, "k_max must be an integer or a sequence of integers"),
     ],
 )
 def test_bad_parameters(options, error, message):
