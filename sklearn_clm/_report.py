@@ -316,7 +316,8 @@ def _expectations(sampler: Any, data: CalibrationData, outcomes: Outcomes) -> Se
         half = float(ndtri(0.5 + _CONFIDENCE / 2) * values.std() / math.sqrt(n))
         low, high = values.mean() - half, values.mean() + half
         rows.append((name, f"{values.mean():.4g}", _interval(low, high)))
-    text = f"Means over {n} of the {data.n_prompts} prompts that calibrated. "
+    shown = f"the {n}" if n == data.n_prompts else f"{n} of the {data.n_prompts}"
+    text = f"Means over {shown} prompts that calibrated. "
     if sampler.lambda_hat_ is not None:
         text += "The thresholds were chosen on them, so new prompts will do a little worse. "
     text += (

@@ -252,3 +252,9 @@ def test_repr_is_short(sampler):
     shown = repr(sampler.report())
     assert shown.startswith("<CalibrationReport: Guarantee")
     assert len(shown) < 300
+
+
+def test_how_many_prompts_the_means_are_over(sampler, monkeypatch):
+    assert "Means over the 900 prompts" in str(sampler.report())
+    monkeypatch.setattr("sklearn_clm._report._MAX_PROMPTS", 50)
+    assert "Means over 50 of the 900 prompts" in str(sampler.report())
