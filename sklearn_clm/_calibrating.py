@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_clm._caller import caller_level
 from sklearn_clm._exceptions import NullCalibrationError, NullCalibrationWarning
 from sklearn_clm._fingerprints import score_fingerprint
+from sklearn_clm._snapshots import snapshot
 from sklearn_clm.calibration import (
     CalibrationData,
     LearnThenTestResult,
@@ -72,8 +74,8 @@ def forget_calibration(estimator: Any) -> None:
 def scores_of_collection(sampler: Any) -> dict[str, Any]:
     """Scores that collected data depend on; a fingerprint of the judge, whom predict needs not."""
     return {
-        "quality": sampler.quality,
-        "similarity": sampler.similarity,
+        "quality": snapshot(sampler.quality),
+        "similarity": snapshot(sampler.similarity),
         "admission": score_fingerprint(sampler.admission),
     }
 
@@ -83,7 +85,7 @@ def take_over(sampler: Any, attributes: dict[str, Any]) -> None:
     forget_calibration(sampler)
     for name, value in attributes.items():
         setattr(sampler, name, value)
-    params = {name: getattr(sampler, name) for name in _HOLDS_FOR}
+    params = {name: snapshot(getattr(sampler, name)) for name in _HOLDS_FOR}
     sampler._calibrated_with = {**params, **scores_of_collection(sampler)}
 
 
@@ -165,7 +167,7 @@ def report_null(message: str, on_null: str) -> None:
     """Warn of a null calibration, or raise it."""
     if on_null == "raise":
         raise NullCalibrationError(message)
-    warnings.warn(message, NullCalibrationWarning, stacklevel=5)
+    warnings.warn(message, NullCalibrationWarning, stacklevel=caller_level())
 
 
 def _attributes(

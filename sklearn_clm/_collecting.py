@@ -1,5 +1,6 @@
 """The expensive half of fit: training a generator, drawing, scoring, judging."""
 
+import copy
 import hashlib
 from numbers import Integral
 from typing import Any
@@ -53,6 +54,9 @@ def collect(sampler: Any, checked: CheckedPrompts, admissions: list[Any]) -> dic
         similarity_tensor(sampler.similarity, responses, n_jobs=n_jobs),
         admission_matrix(sampler.admission, admissions, responses, n_jobs=n_jobs),
     )
+    if hasattr(generator, "fingerprint") or hasattr(generator, "get_params"):
+        # of another one, all attributes would count, be they mere counters
+        data._generator = fingerprint(generator)
     return {
         "_collected_with": scores_of_collection(sampler),
         "generator_": generator,
@@ -67,12 +71,24 @@ def generator_for(sampler: Any, data: CalibrationData) -> dict[str, Any]:
     """Generator and seed of data from elsewhere, for a sampler that has none, or another one."""
     generator = getattr(sampler, "generator_", None)
     if generator is not None:
+        if is_own(sampler, data):
+            return {}
         now = _copy_of(sampler.generator)
-        if is_own(sampler, data) or hasattr(now, "fit"):
+        if hasattr(now, "fit") or fingerprint(now) == fingerprint(generator):
+            _refuse_other_draws(data, generator)
             return {}
-        if fingerprint(now) == fingerprint(generator):
-            return {}
-    return untrained_generator(sampler)
+    found = untrained_generator(sampler)
+    _refuse_other_draws(data, found["generator_"])
+    return found
+
+
+def _refuse_other_draws(data: CalibrationData, generator: Any) -> None:
+    if data._generator is not None and data._generator != fingerprint(generator):
+        raise ValueError(
+            f"data was collected from another generator than the {type(generator).__name__} that "
+            "predict would draw from, be it that this one has other parameters or was trained "
+            "anew; wanted data collected from this one. Call collect, or fit, again."
+        )
 
 
 def untrained_generator(sampler: Any) -> dict[str, Any]:
@@ -149,8 +165,11 @@ def _key_of_draws(generator: Any, prompts: Any, seed: int) -> bytes:
 def _copy_of(generator: Any) -> Any:
     if generator is None:
         return ResamplingGenerator()
-    # a generator of foreign make may hold a model, which a deep copy would double
-    return clone(generator) if hasattr(generator, "get_params") else generator
+    if hasattr(generator, "get_params"):
+        return clone(generator)
+    # a generator of foreign make may hold a model, which a deep copy would double; but one that
+    # is trained must not be trained again under an estimator that was calibrated with it
+    return copy.deepcopy(generator) if hasattr(generator, "fit") else generator
 
 
 def _seed_of_draws(random_state: Any) -> int:

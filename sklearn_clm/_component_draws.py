@@ -22,6 +22,7 @@ __all__ = [
     "CalibrationDraws",
     "calibration_draws",
     "check_sets",
+    "drawn_by",
     "refuse_without_logprobs",
     "sampler_for_prompts",
     "sets_of_fit",
@@ -86,15 +87,24 @@ def check_sets(selector: Any, sets: PredictionSets) -> None:
             f"X holds a set of {largest} draws, and calibration saw {budget} for each prompt; the "
             "guarantee does not reach beyond."
         )
-    known, other = getattr(selector, "sampler_", None), sets.sampler
-    if known is None or other is None or known is other:
+    known = getattr(selector, "_drawn_by", None)
+    other = drawn_by(sets.sampler)
+    if known is None or other is None:
         return
-    sources = [(fingerprint(one.generator_), one.seed_) for one in (known, other)]
+    # a sampler that is fitted anew has another generator, so that this one tells most cases
+    if known[0] is other[0] and known[1] == other[1]:
+        return
+    sources = [(fingerprint(generator), seed) for generator, seed in (known, other)]
     if sources[0] != sources[1]:
         raise ValueError(
             "X holds sets that were drawn by another generator, or with another seed, than the "
             f"draws of calibration: (fingerprint, seed) is {sources[1]}, wanted {sources[0]}."
         )
+
+
+def drawn_by(sampler: Any) -> tuple[Any, int] | None:
+    """The generator of a sampler and the seed of its draws, where there is one that has drawn."""
+    return (sampler.generator_, sampler.seed_) if hasattr(sampler, "generator_") else None
 
 
 def sampler_for_prompts(selector: Any) -> Any:

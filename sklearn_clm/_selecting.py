@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm._calibrating import report_null
+from sklearn_clm._calibrating import report_null, set_or_delete
+from sklearn_clm._collecting import _seed_of_draws
 from sklearn_clm._component_sets import ComponentSet
 from sklearn_clm._prediction_sets import PredictionSet
 from sklearn_clm.calibration import (
@@ -15,10 +16,41 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._binomial import prompts_needed
 from sklearn_clm.generators import Generation
-from sklearn_clm.scoring import component_scores, component_spans
+from sklearn_clm.scoring import (
+    component_scores,
+    component_spans,
+    get_component_score,
+    get_splitter,
+)
 from sklearn_clm.scoring._distinct_components import DistinctComponents, distinct_components
 
-__all__ = ["accepted_draws", "calibrated_attributes", "found_components", "select"]
+__all__ = [
+    "accepted_draws",
+    "calibrated_attributes",
+    "forget_calibration",
+    "found_components",
+    "parts_of",
+    "select",
+]
+
+_CALIBRATED = (
+    "calibration_data_",
+    "result_",
+    "gamma_hat_",
+    "thresholds_",
+    "n_errors_",
+    "p_values_",
+    "achievable_alpha_",
+)
+
+
+def parts_of(selector: Any) -> dict[str, Any]:
+    """Splitter and score of components that the parameters stand for, by fitted name."""
+    seed = _seed_of_draws(selector.random_state)
+    return {
+        "splitter_": get_splitter(selector.splitter),
+        "component_score_": get_component_score(selector.component_score, seed=seed),
+    }
 
 
 def select(one: PredictionSet, found: DistinctComponents, gamma: float) -> ComponentSet:
@@ -54,6 +86,12 @@ def calibrated_attributes(
         "p_values_": np.empty(0) if result is None else result.p_values,
         "achievable_alpha_": (np.nan, np.nan) if result is None else result.achievable_alpha,
     }
+
+
+def forget_calibration(selector: Any) -> None:
+    """Remove what an earlier calibration found."""
+    for name in _CALIBRATED:
+        set_or_delete(selector, name, None)
 
 
 def _too_small(n: int, needed: int, alpha: float, delta: float) -> str:

@@ -10,11 +10,12 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._calibrating import set_or_delete
-from sklearn_clm._collecting import N_JOBS, _seed_of_draws
+from sklearn_clm._collecting import N_JOBS
 from sklearn_clm._component_draws import (
     CalibrationDraws,
     calibration_draws,
     check_sets,
+    drawn_by,
     refuse_without_logprobs,
     sampler_for_prompts,
     sets_of_fit,
@@ -25,11 +26,14 @@ from sklearn_clm._prediction_sets import PredictionSets
 from sklearn_clm._selecting import (
     accepted_draws,
     calibrated_attributes,
+    forget_calibration,
     found_components,
+    parts_of,
     select,
 )
+from sklearn_clm._snapshots import snapshot
 from sklearn_clm.calibration import ComponentCalibrationData
-from sklearn_clm.scoring import get_component_admission, get_component_score, get_splitter
+from sklearn_clm.scoring import get_component_admission
 from sklearn_clm.scoring._admission import judge
 
 __all__ = ["ComponentSelector"]
@@ -222,6 +226,8 @@ class ComponentSelector(  # type: ignore[call-arg]
     def collect(self, prompts: Any, admissions: Any) -> ComponentCalibrationData:
         """Draw, split, score and judge: the expensive half of ``fit``.
 
+        Forgets an earlier calibration, which was one of other draws and other scores.
+
         Parameters
         ----------
         prompts, admissions
@@ -233,7 +239,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             Scores and labels of the distinct components of all K draws of each prompt.
         """
         self._validate_params()
-        parts = self._parts()
+        parts = parts_of(self)
         admission = get_component_admission(self.admission, parts["splitter_"])
         refuse_without_logprobs(self, parts["component_score_"], prompts)
         found = calibration_draws(self, prompts, admissions)
@@ -375,21 +381,14 @@ class ComponentSelector(  # type: ignore[call-arg]
     def _sk_visual_block_(self) -> Any:
         return visual_block([("sampler", self.sampler)])
 
-    def _parts(self) -> dict[str, Any]:
-        seed = _seed_of_draws(self.random_state)
-        return {
-            "splitter_": get_splitter(self.splitter),
-            "component_score_": get_component_score(self.component_score, seed=seed),
-        }
-
     def _remember(self, found: CalibrationDraws, parts: dict[str, Any], data: Any) -> None:
-        self._paid_draws = None
-        self._collected = data
+        forget_calibration(self)
+        self._paid_draws, self._collected = None, data
         self._n_draws = max(len(row) for row in found.draws)
         self.calibration_indices_ = found.indices
-        self.sampler_ = found.sampler
+        self.sampler_, self._drawn_by = found.sampler, drawn_by(found.sampler)
         for name, part in parts.items():
-            setattr(self, name, part)
+            setattr(self, name, snapshot(part))
         for name in ("n_features_in_", "feature_names_in_"):
             set_or_delete(self, name, getattr(found.sampler, name, None))
 
@@ -397,5 +396,5 @@ class ComponentSelector(  # type: ignore[call-arg]
         self._collected = None
         if hasattr(self, "calibration_indices_"):
             del self.calibration_indices_
-        for name, part in self._parts().items():
-            setattr(self, name, part)
+        for name, part in parts_of(self).items():
+            setattr(self, name, snapshot(part))

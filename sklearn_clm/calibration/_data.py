@@ -53,6 +53,9 @@ class CalibrationData:
     (2, 4)
     """
 
+    # fingerprint of the generator that made the draws, where an estimator has collected them
+    _generator: str | None = None
+
     def __init__(self, quality: Any, similarity: Any, admissible: Any) -> None:
         self.quality = as_float(quality, "quality", 2, keep_single=False)
         self.similarity = as_float(similarity, "similarity", 3, keep_single=True)
@@ -69,12 +72,12 @@ class CalibrationData:
         self.admissible = as_boolean(admissible, (n, k))
         refuse_nan(self.quality, self.similarity)
 
-    @classmethod
-    def _from_checked(
-        cls, quality: np.ndarray, similarity: np.ndarray, admissible: np.ndarray
+    def _part(
+        self, quality: np.ndarray, similarity: np.ndarray, admissible: np.ndarray
     ) -> "CalibrationData":
-        data = cls.__new__(cls)
+        data = type(self).__new__(type(self))
         data.quality, data.similarity, data.admissible = quality, similarity, admissible
+        data._generator = self._generator
         return data
 
     @property
@@ -132,7 +135,7 @@ class CalibrationData:
             positions = np.flatnonzero(positions)
         if not len(positions):
             raise ValueError("indices selects no prompt.")
-        return self._from_checked(
+        return self._part(
             self.quality[positions],
             copy_rows(self.similarity, positions),
             self.admissible[positions],
@@ -159,7 +162,7 @@ class CalibrationData:
         >>> data.rows(slice(1, 3)).quality.ravel()
         array([0.2, 0.3])
         """
-        return self._from_checked(self.quality[rows], self.similarity[rows], self.admissible[rows])
+        return self._part(self.quality[rows], self.similarity[rows], self.admissible[rows])
 
     def truncate(self, k: int) -> "CalibrationData":
         """The same prompts with their first `k` draws only.
@@ -189,9 +192,7 @@ class CalibrationData:
         """
         if not isinstance(k, Integral) or not 1 <= k <= self.k_max:
             raise ValueError(f"k must lie between 1 and {self.k_max}, got {k!r}.")
-        return self._from_checked(
-            self.quality[:, :k], self.similarity[:, :k, :k], self.admissible[:, :k]
-        )
+        return self._part(self.quality[:, :k], self.similarity[:, :k, :k], self.admissible[:, :k])
 
     def split(
         self, fraction: float, random_state: Any = None

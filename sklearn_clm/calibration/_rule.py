@@ -130,11 +130,14 @@ class SamplingRule:
             raise RuntimeError("the sampling rule has stopped; it takes no further draw")
         draw = self.n_samples
         self.n_samples += 1
-        similarity_threshold, quality_threshold, set_score_threshold = self.configuration
+        # as float64, of which a lower precision must not round the thresholds to its own
+        similarity_threshold, quality_threshold, set_score_threshold = map(
+            float, self.configuration
+        )
         # "every accepted draw is similar at most", not "the maximum is": an empty set rejects
         # nothing, whatever the threshold
-        if quality >= quality_threshold and all(
-            similarity[earlier] <= similarity_threshold for earlier in self.accepted
+        if float(quality) >= quality_threshold and all(
+            float(similarity[earlier]) <= similarity_threshold for earlier in self.accepted
         ):
             self.accepted.append(draw)
             self._qualities[draw], self._members[draw] = quality, True
