@@ -14,6 +14,7 @@ from scipy.stats import binom
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData, evaluate_configurations
@@ -657,3 +658,19 @@ def test_an_admission_that_admits_nothing_is_suspected():
     with pytest.warns(NullCalibrationWarning) as caught:
         toy_sampler(epsilon=0.001).fit(X, y)
     assert not any("check admission" in str(one.message) for one in caught)
+
+
+def test_a_null_warning_points_at_the_line_of_the_caller():
+    X, y = questions(60)
+    sampler = toy_sampler(epsilon=0.001)
+    pipeline = make_pipeline(sampler)
+    data = sampler.collect(X, y)
+    for call in (
+        lambda: sampler.fit(X, y),
+        lambda: sampler.fit_transform(X, y),
+        lambda: sampler.calibrate(data),
+        lambda: pipeline.fit(X, y),
+    ):
+        with pytest.warns(NullCalibrationWarning) as caught:
+            call()
+        assert [one.filename for one in caught] == [__file__]
