@@ -63,7 +63,7 @@ def evaluate_sets(sampler, data, folder: Path, name: str, *, n_trials: int, seed
         "frontier": FrontierDisplay.from_estimator(sampler),
         "band": AchievableBandDisplay.from_data(data),
     }.items():
-        display.figure_.savefig(folder / f"{name}_{kind}.png", dpi=120, bbox_inches="tight")
+        _save(display, folder / f"{name}_{kind}.png")
 
     measures = ("loss", "excess", "relative_size", "relative_draws")
     above = worst_loss_above_level(results)
@@ -79,6 +79,14 @@ def worst_loss_above_level(results) -> float:
     """Largest mean loss less its level; NaN where no level is of use."""
     above = np.where(results.usable(common=False), results.mean("loss") - results.levels, np.nan)
     return float(np.nanmax(above)) if not np.isnan(above).all() else float("nan")
+
+
+def _save(display, path: Path) -> None:
+    """Write a figure, and let go of it."""
+    import matplotlib.pyplot as plt
+
+    display.figure_.savefig(path, dpi=120, bbox_inches="tight")
+    plt.close(display.figure_)
 
 
 def evaluate_components(
@@ -131,7 +139,7 @@ def evaluate_components(
     results.save(folder / f"{name}_component_trials.npz")
     results.to_frame().to_csv(folder / f"{name}_component_trials.csv", index=False)
     display = ComponentCurveDisplay.from_trials(results)
-    display.figure_.savefig(folder / f"{name}_components.png", dpi=120, bbox_inches="tight")
+    _save(display, folder / f"{name}_components.png")
 
     one = next(iter(data.values()))
     print(
