@@ -29,7 +29,7 @@ from sklearn_clm.scoring import (
 )
 from sklearn_clm.scoring._quality import bind_quality
 
-__all__ = ["N_JOBS", "collect", "generator_for", "untrained_generator"]
+__all__ = ["N_JOBS", "collect", "generator_for", "prompt_digests", "untrained_generator"]
 
 # values of the parameter n_jobs; joblib refuses 0 only after draws have been paid for
 N_JOBS = [
@@ -43,6 +43,7 @@ def collect(sampler: Any, checked: CheckedPrompts, admissions: list[Any]) -> dic
     """Fitted attributes that do not depend on calibration, by name."""
     check_scores(sampler, sampler.generator)
     generator, seed, indices = _trained_generator(sampler, checked, admissions)
+    training = np.setdiff1d(np.arange(len(checked)), indices)
     prompts = take(checked.prompts, indices)
     admissions = [admissions[i] for i in indices]
     draws = _draw_all(sampler, generator, prompts, seed)
@@ -61,6 +62,7 @@ def collect(sampler: Any, checked: CheckedPrompts, admissions: list[Any]) -> dic
         "_collected_with": scores_of_collection(sampler),
         "generator_": generator,
         "seed_": seed,
+        "_trained_on": np.unique(prompt_digests(take(checked.prompts, training))),
         "calibration_indices_": indices,
         "calibration_draws_": draws,
         "calibration_data_": data,
@@ -105,7 +107,11 @@ def untrained_generator(sampler: Any) -> dict[str, Any]:
             f"{hint if sampler.generator is None else ''}"
         )
     check_scores(sampler, generator)
-    return {"generator_": generator, "seed_": _seed_of_draws(sampler.random_state)}
+    return {
+        "generator_": generator,
+        "seed_": _seed_of_draws(sampler.random_state),
+        "_trained_on": np.empty(0, dtype=np.uint64),
+    }
 
 
 def check_scores(sampler: Any, generator: Any) -> None:
@@ -160,6 +166,12 @@ def _key_of_draws(generator: Any, prompts: Any, seed: int) -> bytes:
     for prompt in prompts:
         digest.update(prompt_bytes(prompt))
     return digest.digest()
+
+
+def prompt_digests(prompts: Any) -> np.ndarray:
+    """Numbers that tell prompts from each other."""
+    digests = (hashlib.blake2b(prompt_bytes(one), digest_size=8).digest() for one in prompts)
+    return np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
 
 
 def _copy_of(generator: Any) -> Any:

@@ -1,5 +1,6 @@
 """Which draws component selection calibrates on: all K of each prompt, made once."""
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +10,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._calibrating import calibrated_with, draw_budgets
+from sklearn_clm._caller import caller_level
 from sklearn_clm._collecting import _key_of_draws as key_of_draws
+from sklearn_clm._collecting import prompt_digests
 from sklearn_clm._drawing import complete_draws, progress_bar, take
 from sklearn_clm._predicting import sets_of_fitted_prompts
-from sklearn_clm._prediction_sets import PredictionSets
+from sklearn_clm._prediction_sets import PredictionSets, drawn_by
 from sklearn_clm._prompts import check_admissions, check_fitted_prompts, check_prompts
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.generators import Generation
@@ -22,7 +25,6 @@ __all__ = [
     "CalibrationDraws",
     "calibration_draws",
     "check_sets",
-    "drawn_by",
     "refuse_without_logprobs",
     "sampler_for_prompts",
     "sets_of_fit",
@@ -58,6 +60,7 @@ def calibration_draws(selector: Any, X: Any, y: Any) -> CalibrationDraws:
     if is_fitted(selector.sampler):
         checked = check_fitted_prompts(selector.sampler, X)
         admissions = check_admissions(y, len(checked), estimator=selector)
+        _warn_of_training_prompts(selector.sampler, checked.prompts)
         none: list[list[Generation]] = [[] for _ in range(len(checked))]
         draws = _completed(selector, selector.sampler, checked.prompts, none)
         everyone = np.arange(len(checked))
@@ -88,23 +91,35 @@ def check_sets(selector: Any, sets: PredictionSets) -> None:
             "guarantee does not reach beyond."
         )
     known = getattr(selector, "_drawn_by", None)
-    other = drawn_by(sets.sampler)
-    if known is None or other is None:
+    _refuse_other_draws(sets, known, "the draws of calibration")
+
+
+def _refuse_other_draws(sets: PredictionSets, known: Any, whose: str) -> None:
+    found = sets._drawn_by
+    if known is None or found is None:
         return
     # a sampler that is fitted anew has another generator, so that this one tells most cases
-    if known[0] is other[0] and known[1] == other[1]:
+    if known[0] is found[0] and known[1] == found[1]:
         return
-    sources = [(fingerprint(generator), seed) for generator, seed in (known, other)]
+    sources = [(fingerprint(generator), seed) for generator, seed in (known, found)]
     if sources[0] != sources[1]:
         raise ValueError(
-            "X holds sets that were drawn by another generator, or with another seed, than the "
-            f"draws of calibration: (fingerprint, seed) is {sources[1]}, wanted {sources[0]}."
+            "X holds sets that were drawn by another generator, or with another seed, than "
+            f"{whose}: (fingerprint, seed) is {sources[1]}, wanted {sources[0]}."
         )
 
 
-def drawn_by(sampler: Any) -> tuple[Any, int] | None:
-    """The generator of a sampler and the seed of its draws, where there is one that has drawn."""
-    return (sampler.generator_, sampler.seed_) if hasattr(sampler, "generator_") else None
+def _warn_of_training_prompts(sampler: Any, prompts: Any) -> None:
+    trained_on = getattr(sampler, "_trained_on", ())
+    known = np.isin(prompt_digests(prompts), trained_on).sum() if len(trained_on) else 0
+    if known:
+        warnings.warn(
+            f"X holds {len(prompts)} prompts, {known} of which trained the generator of the "
+            "sampler; the guarantee needs prompts that it has not seen. Pass others, or an "
+            "unfitted sampler, which then leaves its training prompts out.",
+            UserWarning,
+            stacklevel=caller_level(),
+        )
 
 
 def sampler_for_prompts(selector: Any) -> Any:
@@ -161,6 +176,7 @@ def _remember(selector: Any, sampler: Any, X: Any) -> None:
 def _of_sets(selector: Any, sets: PredictionSets, y: Any) -> CalibrationDraws:
     admissions = check_admissions(y, len(sets), estimator=selector)
     sampler = sets.sampler if sets.sampler is not None else selector.sampler
+    _refuse_other_draws(sets, drawn_by(sampler), "those that their sampler makes now")
     if sets.calibration_draws is not None and sets.calibration_mask is not None:
         indices = np.flatnonzero(sets.calibration_mask)
         draws = [list(sets.calibration_draws[i]) for i in indices]
@@ -168,6 +184,7 @@ def _of_sets(selector: Any, sets: PredictionSets, y: Any) -> CalibrationDraws:
     elif is_fitted(sampler):
         indices = np.arange(len(sets))
         prompts = [one.prompt for one in sets]
+        _warn_of_training_prompts(sampler, prompts)
         draws = _completed(selector, sampler, prompts, [list(one.generations) for one in sets])
     else:
         raise ValueError(

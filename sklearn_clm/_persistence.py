@@ -221,6 +221,6 @@ def _encode(value: float) -> float | str:
 
 
 def _decode(value: Any) -> float:
-    if value in ("inf", "-inf") or (isinstance(value, (int, float)) and math.isfinite(value)):
+    if value in ("inf", "-inf") or (type(value) in (int, float) and math.isfinite(value)):
         return float(value)
     raise ValueError(f"{value!r} is no threshold")

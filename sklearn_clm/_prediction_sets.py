@@ -97,6 +97,11 @@ class PredictionSet:
         return _views.prediction_set_html(self)
 
 
+def drawn_by(sampler: Any) -> tuple[Any, int] | None:
+    """The generator of a sampler and the seed of its draws, where there is one that has drawn."""
+    return (sampler.generator_, sampler.seed_) if hasattr(sampler, "generator_") else None
+
+
 class PredictionSets(SetSequence[PredictionSet]):
     """Sets of responses for n prompts: a sequence, indexed like an array.
 
@@ -156,6 +161,8 @@ class PredictionSets(SetSequence[PredictionSet]):
         self._sets = list(sets)
         self.k_max = int(k_max)
         self.sampler = sampler
+        # the sampler may be fitted anew, with another one
+        self._drawn_by = drawn_by(sampler)
         self.calibration_draws = None if calibration_draws is None else list(calibration_draws)
         self.calibration_mask = (
             None if calibration_mask is None else np.asarray(calibration_mask, dtype=bool)
@@ -177,13 +184,18 @@ class PredictionSets(SetSequence[PredictionSet]):
 
     def _take(self, rows: np.ndarray) -> "PredictionSets":
         draws, mask = self.calibration_draws, self.calibration_mask
-        return PredictionSets(
+        taken = PredictionSets(
             [self._sets[i] for i in rows],
             self.k_max,
             sampler=self.sampler,
             calibration_draws=None if draws is None else [draws[i] for i in rows],
             calibration_mask=None if mask is None else mask[rows],
         )
+        taken._drawn_by = self._drawn_by
+        return taken
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_drawn_by": None}
 
     @staticmethod
     def _is_numeric(one: PredictionSet) -> bool:

@@ -15,14 +15,13 @@ from sklearn_clm._component_draws import (
     CalibrationDraws,
     calibration_draws,
     check_sets,
-    drawn_by,
     refuse_without_logprobs,
     sampler_for_prompts,
     sets_of_fit,
 )
 from sklearn_clm._component_sets import ComponentSets
 from sklearn_clm._diagram import visual_block
-from sklearn_clm._prediction_sets import PredictionSets
+from sklearn_clm._prediction_sets import PredictionSets, drawn_by
 from sklearn_clm._selecting import (
     accepted_draws,
     calibrated_attributes,

@@ -1,5 +1,7 @@
 """What happens to objects after a fit reaches no guarantee, or is refused."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -141,3 +143,40 @@ def test_the_rule_rounds_no_threshold_to_the_precision_of_the_data():
     rule = SamplingRule(Configuration(1.0, 0.1, 5.0), get_set_score("sum"), 2)
     rule.update(np.nextafter(np.float32(0.1), np.float32(0)), [])
     assert rule.accepted == []
+
+
+class TrainedReports(ReportModel):
+    """Differs by the number of cases that it was trained on."""
+
+    n_ = 0
+
+    def fit(self, prompts, references):
+        self.n_ = len(prompts)
+        return self
+
+    def fingerprint(self):
+        return f"trained on {self.n_}"
+
+
+def test_sets_from_before_another_training_are_refused():
+    inner = sampler(TrainedReports())
+    sets = inner.fit_transform(REPORTS, REPORTS_Y)
+    assert selector(inner).fit(sets, REPORTS_Y).predict(sets).shape[0] == len(REPORTS)
+    inner.fit(REPORTS[:100], REPORTS_Y[:100])
+    for stale in (sets, sets[:70]):
+        with pytest.raises(ValueError, match=r"another generator.* than those that their sampler"):
+            selector(inner).fit(stale, REPORTS_Y[: len(stale)])
+
+
+def test_prompts_that_trained_the_generator_of_a_fitted_sampler_are_noticed():
+    inner = sampler(TrainedReports()).fit(REPORTS, REPORTS_Y)
+    sets = inner.predict(REPORTS)
+    for given in (REPORTS, sets):
+        with pytest.warns(UserWarning, match="150 prompts, 75 of which trained the generator"):
+            selector(inner).fit(given, REPORTS_Y)
+    unseen, unseen_y = cases(80, first=2000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        selector(inner, alpha=0.9).fit(unseen, unseen_y)
+        selector(inner, alpha=0.9).fit(inner.fit_transform(REPORTS, REPORTS_Y), REPORTS_Y)
+        selector(sampler(TrainedReports()), alpha=0.9).fit(REPORTS, REPORTS_Y)

@@ -234,6 +234,7 @@ def test_a_trained_generator_must_be_the_same_one(fitted_classifier, tmp_path):
             content | {"lambda_hat": {"similarity": "nan", "quality": 0, "set_score": 0}}
         ),
         lambda content: content | {"lambda_hat": {"similarity": 0.1}},
+        lambda content: content | {"lambda_hat": content["lambda_hat"] | {"similarity": True}},
         lambda content: content | {"k_max": "many"},
         lambda content: {key: value for key, value in content.items() if key != "epsilon"},
     ],
