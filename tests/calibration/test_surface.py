@@ -74,6 +74,13 @@ def test_every_width_of_the_bit_sets(k_max, set_score):
     )
 
 
+@pytest.mark.parametrize("k_max", [63, 64, 127, 128, 129])
+def test_sets_of_all_draws(k_max):
+    # sizes are counted in the smallest integers that hold them
+    data = simulate(3, k_max)
+    assert_surface_equals_oracle(data, [np.inf], [-np.inf], [k_max - 1, k_max, np.inf], "first_k")
+
+
 @pytest.mark.parametrize("set_score", SET_SCORES.values(), ids=SET_SCORES.keys())
 @settings(max_examples=40, deadline=None)
 @given(data=calibration_data(), draw=st.data())
