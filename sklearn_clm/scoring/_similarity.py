@@ -53,7 +53,9 @@ def get_similarity(similarity: Any) -> Any:
         A callable ``f(a, b) -> float`` compares two responses. ``pairwise(a, b=None)`` compares
         all of a list with all of another (None: itself), and returns an array of shape
         (len(a), len(b)); it is preferred where an object has both. A value must not depend on
-        what else is compared, so round what linear algebra gives.
+        what else is compared. As linear algebra rounds by the shapes of its matrices, which would
+        break ties between equal responses, values are rounded to 40 binary digits, and to 16
+        where they are of single precision.
         "exact_match" is 1.0 for equal answers, and 0.0 for others. "rouge_l" sees ASCII letters
         and digits alone, and so suits neither Cyrillic nor Chinese; only equality counts, as 1.0
         or 0.0, for responses that are not texts, and equal responses are always 1.0 alike.
@@ -213,6 +215,7 @@ def _pairwise_blocks(
             values = similarity.pairwise(distinct)
         else:
             values = similarity.pairwise([distinct[j] for j in new], distinct)
+        values = _without_noise(values)
         position = {j: i for i, j in enumerate(new)}
         block_rows = [position[j] for j in of[start:]]
         needed = np.zeros((len(new), len(distinct)), dtype=bool)
@@ -221,6 +224,15 @@ def _pairwise_blocks(
         values = as_scores(values, needed.shape, "similarity", similarity, needed=needed)
         blocks.append(values[np.ix_(block_rows, of)])
     return blocks
+
+
+def _without_noise(values: Any) -> Any:
+    """Values to as many binary digits as do not depend on the order of a sum."""
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+        return values
+    digits = 40 if values.dtype.itemsize >= 8 else 16
+    mantissa, exponent = np.frexp(values.astype(np.float64))
+    return np.ldexp(np.rint(np.ldexp(mantissa, digits)), exponent - digits)
 
 
 def _callable_blocks(
@@ -255,6 +267,8 @@ def _cached_tensor(
     first = [row[start + j] for row in responses for j in later]
     second = [row[j] for row in responses for j in earlier]
     values = similarity.score_pairs(first, second, n_jobs=n_jobs)
+    if hasattr(similarity.score, "pairwise"):
+        values = _without_noise(values)  # as where nothing is kept
     tensor[:, later, earlier] = values.reshape(len(responses), len(later))
     return tensor
 
