@@ -12,6 +12,7 @@ from sklearn_clm.calibration import (
     risk_surface,
     threshold_grid,
 )
+from sklearn_clm.calibration._packing import Packing
 from tests.calibration import oracle
 from tests.calibration.strategies import calibration_data, thresholds
 
@@ -134,6 +135,22 @@ def test_result_does_not_depend_on_processes(monkeypatch, k, set_score):
     monkeypatch.setattr(_sums, "_BLOCK_PROMPTS", (7, 7))
     monkeypatch.setattr(_sums, "_BLOCK_DISTINCT", 11)
     assert_same_bits(one, risk_surface(data, *grid, set_score=set_score, n_jobs=2))
+
+
+def test_more_prompts_than_one_sum_can_hold():
+    k, n = 40, 2_500
+    assert n > 2 * Packing(k, n).max_prompts
+    data = simulate(n, k, dtype=np.float32)
+    grid = ([0.9, np.inf], [0.2], [5.0, 15.0])
+    whole = risk_surface(data, *grid, set_score="sum")
+    parts = [
+        risk_surface(data.rows(slice(start, start + 500)), *grid, set_score="sum")
+        for start in range(0, n, 500)
+    ]
+    assert_array_equal(whole.n_errors, sum(part.n_errors for part in parts))
+    for name in ("loss", "size", "samples", "excess"):
+        mean = np.mean([getattr(part, name) for part in parts], axis=0)
+        assert_allclose(getattr(whole, name), mean, rtol=1e-12)
 
 
 def test_list_and_grid_give_the_same_bits():
