@@ -139,7 +139,7 @@ def test_result_does_not_depend_on_processes(monkeypatch, k, set_score):
 
 def test_more_prompts_than_one_sum_can_hold():
     k, n = 40, 2_500
-    assert n > 2 * Packing(k, n).max_prompts
+    assert n > Packing(k, n).max_prompts
     data = simulate(n, k, dtype=np.float32)
     grid = ([0.9, np.inf], [0.2], [5.0, 15.0])
     whole = risk_surface(data, *grid, set_score="sum")
