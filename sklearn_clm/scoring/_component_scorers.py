@@ -10,10 +10,9 @@ from sklearn.base import BaseEstimator
 from sklearn_clm.generators import Generation, draw_stream, prompt_bytes
 from sklearn_clm.scoring._classifier_quality import ClassifierScore
 from sklearn_clm.scoring._component_spans import Span, numbered_components
-from sklearn_clm.scoring._exact_match import same_value
 from sklearn_clm.scoring._results import as_score, as_scores, name_of
 from sklearn_clm.scoring._rouge import rouge_l, rouge_l_matrix
-from sklearn_clm.scoring._similarity import get_similarity
+from sklearn_clm.scoring._similarity import get_similarity, rouge_l_or_equality, without_noise
 
 __all__ = ["CallableScore", "ComponentClassifier", "RandomScore", "SpanLikelihood", "Support"]
 
@@ -302,14 +301,14 @@ def _pairwise(similarity: Any, components: list[Any]) -> np.ndarray:
     """Similarity of all pairs of components."""
     similarity = get_similarity(similarity)
     if hasattr(similarity, "pairwise"):
-        return as_scores(
-            similarity.pairwise(components), (len(components),) * 2, "similarity", similarity
-        )
+        values = without_noise(similarity.pairwise(components))
+        return as_scores(values, (len(components),) * 2, "similarity", similarity)
     texts = all(isinstance(component, str) for component in components)
     if similarity is rouge_l and texts:
         return rouge_l_matrix(components)
     if similarity is rouge_l:
-        similarity = same_value
+        # pair by pair: whether other components are texts must not matter to two that are
+        similarity = rouge_l_or_equality
     where = "two components"
     return np.array(
         [

@@ -10,7 +10,13 @@ from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._results import as_score, as_scores
 from sklearn_clm.scoring._rouge import rouge_l, rouge_l_blocks
 
-__all__ = ["exact_match_similarity", "get_similarity", "similarity_tensor"]
+__all__ = [
+    "exact_match_similarity",
+    "get_similarity",
+    "rouge_l_or_equality",
+    "similarity_tensor",
+    "without_noise",
+]
 
 # below this many prompts, ROUGE-L is done sooner than a worker process has its texts
 _ROUGE_PROMPTS_PER_WORKER = 256
@@ -174,7 +180,7 @@ def _rouge_blocks(
     responses: list[list[Any]], similarity: Callable[[Any, Any], float], start: int
 ) -> Sequence[np.ndarray]:
     if not all(isinstance(response, str) for row in responses for response in row):
-        return _callable_blocks(responses, _rouge_l_or_equality, start)
+        return _callable_blocks(responses, rouge_l_or_equality, start)
     blocks = rouge_l_blocks(responses, start)
     for row, block in zip(responses, blocks):
         _, of = _distinct(row)
@@ -185,7 +191,8 @@ def _rouge_blocks(
     return list(blocks)
 
 
-def _rouge_l_or_equality(first: Any, second: Any) -> float:
+def rouge_l_or_equality(first: Any, second: Any) -> float:
+    """ROUGE-L of two different texts, and else equality."""
     if isinstance(first, str) and isinstance(second, str) and first != second:
         return rouge_l(first, second)
     return float(same_value(first, second))
@@ -215,7 +222,7 @@ def _pairwise_blocks(
             values = similarity.pairwise(distinct)
         else:
             values = similarity.pairwise([distinct[j] for j in new], distinct)
-        values = _without_noise(values)
+        values = without_noise(values)
         position = {j: i for i, j in enumerate(new)}
         block_rows = [position[j] for j in of[start:]]
         needed = np.zeros((len(new), len(distinct)), dtype=bool)
@@ -226,7 +233,7 @@ def _pairwise_blocks(
     return blocks
 
 
-def _without_noise(values: Any) -> Any:
+def without_noise(values: Any) -> Any:
     """Values to as many binary digits as do not depend on the order of a sum."""
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
         return values
@@ -268,7 +275,7 @@ def _cached_tensor(
     second = [row[j] for row in responses for j in earlier]
     values = similarity.score_pairs(first, second, n_jobs=n_jobs)
     if hasattr(similarity.score, "pairwise"):
-        values = _without_noise(values)  # as where nothing is kept
+        values = without_noise(values)  # as where nothing is kept
     tensor[:, later, earlier] = values.reshape(len(responses), len(later))
     return tensor
 

@@ -219,3 +219,12 @@ def test_bad_callables(value):
 
 def test_minus_infinity_is_a_score():
     assert scored(get_component_score(lambda prompt, component: -np.inf), "No.")[0] == [-np.inf]
+
+
+def test_support_of_texts_does_not_fall_when_a_number_joins_them():
+    draws = [Generation("the cat sat on a mat"), Generation("The cat sat on a mat!")]
+    spans = [[(0, len(draw.response))] for draw in draws]
+    texts = Support().score_components(["Q"], [draws], [spans])[0]
+    mixed = Support().score_components(["Q"], [[*draws, Generation(3)]], [[*spans, [None]]])[0]
+    assert [row.item() for row in texts] == [2.0, 2.0]
+    assert [row.item() for row in mixed] == [2.0, 2.0, 1.0]
