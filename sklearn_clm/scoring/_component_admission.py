@@ -31,6 +31,13 @@ class ComponentMatch:
         Judges two components.
     splitter : callable text -> list of (start, stop)
         Splits references.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import ComponentMatch, exact_match, get_splitter
+    >>> match = ComponentMatch(exact_match, get_splitter("sentence"))
+    >>> match("No effusion. The heart is large.", "no effusion")
+    True
     """
 
     def __init__(

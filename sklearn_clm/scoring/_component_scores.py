@@ -127,6 +127,14 @@ def component_scores(
         If scores are too few, too many, NaN or +inf.
     TypeError
         If scores are not numbers.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.scoring import component_scores, get_component_score
+    >>> score = get_component_score(lambda prompt, component: len(component))
+    >>> component_scores(score, ["Q"], [[Generation("Yes. No.")]], [[[(0, 4), (5, 8)]]])
+    [[array([4., 3.])]]
     """
     name = name_of(score)
     rows = score.score_components(prompts, generations, spans)

@@ -21,6 +21,12 @@ class LabelMatch:
         Gives labels to texts.
     batched : bool
         Whether `labeler` takes a list of texts.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import LabelMatch
+    >>> LabelMatch(len, batched=False)("good", "fine")
+    True
     """
 
     def __init__(self, labeler: Any, batched: bool) -> None:

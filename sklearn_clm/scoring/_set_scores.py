@@ -35,6 +35,15 @@ class SetScore:
     counts_draws : bool, default=False
         Whether F depends on the number of draws and not on the accepted members. Sampling can
         then stop at a rejected draw. `running` must be given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.scoring import SetScore
+    >>> def best_two(quality, n_samples):
+    ...     return float(np.sort(quality)[-2:].sum())
+    >>> SetScore("best_two", best_two).of_set(np.array([0.5, 0.125, 0.25]), n_samples=4)
+    0.75
     """
 
     name: str
