@@ -12,7 +12,7 @@ from sklearn_clm.scoring._classifier_quality import ClassifierScore
 from sklearn_clm.scoring._component_spans import Span, numbered_components
 from sklearn_clm.scoring._results import as_score, as_scores, name_of
 from sklearn_clm.scoring._rouge import rouge_l, rouge_l_matrix
-from sklearn_clm.scoring._similarity import get_similarity, rouge_l_or_equality, without_noise
+from sklearn_clm.scoring._similarity import get_similarity, rouge_l_or_equality
 
 __all__ = ["CallableScore", "ComponentClassifier", "RandomScore", "SpanLikelihood", "Support"]
 
@@ -301,8 +301,9 @@ def _pairwise(similarity: Any, components: list[Any]) -> np.ndarray:
     """Similarity of all pairs of components."""
     similarity = get_similarity(similarity)
     if hasattr(similarity, "pairwise"):
-        values = without_noise(similarity.pairwise(components))
-        return as_scores(values, (len(components),) * 2, "similarity", similarity)
+        return as_scores(
+            similarity.pairwise(components), (len(components),) * 2, "similarity", similarity
+        )
     texts = all(isinstance(component, str) for component in components)
     if similarity is rouge_l and texts:
         return rouge_l_matrix(components)

@@ -15,7 +15,6 @@ __all__ = [
     "get_similarity",
     "rouge_l_or_equality",
     "similarity_tensor",
-    "without_noise",
 ]
 
 # below this many prompts, ROUGE-L is done sooner than a worker process has its texts
@@ -59,9 +58,9 @@ def get_similarity(similarity: Any) -> Any:
         A callable ``f(a, b) -> float`` compares two responses. ``pairwise(a, b=None)`` compares
         all of a list with all of another (None: itself), and returns an array of shape
         (len(a), len(b)); it is preferred where an object has both. A value must not depend on
-        what else is compared. As linear algebra rounds by the shapes of its matrices, which would
-        break ties between equal responses, values are rounded to 40 binary digits, and to 16
-        where they are of single precision.
+        what else is compared: round what linear algebra gives, which depends on the shapes of
+        the matrices in its last digits, so that a draw which calibration accepted as a tie could
+        be rejected in prediction.
         "exact_match" is 1.0 for equal answers, and 0.0 for others. "rouge_l" sees ASCII letters
         and digits alone, and so suits neither Cyrillic nor Chinese; only equality counts, as 1.0
         or 0.0, for responses that are not texts, and equal responses are always 1.0 alike.
@@ -222,7 +221,6 @@ def _pairwise_blocks(
             values = similarity.pairwise(distinct)
         else:
             values = similarity.pairwise([distinct[j] for j in new], distinct)
-        values = without_noise(values)
         position = {j: i for i, j in enumerate(new)}
         block_rows = [position[j] for j in of[start:]]
         needed = np.zeros((len(new), len(distinct)), dtype=bool)
@@ -231,15 +229,6 @@ def _pairwise_blocks(
         values = as_scores(values, needed.shape, "similarity", similarity, needed=needed)
         blocks.append(values[np.ix_(block_rows, of)])
     return blocks
-
-
-def without_noise(values: Any) -> Any:
-    """Values to as many binary digits as do not depend on the order of a sum."""
-    if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
-        return values
-    digits = 40 if values.dtype.itemsize >= 8 else 16
-    mantissa, exponent = np.frexp(values.astype(np.float64))
-    return np.ldexp(np.rint(np.ldexp(mantissa, digits)), exponent - digits)
 
 
 def _callable_blocks(
@@ -274,8 +263,6 @@ def _cached_tensor(
     first = [row[start + j] for row in responses for j in later]
     second = [row[j] for row in responses for j in earlier]
     values = similarity.score_pairs(first, second, n_jobs=n_jobs)
-    if hasattr(similarity.score, "pairwise"):
-        values = without_noise(values)  # as where nothing is kept
     tensor[:, later, earlier] = values.reshape(len(responses), len(later))
     return tensor
 
