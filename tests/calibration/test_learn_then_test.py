@@ -125,6 +125,14 @@ def test_budget_as_fourth_dimension(k_max):
     assert result.k_max_hat in result.valid_k_max
 
 
+def test_a_grid_of_25_values_by_default():
+    default, same = (
+        learn_then_test(simulate(), 0.4, random_state=0, **options)
+        for options in ({}, {"n_lambdas": 25, "set_score": "max"})
+    )
+    assert_array_equal(default.frontier.lambdas, same.frontier.lambdas)
+
+
 def test_a_single_budget_truncates():
     data = simulate()
     result = learn_then_test(data, 0.4, k_max=3, random_state=0)

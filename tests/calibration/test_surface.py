@@ -250,6 +250,7 @@ def test_progress_of_a_plain_callable(capsys, n_jobs):
     assert "Set score median: 100%" in shown
     assert "20/20" in shown
     risk_surface(data, [0.5], [0.5], [0.5], set_score=np.median)
+    evaluate_configurations(data, [[0.5, 0.5, 0.5]], set_score=np.median)
     risk_surface(data, [0.5], [0.5], [0.5], set_score="sum", verbose=1)
     assert capsys.readouterr().err == ""
 
