@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-__all__ = ["peak_gib"]
+__all__ = ["forget_peak", "peak_gib"]
 
 
 def peak_gib() -> float:
@@ -12,6 +12,11 @@ def peak_gib() -> float:
     at different times. The peak that `getrusage` gives would include that of the parent process.
     """
     return sum(_peak_kib(process) for process in _with_children("self")) / 2**20
+
+
+def forget_peak() -> None:
+    """Begin anew with what this process holds now."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def _with_children(process: str) -> list[str]:
