@@ -80,6 +80,7 @@ class BaseGenerator(BaseEstimator):
         """
         if _streams_samples(self):
             raise TypeError(f"{type(self).__name__} defines neither sample nor stream; wanted one.")
+        check_several(prompts)
         draws: list[list[Any]] = [[None] * n_samples for _ in prompts]
         for i, j, generation in self.stream(prompts, n_samples, start=start, seed=seed):
             draws[i][j - start] = generation
@@ -124,6 +125,15 @@ class BaseGenerator(BaseEstimator):
             Equal for equal generators, in any process; different where a parameter differs.
         """
         return digest_of(type(self), {**self.get_params(deep=False), **fitted_state(self)})
+
+
+def check_several(prompts: Any) -> None:
+    """Refuse a text in place of a list of texts: its characters are no prompts."""
+    if isinstance(prompts, (str, bytes)):
+        raise TypeError(
+            f"prompts must be a sequence of prompts, got a single {type(prompts).__name__}: "
+            f"{prompts!r:.80}. Put it in a list."
+        )
 
 
 def clone_parameter(value: Any) -> Any:
@@ -179,6 +189,7 @@ def stream(
     ValueError
         If it gives too few or too many draws, or a response that is None.
     """
+    check_several(prompts)
     if hasattr(generator, "stream") and not _streams_samples(generator):
         wanted = set(range(len(prompts) * n_samples))
         for i, j, generation in generator.stream(prompts, n_samples, start=start, seed=seed):

@@ -61,12 +61,14 @@ def _encode_texts(
         if is_chat:
             given = _render_chat(given, tokenizer)
         elif not isinstance(given, str):
-            source = "prompts[{}]" if template is None else "prompt_template gave, for prompts[{}],"
+            source = (
+                "prompts[{}] is" if template is None else "prompt_template gave, for prompts[{}],"
+            )
             raise TypeError(
                 f"{source.format(i)} a {type(given).__name__}; wanted a str, or a list of chat "
                 "messages (dicts with 'role' and 'content')."
             )
-        texts.append(str(given))
+        texts.append(_as_unicode(str(given), f"prompts[{i}]"))
         chats.append(is_chat)
     encoded: list[Any] = [()] * len(texts)
     positions = list(prompts)
@@ -84,6 +86,17 @@ def _encode_texts(
             f"{vocabulary_size} tokens; is it this model's tokenizer?"
         )
     return encoded
+
+
+def _as_unicode(text: str, name: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} holds {text[error.start]!a} at position {error.start}, half of a character; "
+            "wanted text that UTF-8 can write."
+        ) from None
+    return text
 
 
 def _is_chat(prompt: Any) -> bool:

@@ -167,3 +167,11 @@ def test_clones_share_what_is_no_estimator():
     copy = clone(Echo(post=classifier)).post
     assert copy is not classifier
     assert copy.C == 3.0
+
+
+def test_a_single_text_is_no_list_of_prompts():
+    with pytest.raises(TypeError, match=r"prompts must be a sequence .* got a single str: 'why'"):
+        Streaming().sample("why", 1)
+    for generator in (Echo(), Foreign([["a"]])):
+        with pytest.raises(TypeError, match="got a single bytes: b'why'"):
+            sample(generator, b"why", 1)

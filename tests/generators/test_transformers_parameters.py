@@ -170,7 +170,7 @@ def test_a_template_that_gives_no_text_is_named(llama_path):
 def test_text_for_a_model_of_images_is_named(vit_gpt2_path, llama_path):
     with pytest.raises(TypeError, match=r"prompts\[0\] is text.*takes images"):
         TransformersGenerator(vit_gpt2_path).sample(["one"], 1)
-    with pytest.raises(TypeError, match=r"prompts\[0\] a ndarray"):
+    with pytest.raises(TypeError, match=r"prompts\[0\] is a ndarray"):
         TransformersGenerator(llama_path).sample([np.zeros((4, 4))], 1)
 
 
@@ -452,3 +452,16 @@ def test_what_responses_are_made_to_begin_with_is_part_of_a_generator(t5_path):
     assert seen[0] == seen[2]
     assert seen[0][0] != seen[1][0]
     assert seen[0][1] != seen[1][1]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "error", "message"),
+    [
+        (b"why", TypeError, r"prompts\[1\] is a bytes; wanted a str, or a list of chat messages"),
+        (None, TypeError, r"prompts\[1\] is a NoneType; wanted a str"),
+        ("half \ud83d", ValueError, r"prompts\[1\] holds '\\ud83d' at position 5, half of a char"),
+    ],
+)
+def test_prompts_that_are_no_text(llama_path, prompt, error, message):
+    with pytest.raises(error, match=message):
+        TransformersGenerator(llama_path, max_new_tokens=2).sample(["why", prompt], 1)
