@@ -29,7 +29,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, train_test_split
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
-from sklearn_clm.generators import CachedGenerator, EstimatorGenerator
+from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.generators import EstimatorGenerator
 from sklearn_clm.metrics import set_coverage, set_samples, set_size
 
 BUDGETS = [2, 3, 4, 5, 7, 10, 14, 20, 30]

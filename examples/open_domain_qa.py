@@ -97,7 +97,8 @@ def load_data(args: argparse.Namespace) -> tuple[str, list[str], list[list[str]]
 def build_sampler(args: argparse.Namespace, header: str):
     """The estimator; its draws are kept in a file of the output folder."""
     from sklearn_clm import ConformalSampler
-    from sklearn_clm.generators import CachedGenerator, TransformersGenerator
+    from sklearn_clm.caching import CachedGenerator
+    from sklearn_clm.generators import TransformersGenerator
 
     args.output.mkdir(parents=True, exist_ok=True)
     generator = TransformersGenerator(

@@ -111,7 +111,8 @@ def build_sampler(task: ReportTask, args: argparse.Namespace):
     from transformers.utils import logging
 
     from sklearn_clm import ConformalSampler
-    from sklearn_clm.generators import CachedGenerator, TransformersGenerator
+    from sklearn_clm.caching import CachedGenerator
+    from sklearn_clm.generators import TransformersGenerator
 
     if args.model == str(CHECKPOINT):
         # threads wait for each other longer than they work on matrices this small

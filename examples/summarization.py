@@ -123,7 +123,8 @@ def load_data(args: argparse.Namespace):
 def build_sampler(args: argparse.Namespace):
     """The estimator; its draws are kept in a file of the output folder."""
     from sklearn_clm import ConformalSampler
-    from sklearn_clm.generators import CachedGenerator, TransformersGenerator
+    from sklearn_clm.caching import CachedGenerator
+    from sklearn_clm.generators import TransformersGenerator
     from sklearn_clm.scoring import rouge_l, threshold_admission
 
     args.output.mkdir(parents=True, exist_ok=True)

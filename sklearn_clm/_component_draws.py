@@ -15,8 +15,8 @@ from sklearn_clm._collecting import _key_of_draws as key_of_draws
 from sklearn_clm._collecting import prompt_digests
 from sklearn_clm._drawing import complete_draws, progress_bar, take
 from sklearn_clm._predicting import sets_of_fitted_prompts
-from sklearn_clm._prediction_sets import PredictionSets, drawn_by
 from sklearn_clm._prompts import check_admissions, check_fitted_prompts, check_prompts
+from sklearn_clm._results import PredictionSets, drawn_by
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._base import fingerprint

@@ -4,14 +4,14 @@ import hashlib
 from typing import Any
 
 from sklearn_clm.generators import prompt_bytes
-from sklearn_clm.generators._identity import told
+from sklearn_clm.generators._fingerprint import told
 
 __all__ = ["score_fingerprint"]
 
 
 def score_fingerprint(score: Any) -> str:
     """Name of a score, or name and digest where it is no built-in one; itself for a fingerprint."""
-    from sklearn_clm.scoring import CachedAdmission, CachedScore
+    from sklearn_clm.caching import CachedAdmission, CachedScore
 
     if isinstance(score, (CachedAdmission, CachedScore)) and score.key is None:
         # keeping what a score says does not change it

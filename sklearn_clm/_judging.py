@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_clm._prediction_sets import PredictionSets
+from sklearn_clm._results import PredictionSets
 from sklearn_clm.scoring import admission_matrix
 
 __all__ = ["SetOutcomes", "judge_sets", "set_objective"]

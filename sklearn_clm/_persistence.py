@@ -15,12 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm._calibrating import calibrated_with, draw_budgets, take_over
 from sklearn_clm._collecting import untrained_generator
 from sklearn_clm._fingerprints import score_fingerprint
-from sklearn_clm._replacing import replacing
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import AchievableEpsilon, Configuration
+from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.generators._base import fingerprint
-from sklearn_clm.generators._json import json_value, naming
-from sklearn_clm.generators._records import draw_from_record, draw_to_record
+from sklearn_clm.generators._records import draw_from_record, draw_to_record, json_value, naming
 
 __all__ = ["CalibrationFileMixin"]
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_clm._calibrating import calibrated_with, draw_budgets
 from sklearn_clm._drawing import draw_until_done, progress_bar, take
-from sklearn_clm._prediction_sets import PredictionSet, PredictionSets
+from sklearn_clm._results import PredictionSet, PredictionSets
 from sklearn_clm.calibration import Configuration, SamplingRule
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import get_set_score, quality_matrix, similarity_tensor

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sklearn_clm._report import CalibrationReport
+    from sklearn_clm.inspection._report import CalibrationReport
 
 __all__ = ["ReportMixin"]
 
@@ -43,6 +43,6 @@ class ReportMixin:
         <BLANKLINE>
         With confidence 95 % over the calibration prompts, the set for a new
         """
-        from sklearn_clm._report import calibration_report
+        from sklearn_clm.inspection._report import calibration_report
 
         return calibration_report(self)

@@ -11,13 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import _calibrating
 from sklearn_clm._collecting import N_JOBS, collect, generator_for
-from sklearn_clm._diagram import visual_block
+from sklearn_clm._html import visual_block
 from sklearn_clm._judging import judge_sets, set_objective
 from sklearn_clm._persistence import CalibrationFileMixin
 from sklearn_clm._predicting import sample_sets, sets_of_fitted_prompts
-from sklearn_clm._prediction_sets import PredictionSets
 from sklearn_clm._prompts import check_admissions, check_fitted_prompts, check_prompts
 from sklearn_clm._reporting import ReportMixin
+from sklearn_clm._results import PredictionSets
 from sklearn_clm._wrong_generator import GeneratorOwner
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import Generation

@@ -7,8 +7,7 @@ import numpy as np
 
 from sklearn_clm._calibrating import report_null, set_or_delete
 from sklearn_clm._collecting import _seed_of_draws
-from sklearn_clm._component_sets import ComponentSet
-from sklearn_clm._prediction_sets import PredictionSet
+from sklearn_clm._results import ComponentSet, PredictionSet
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
     ComponentThreshold,
@@ -22,7 +21,7 @@ from sklearn_clm.scoring import (
     get_component_score,
     get_splitter,
 )
-from sklearn_clm.scoring._distinct_components import DistinctComponents, distinct_components
+from sklearn_clm.scoring._components import DistinctComponents, distinct_components
 
 __all__ = [
     "accepted_draws",

@@ -19,9 +19,8 @@ from sklearn_clm._component_draws import (
     sampler_for_prompts,
     sets_of_fit,
 )
-from sklearn_clm._component_sets import ComponentSets
-from sklearn_clm._diagram import visual_block
-from sklearn_clm._prediction_sets import PredictionSets, drawn_by
+from sklearn_clm._html import visual_block
+from sklearn_clm._results import ComponentSets, PredictionSets, drawn_by
 from sklearn_clm._selecting import (
     accepted_draws,
     calibrated_attributes,

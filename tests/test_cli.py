@@ -10,7 +10,7 @@ import pytest
 
 import sklearn_clm
 from sklearn_clm import ConformalSampler
-from sklearn_clm._cli import main
+from sklearn_clm.__main__ import main
 from sklearn_clm.calibration import learn_then_test
 from sklearn_clm.evaluation import TrialResults, run_trials
 from sklearn_clm.generators import BaseGenerator, Generation

@@ -27,9 +27,9 @@ from sklearn_clm import (
     NullCalibrationWarning,
     PredictionSets,
 )
-from sklearn_clm.generators import CachedGenerator, EstimatorGenerator
+from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
+from sklearn_clm.generators import EstimatorGenerator
 from sklearn_clm.metrics import SCORERS, set_coverage, set_outcomes
-from sklearn_clm.scoring import CachedAdmission, CachedScore
 from tests.toy import ToyModel, drawn, questions
 
 X, Y = questions(150)

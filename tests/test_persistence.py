@@ -14,8 +14,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
-from sklearn_clm.generators import BaseGenerator, CachedGenerator, EstimatorGenerator, Generation
-from sklearn_clm.scoring import CachedAdmission, CachedScore, rouge_l, threshold_admission
+from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
+from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
+from sklearn_clm.scoring import rouge_l, threshold_admission
 from tests.toy import ToyModel, questions
 
 NEW, _ = questions(30, first=4000)

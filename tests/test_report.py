@@ -6,7 +6,6 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
-from sklearn_clm._report import calibration_report
 from sklearn_clm.calibration import (
     CalibrationData,
     binomial_p_value,
@@ -14,6 +13,7 @@ from sklearn_clm.calibration import (
     smallest_epsilon,
 )
 from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.inspection._report import calibration_report
 from tests.evaluation.simulated import simulated_data
 
 
@@ -243,7 +243,7 @@ def test_report_needs_calibration_data(sampler, tmp_path):
 
 
 def test_many_prompts_are_thinned(data, sampler, monkeypatch):
-    monkeypatch.setattr("sklearn_clm._report._MAX_PROMPTS", 100)
+    monkeypatch.setattr("sklearn_clm.inspection._report._MAX_PROMPTS", 100)
     text = section(calibration_report(sampler), "What to expect of predict").paragraphs[0]
     assert "Means over 100 of the 900 prompts" in text
 
@@ -256,5 +256,5 @@ def test_repr_is_short(sampler):
 
 def test_how_many_prompts_the_means_are_over(sampler, monkeypatch):
     assert "Means over the 900 prompts" in str(sampler.report())
-    monkeypatch.setattr("sklearn_clm._report._MAX_PROMPTS", 50)
+    monkeypatch.setattr("sklearn_clm.inspection._report._MAX_PROMPTS", 50)
     assert "Means over 50 of the 900 prompts" in str(sampler.report())

@@ -17,8 +17,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning
+from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import CalibrationData, evaluate_configurations
-from sklearn_clm.generators import BaseGenerator, CachedGenerator, EstimatorGenerator, Generation
+from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
 from sklearn_clm.scoring import likelihood, rouge_l
 from tests.toy import ToyModel, Unscored, drawn, questions
 

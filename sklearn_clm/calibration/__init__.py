@@ -1,8 +1,11 @@
 """Which configuration is safe: arrays in, thresholds out."""
 
 from sklearn_clm.calibration._binomial import binomial_p_value, smallest_epsilon
-from sklearn_clm.calibration._component_data import ComponentCalibrationData
-from sklearn_clm.calibration._components import ComponentThreshold, component_learn_then_test
+from sklearn_clm.calibration._components import (
+    ComponentCalibrationData,
+    ComponentThreshold,
+    component_learn_then_test,
+)
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._grid import threshold_grid
@@ -15,6 +18,7 @@ from sklearn_clm.calibration._learn_then_test import (
 )
 from sklearn_clm.calibration._pareto import pareto_frontier
 from sklearn_clm.calibration._rule import Configuration, SamplingRule
+from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.calibration._surface import (
     ConfigurationRisks,
     RiskSurface,
@@ -33,11 +37,13 @@ __all__ = [
     "LearnThenTestResult",
     "RiskSurface",
     "SamplingRule",
+    "SetScore",
     "achievable_epsilon",
     "binomial_p_value",
     "component_learn_then_test",
     "evaluate_configurations",
     "fixed_sequence_test",
+    "get_set_score",
     "learn_then_test",
     "pareto_frontier",
     "risk_surface",

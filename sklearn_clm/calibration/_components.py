@@ -1,22 +1,385 @@
-"""Which threshold on the scores of components is safe (section 4.4 of the paper)."""
+"""Which threshold on the scores of components is safe (section 4.4 of the paper).
+
+What component calibration needs to know: scores and labels of components, as arrays."""
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from sklearn_clm.calibration._arrays import opened, read_arrays, read_npy, write_arrays
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_probability,
     prompts_needed,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._component_data import ComponentCalibrationData
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 
-__all__ = ["ComponentThreshold", "component_learn_then_test"]
+__all__ = ["ComponentCalibrationData", "ComponentThreshold", "component_learn_then_test"]
+
+
+_FIELDS = ("scores", "admissible", "offsets")
+_FORMAT = "sklearn_clm.ComponentCalibrationData/1"
+
+
+@dataclass(frozen=True)
+class ComponentCalibrationData:
+    """Scores and labels of the distinct components of each calibration prompt.
+
+    Prompt ``i`` owns the entries ``offsets[i]`` to ``offsets[i + 1] - 1`` of the flat arrays: one
+    for each distinct component of all K samples drawn for it.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (m,), float64
+        Confidence F^c of each component: the maximum over its occurrences. May be -inf, but
+        neither NaN nor +inf.
+    admissible : ndarray of shape (m,), bool
+        Whether the component is correct, A^c.
+    offsets : ndarray of shape (n + 1,), int64
+        Where the components of each prompt begin, from 0 to m, in non-decreasing order. A prompt
+        without components has two equal entries.
+
+    Raises
+    ------
+    ValueError
+        If shapes, offsets or scores are not as described.
+    TypeError
+        If `admissible` does not hold booleans (or zeros and ones).
+
+    Notes
+    -----
+    Proposition 4.4 rests on this: a component of a prediction set, which holds fewer samples than
+    K, must never score higher there than it did among all K samples. The maximum over
+    occurrences has that property. A mean, or the score of the last occurrence, does not.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import ComponentCalibrationData
+    >>> data = ComponentCalibrationData.from_arrays(
+    ...     [[0.9, 0.4], [], [0.7]], [[True, False], [], [True]]
+    ... )
+    >>> data.n_prompts, data.n_components
+    (3, 3)
+    >>> data.worst_inadmissible()
+    array([0.4])
+    """
+
+    scores: np.ndarray
+    admissible: np.ndarray
+    offsets: np.ndarray
+
+    def __post_init__(self) -> None:
+        scores = _as_numbers(self.scores)
+        offsets = np.asarray(self.offsets)
+        if scores.ndim != 1:
+            raise ValueError(f"scores has shape {scores.shape}; wanted a 1-D array.")
+        admissible = _as_bool(self.admissible)
+        if admissible.shape != scores.shape:
+            raise ValueError(
+                f"admissible has shape {admissible.shape} and scores {scores.shape}; wanted one "
+                "label for each score."
+            )
+        if offsets.ndim != 1 or offsets.size < 2 or offsets.dtype.kind not in "iu":
+            raise ValueError(
+                f"offsets has shape {offsets.shape} and dtype {offsets.dtype}; wanted n + 1 "
+                "integers for n >= 1 prompts."
+            )
+        offsets = offsets.astype(np.int64)
+        if offsets[0] != 0 or offsets[-1] != scores.size or (np.diff(offsets) < 0).any():
+            raise ValueError(
+                f"offsets must rise from 0 to {scores.size} (the number of scores); got "
+                f"{offsets[0]} to {offsets[-1]}, lowest step {np.diff(offsets).min()}."
+            )
+        bad = np.isnan(scores) | (scores == np.inf)
+        if bad.any():
+            first = int(np.argmax(bad))
+            prompt = int(np.searchsorted(offsets, first, side="right")) - 1
+            raise ValueError(
+                f"scores holds {scores[first]} for component {first - offsets[prompt]} of prompt "
+                f"{prompt} ({int(bad.sum())} such in all); wanted numbers below +inf."
+            )
+        for name, value in zip(_FIELDS, (scores, admissible, offsets)):
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return (
+            f"ComponentCalibrationData(n_prompts={self.n_prompts}, "
+            f"n_components={self.n_components})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ComponentCalibrationData):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, f), getattr(other, f)) for f in _FIELDS)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def n_prompts(self) -> int:
+        """Number of prompts n."""
+        return len(self.offsets) - 1
+
+    @property
+    def n_components(self) -> int:
+        """Number m of distinct components over all prompts."""
+        return len(self.scores)
+
+    @property
+    def prompt_index(self) -> np.ndarray:
+        """Prompt that each component belongs to, shape (m,)."""
+        return np.repeat(np.arange(self.n_prompts), np.diff(self.offsets))
+
+    def worst_inadmissible(self) -> np.ndarray:
+        """Highest score of an inadmissible component, for each prompt that has one.
+
+        Returns
+        -------
+        ndarray of shape (number of prompts with an inadmissible component,)
+            All that the loss of Eq. 9 depends on: at threshold gamma, a prompt is in error if and
+            only if this number is at least gamma.
+        """
+        wrong = ~self.admissible
+        owner = self.prompt_index[wrong]
+        starts = np.flatnonzero(np.diff(owner, prepend=-1))
+        if not starts.size:
+            return np.empty(0)
+        return np.maximum.reduceat(self.scores[wrong], starts)
+
+    def take(self, indices: ArrayLike) -> "ComponentCalibrationData":
+        """Data of some of the prompts.
+
+        Parameters
+        ----------
+        indices : array-like of shape (k,)
+            Positions of the prompts, or a boolean mask over all of them.
+
+        Returns
+        -------
+        ComponentCalibrationData
+            The data of these prompts, in this order.
+        """
+        chosen = np.arange(self.n_prompts)[np.asarray(indices)]
+        counts = np.diff(self.offsets)[chosen]
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        flat = np.repeat(self.offsets[chosen] - offsets[:-1], counts) + np.arange(offsets[-1])
+        return ComponentCalibrationData(self.scores[flat], self.admissible[flat], offsets)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the arrays to a .npz file, without pickle.
+
+        Parameters
+        ----------
+        path : str or path
+            Name of the file, used as given. An existing file is replaced only once the new one
+            is complete.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from sklearn_clm.calibration import ComponentCalibrationData
+        >>> data = ComponentCalibrationData.from_arrays([[0.9, 0.4], [0.7]], [[1, 0], [1]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     data.save(os.path.join(folder, "components.npz"))
+        ...     ComponentCalibrationData.load(os.path.join(folder, "components.npz"))
+        ComponentCalibrationData(n_prompts=2, n_components=3)
+        """
+        arrays = {name: getattr(self, name) for name in _FIELDS}
+        write_arrays(path, format=np.array(_FORMAT), **arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "ComponentCalibrationData":
+        """Read a file written by :meth:`save`.
+
+        Nothing in the file is ever unpickled, so a file from elsewhere cannot run code.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+
+        Returns
+        -------
+        ComponentCalibrationData
+            The data, checked like any other.
+
+        Raises
+        ------
+        ValueError
+            If it is not such a file, or is damaged.
+        OSError
+            If it cannot be opened.
+        """
+        with opened(path, "ComponentCalibrationData.save") as file:
+            return cls(**read_arrays(file, _FIELDS, written_as=_FORMAT))
+
+    @classmethod
+    def from_arrays(
+        cls,
+        scores: Any,
+        labels: Any,
+        *,
+        prompt_index: ArrayLike | None = None,
+        component_index: ArrayLike | None = None,
+        n_prompts: int | None = None,
+    ) -> "ComponentCalibrationData":
+        """Data from ragged, padded or flat arrays, occurrences merged by the maximum.
+
+        Parameters
+        ----------
+        scores : sequence of n 1-D arrays, array of shape (n, m) padded with NaN, or flat (m,)
+            Score of each component or, with `component_index`, of each occurrence of one. A
+            path of a .npy file stands for the array in it. The flat form needs `prompt_index`.
+        labels : same shape as `scores`
+            1 or True where the component is admissible. Padded entries are ignored.
+        prompt_index : array-like of shape (m,), optional
+            For the flat form: position of the prompt of each entry, in any order.
+        component_index : array-like of shape (m,), optional
+            For the flat form: which component of its prompt an entry is an occurrence of, any
+            integers. Entries that share prompt and component are one component, whose score is
+            the maximum; their labels must agree.
+        n_prompts : int, optional
+            For the flat form: n, where prompts at the end may have no component. By default
+            ``max(prompt_index) + 1``.
+
+        Returns
+        -------
+        ComponentCalibrationData
+            The data.
+
+        Raises
+        ------
+        ValueError
+            If shapes disagree or occurrences of one component have different labels.
+
+        Examples
+        --------
+        >>> from sklearn_clm.calibration import ComponentCalibrationData
+        >>> data = ComponentCalibrationData.from_arrays(
+        ...     [0.2, 0.8, 0.5], [0, 0, 1], prompt_index=[0, 0, 0], component_index=[7, 7, 9]
+        ... )
+        >>> data.scores
+        array([0.8, 0.5])
+        """
+        scores = read_npy(scores, "scores", mmap=False)
+        labels = read_npy(labels, "labels", mmap=False)
+        if prompt_index is None:
+            if component_index is not None:
+                raise ValueError("component_index was given without prompt_index; wanted both.")
+            return cls(*_flatten(scores, labels))
+        scores = _as_numbers(scores)
+        admissible = _as_bool(labels)
+        owner = np.asarray(prompt_index)
+        if not owner.size:
+            owner = owner.astype(np.intp)
+        if component_index is None:
+            component_index = np.arange(scores.size)
+        components = np.asarray(component_index)
+        shapes = [scores.shape, admissible.shape, owner.shape, components.shape]
+        if scores.ndim != 1 or len(set(shapes)) > 1:
+            raise ValueError(
+                "scores, labels, prompt_index and component_index have shapes "
+                f"{', '.join(map(str, shapes))}; wanted four 1-D arrays of one length."
+            )
+        n = (int(owner.max()) + 1 if owner.size else 0) if n_prompts is None else n_prompts
+        if owner.size and (owner.dtype.kind not in "iu" or owner.min() < 0 or owner.max() >= n):
+            raise ValueError(
+                f"prompt_index holds {owner.dtype} from {owner.min()} to {owner.max()}; wanted "
+                f"integers from 0 to n_prompts - 1 = {n - 1}."
+            )
+        return cls(*_merge_occurrences(scores, admissible, owner, components, n))
+
+
+def _merge_occurrences(
+    scores: np.ndarray,
+    admissible: np.ndarray,
+    owner: np.ndarray,
+    components: np.ndarray,
+    n_prompts: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One entry for each (prompt, component), scored by the maximum over its occurrences."""
+    order = np.lexsort((components, owner))
+    scores, admissible = scores[order], admissible[order]
+    owner, components = owner[order], components[order]
+    new = np.ones(scores.size, dtype=bool)
+    new[1:] = (np.diff(owner) != 0) | (components[1:] != components[:-1])
+    starts = np.flatnonzero(new)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(owner[starts], minlength=n_prompts))])
+    if not starts.size:
+        return scores, admissible, offsets
+    label = np.logical_and.reduceat(admissible, starts)
+    disagree = label != np.logical_or.reduceat(admissible, starts)
+    if disagree.any():
+        first = starts[int(np.argmax(disagree))]
+        raise ValueError(
+            f"labels differ between occurrences of component {components[first]} of prompt "
+            f"{owner[first]}; wanted one label for each component."
+        )
+    return np.maximum.reduceat(scores, starts), label, offsets
+
+
+def _flatten(scores: Any, labels: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    if len(scores) != len(labels):
+        raise ValueError(
+            f"scores is for {len(scores)} prompts and labels for {len(labels)}; wanted the same."
+        )
+    if isinstance(scores, np.ndarray) and scores.ndim == 2:
+        labels = np.asarray(labels)
+        if labels.shape != scores.shape:
+            raise ValueError(
+                f"scores has shape {scores.shape} and labels {labels.shape}; wanted the same."
+            )
+        scores = _as_numbers(scores)
+        present = ~np.isnan(scores)
+        offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
+        return scores[present], labels[present], offsets
+    _refuse_flat(scores)
+    counts = [len(row) for row in scores]
+    for i, (count, row) in enumerate(zip(counts, labels)):
+        if len(row) != count:
+            raise ValueError(
+                f"scores has {count} components for prompt {i} and labels {len(row)}; wanted "
+                "the same."
+            )
+    rows = [_as_numbers(row) for row in scores]
+    flat_labels = [np.asarray(row) for row in labels if len(row)]
+    return (
+        np.concatenate(rows) if rows else np.empty(0),
+        np.concatenate(flat_labels) if flat_labels else np.empty(0, dtype=bool),
+        np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
+    )
+
+
+def _refuse_flat(scores: Sequence[Any]) -> None:
+    if any(np.ndim(row) != 1 for row in scores):
+        raise ValueError(
+            "scores must hold one 1-D array for each prompt (or be 2-D, padded with NaN); for "
+            "flat scores give prompt_index too."
+        )
+
+
+def _as_numbers(scores: Any) -> np.ndarray:
+    array = np.asarray(scores)
+    if array.size and array.dtype.kind not in "fiub":
+        raise TypeError(f"scores must be numbers, got {array.dtype} such as {array.ravel()[0]!r}.")
+    return array.astype(np.float64, copy=False)
+
+
+def _as_bool(labels: Any) -> np.ndarray:
+    labels = np.asarray(labels)
+    if labels.dtype == bool:
+        return labels
+    if labels.size and (labels.dtype.kind not in "iuf" or not np.isin(labels, (0, 1)).all()):
+        raise TypeError(
+            f"admissible must hold booleans (or zeros and ones), got {labels.dtype} with values "
+            f"such as {labels.ravel()[0]!r}."
+        )
+    return labels.astype(bool)
 
 
 @dataclass(frozen=True)

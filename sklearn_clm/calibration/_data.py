@@ -6,9 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm.calibration._archive import opened, read_arrays, read_npy, write_arrays
-from sklearn_clm.calibration._checked_arrays import as_boolean, as_float, refuse_nan
-from sklearn_clm.calibration._memory_maps import copy_rows
+from sklearn_clm.calibration._arrays import (
+    as_boolean,
+    as_float,
+    copy_rows,
+    opened,
+    read_arrays,
+    read_npy,
+    refuse_nan,
+    write_arrays,
+)
 
 __all__ = ["CalibrationData"]
 

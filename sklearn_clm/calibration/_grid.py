@@ -4,16 +4,16 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm.calibration._acceptance import (
+from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._engine._acceptance import (
     Pairs,
     accepted_sets,
     conflict_sets,
     quality_sets,
 )
-from sklearn_clm.calibration._data import CalibrationData
-from sklearn_clm.calibration._distinct import distinct_sets
-from sklearn_clm.calibration._stopping import scores_of_prefixes
-from sklearn_clm.scoring._set_scores import SetScore, get_set_score
+from sklearn_clm.calibration._engine._distinct import distinct_sets
+from sklearn_clm.calibration._engine._stopping import scores_of_prefixes
+from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 
 __all__ = ["threshold_grid"]
 

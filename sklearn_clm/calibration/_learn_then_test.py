@@ -18,12 +18,12 @@ from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._grid import threshold_grid
 from sklearn_clm.calibration._pareto import pareto_frontier
 from sklearn_clm.calibration._rule import Configuration
+from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.calibration._surface import (
     ConfigurationRisks,
     evaluate_configurations,
     sum_over_grid,
 )
-from sklearn_clm.scoring._set_scores import SetScore, get_set_score
 
 __all__ = [
     "AchievableEpsilon",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_clm.scoring._set_scores import SetScore
+from sklearn_clm.calibration._set_scores import SetScore
 
 __all__ = ["Configuration", "SamplingRule"]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm.calibration._acceptance import Pairs
 from sklearn_clm.calibration._data import CalibrationData, check_data
-from sklearn_clm.calibration._sums import Sums, sum_over_prompts
-from sklearn_clm.scoring._set_scores import SetScore, get_set_score
+from sklearn_clm.calibration._engine._acceptance import Pairs
+from sklearn_clm.calibration._engine._sums import Sums, sum_over_prompts
+from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 
 __all__ = ["ConfigurationRisks", "RiskSurface", "evaluate_configurations", "risk_surface"]
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sklearn_clm.calibration._archive import opened, read_arrays, write_arrays
+from sklearn_clm.calibration._arrays import opened, read_arrays, write_arrays
 from sklearn_clm.evaluation._comparison import PairedDifference
 from sklearn_clm.metrics import normalized_auc
 

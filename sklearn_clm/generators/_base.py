@@ -5,8 +5,8 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from sklearn.base import BaseEstimator, clone
 
-from sklearn_clm.generators._generation import Generation
-from sklearn_clm.generators._identity import digest_of
+from sklearn_clm.generators._draws import Generation
+from sklearn_clm.generators._fingerprint import digest_of
 
 __all__ = ["BaseGenerator", "Generator", "fingerprint", "sample", "stream"]
 

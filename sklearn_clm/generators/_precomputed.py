@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm.generators._base import BaseGenerator
-from sklearn_clm.generators._generation import Generation
-from sklearn_clm.generators._json import json_lines, naming, whole_number
-from sklearn_clm.generators._keys import prompt_bytes
-from sklearn_clm.generators._records import draw_from_record, draw_to_record, key_digest
+from sklearn_clm.generators._draws import Generation, prompt_bytes
+from sklearn_clm.generators._records import (
+    draw_from_record,
+    draw_to_record,
+    json_lines,
+    key_digest,
+    naming,
+    whole_number,
+)
 
 __all__ = ["PrecomputedGenerator"]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm._component_sets import ComponentSets
 from sklearn_clm._prompts import check_admissions
+from sklearn_clm._results import ComponentSets
 from sklearn_clm.scoring import (
     component_match,
     component_of,

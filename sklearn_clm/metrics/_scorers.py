@@ -4,8 +4,7 @@ from typing import Any
 
 from sklearn.metrics import make_scorer
 
-from sklearn_clm._component_sets import ComponentSets
-from sklearn_clm._prediction_sets import PredictionSets
+from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm.metrics._components import (
     component_count,
     component_loss,

@@ -4,11 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm._component_sets import ComponentSets
 from sklearn_clm._judging import SetOutcomes, judge_sets
 from sklearn_clm._judging import set_objective as _objective
-from sklearn_clm._prediction_sets import PredictionSets
 from sklearn_clm._prompts import check_admissions
+from sklearn_clm._results import ComponentSets, PredictionSets
 
 __all__ = [
     "set_coverage",

@@ -9,7 +9,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.scoring._component_spans import Span, component_of
+from sklearn_clm.scoring._components import Span, component_of
 
 __all__ = ["EntailmentAdmission", "EntailmentScore"]
 

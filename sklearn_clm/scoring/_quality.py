@@ -1,17 +1,206 @@
-"""Quality Q of a response, given its prompt (section 4.2 of the paper)."""
+"""Quality Q of a response, given its prompt (section 4.2 of the paper).
+
+Quality of a response as the probability that a fitted classifier gives it.
+
+Quality of a response as its agreement with what was drawn before it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
+from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.scoring._classifier_quality import ClassifierQuality
 from sklearn_clm.scoring._parallel import map_chunks
-from sklearn_clm.scoring._results import as_score, as_scores, refuse_unfitted
-from sklearn_clm.scoring._self_consistency import SelfConsistency
+from sklearn_clm.scoring._results import as_score, as_scores, name_of, refuse_unfitted
+from sklearn_clm.scoring._similarity import similarity_tensor
 
-__all__ = ["bind_quality", "get_quality", "likelihood", "quality_matrix"]
+__all__ = [
+    "ClassifierQuality",
+    "ClassifierScore",
+    "SelfConsistency",
+    "bind_quality",
+    "get_quality",
+    "likelihood",
+    "quality_matrix",
+]
+
+
+# linear algebra rounds a row differently in batches of different sizes, and short answers are
+# shared by many prompts: a threshold that is one of their scores must not miss all of them
+_LOGIT_DECIMALS = 3
+
+
+class ClassifierScore(BaseEstimator):
+    """What a fitted binary classifier says of rows, each made of a prompt and one thing more."""
+
+    def __init__(self, classifier: Any, features: Callable[[Any, Any], Any] | None = None) -> None:
+        self.classifier = classifier
+        self.features = features
+
+    def _probabilities(self, rows: list[Any], argument: str) -> np.ndarray:
+        """Probability of the positive class, for each row."""
+        if not rows:
+            return np.empty(0)
+        values = self.classifier.predict_proba(rows)
+        bad, good = as_scores(values, (len(rows), 2), argument, self.classifier).T
+        wrong = (bad < 0.0) | (good < 0.0) | (bad + good == 0.0)
+        if wrong.any():
+            k = int(np.argmax(wrong))
+            raise ValueError(
+                f"{argument} {name_of(self.classifier)} returned {bad[k]} and {good[k]} in row "
+                f"{k}; wanted two probabilities."
+            )
+        # the smaller of the two is what tells probabilities near 0 and near 1 apart
+        with np.errstate(divide="ignore"):
+            log_odds = np.log(good) - np.log(bad)
+        return np.asarray(expit(np.round(log_odds, _LOGIT_DECIMALS)))
+
+
+class ClassifierQuality(ClassifierScore):
+    """Probability of the positive class of a fitted binary classifier.
+
+    The classifier must have been trained on other prompts than those that calibrate.
+
+    Parameters
+    ----------
+    classifier : fitted classifier with ``predict_proba``
+        Two classes; the second one of its ``classes_`` means a good response.
+    features : callable (prompt, generation) -> object, or None, default=None
+        Makes one row of the classifier's input from one draw. None gives it the responses
+        themselves, as a list: what a pipeline that starts with a text vectoriser takes. Give a
+        callable where the prompt matters, such as
+        ``lambda prompt, generation: f"{prompt} {generation.response}"``.
+
+    Examples
+    --------
+    >>> from sklearn.feature_extraction.text import CountVectorizer
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.scoring import quality_matrix
+    >>> texts, good = ["a cat sat", "a dog ran", "lorem ipsum", "dolor sit"], [1, 1, 0, 0]
+    >>> classifier = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, good)
+    >>> draws = [[Generation("a cat ran"), Generation("lorem dolor")]]
+    >>> quality_matrix(classifier, ["Q: ?"], draws).round(1)
+    array([[0.7, 0.3]])
+    """
+
+    def score_draws(
+        self,
+        prompts: Sequence[Any],
+        generations: Sequence[Sequence[Generation]],
+        start: int = 0,
+    ) -> np.ndarray:
+        """Quality of the draws from `start` on.
+
+        Parameters
+        ----------
+        prompts : sequence of length n
+            The prompts.
+        generations : sequence of n sequences of K Generation
+            The draws so far, in draw order.
+        start : int, default=0
+            First draw to score.
+
+        Returns
+        -------
+        ndarray of shape (n, K - start)
+            Probabilities of the positive class, in [0, 1]; their log-odds are rounded to three
+            decimals, so that the batch which a draw is in does not matter.
+
+        Raises
+        ------
+        ValueError
+            If the classifier does not give two probabilities for each draw.
+        """
+        rows = [
+            generation.response if self.features is None else self.features(prompt, generation)
+            for prompt, row in zip(prompts, generations)
+            for generation in row[start:]
+        ]
+        if not rows:
+            return np.zeros((len(prompts), 0))
+        return self._probabilities(rows, "quality").reshape(len(prompts), -1)
+
+
+class SelfConsistency(BaseEstimator):
+    """Agreement of a response with the earlier draws for its prompt.
+
+    It needs no log-probabilities. Only *earlier* draws count, so that the quality of a draw is
+    known at the moment when the sampling rule asks for it, and never changes afterwards.
+
+    Parameters
+    ----------
+    similarity : {"rouge_l", "exact_match"}, callable or object, default="rouge_l"
+        What agreement is, as in :func:`get_similarity`; between 0 and 1 for the built-in ones.
+    threshold : float or None, default=None
+        With a threshold, two draws agree fully (1) where their similarity is at least this, and
+        not at all (0) otherwise: the quality is then a share of near-duplicates. None uses the
+        similarity as it is.
+    prior : float, default=0.5
+        Quality of the first draw, which has no earlier one. It goes on counting as one earlier
+        draw with this agreement, so that two draws that happen to agree do not score like twenty.
+
+    Notes
+    -----
+    The quality of draw j = 0, 1, ... is ``(prior + s_j0 + ... + s_j(j-1)) / (j + 1)``, with s_jl
+    the similarity of draws j and l, or 1 and 0 for above and below the threshold.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.scoring import SelfConsistency
+    >>> draws = [Generation(text) for text in ("Paris", "Lyon", "Paris", "Paris")]
+    >>> SelfConsistency().score_draws(["Q: ?"], [draws], start=0)
+    array([[0.5  , 0.25 , 0.5  , 0.625]])
+    """
+
+    # the sum is taken draw by draw: other orders round differently, and a threshold found on
+    # draws scored together would then be missed by a draw scored alone
+
+    def __init__(
+        self, similarity: Any = "rouge_l", threshold: float | None = None, prior: float = 0.5
+    ) -> None:
+        self.similarity = similarity
+        self.threshold = threshold
+        self.prior = prior
+
+    def score_draws(
+        self,
+        prompts: Sequence[Any],
+        generations: Sequence[Sequence[Generation]],
+        start: int = 0,
+    ) -> np.ndarray:
+        """Quality of the draws from `start` on.
+
+        Parameters
+        ----------
+        prompts : sequence of length n
+            The prompts (not used).
+        generations : sequence of n sequences of K Generation
+            The draws so far, in draw order.
+        start : int, default=0
+            First draw to score.
+
+        Returns
+        -------
+        ndarray of shape (n, K - start)
+            The same numbers, to the last bit, for any `start` and K.
+        """
+        responses = [[generation.response for generation in row] for row in generations]
+        agreement = similarity_tensor(self.similarity, responses, start=start)
+        n_earlier = np.arange(start, start + agreement.shape[1])
+        if self.threshold is not None:
+            agrees = agreement >= self.threshold
+            earlier = np.arange(agreement.shape[2]) < n_earlier[:, np.newaxis]
+            agreement = (agrees & earlier).astype(np.float64)
+        total = np.full(agreement.shape[:2], float(self.prior))
+        for draw in range(agreement.shape[2]):
+            total += agreement[:, :, draw]
+        return total / (n_earlier + 1.0)
+
 
 _LENGTH_EXPONENT = 0.6
 
@@ -70,7 +259,7 @@ def _likelihoods(
 
 
 def _asked(name: str) -> Any:
-    from sklearn_clm.scoring import _verbalized
+    from sklearn_clm.scoring import _language_model as _verbalized
 
     return getattr(_verbalized, name)()
 
@@ -185,7 +374,7 @@ def quality_matrix(
     >>> quality_matrix(lambda prompt, draw: len(draw.response), ["Q: ?"], draws, start=1)
     array([[2., 3.]])
     """
-    from sklearn_clm.scoring import CachedScore
+    from sklearn_clm.caching import CachedScore
 
     quality = get_quality(quality)
     if len(prompts) != len(generations):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from sklearn_clm.calibration import CalibrationData, _checked_arrays
+from sklearn_clm.calibration import CalibrationData, _arrays
 from tests.calibration.strategies import calibration_data
 
 
@@ -301,7 +301,7 @@ def test_only_the_similarities_to_earlier_draws_are_checked():
 
 @pytest.mark.parametrize("chunk_bytes", [1, 3 * 3 * 8 * 4, 2**20])
 def test_a_missing_similarity_is_found_wherever_it_is(monkeypatch, chunk_bytes):
-    monkeypatch.setattr(_checked_arrays, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(_arrays, "_CHUNK_BYTES", chunk_bytes)
     for i, later, earlier in itertools.product(range(9), range(3), range(3)):
         similarity = np.zeros((9, 3, 3))
         similarity[i, later, earlier] = np.nan

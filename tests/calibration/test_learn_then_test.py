@@ -9,7 +9,6 @@ from numpy.testing import assert_array_equal
 from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
-    _sums,
     achievable_epsilon,
     binomial_p_value,
     evaluate_configurations,
@@ -19,6 +18,7 @@ from sklearn_clm.calibration import (
     risk_surface,
     threshold_grid,
 )
+from sklearn_clm.calibration._engine import _sums
 from tests.calibration import oracle
 
 SET_SCORES = ["first_k", "first_k_reject", "max", "sum"]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from sklearn_clm.calibration import _memory_maps
-from sklearn_clm.calibration._memory_maps import copy_rows, release_pages
+from sklearn_clm.calibration import _arrays
+from sklearn_clm.calibration._arrays import copy_rows, release_pages
 
 N_ROWS, ROW = 64, 4096  # rows of 32 KiB, several pages each
 
@@ -59,7 +59,7 @@ def test_arrays_in_memory_are_left_alone():
 
 @pytest.mark.parametrize("at_once", [1, 5, 1024])
 def test_rows_are_copied_in_any_order(monkeypatch, path, at_once):
-    monkeypatch.setattr(_memory_maps, "_ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr(_arrays, "_ROWS_AT_ONCE", at_once)
     array = np.load(path, mmap_mode="r")
     positions = np.array([5, 63, 0, 5, 17, 18, 19, 20, 21, 2, 40])
     rows = copy_rows(array, positions)
@@ -71,7 +71,7 @@ def test_rows_are_copied_in_any_order(monkeypatch, path, at_once):
 
 @linux_only
 def test_what_was_copied_is_let_go_as_copying_goes_on(monkeypatch, path):
-    monkeypatch.setattr(_memory_maps, "_ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(_arrays, "_ROWS_AT_ONCE", 4)
     released = []
 
     def release(array):
@@ -79,6 +79,6 @@ def test_what_was_copied_is_let_go_as_copying_goes_on(monkeypatch, path):
         release_pages(array)
         released.append((before > 0, resident_bytes(path)))
 
-    monkeypatch.setattr(_memory_maps, "release_pages", release)
+    monkeypatch.setattr(_arrays, "release_pages", release)
     copy_rows(np.load(path, mmap_mode="r"), np.arange(N_ROWS))
     assert released == [(True, 0)] * (N_ROWS // 4)

@@ -6,13 +6,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_clm.calibration import (
     CalibrationData,
-    _sums,
     _surface,
     evaluate_configurations,
     risk_surface,
     threshold_grid,
 )
-from sklearn_clm.calibration._packing import Packing
+from sklearn_clm.calibration._engine import _sums
+from sklearn_clm.calibration._engine._packing import Packing
 from tests.calibration import oracle
 from tests.calibration.strategies import calibration_data, thresholds
 

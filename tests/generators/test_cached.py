@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from sklearn_clm.generators import BaseGenerator, CachedGenerator, Generation, draw_stream
+from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
 from sklearn_clm.generators._base import sample, stream
 
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 from stress.kills import PROMPTS, Slow, run, stored
 
-from sklearn_clm.generators import CachedGenerator
+from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators._base import sample
 
 SPAWN = multiprocessing.get_context("spawn")

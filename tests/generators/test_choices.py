@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.generators._choices import (
+from sklearn_clm.generators.openai._choices import (
     MissingLogprobsError,
     ResponseFormatError,
     parse_choices,
+    token_spans,
 )
-from sklearn_clm.generators._token_spans import token_spans
 
 
 def completion(text, tokens, values, **fields):

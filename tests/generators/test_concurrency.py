@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from sklearn_clm.generators._concurrency import run_concurrently
+from sklearn_clm.generators.openai._requests import run_concurrently
 
 
 def test_all_results_arrive():
@@ -78,7 +78,7 @@ def test_results_under_way_arrive_after_an_interrupt():
 
 
 def test_an_interrupt_does_not_wait_for_what_hangs(monkeypatch):
-    monkeypatch.setattr("sklearn_clm.generators._concurrency._GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("sklearn_clm.generators.openai._requests._GRACE_SECONDS", 0.1)
     begun, unused, never = threading.Event(), threading.Event(), threading.Event()
 
     def work(job, stopping):

@@ -16,15 +16,10 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from sklearn_clm.generators import (
-    BaseGenerator,
-    CachedGenerator,
-    EstimatorGenerator,
-    Generation,
-)
+from sklearn_clm.caching import CachedAdmission, CachedGenerator
+from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
 from sklearn_clm.generators._base import fingerprint
-from sklearn_clm.generators._identity import UntoldError, digest_of, strictly, told
-from sklearn_clm.scoring import CachedAdmission
+from sklearn_clm.generators._fingerprint import UntoldError, digest_of, strictly, told
 
 AT_LEAST = 0.5
 TEXTS = ["a cat sat", "a dog ran", "lorem ipsum", "dolor sit"]

@@ -7,7 +7,8 @@ import pytest
 import tiny_models
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.generators import CachedGenerator, OpenAIGenerator
+from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.generators import OpenAIGenerator
 from sklearn_clm.generators._base import sample
 
 pytest.importorskip("llama_cpp.server", reason="needs llama-cpp-python[server]")

@@ -7,15 +7,10 @@ from generators.fault_server import FAULTS, FaultServer, tokens, words
 from sklearn.base import clone
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.generators import (
-    BudgetExceededError,
-    CachedGenerator,
-    Generation,
-    OpenAIGenerator,
-    ServiceError,
-)
+from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.generators import BudgetExceededError, Generation, OpenAIGenerator, ServiceError
 from sklearn_clm.generators._base import sample, stream
-from sklearn_clm.generators._requests import draw_seed
+from sklearn_clm.generators.openai._requests import draw_seed
 
 PROMPTS = [f"question {i}" for i in range(6)]
 ENDPOINTS = ("chat", "completions")
@@ -24,7 +19,7 @@ ENDPOINTS = ("chat", "completions")
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch):
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-    monkeypatch.setattr("sklearn_clm.generators._service._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("sklearn_clm.generators.openai._service._FIRST_WAIT", 0.01)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
 

@@ -13,9 +13,10 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils import estimator_html_repr
 
-from sklearn_clm.generators import CachedGenerator, OpenAIGenerator, ServiceError
+from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.generators import OpenAIGenerator, ServiceError
 from sklearn_clm.generators._base import sample
-from sklearn_clm.generators._secret import Secret, redacted
+from sklearn_clm.generators.openai._service import Secret, redacted
 
 KEY = "sk-proj-T0pS3cret"
 PROMPTS = ["a", "b"]
@@ -24,7 +25,7 @@ PROMPTS = ["a", "b"]
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch):
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-    monkeypatch.setattr("sklearn_clm.generators._service._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("sklearn_clm.generators.openai._service._FIRST_WAIT", 0.01)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 

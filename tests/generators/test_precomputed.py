@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 from sklearn.base import clone
 
-from sklearn_clm.generators import CachedGenerator, Generation, PrecomputedGenerator
+from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.generators import Generation, PrecomputedGenerator
 from sklearn_clm.generators._base import sample
 
 PROMPTS = ["Capital of France?", "Capital of Spain?"]

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from sklearn_clm.generators import ResamplingGenerator
-from sklearn_clm.generators._resampling import invert
+from sklearn_clm.generators._classifiers import invert
 
 
 def test_draws_follow_the_frequencies_of_the_references():

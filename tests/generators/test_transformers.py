@@ -67,7 +67,7 @@ def forward_logprobs(path, prompt, draw, tokens, image_processor=None):
 
 def recorded_tokens(generator, prompts, n_samples):
     """Draws with the tokens behind them."""
-    from sklearn_clm.generators import _decoding
+    from sklearn_clm.generators.transformers import _decoding
 
     tokens = {}
     finished = _decoding.Decoder._finished

@@ -8,7 +8,7 @@ pytest.importorskip("transformers")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.generators._detokenize import Detokenizer, StopStrings
+from sklearn_clm.generators.transformers._detokenize import Detokenizer, StopStrings
 from tests.tiny_models import byte_level_tokenizer, sentencepiece_tokenizer
 
 BYTE_LEVEL = Detokenizer(byte_level_tokenizer())

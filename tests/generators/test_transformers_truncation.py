@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.generators._truncation import choose, truncate
+from sklearn_clm.generators.transformers._truncation import choose, truncate
 
 
 def processed(logits, temperature, top_k, top_p):

@@ -2,8 +2,8 @@
 
 import math
 
+from sklearn_clm.caching import CachedGenerator, CachedScore
 from sklearn_clm.generators import (
-    CachedGenerator,
     EstimatorGenerator,
     Generation,
     OpenAIGenerator,
@@ -14,7 +14,6 @@ from sklearn_clm.generators import (
 )
 from sklearn_clm.metrics import set_loss, set_outcomes
 from sklearn_clm.scoring import (
-    CachedScore,
     admission_matrix,
     get_component_score,
     get_quality,

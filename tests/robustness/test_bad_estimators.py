@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm.generators import CachedGenerator
+from sklearn_clm.caching import CachedGenerator
 from tests.robustness import bad_estimators as bad
 from tests.toy import ToyModel, drawn
 

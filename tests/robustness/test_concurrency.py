@@ -13,8 +13,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm.generators import BaseGenerator, CachedGenerator, Generation, PrecomputedGenerator
-from sklearn_clm.scoring import CachedAdmission, CachedScore, likelihood, rouge_l
+from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
+from sklearn_clm.generators import BaseGenerator, Generation, PrecomputedGenerator
+from sklearn_clm.scoring import likelihood, rouge_l
 from tests.toy import ToyModel, drawn, questions
 
 X, Y = questions(60)

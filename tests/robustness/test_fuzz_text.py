@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sklearn_clm import ConformalSampler
+from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.generators import CachedGenerator, Generation, PrecomputedGenerator
-from sklearn_clm.scoring import CachedAdmission, CachedScore, exact_match
+from sklearn_clm.generators import Generation, PrecomputedGenerator
+from sklearn_clm.scoring import exact_match
 from tests.robustness import hostile
 from tests.toy import ToyModel, questions
 

@@ -15,15 +15,15 @@ from sklearn.linear_model import LogisticRegression
 
 import sklearn_clm
 from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm.caching import CachedAdmission, CachedGenerator
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import (
     BaseGenerator,
-    CachedGenerator,
     EstimatorGenerator,
     Generation,
     PrecomputedGenerator,
 )
-from sklearn_clm.scoring import CachedAdmission, exact_match
+from sklearn_clm.scoring import exact_match
 
 SOURCE = Path(sklearn_clm.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))

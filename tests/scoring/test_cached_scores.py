@@ -11,10 +11,9 @@ from joblib import parallel_config
 from sklearn.base import clone
 
 from sklearn_clm import ConformalSampler
+from sklearn_clm.caching import CachedAdmission, CachedScore
 from sklearn_clm.generators import Generation, PrecomputedGenerator
 from sklearn_clm.scoring import (
-    CachedAdmission,
-    CachedScore,
     admission_matrix,
     quality_matrix,
     similarity_tensor,
@@ -269,7 +268,7 @@ def test_export_and_import(tmp_path):
 
 
 def test_draws_and_judgements_may_share_a_file(tmp_path):
-    from sklearn_clm.generators import CachedGenerator
+    from sklearn_clm.caching import CachedGenerator
 
     path = tmp_path / "all.sqlite"
     generator = CachedGenerator(PrecomputedGenerator(["a"], [["x", "y"]]), path)

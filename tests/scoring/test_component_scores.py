@@ -21,7 +21,7 @@ from sklearn_clm.scoring import (
     get_component_score,
     rouge_l,
 )
-from sklearn_clm.scoring._distinct_components import distinct_components
+from sklearn_clm.scoring._components import distinct_components
 
 SENTENCES = ["The heart is large.", "The heart is very large.", "No effusion.", "Clear lungs."]
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from sklearn_clm.generators import BaseGenerator, CachedGenerator, Generation
-from sklearn_clm.scoring import CachedAdmission, LLMJudge, admission_matrix, component_match
+from sklearn_clm.caching import CachedAdmission, CachedGenerator
+from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.scoring import LLMJudge, admission_matrix, component_match
 
 
 class Answering(BaseGenerator):

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from rouge_score.rouge_scorer import RougeScorer
 
 from sklearn_clm.scoring import rouge_l, rouge_l_matrix
-from sklearn_clm.scoring._rouge import rouge_l_blocks
+from sklearn_clm.scoring._similarity import rouge_l_blocks
 
 SCORER = RougeScorer(["rougeL"])
 

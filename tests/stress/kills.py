@@ -20,7 +20,8 @@ import numpy as np
 
 import sklearn_clm
 from sklearn_clm import ConformalSampler
-from sklearn_clm.generators import BaseGenerator, CachedGenerator, Generation, draw_stream
+from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
 
 SEED = 3
 K_MAX = 10

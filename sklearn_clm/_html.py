@@ -1,0 +1,312 @@
+"""Sets of responses and of components as HTML and as plain text.
+
+Responses come from models, and prompts from anywhere: every piece of text is escaped in HTML,
+and loses its control characters, which steer terminals, in plain text.
+
+A short document of paragraphs, lists and tables, as Markdown and as HTML.
+
+The HTML diagram of an estimator that holds parts without a fit method."""
+
+import base64
+import html
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from sklearn_clm._prompts import prompt_text
+
+__all__ = [
+    "SHOWN_ROWS",
+    "Section",
+    "Table",
+    "component_set_html",
+    "component_set_text",
+    "component_sets_html",
+    "component_sets_text",
+    "counted",
+    "plain",
+    "prediction_set_html",
+    "prediction_sets_html",
+    "to_html",
+    "to_markdown",
+    "visual_block",
+]
+
+
+_STYLE = (
+    "<style>.clm-report{font-family:sans-serif;line-height:1.4;max-width:50em}"
+    ".clm-report table{border-collapse:collapse;margin:.5em 0}"
+    ".clm-report td,.clm-report th{border:1px solid #8888;padding:.2em .6em;text-align:left}"
+    ".clm-report .clm-warning{border-left:.3em solid #d55e00;padding-left:.6em}</style>"
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under a header."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with what stands under it."""
+
+    heading: str
+    paragraphs: tuple[str, ...] = ()
+    table: Table | None = None
+    warning: bool = False
+
+
+def to_markdown(title: str, sections: tuple[Section, ...]) -> str:
+    """The document as Markdown."""
+    blocks = [f"# {title}"]
+    for section in sections:
+        blocks.append(f"## {section.heading}")
+        if section.warning:
+            blocks.append("\n".join(f"- {_plain(text)}" for text in section.paragraphs))
+        else:
+            blocks.extend(_plain(text) for text in section.paragraphs)
+        if section.table is not None:
+            header, rows = section.table.header, section.table.rows
+            lines = [header, ("---",) * len(header), *rows]
+            blocks.append("\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines))
+    return "\n\n".join(blocks) + "\n"
+
+
+def to_html(title: str, sections: tuple[Section, ...]) -> str:
+    """The document as an HTML fragment."""
+    parts = [_STYLE, f'<div class="clm-report"><h2>{escape(title)}</h2>']
+    for section in sections:
+        parts.append(f"<h3>{escape(section.heading)}</h3>")
+        css = ' class="clm-warning"' if section.warning else ""
+        parts.extend(f"<p{css}>{escape(text)}</p>" for text in section.paragraphs)
+        if section.table is not None:
+            parts.append("<table>")
+            parts.append(_html_row(section.table.header, "th"))
+            parts.extend(_html_row(row, "td") for row in section.table.rows)
+            parts.append("</table>")
+    return "".join([*parts, "</div>"])
+
+
+def _plain(text: str) -> str:
+    # names of scores come from the user, and may look like markup
+    for character in "\\`*_<>|":
+        text = text.replace(character, "\\" + character)
+    return " ".join(text.split())
+
+
+def _cell(text: str) -> str:
+    return text if set(text) == {"-"} else _plain(text)
+
+
+def _html_row(cells: tuple[str, ...], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def visual_block(parts: list[tuple[str, Any]]) -> Any:
+    """Diagram block with the given named parts inside; parts that are None are left out."""
+    try:
+        from sklearn.utils._repr_html.estimator import _VisualBlock
+    except ImportError:  # before scikit-learn 1.7
+        from sklearn.utils._estimator_html_repr import _VisualBlock
+    shown = [(name, part) for name, part in parts if part is not None]
+    if not shown:
+        # the caller of this hook falls back to a single block
+        raise ValueError("no part to show")
+    return _VisualBlock(
+        "parallel",
+        [part for _, part in shown],
+        names=[f"{name}: {type(part).__name__}" for name, part in shown],
+        name_details=[str(part) for _, part in shown],
+    )
+
+
+SHOWN_ROWS = 20
+_LEFT = ' style="text-align:left;vertical-align:top"'
+_TEXT = ' style="text-align:left;vertical-align:top;white-space:pre-wrap"'
+_TOP = ' style="vertical-align:top"'
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+# start, stop, and the score of the component there
+Mark = tuple[int, int, float]
+
+
+def prediction_set_html(one: Any) -> str:
+    """A prediction set as a table of its responses."""
+    return _set_html(one, {}, _note(one))
+
+
+def prediction_sets_html(sets: Sequence[Any], k_max: int) -> str:
+    """Many prediction sets as one table."""
+    head = _head("prompt", "responses", "draws", "set score", "guaranteed")
+    rows = "".join(_prediction_row(one) for one in sets[:SHOWN_ROWS])
+    caption = f"{counted(len(sets), 'prompt')}, k_max={k_max}" + _more(len(sets))
+    return f"<div><p>{caption}</p><table>{head}<tbody>{rows}</tbody></table></div>"
+
+
+def component_set_html(one: Any) -> str:
+    """The responses of a set with the trusted components in bold, and a table of these."""
+    rows = "".join(
+        f"<tr><td{_TOP}>{score:.3g}</td><td{_TEXT}>{_escape(component)}</td>"
+        f"<td{_TOP}>{_draws(places)}</td></tr>"
+        for component, score, places in zip(one.components, one.scores, one.occurrences)
+    )
+    head = _head("score", "trusted component", "draws")
+    table = f"<table>{head}<tbody>{rows}</tbody></table>"
+    responses = _set_html(one.prediction_set, _marks(one), _note(one.prediction_set))
+    return f"<div>{responses}{table if rows else '<p>No trusted component.</p>'}</div>"
+
+
+def component_sets_html(sets: Sequence[Any]) -> str:
+    """Many component sets, one below the other."""
+    shown = "<hr>".join(component_set_html(one) for one in sets[:SHOWN_ROWS])
+    return f"<div><p>{_found(sets)}</p>{shown}</div>"
+
+
+def component_set_text(one: Any) -> str:
+    """The same as plain text, trusted components between asterisks."""
+    marks = _marks(one)
+    answer = one.prediction_set
+    lines = [plain(prompt_text(one.prompt))]
+    for response, quality, draw in zip(answer.responses, answer.quality, answer.indices):
+        pieces = _pieces(response, marks.get(int(draw), []))
+        text = "".join(
+            f"**{plain(piece)}**" if score is not None else plain(piece) for piece, score in pieces
+        )
+        lines.append(f"  draw {draw + 1}, quality {quality:.3g}: {text}")
+    if not answer.responses:
+        lines.append("  (no response was accepted)")
+    lines.append("trusted components:" if one.components else "no trusted component")
+    lines += [
+        f"  {score:.3g}  {plain(component)}  (draw {_draws(places)})"
+        for component, score, places in zip(one.components, one.scores, one.occurrences)
+    ]
+    return "\n".join(lines)
+
+
+def component_sets_text(sets: Sequence[Any]) -> str:
+    """Many component sets as plain text."""
+    return "\n\n".join([_found(sets), *(component_set_text(one) for one in sets[:SHOWN_ROWS])])
+
+
+def _found(sets: Sequence[Any]) -> str:
+    """How many sets there are, and what was found in them."""
+    found = counted(sum(map(len, sets)), "trusted component")
+    return f"{counted(len(sets), 'prompt')}, {found}{_more(len(sets))}"
+
+
+def _note(one: Any) -> str:
+    """How the set came to its end."""
+    ending = "stopped" if one.stopped else "budget used up"
+    warning = "" if one.guaranteed else "; <b>no guarantee</b>"
+    draws = counted(one.n_samples, "draw")
+    score = f", set score {one.set_score:.3g}" if one.responses else ""
+    return f"{draws}, {ending}{score}{warning}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, in words."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _set_html(one: Any, marks: dict[int, list[Mark]], note: str) -> str:
+    rows = "".join(
+        f"<tr><td{_TOP}>{draw + 1}</td><td{_TEXT}>"
+        f"{_marked_html(response, marks.get(int(draw), []))}</td><td{_TOP}>{quality:.3g}</td></tr>"
+        for response, quality, draw in zip(one.responses, one.quality, one.indices)
+    )
+    # not a caption, which browsers make as narrow as the table
+    title = f'<p style="white-space:pre-wrap">{_prompt_html(one.prompt)}<br>{note}</p>'
+    if not rows:
+        return f"<div>{title}<p>No response was accepted.</p></div>"
+    head = _head("draw", "response", "quality")
+    return f"<div>{title}<table>{head}<tbody>{rows}</tbody></table></div>"
+
+
+def _prediction_row(one: Any) -> str:
+    responses = "".join(
+        f'<li title="quality {quality:.3g}, draw {draw + 1}">{_escape(response)}</li>'
+        for response, quality, draw in zip(one.responses, one.quality, one.indices)
+    )
+    listed = f'<ol style="margin:0">{responses}</ol>' if responses else "none accepted"
+    ending = "stopped" if one.stopped else "budget used up"
+    score = f"{one.set_score:.3g}" if responses else "–"
+    guarantee = "yes" if one.guaranteed else "<b>no</b>"
+    return (
+        f"<tr><td{_TEXT}>{_prompt_html(one.prompt)}</td><td{_TEXT}>{listed}</td>"
+        f"<td{_LEFT}>{one.n_samples} ({ending})</td><td{_LEFT}>{score}</td>"
+        f"<td{_LEFT}>{guarantee}</td></tr>"
+    )
+
+
+def _head(*names: str) -> str:
+    return f"<thead><tr>{''.join(f'<th{_LEFT}>{name}</th>' for name in names)}</tr></thead>"
+
+
+def _more(n: int) -> str:
+    return f"; the first {SHOWN_ROWS} are shown" if n > SHOWN_ROWS else ""
+
+
+def _marks(one: Any) -> dict[int, list[Mark]]:
+    """Where to mark the response of each draw; a span of None marks all of it."""
+    marks: dict[int, list[Mark]] = {}
+    for score, places in zip(one.scores, one.occurrences):
+        for draw, span in places:
+            start, stop = (0, -1) if span is None else span
+            marks.setdefault(int(draw), []).append((start, stop, float(score)))
+    return {draw: sorted(row) for draw, row in marks.items()}
+
+
+def _pieces(response: Any, marks: list[Mark]) -> Iterable[tuple[str, float | None]]:
+    """The response cut at its marks, each piece with the score of its mark or None."""
+    text = response if isinstance(response, str) else str(response)
+    position = 0
+    for start, stop, score in marks:
+        # a span of None marks the whole response, whatever its text is
+        stop = len(text) if stop < 0 else min(stop, len(text))
+        start = max(start, position)
+        if start >= stop:
+            continue
+        if start > position:
+            yield text[position:start], None
+        yield text[start:stop], score
+        position = stop
+    if position < len(text):
+        yield text[position:], None
+
+
+def _marked_html(response: Any, marks: list[Mark]) -> str:
+    return "".join(
+        _escape(piece) if score is None else f'<b title="score {score:.3g}">{_escape(piece)}</b>'
+        for piece, score in _pieces(response, marks)
+    )
+
+
+def _draws(places: Iterable[Any]) -> str:
+    return ", ".join(str(draw + 1) for draw in sorted({int(draw) for draw, _ in places}))
+
+
+def _prompt_html(prompt: Any) -> str:
+    if hasattr(prompt, "save") and hasattr(prompt, "convert") and hasattr(prompt, "size"):
+        file = io.BytesIO()
+        prompt.convert("RGB").save(file, format="PNG")
+        data = base64.b64encode(file.getvalue()).decode("ascii")
+        style = "height:6em;max-width:100%;image-rendering:pixelated"
+        return f'<img alt="prompt" style="{style}" src="data:image/png;base64,{data}">'
+    return _escape(prompt_text(prompt))
+
+
+def _escape(value: Any) -> str:
+    # lone surrogates, which a page could not be written with, become question marks
+    text = str(value).encode("utf-8", "replace").decode("utf-8")
+    return html.escape(text)
+
+
+def plain(value: Any) -> str:
+    """Text without control characters, line breaks and tabs aside."""
+    return _CONTROL.sub("�", str(value))

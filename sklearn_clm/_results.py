@@ -1,0 +1,528 @@
+"""What component selection returns: the trusted components of each prompt's responses.
+
+What prediction sets and selected components are as sequences and as arrays.
+
+What predict returns: one set of responses for each prompt, together array-like."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, Self, TypeVar, overload
+
+import numpy as np
+
+from sklearn_clm import _html
+from sklearn_clm._prompts import prompt_line
+from sklearn_clm.generators import Generation
+from sklearn_clm.scoring import Occurrence
+
+__all__ = [
+    "ComponentSet",
+    "ComponentSets",
+    "PredictionSet",
+    "PredictionSets",
+    "SetSequence",
+    "all_numbers",
+]
+
+
+class _Members(Protocol):
+    """A set of members for one prompt."""
+
+    @property
+    def guaranteed(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+_Set = TypeVar("_Set", bound=_Members)
+
+
+class SetSequence(Sequence[_Set]):
+    """One set for each of n prompts, indexed like an array and turned into one."""
+
+    # the attribute that holds the estimator that made the sets
+    _maker: ClassVar[str]
+    _sets: list[_Set]
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]: ...
+
+    @abstractmethod
+    def _take(self, rows: np.ndarray) -> Self:
+        """The sets of these rows."""
+
+    @staticmethod
+    @abstractmethod
+    def _is_numeric(one: Any) -> bool:
+        """Whether all responses behind a set are numbers."""
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(np.float64 if all(map(self._is_numeric, self._sets)) else object)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Number of members of each set, an int array of shape (n,)."""
+        return np.array([len(one) for one in self._sets], dtype=np.intp)
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether every set carries the guarantee."""
+        return all(one.guaranteed for one in self._sets)
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def __iter__(self) -> Iterator[_Set]:
+        return iter(self._sets)
+
+    @overload
+    def __getitem__(self, key: int | np.integer) -> _Set: ...
+    @overload
+    def __getitem__(self, key: Any) -> Self: ...
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, tuple):
+            key, rest = (key[0], key[1:]) if key else (slice(None), ())
+            if any(part is not Ellipsis and part != slice(None) for part in rest):
+                return np.asarray(self)[(key, *rest)]
+        if isinstance(key, (int, np.integer)):
+            return self._sets[key]
+        return self._take(np.arange(len(self))[key if isinstance(key, slice) else np.asarray(key)])
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError(
+                f"{type(self).__name__} hold no array of their own; copy=False cannot be met."
+            )
+        own = self.dtype
+        array = np.full(self.shape, np.nan if own.kind == "f" else None, dtype=own)
+        for row, one in zip(array, self._sets):
+            for j, member in enumerate(one):
+                row[j] = member
+        return array if dtype is None else array.astype(dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # sets are kept and sent around by the thousand: without the model and its data
+        return {**self.__dict__, self._maker: None}
+
+
+def all_numbers(values: Iterable[Any]) -> bool:
+    """Whether no value is anything but a number."""
+    return all(isinstance(value, (bool, int, float, np.number, np.bool_)) for value in values)
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionSet:
+    """The set of responses returned for one prompt.
+
+    Parameters
+    ----------
+    prompt : object
+        The prompt.
+    responses : tuple of length m
+        The accepted responses, in the order they were drawn. May be empty where the budget of
+        draws was used up without an accepted one.
+    quality : ndarray of shape (m,)
+        Quality of the accepted responses.
+    indices : ndarray of shape (m,) of int
+        Which draws they are, from 0.
+    n_samples : int
+        Draws taken, rejected ones included.
+    set_score : float
+        The set score F at the stop; -inf for an empty set.
+    stopped : bool
+        Whether the set score reached its threshold, as opposed to the budget being used up.
+    guaranteed : bool
+        False where calibration was null: the set then holds every draw, without a guarantee.
+    generations : tuple of `n_samples` Generation
+        All draws taken, the rejected ones included.
+
+    Examples
+    --------
+    >>> from sklearn_clm import PredictionSet
+    >>> answer = PredictionSet("Q: ?", ("yes",), [0.9], [1], 2, 0.9, stopped=True, guaranteed=True)
+    >>> len(answer), "yes" in answer
+    (1, True)
+    """
+
+    prompt: Any
+    responses: tuple[Any, ...]
+    quality: np.ndarray
+    indices: np.ndarray
+    n_samples: int
+    set_score: float
+    stopped: bool
+    guaranteed: bool
+    generations: tuple[Generation, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "responses", tuple(self.responses))
+        object.__setattr__(self, "quality", np.asarray(self.quality, dtype=np.float64))
+        object.__setattr__(self, "indices", np.asarray(self.indices, dtype=np.intp))
+        object.__setattr__(self, "generations", tuple(self.generations))
+
+    def __len__(self) -> int:
+        return len(self.responses)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.responses)
+
+    def __contains__(self, response: Any) -> bool:
+        return response in self.responses
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PredictionSet):
+            return NotImplemented
+        return (
+            bool(np.all(np.asarray(self.prompt == other.prompt)))
+            and self.responses == other.responses
+            and np.array_equal(self.quality, other.quality)
+            and np.array_equal(self.indices, other.indices)
+            and (self.n_samples, self.set_score) == (other.n_samples, other.set_score)
+            and (self.stopped, self.guaranteed) == (other.stopped, other.guaranteed)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        shown = ", ".join(_html.plain(response) for response in self.responses)
+        ending = "stopped" if self.stopped else "budget used up"
+        warning = "" if self.guaranteed else "; no guarantee"
+        return f"{{{shown}}} ({_html.counted(self.n_samples, 'draw')}, {ending}{warning})"
+
+    def _repr_html_(self) -> str:
+        return _html.prediction_set_html(self)
+
+
+def drawn_by(sampler: Any) -> tuple[Any, int] | None:
+    """The generator of a sampler and the seed of its draws, where there is one that has drawn."""
+    return (sampler.generator_, sampler.seed_) if hasattr(sampler, "generator_") else None
+
+
+class PredictionSets(SetSequence[PredictionSet]):
+    """Sets of responses for n prompts: a sequence, indexed like an array.
+
+    ``sets[3]`` is a :class:`PredictionSet`; a slice, an array of indices or a boolean mask gives
+    a :class:`PredictionSets`. As an array it has shape (n, `k_max`), each row the accepted
+    responses in order, padded with NaN where all responses are numbers and with None otherwise.
+
+    Parameters
+    ----------
+    sets : sequence of PredictionSet
+        One for each prompt.
+    k_max : int
+        The budget of draws, which is the width as an array.
+    sampler : ConformalSampler, optional
+        The estimator that made them. It does not travel with a pickle.
+    calibration_draws : sequence of sequences of Generation, optional
+        From ``fit_transform``: all draws known for each prompt from ``fit``; empty for prompts
+        that calibration did not use.
+    calibration_mask : ndarray of shape (n,) of bool, optional
+        From ``fit_transform``: False for prompts that trained the generator.
+
+    Attributes
+    ----------
+    shape : tuple (n, k_max)
+    dtype : numpy.dtype
+        float64 where all responses are numbers, otherwise object.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm import PredictionSet, PredictionSets
+    >>> one = PredictionSet("a", ("x", "y"), [0.9, 0.8], [0, 2], 3, 0.9, True, True)
+    >>> two = PredictionSet("b", (), [], [], 3, -np.inf, False, True)
+    >>> sets = PredictionSets([one, two], k_max=3)
+    >>> np.asarray(sets)
+    array([['x', 'y', None],
+           [None, None, None]], dtype=object)
+    >>> sets[::-1][0].prompt
+    'b'
+    >>> print(sets)
+    PredictionSets of 2 prompts, k_max=3
+    'a' -> {x, y} (3 draws, stopped)
+    'b' -> {} (3 draws, budget used up)
+    """
+
+    _maker = "sampler"
+
+    def __init__(
+        self,
+        sets: Sequence[PredictionSet],
+        k_max: int,
+        *,
+        sampler: Any = None,
+        calibration_draws: Sequence[Sequence[Generation]] | None = None,
+        calibration_mask: np.ndarray | None = None,
+    ) -> None:
+        self._sets = list(sets)
+        self.k_max = int(k_max)
+        self.sampler = sampler
+        # the sampler may be fitted anew, with another one
+        self._drawn_by = drawn_by(sampler)
+        self.calibration_draws = None if calibration_draws is None else list(calibration_draws)
+        self.calibration_mask = (
+            None if calibration_mask is None else np.asarray(calibration_mask, dtype=bool)
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (len(self._sets), self.k_max)
+
+    @property
+    def responses(self) -> list[list[Any]]:
+        """The accepted responses of each prompt."""
+        return [list(one.responses) for one in self._sets]
+
+    @property
+    def n_samples(self) -> np.ndarray:
+        """Draws taken for each prompt, an int array of shape (n,)."""
+        return np.array([one.n_samples for one in self._sets], dtype=np.intp)
+
+    def _take(self, rows: np.ndarray) -> "PredictionSets":
+        draws, mask = self.calibration_draws, self.calibration_mask
+        taken = PredictionSets(
+            [self._sets[i] for i in rows],
+            self.k_max,
+            sampler=self.sampler,
+            calibration_draws=None if draws is None else [draws[i] for i in rows],
+            calibration_mask=None if mask is None else mask[rows],
+        )
+        taken._drawn_by = self._drawn_by
+        return taken
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_drawn_by": None}
+
+    @staticmethod
+    def _is_numeric(one: PredictionSet) -> bool:
+        # an empty set of a text model is still text: its rejected draws tell
+        if one.generations:
+            return all_numbers(draw.response for draw in one.generations)
+        return all_numbers(one.responses)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PredictionSets):
+            return NotImplemented
+        return self.k_max == other.k_max and self._sets == other._sets
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with one row per prompt.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns `prompt`, `responses`, `quality`, `indices` (tuples of one length, so that
+            ``frame.explode(["responses", "quality", "indices"])`` gives one row per response),
+            `size`, `n_samples`, `set_score`, `stopped` and `guaranteed`.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "prompt": pd.Series([one.prompt for one in self._sets], dtype=object),
+                "responses": pd.Series([one.responses for one in self._sets], dtype=object),
+                "quality": pd.Series([tuple(one.quality.tolist()) for one in self], dtype=object),
+                "indices": pd.Series([tuple(one.indices.tolist()) for one in self], dtype=object),
+                "size": self.sizes,
+                "n_samples": self.n_samples,
+                "set_score": np.array([one.set_score for one in self._sets], dtype=np.float64),
+                "stopped": np.array([one.stopped for one in self._sets], dtype=bool),
+                "guaranteed": np.array([one.guaranteed for one in self._sets], dtype=bool),
+            }
+        )
+
+    def __repr__(self) -> str:
+        return f"<PredictionSets of {_html.counted(len(self), 'prompt')}, k_max={self.k_max}>"
+
+    def __str__(self) -> str:
+        lines = [f"PredictionSets of {_html.counted(len(self), 'prompt')}, k_max={self.k_max}"]
+        lines += [f"{prompt_line(one.prompt)} -> {one}" for one in self._sets[: _html.SHOWN_ROWS]]
+        if len(self) > _html.SHOWN_ROWS:
+            lines.append(f"... and {len(self) - _html.SHOWN_ROWS} more")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return _html.prediction_sets_html(self._sets, self.k_max)
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentSet:
+    """The components selected for one prompt: all of them are trusted.
+
+    Parameters
+    ----------
+    components : tuple of length m
+        The components, in the order in which they first occur. May be empty.
+    scores : ndarray of shape (m,)
+        Their scores F^c, the maximum over occurrences.
+    occurrences : tuple of m tuples of Occurrence
+        Where each of them stands: index of the draw, and characters of its response.
+    prediction_set : PredictionSet
+        The responses that they come from.
+    guaranteed : bool
+        False where no threshold could be certified. The selection is empty then, which is valid
+        but says nothing.
+
+    Examples
+    --------
+    >>> from sklearn_clm import PredictionSet, ComponentSet
+    >>> answer = PredictionSet("Q: ?", ("Yes. No.",), [0.9], [1], 2, 0.9, True, True)
+    >>> print(ComponentSet(("Yes.",), [0.8], [[(1, (0, 4))]], answer, guaranteed=True))
+    Q: ?
+      draw 2, quality 0.9: **Yes.** No.
+    trusted components:
+      0.8  Yes.  (draw 2)
+    """
+
+    components: tuple[Any, ...]
+    scores: np.ndarray
+    occurrences: tuple[tuple[Occurrence, ...], ...]
+    prediction_set: PredictionSet
+    guaranteed: bool
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "components", tuple(self.components))
+        object.__setattr__(self, "scores", np.asarray(self.scores, dtype=np.float64))
+        places = tuple(tuple(Occurrence(*place) for place in row) for row in self.occurrences)
+        object.__setattr__(self, "occurrences", places)
+
+    @property
+    def prompt(self) -> Any:
+        """The prompt."""
+        return self.prediction_set.prompt
+
+    def __len__(self) -> int:
+        return len(self.components)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.components)
+
+    def __contains__(self, component: Any) -> bool:
+        return component in self.components
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ComponentSet):
+            return NotImplemented
+        return (
+            self.components == other.components
+            and np.array_equal(self.scores, other.scores)
+            and self.occurrences == other.occurrences
+            and self.prediction_set == other.prediction_set
+            and self.guaranteed == other.guaranteed
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return _html.component_set_text(self)
+
+    def _repr_html_(self) -> str:
+        return _html.component_set_html(self)
+
+
+class ComponentSets(SetSequence[ComponentSet]):
+    """Selected components for n prompts: a sequence, indexed like an array.
+
+    ``sets[3]`` is a :class:`ComponentSet`; a slice, an array of indices or a boolean mask gives a
+    :class:`ComponentSets`. As an array it has shape (n, m), each row the components in order,
+    padded with NaN where all responses are numbers and with None otherwise; m is the largest
+    number of components, but at least `min_width`.
+
+    Parameters
+    ----------
+    sets : sequence of ComponentSet
+        One for each prompt.
+    min_width : int, default=1
+        Smallest width as an array. The selector passes the budget of draws, so that the width of
+        numeric predictions does not depend on which prompts are predicted together.
+    selector : ComponentSelector, optional
+        The estimator that made them. It does not travel with a pickle.
+
+    Attributes
+    ----------
+    shape : tuple (n, m)
+    dtype : numpy.dtype
+        float64 where all responses are numbers, otherwise object.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm import ComponentSet, ComponentSets, PredictionSet
+    >>> answer = PredictionSet("Q: ?", ("Yes. No.",), [0.9], [0], 1, 0.9, True, True)
+    >>> one = ComponentSet(("Yes.",), [0.8], [[(0, (0, 4))]], answer, True)
+    >>> two = ComponentSet((), [], [], answer, True)
+    >>> np.asarray(ComponentSets([one, two], min_width=2))
+    array([['Yes.', None],
+           [None, None]], dtype=object)
+    """
+
+    _maker = "selector"
+
+    def __init__(
+        self, sets: Sequence[ComponentSet], min_width: int = 1, *, selector: Any = None
+    ) -> None:
+        self._sets = list(sets)
+        self.min_width = int(min_width)
+        self.selector = selector
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (len(self._sets), max([self.min_width, *map(len, self._sets)]))
+
+    @property
+    def components(self) -> list[list[Any]]:
+        """The selected components of each prompt."""
+        return [list(one.components) for one in self._sets]
+
+    def _take(self, rows: np.ndarray) -> "ComponentSets":
+        return ComponentSets([self._sets[i] for i in rows], self.min_width, selector=self.selector)
+
+    @staticmethod
+    def _is_numeric(one: ComponentSet) -> bool:
+        # an empty selection from a text model is still text: the responses tell
+        responses = (draw.response for draw in one.prediction_set.generations)
+        return all_numbers([*one.components, *one.prediction_set.responses, *responses])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ComponentSets):
+            return NotImplemented
+        return self._sets == other._sets
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with one row per selected component.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns `prompt_index`, `component`, `score`, `draws` (tuple of the indices of the
+            draws that hold it) and `guaranteed`.
+        """
+        import pandas as pd
+
+        rows = [
+            (i, component, score, tuple(place.draw for place in places), one.guaranteed)
+            for i, one in enumerate(self._sets)
+            for component, score, places in zip(one.components, one.scores, one.occurrences)
+        ]
+        columns = ["prompt_index", "component", "score", "draws", "guaranteed"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def __repr__(self) -> str:
+        return f"<ComponentSets of {len(self)} prompts, {int(self.sizes.sum())} components>"
+
+    def __str__(self) -> str:
+        return _html.component_sets_text(self)
+
+    def _repr_html_(self) -> str:
+        return _html.component_sets_html(self)

@@ -1,0 +1,6 @@
+"""Draws, scores and judgements that are made once and kept."""
+
+from sklearn_clm.caching._generator import CachedGenerator
+from sklearn_clm.caching._scores import CachedAdmission, CachedScore
+
+__all__ = ["CachedAdmission", "CachedGenerator", "CachedScore"]

@@ -1,0 +1,300 @@
+"""Judgements and scores that are made once and never lost."""
+
+import abc
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from sklearn_clm.caching._store import Row, StoreBacked, decoded, encoded
+from sklearn_clm.generators import Generation
+from sklearn_clm.generators._fingerprint import UntoldError, digest_of, strictly
+from sklearn_clm.generators._records import content_json, draw_to_record, key_digest, naming
+from sklearn_clm.scoring._admission import admission_matrix, get_admission
+from sklearn_clm.scoring._parallel import map_as_done
+from sklearn_clm.scoring._results import as_score
+
+__all__ = ["CachedAdmission", "CachedScore"]
+
+
+_BLOCK = 64  # pairs that are judged together where the judge takes many at once
+
+
+class _PairCache(StoreBacked):
+    """Results for pairs, kept in a store as they become known."""
+
+    _source_field = "scorer"
+
+    def fingerprint(self) -> str:
+        """Name that results are kept under: `key`, or a digest of what is wrapped.
+
+        Raises
+        ------
+        ValueError
+            If nothing stable can be told of what is wrapped, so that it needs a `key`.
+        """
+        if self.key is not None:
+            return str(self.key)
+        (name,) = (name for name in self._get_param_names() if name not in ("path", "key"))
+        wrapped = getattr(self, name)
+        try:
+            with strictly():
+                return digest_of(type(self), {name: wrapped})
+        except UntoldError as error:
+            raise ValueError(
+                f"{name}={wrapped!r:.80}: {error}, so {type(self).__name__} cannot know its "
+                "results again; give it a key=."
+            ) from error
+
+    def _known_or_made(
+        self, firsts: Sequence[Any], seconds: Sequence[Any], n_jobs: int | None
+    ) -> list[Any]:
+        """One value for each pair; each distinct pair that is not kept is made once."""
+        shared, space = self._shared(), self._space()
+        pairs = [[_plain(first), _plain(second)] for first, second in zip(firsts, seconds)]
+        digests = [self._digest(pair) for pair in pairs]
+        places: dict[bytes, int] = {}
+        for k, digest in enumerate(digests):
+            places.setdefault(digest, k)
+        kept = shared.store.lookup(space, list(places), 0, 0, 1)
+        values = {digest: self._restored(text) for (digest, _), text in kept.items()}
+        missing = [(digest, k) for digest, k in places.items() if digest not in values]
+        shared.count_hits(len(digests) - len(missing))
+        shared.count_misses(len(missing))
+        wanted = [(firsts[k], seconds[k]) for _, k in missing]
+        for m, value in self._make(wanted, n_jobs):
+            digest, k = missing[m]
+            row = Row(space, digest, content_json(pairs[k]), 0, 0, encoded(value))
+            values[digest] = self._restored(shared.store.put(row))
+        return [values[digest] for digest in digests]
+
+    def _restored(self, text: str) -> Any:
+        value = decoded(text, self.path)
+        with naming(f"path={str(self.path)!r} is damaged"):
+            self._record_value({"value": value})
+        return value
+
+    def _digest(self, pair: list[Any]) -> bytes:
+        try:
+            return key_digest(pair)
+        except TypeError as error:
+            raise TypeError(
+                f"{type(self).__name__} keeps results for text, numbers, arrays, and lists and "
+                f"dicts of these; got the pair {pair!r:.160}."
+            ) from error
+
+    @abc.abstractmethod
+    def _make(self, pairs: list[tuple[Any, Any]], n_jobs: int | None) -> Iterator[tuple[int, Any]]:
+        """Positions of pairs and their values, as they become known."""
+
+    def _record_key(self, record: dict[str, Any]) -> tuple[bytes, str | None]:
+        pair = record.get("pair")
+        if record.get("pair_key"):
+            digest = bytes.fromhex(record["pair_key"])
+        elif not isinstance(pair, list) or len(pair) != 2:
+            raise ValueError("neither pair, a list of two, nor pair_key")
+        else:
+            digest = key_digest(pair)
+        return digest, None if pair is None else encoded(pair)
+
+    def _row_record(self, row: Row) -> dict[str, Any]:
+        pair = None if row.content is None else decoded(row.content, self.path)
+        value = decoded(row.value, self.path)
+        key = row.digest.hex()
+        return {"scorer": row.space.name, "pair": pair, "pair_key": key, "value": value}
+
+
+class CachedAdmission(_PairCache):
+    """Keep every judgement of an admission in a SQLite file as soon as it is made.
+
+    Each distinct pair of reference and response is judged at most once, over all folds,
+    candidates and runs that share the file; of several references, only as many as it takes.
+    Files are kept as :class:`~sklearn_clm.generators.CachedGenerator` keeps them, and one file may
+    hold draws and judgements.
+
+    Parameters
+    ----------
+    admission : {"exact_match", "rouge_l"} or callable (reference, response) -> bool
+        The judge.
+    path : str or path, default=None
+        The SQLite file, created where there is none. None keeps judgements in this process,
+        shared by this object and its clones.
+    key : str, default=None
+        Stands in for the fingerprint of `admission`, which is made of the code of a function and
+        the constants in CAPITALS that it names, or of the state of an object; functions that it
+        calls are not part of it.
+
+    Attributes
+    ----------
+    n_hits_ : int
+        Pairs that needed no judgement, in this process.
+    n_misses_ : int
+        Pairs that were judged.
+
+    Examples
+    --------
+    >>> from sklearn_clm.caching import CachedAdmission
+    >>> judge = CachedAdmission("exact_match")
+    >>> judge("Paris", "paris."), judge("Paris", "paris."), judge.n_misses_
+    (True, True, 1)
+    """
+
+    _kind = "admission"
+    judges_whole = True
+
+    def __init__(
+        self, admission: Any, path: str | os.PathLike[str] | None = None, *, key: str | None = None
+    ) -> None:
+        self.admission = admission
+        self.path = path
+        self.key = key
+
+    def __call__(self, reference: Any, response: Any) -> bool:
+        """Whether `response` is acceptable given `reference`."""
+        return bool(self.judge_pairs([reference], [response])[0])
+
+    def judge_pairs(
+        self, references: Sequence[Any], responses: Sequence[Any], *, n_jobs: int | None = None
+    ) -> np.ndarray:
+        """Judgement of each pair.
+
+        Parameters
+        ----------
+        references, responses : sequences of length n
+            The pairs.
+        n_jobs : int, default=None
+            Number of workers that judge what is not kept, as in joblib. They need not see the file.
+
+        Returns
+        -------
+        ndarray of shape (n,), bool
+
+        Raises
+        ------
+        TypeError
+            If the admission returns something other than a bool.
+        """
+        values = self._known_or_made(references, responses, n_jobs)
+        return np.array([bool(value) for value in values], dtype=bool)
+
+    def _make(self, pairs: list[tuple[Any, Any]], n_jobs: int | None) -> Iterator[tuple[int, bool]]:
+        admission = get_admission(self.admission)
+        if not hasattr(admission, "judge_pairs"):
+            yield from map_as_done(_judge_one, pairs, admission, n_jobs=n_jobs)
+            return
+        for first in range(0, len(pairs), _BLOCK):
+            block = pairs[first : first + _BLOCK]
+            references, responses = [(a,) for a, _ in block], [[b] for _, b in block]
+            verdicts = admission_matrix(admission, references, responses, n_jobs=n_jobs)
+            yield from enumerate(verdicts[:, 0].tolist(), first)
+
+    def _record_value(self, record: dict[str, Any]) -> str:
+        if not isinstance(record.get("value"), bool):
+            raise ValueError(f"value must be true or false, got {record.get('value')!r:.40}")
+        return encoded(record["value"])
+
+
+class CachedScore(_PairCache):
+    """Keep every value of a quality or a similarity in a SQLite file as soon as it is known.
+
+    Parameters
+    ----------
+    score : callable (prompt, generation) -> float, or callable (a, b) -> float
+        A quality or a similarity. Each distinct pair is scored at most once, over all folds,
+        candidates and runs that share the file.
+    path : str or path, default=None
+        The SQLite file, as in :class:`CachedAdmission`.
+    key : str, default=None
+        Stands in for the fingerprint of `score`, as in :class:`CachedAdmission`.
+
+    Attributes
+    ----------
+    n_hits_ : int
+        Pairs that needed no scoring, in this process.
+    n_misses_ : int
+        Pairs that were scored.
+
+    Examples
+    --------
+    >>> from sklearn_clm.caching import CachedScore
+    >>> from sklearn_clm.scoring import similarity_tensor
+    >>> same_length = CachedScore(lambda a, b: float(len(a) == len(b)))
+    >>> similarity_tensor(same_length, [["yes", "no", "yes", "si"]])[0, 3]
+    array([0., 1., 0., 0.])
+    >>> same_length.n_misses_  # of 6 pairs, one occurs twice
+    5
+    """
+
+    _kind = "score"
+
+    def __init__(
+        self,
+        score: Callable[[Any, Any], float],
+        path: str | os.PathLike[str] | None = None,
+        *,
+        key: str | None = None,
+    ) -> None:
+        self.score = score
+        self.path = path
+        self.key = key
+
+    def __call__(self, first: Any, second: Any) -> float:
+        """The score of one pair."""
+        return float(self.score_pairs([first], [second])[0])
+
+    def score_pairs(
+        self, firsts: Sequence[Any], seconds: Sequence[Any], *, n_jobs: int | None = None
+    ) -> np.ndarray:
+        """Score of each pair.
+
+        Parameters
+        ----------
+        firsts, seconds : sequences of length n
+            The pairs: prompts and draws, or responses and responses.
+        n_jobs : int, default=None
+            Number of workers that score what is not kept, as in joblib. They need not see the file.
+
+        Returns
+        -------
+        ndarray of shape (n,), float64
+
+        Raises
+        ------
+        TypeError
+            If the score is no callable of two arguments.
+        ValueError
+            If it returns NaN or something other than a real number.
+        """
+        if not callable(self.score) or hasattr(self.score, "score_draws"):
+            raise TypeError(
+                "score must be a callable (prompt, generation) -> float or (a, b) -> float, got "
+                f"{type(self.score).__name__}. An object that scores all draws at once has nothing "
+                "to keep for a pair; the generator that it asks can be a CachedGenerator."
+            )
+        values = self._known_or_made(firsts, seconds, n_jobs)
+        return np.array(values, dtype=np.float64)
+
+    def _make(
+        self, pairs: list[tuple[Any, Any]], n_jobs: int | None
+    ) -> Iterator[tuple[int, float]]:
+        yield from map_as_done(_score_one, pairs, self.score, n_jobs=n_jobs)
+
+    def _record_value(self, record: dict[str, Any]) -> str:
+        value = record.get("value")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+            raise ValueError(f"value must be a number, got {value!r:.40}")
+        return encoded(float(value))
+
+
+def _judge_one(pair: tuple[Any, Any], admission: Callable[[Any, Any], bool]) -> bool:
+    return bool(admission_matrix(admission, [(pair[0],)], [[pair[1]]])[0, 0])
+
+
+def _score_one(pair: tuple[Any, Any], score: Callable[[Any, Any], float]) -> float:
+    where = f"the pair {pair[0]!r:.80} and {pair[1]!r:.80}"
+    return as_score(score(*pair), "score", score, where)
+
+
+def _plain(value: Any) -> Any:
+    return ["generation", draw_to_record(value)] if isinstance(value, Generation) else value

@@ -1,0 +1,549 @@
+"""What everything that keeps its results in a store has in common.
+
+A SQLite file that keeps what was expensive to get, each value under its key.
+
+Values are JSON text under (space, key, seed, draw): the space says what it is (a draw, a judgement)
+and whose (the fingerprint of the generator or of the judge), the key is a digest of the prompt or
+of the pair that was judged. A value is written in a transaction of its own as soon as it is known.
+In write-ahead mode, what was committed survives the death of the process at any moment."""
+
+import abc
+import contextlib
+import copy
+import json
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+from sklearn.base import BaseEstimator, clone
+
+from sklearn_clm.calibration._arrays import replacing
+from sklearn_clm.generators._records import json_lines, json_value, naming, whole_number
+
+__all__ = ["Row", "Space", "Store", "StoreBacked", "decoded", "encoded", "open_store"]
+
+
+_APPLICATION_ID = 0x53434C4D
+_SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE spaces (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL,
+    UNIQUE (kind, name));
+CREATE TABLE keys (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, content TEXT);
+CREATE TABLE entries (
+    space INTEGER NOT NULL, key INTEGER NOT NULL, seed INTEGER NOT NULL, draw INTEGER NOT NULL,
+    value TEXT NOT NULL, PRIMARY KEY (space, key, seed, draw)) WITHOUT ROWID;
+"""
+_BUSY_SECONDS = 60.0
+_LOOKUP_KEYS = 400  # stays below SQLite's historical limit of 999 bound parameters
+
+_open_stores: "weakref.WeakValueDictionary[tuple[str, int, int], Store]" = (
+    weakref.WeakValueDictionary()
+)
+_open_lock = threading.Lock()
+_inherited: list[Any] = []  # connections of a parent process, which a child must not close
+
+
+class Space(NamedTuple):
+    """Kind of a value ("draws", ...) and name of who made it."""
+
+    kind: str
+    name: str
+
+
+class Row(NamedTuple):
+    """One stored value with its key; `content` is JSON text of what the digest stands for."""
+
+    space: Space
+    digest: bytes
+    content: str | None
+    seed: int
+    draw: int
+    value: str
+
+
+class Store:
+    """One SQLite file (or a database in memory where `path` is None); safe to share by threads."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._connection: Any = None
+        self._pid = os.getpid()
+        self._spaces: dict[Space, int] = {}
+        with self._using():
+            pass
+
+    def lookup(
+        self, space: Space, digests: Sequence[bytes], seed: int, start: int, stop: int
+    ) -> dict[tuple[bytes, int], str]:
+        """Stored values of the draws ``start`` to ``stop - 1`` of the given keys."""
+        found = {}
+        for first in range(0, len(digests), _LOOKUP_KEYS):
+            chunk = digests[first : first + _LOOKUP_KEYS]
+            marks = ",".join("?" * len(chunk))
+            # nothing but question marks is put in
+            query = (
+                "SELECT keys.digest, entries.draw, entries.value FROM keys "  # nosec B608
+                "CROSS JOIN entries ON entries.key = keys.id WHERE entries.space = "
+                "(SELECT id FROM spaces WHERE kind = ? AND name = ?) AND entries.seed = ? "
+                f"AND entries.draw >= ? AND entries.draw < ? AND keys.digest IN ({marks})"
+            )
+            with self._using() as connection:
+                rows = connection.execute(query, (*space, seed, start, stop, *chunk)).fetchall()
+            found.update({(digest, draw): self._text(value) for digest, draw, value in rows})
+        return found
+
+    def put(self, row: Row) -> str:
+        """Store a value; the first one stored under a key stays, and is what is returned."""
+        with self._using() as connection, _transaction(connection):
+            if self._insert(connection, row):
+                return row.value
+            stored = connection.execute(
+                "SELECT value FROM entries WHERE space = ? AND seed = ? AND draw = ? "
+                "AND key = (SELECT id FROM keys WHERE digest = ?)",
+                (self._spaces[row.space], row.seed, row.draw, row.digest),
+            ).fetchone()
+        return self._text(stored[0])
+
+    def put_all(self, rows: Iterable[Row]) -> int:
+        """Store many values at once, all or (where `rows` raises) none; the number that is new."""
+        with self._using() as connection, _transaction(connection):
+            return sum(self._insert(connection, row) for row in rows)
+
+    def rows(self, kind: str, name: str | None = None) -> Iterator[Row]:
+        """All stored values of a kind (under one name), in order of their keys."""
+        query = "SELECT id, kind, name FROM spaces WHERE kind = ? AND name = ifnull(?, name)"
+        with self._using() as connection:
+            spaces = connection.execute(query, (kind, name)).fetchall()
+        for number, *space in spaces:
+            yield from self._rows_of(number, Space(*space))
+
+    def _rows_of(self, number: int, space: Space) -> Iterator[Row]:
+        query = (
+            "SELECT keys.digest, keys.content, entries.seed, entries.draw, entries.value, "
+            "entries.key FROM entries CROSS JOIN keys ON keys.id = entries.key "
+            "WHERE entries.space = ? AND (entries.key, entries.seed, entries.draw) > (?, ?, ?) "
+            "ORDER BY entries.key, entries.seed, entries.draw LIMIT 1000"
+        )
+        # pages, not one long cursor: the lock is free, and writers go on, between two of them
+        last = (-1, -1, -1)
+        while True:
+            with self._using() as connection:
+                page = connection.execute(query, (number, *last)).fetchall()
+            for digest, content, seed, draw, value, _ in page:
+                text = None if content is None else self._text(content)
+                yield Row(
+                    space, self._of(bytes, digest), text, int(seed), int(draw), self._text(value)
+                )
+            if not page:
+                return
+            last = (page[-1][5], page[-1][2], page[-1][3])
+
+    def count(self, kind: str, name: str | None = None) -> int:
+        """Number of stored values of a kind (under one name)."""
+        query = (
+            "SELECT count(*) FROM entries JOIN spaces ON spaces.id = entries.space "
+            "WHERE spaces.kind = ? AND spaces.name = ifnull(?, spaces.name)"
+        )
+        with self._using() as connection:
+            return int(connection.execute(query, (kind, name)).fetchone()[0])
+
+    def first_value(self, space: Space) -> str | None:
+        """Some stored value of a space, or None."""
+        query = (
+            "SELECT value FROM entries WHERE space = "
+            "(SELECT id FROM spaces WHERE kind = ? AND name = ?) LIMIT 1"
+        )
+        with self._using() as connection:
+            row = connection.execute(query, tuple(space)).fetchone()
+        return None if row is None else self._text(row[0])
+
+    def n_bytes(self) -> int:
+        """Size of the database, the write-ahead log included."""
+        with self._using() as connection:
+            if self.path is None:
+                (pages,) = connection.execute("PRAGMA page_count").fetchone()
+                (size,) = connection.execute("PRAGMA page_size").fetchone()
+                return int(pages * size)
+        files = (Path(self.path), Path(self.path + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def _text(self, value: Any) -> str:
+        return str(self._of(str, value))
+
+    def _of(self, kind: type, value: Any) -> Any:
+        # SQLite lets a column hold values of any type
+        if not isinstance(value, kind):
+            raise ValueError(
+                f"path={self.path!r} is damaged: it holds {value!r:.40} in a wrong place."
+            )
+        return value
+
+    def _insert(self, connection: Any, row: Row) -> bool:
+        if row.space not in self._spaces:
+            query = "INSERT OR IGNORE INTO spaces (kind, name) VALUES (?, ?)"
+            connection.execute(query, tuple(row.space))
+            query = "SELECT id FROM spaces WHERE kind = ? AND name = ?"
+            (self._spaces[row.space],) = connection.execute(query, tuple(row.space)).fetchone()
+        connection.execute(
+            "INSERT OR IGNORE INTO keys (digest, content) VALUES (?, ?)", (row.digest, row.content)
+        )
+        cursor = connection.execute(
+            "INSERT OR IGNORE INTO entries (space, key, seed, draw, value) "
+            "SELECT ?, id, ?, ?, ? FROM keys WHERE digest = ?",
+            (self._spaces[row.space], row.seed, row.draw, row.value, row.digest),
+        )
+        return cursor.rowcount == 1
+
+    @contextlib.contextmanager
+    def _using(self) -> Iterator[Any]:
+        """The connection of this process, held by one thread at a time; its errors, translated."""
+        import sqlite3
+
+        if self._pid != os.getpid():
+            self._after_fork()
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = _connect(self.path)
+                    weakref.finalize(self, _close, self._connection, os.getpid())
+                yield self._connection
+            except sqlite3.OperationalError as error:
+                self._spaces.clear()
+                raise OSError(f"cache path={self.path!r} cannot be used: {error}.") from error
+            # text that is no UTF-8 can be in the very message of an error of SQLite
+            except (sqlite3.Error, UnicodeDecodeError) as error:
+                self._spaces.clear()
+                raise ValueError(
+                    f"path={self.path!r} is damaged, or is no cache of this package ({error}); "
+                    "it is left as it is. Wanted a file that a cache wrote, or a new path."
+                ) from error
+            except OverflowError as error:
+                self._spaces.clear()
+                raise ValueError(
+                    "seed and the indices of draws must be below 2**63, to be kept in a cache."
+                ) from error
+            except BaseException:
+                self._spaces.clear()  # ids seen in a transaction that was rolled back
+                raise
+
+    def _after_fork(self) -> None:
+        self._pid, self._lock = os.getpid(), threading.RLock()
+        if self.path is not None:
+            _inherited.append(self._connection)
+            self._connection = None
+
+
+def open_store(path: str | os.PathLike[str] | None) -> Store:
+    """The store of a path, one for each file and process; a new one where it is in memory."""
+    if path is None or path == ":memory:":
+        return Store(None)
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(
+            f"path must be a str, a path, or None (in memory), got a {type(path).__name__}."
+        )
+    name = os.fspath(path)
+    if isinstance(name, bytes) or "\0" in name:
+        raise TypeError(f"path must be text without NUL characters, got {path!r}.")
+    name = os.path.realpath(name)
+    with _open_lock:
+        with contextlib.suppress(FileNotFoundError):
+            store = _open_stores.get(_identity(name))
+            if store is not None:
+                return store
+        store = Store(name)
+        _open_stores[_identity(name)] = store
+        return store
+
+
+def _identity(name: str) -> tuple[str, int, int]:
+    # a file that was deleted and made anew under the same name is another file
+    status = os.stat(name)
+    return name, status.st_dev, status.st_ino
+
+
+def _connect(path: str | None) -> Any:
+    import sqlite3
+
+    if path is not None:
+        _check_header(path)
+    connection = sqlite3.connect(
+        ":memory:" if path is None else path,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        if _application_id(connection) != _APPLICATION_ID:
+            _create(connection, path)
+        _check_version(connection, path)
+        if path is not None:
+            _write_ahead(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_header(path: str) -> None:
+    """Refuse foreign files by their first bytes, before SQLite may touch them."""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise OSError(f"cache path={path!r} cannot be read: {error.strerror}.") from error
+    if not header:
+        return
+    if len(header) < 100 or header[:16] != b"SQLite format 3\0":
+        raise ValueError(
+            f"path={path!r} is not a SQLite file; it is left as it is. Wanted a file that a cache "
+            "wrote, or a new path."
+        )
+    if int.from_bytes(header[68:72], "big") != _APPLICATION_ID:
+        raise ValueError(
+            f"path={path!r} is a SQLite file of another application; it is left as it is. Wanted a "
+            "file that a cache wrote, or a new path."
+        )
+
+
+def _application_id(connection: Any) -> int:
+    return int(connection.execute("PRAGMA application_id").fetchone()[0])
+
+
+def _create(connection: Any, path: str | None) -> None:
+    with _transaction(connection):
+        if _application_id(connection) == _APPLICATION_ID:
+            return  # another process was faster
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise ValueError(f"path={path!r} is a SQLite file of another application.")
+        for statement in _SCHEMA.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+
+def _check_version(connection: Any, path: str | None) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != _SCHEMA_VERSION:
+        raise ValueError(
+            f"path={path!r} is a cache in format {version}; this version of the package reads "
+            f"format {_SCHEMA_VERSION}. It is left as it is."
+        )
+
+
+def _write_ahead(connection: Any) -> None:
+    import sqlite3
+
+    # the change of mode does not wait for the lock of a process that is just doing the same
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            break
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+@contextlib.contextmanager
+def _transaction(connection: Any) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _close(connection: Any, pid: int) -> None:
+    if pid == os.getpid():
+        connection.close()
+    else:
+        _inherited.append(connection)
+
+
+def encoded(value: Any) -> str:
+    """Compact JSON text."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def decoded(text: str, path: Any) -> Any:
+    """The value of JSON text that a store held."""
+    with naming(f"path={str(path)!r} is damaged"):
+        return json_value(text)
+
+
+class _Shared:
+    """What an object and its clones have in common: the store and the counts."""
+
+    def __init__(self, path: Any) -> None:
+        self.path = path
+        self.store: Store = open_store(path)
+        self.n_hits = 0
+        self.n_misses = 0
+        self._lock = threading.Lock()
+
+    def count_hits(self, n: int) -> None:
+        with self._lock:
+            self.n_hits += n
+
+    def count_misses(self, n: int) -> None:
+        with self._lock:
+            self.n_misses += n
+
+
+class StoreBacked(BaseEstimator, abc.ABC):
+    """Base of the caches: sharing by clones, pickling, counts, JSON Lines.
+
+    A subclass has a parameter `path`; `_kind` names its kind of results in the store, and
+    `_source_field` their fingerprint in JSON Lines.
+    """
+
+    _kind: ClassVar[str]
+    _source_field: ClassVar[str]
+    path: Any
+
+    @property
+    def n_hits_(self) -> int:
+        """Results served from the cache, by this object and its clones in this process."""
+        return self._shared().n_hits
+
+    @property
+    def n_misses_(self) -> int:
+        """Results that had to be made."""
+        return self._shared().n_misses
+
+    def stats(self) -> dict[str, Any]:
+        """How full the cache is and how much it saves.
+
+        Returns
+        -------
+        dict
+            ``n_hits``, ``n_misses`` and ``hit_rate`` (of this object and its clones in this
+            process; NaN before the first use), ``n_stored`` (under this object's fingerprint),
+            ``n_stored_in_all`` (of this kind, under any) and ``n_bytes`` (of the whole file).
+        """
+        shared = self._shared()
+        used = shared.n_hits + shared.n_misses
+        return {
+            "n_hits": shared.n_hits,
+            "n_misses": shared.n_misses,
+            "hit_rate": shared.n_hits / used if used else float("nan"),
+            "n_stored": shared.store.count(*self._space()),
+            "n_stored_in_all": shared.store.count(self._kind),
+            "n_bytes": shared.store.n_bytes(),
+        }
+
+    def export_jsonl(self, path: str | os.PathLike[str], *, every_fingerprint: bool = False) -> int:
+        """Write what is kept to a file in JSON Lines, one result a line.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, replaced where it exists.
+        every_fingerprint : bool, default=False
+            Whether to write what is kept under other fingerprints, too. Each line names its own.
+
+        Returns
+        -------
+        int
+            Number of lines.
+        """
+        space = (self._kind,) if every_fingerprint else self._space()
+        n_lines = 0
+        with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
+            for row in self._shared().store.rows(*space):
+                file.write(json.dumps(self._row_record(row)) + "\n")
+                n_lines += 1
+        return n_lines
+
+    def import_jsonl(self, path: str | os.PathLike[str]) -> int:
+        """Keep the results in a file that :meth:`export_jsonl` (or a user) wrote.
+
+        Parameters
+        ----------
+        path : str or path
+            The file. Lines with no fingerprint are taken for results of this object. Results that
+            are kept already stay as they are.
+
+        Returns
+        -------
+        int
+            Number of results that are new.
+
+        Raises
+        ------
+        ValueError
+            If a line cannot be read (the message names it); then none is kept.
+        """
+        return self._shared().store.put_all(self._parsed(path))
+
+    def __sklearn_clone__(self) -> Self:
+        params = self.get_params(deep=False)
+        twin = type(self)(**{name: clone(value, safe=False) for name, value in params.items()})
+        twin._shared_state = self._shared()
+        return twin
+
+    def __copy__(self) -> Self:
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__, _shared_state=self._shared())
+        return twin
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        shared = self._shared()
+        state = {name: value for name, value in vars(self).items() if name != "_shared_state"}
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(state, memo), _shared_state=shared)
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_shared_state", None)
+        return state
+
+    def _shared(self) -> _Shared:
+        shared: _Shared | None = self.__dict__.get("_shared_state")
+        if shared is None or shared.path != self.path:
+            shared = self._shared_state = _Shared(self.path)
+        return shared
+
+    def _space(self) -> Space:
+        return Space(self._kind, self.fingerprint())
+
+    def _parsed(self, path: str | os.PathLike[str]) -> Iterator[Row]:
+        for where, record in json_lines(path):
+            with naming(f"{where} cannot be read"):
+                digest, content = self._record_key(record)
+                source = record.get(self._source_field) or self.fingerprint()
+                if not isinstance(source, str):
+                    raise ValueError(f"{self._source_field} must be text, got {source!r:.40}")
+                source.encode("utf-8")  # half of a surrogate pair cannot be stored
+                place = whole_number(record, "seed", 0), whole_number(record, "draw", 0)
+                value = self._record_value(record)
+            yield Row(Space(self._kind, source), digest, content, *place, value)
+
+    @abc.abstractmethod
+    def fingerprint(self) -> str:
+        """Name that results are kept under."""
+
+    @abc.abstractmethod
+    def _row_record(self, row: Row) -> dict[str, Any]:
+        """Fields of an exported line."""
+
+    @abc.abstractmethod
+    def _record_key(self, record: dict[str, Any]) -> tuple[bytes, str | None]:
+        """Digest and content of an imported line."""
+
+    @abc.abstractmethod
+    def _record_value(self, record: dict[str, Any]) -> str:
+        """Value of an imported line, as JSON text."""

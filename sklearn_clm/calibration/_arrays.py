@@ -1,0 +1,186 @@
+"""Arrays on disk: written whole or not at all, and read without ever unpickling.
+
+Files that are there whole or not at all.
+
+Arrays read from disk as they are needed, without filling memory with what was read before.
+
+The three arrays of calibration data, as they are held, or an error that says what is wrong."""
+
+import contextlib
+import mmap
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+import numpy as np
+
+__all__ = [
+    "as_boolean",
+    "as_float",
+    "copy_rows",
+    "opened",
+    "read_arrays",
+    "read_npy",
+    "refuse_nan",
+    "release_pages",
+    "replacing",
+    "write_arrays",
+]
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Name of a file to write, which takes the place of the one at `path` once it is complete."""
+    target = os.path.abspath(os.fspath(path))
+    unfinished = f"{target}.{os.getpid()}.partial"
+    try:
+        yield unfinished
+        os.replace(unfinished, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
+
+
+_ROWS_AT_ONCE = 1024
+
+
+def release_pages(array: np.ndarray) -> None:
+    """Let go of the memory that reading a memory-mapped array has filled; others are left alone.
+
+    The pages stay in the system's cache, but count no longer as memory of this process. Private
+    maps (mode "c") are left alone, too: their changes exist nowhere else.
+    """
+    if isinstance(array, np.memmap) and array.mode in ("r", "r+"):
+        mapping = getattr(array, "_mmap", None)
+        if mapping is not None and hasattr(mapping, "madvise"):
+            mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def copy_rows(array: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """A copy of some rows, in memory; out of a memory map without filling memory with the rest."""
+    if not isinstance(array, np.memmap):
+        return array[positions]
+    rows = np.empty((len(positions), *array.shape[1:]), dtype=array.dtype)
+    for start in range(0, len(positions), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        rows[part] = array[positions[part]]
+        release_pages(array)
+    return rows
+
+
+_CHUNK_BYTES = 64 * 2**20
+
+
+def as_float(values: Any, name: str, ndim: int, *, keep_single: bool) -> np.ndarray:
+    array = _as_array(values, name)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be an array of numbers, got dtype {array.dtype}.")
+    if array.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} dimensions, got shape {array.shape}.")
+    if array.dtype == np.float64 or (keep_single and array.dtype == np.float32):
+        return array
+    single = keep_single and array.dtype == np.float16
+    return array.astype(np.float32 if single else np.float64)
+
+
+def as_boolean(values: Any, shape: tuple[int, int]) -> np.ndarray:
+    array = _as_array(values, "admissible")
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"admissible must hold booleans or 0 and 1, got dtype {array.dtype}.")
+    if array.shape != shape:
+        raise ValueError(
+            f"admissible must have shape {shape} like quality, got shape {array.shape}."
+        )
+    if array.dtype.kind != "b" and not np.all((array == 0) | (array == 1)):
+        strange = array[(array != 0) & (array != 1)][0]
+        raise ValueError(f"admissible must hold booleans or 0 and 1, got {strange!r}.")
+    return array.astype(bool)
+
+
+def _as_array(values: Any, name: str) -> np.ndarray:
+    if isinstance(values, np.ndarray):
+        return values
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} must be an array of numbers, the same number of draws for every prompt; got "
+            "rows of different lengths."
+        ) from error
+
+
+def refuse_nan(quality: np.ndarray, similarity: np.ndarray) -> None:
+    if np.isnan(quality).any():
+        i, j = np.argwhere(np.isnan(quality))[0]
+        raise ValueError(f"quality must not be NaN, but is for prompt {i}, draw {j}.")
+    n, k, _ = similarity.shape
+    later, earlier = np.tril_indices(k, -1)
+    n_rows = max(1, _CHUNK_BYTES // (k * k * 8))
+    for start in range(0, n, n_rows):
+        missing = np.isnan(similarity[start : start + n_rows])
+        # the whole chunk first: fancy indexing costs more than the test itself
+        if missing.any() and missing[:, later, earlier].any():
+            i, pair = np.argwhere(missing[:, later, earlier])[0]
+            raise ValueError(
+                f"similarity must not be NaN, but is for prompt {start + i}, draws "
+                f"{later[pair]} and {earlier[pair]}."
+            )
+        release_pages(similarity)
+
+
+def write_arrays(
+    path: str | os.PathLike[str], *, compressed: bool = False, **arrays: object
+) -> None:
+    """Write a .npz file; an existing one is replaced once the new one is complete."""
+    with replacing(path) as unfinished, open(unfinished, "wb") as file:
+        (np.savez_compressed if compressed else np.savez)(file, **arrays)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def opened(path: str | os.PathLike[str], writer: str) -> Iterator[IO[bytes]]:
+    """A file to read; whatever goes wrong over its bytes is a ValueError that names it."""
+    name = os.fspath(path)
+    with open(name, "rb") as file:
+        try:
+            yield file
+        # bytes of unknown origin: the zip, deflate and npy readers raise all sorts of errors
+        except Exception as error:
+            raise ValueError(
+                f"{name!r} is not an intact file written by {writer}: {error}"
+            ) from error
+
+
+def read_arrays(
+    file: IO[bytes], names: Sequence[str], *, written_as: str | None = None
+) -> dict[str, np.ndarray]:
+    """The named members of an open .npz file, whose member ``format`` is `written_as`."""
+    if not zipfile.is_zipfile(file):
+        raise ValueError("it is not a .npz archive.")
+    file.seek(0)
+    wanted = [*names] if written_as is None else ["format", *names]
+    with np.load(file, allow_pickle=False) as archive:
+        missing = [name for name in wanted if name not in archive.files]
+        if missing:
+            raise ValueError(f"it has no member {', '.join(missing)}.")
+        if written_as is not None and str(archive["format"]) != written_as:
+            raise ValueError(f"it was not written in the format {written_as}.")
+        return {name: np.asarray(archive[name]) for name in names}
+
+
+def read_npy(source: Any, name: str, *, mmap: bool = False) -> Any:
+    if not isinstance(source, (str, os.PathLike)):
+        return source
+    try:
+        array = np.load(source, mmap_mode="r" if mmap else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"{name}: {os.fspath(source)!r} is not an intact .npy file of numbers: {error}"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise ValueError(f"{name}: {os.fspath(source)!r} is an archive, wanted a .npy file.")
+    return array

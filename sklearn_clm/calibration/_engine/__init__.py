@@ -1,0 +1,1 @@
+"""What makes the whole grid fast: bit sets, runs and sums."""

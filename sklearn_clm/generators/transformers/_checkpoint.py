@@ -1,0 +1,393 @@
+"""Models with their tokenizers: loading, sharing in a process, identity."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sklearn_clm.generators.transformers._detokenize import Detokenizer
+from sklearn_clm.generators.transformers._prefill import (
+    CausalForward,
+    EncodedPrompt,
+    EncoderDecoderForward,
+    Prefix,
+    common_length,
+    crop_cache,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Checkpoint", "checkpoint_of"]
+
+
+# A shorter prefix is not worth a forward pass of its own.
+MIN_PREFIX = 16
+
+# Settings of a generation config that reshape the distribution and are not applied here, with the
+# values that leave it alone.
+_IGNORED_SETTINGS: dict[str, tuple[Any, ...]] = {
+    "repetition_penalty": (None, 1.0),
+    "no_repeat_ngram_size": (None, 0),
+    "encoder_no_repeat_ngram_size": (None, 0),
+    "min_length": (None, 0),
+    "min_new_tokens": (None, 0),
+    "bad_words_ids": (None,),
+    "suppress_tokens": (None, []),
+    "begin_suppress_tokens": (None, []),
+    "forced_eos_token_id": (None,),
+    "min_p": (None, 0.0),
+    "typical_p": (None, 1.0),
+}
+
+_lock = threading.RLock()
+_alive: weakref.WeakValueDictionary[Any, Checkpoint] = weakref.WeakValueDictionary()
+_latest: list[Checkpoint] = []  # holds the last one loaded, between one user and the next
+
+
+def checkpoint_of(
+    model: Any,
+    tokenizer: Any,
+    processor: Any,
+    *,
+    device: Any,
+    dtype: str | None,
+    trust_remote_code: bool,
+    model_kwargs: dict[str, Any],
+) -> Checkpoint:
+    """The checkpoint, loaded once for all its users in this process."""
+    by_name = isinstance(model, (str, os.PathLike))
+    key: tuple[Any, ...] = (
+        _identity(model),
+        _identity(tokenizer),
+        _identity(processor),
+        *((str(device), dtype, trust_remote_code, repr(sorted(model_kwargs.items()))) * by_name),
+    )
+    with _lock:
+        found = _alive.get(key)
+        if found is None:
+            if by_name:
+                # whoever wants a certain revision, which bandit asks for, names it in model_kwargs
+                common = {"trust_remote_code": trust_remote_code}
+                if "revision" in model_kwargs:
+                    common["revision"] = model_kwargs["revision"]
+                loaded = _load_model(os.fspath(model), device, dtype, common, model_kwargs)
+                tokenizer, processor = _companions(model, tokenizer, processor, loaded, common)
+            else:
+                loaded = model
+                if device is not None or dtype is not None or model_kwargs:
+                    raise ValueError(
+                        "device, dtype and model_kwargs are for a model given by its name; got a "
+                        f"loaded {type(model).__name__}: leave them at None and move or convert "
+                        "the model itself."
+                    )
+                tokenizer, processor = _companions(None, tokenizer, processor, loaded, {})
+            found = _alive[key] = Checkpoint(loaded, tokenizer, processor)
+            _latest[:] = [found]
+        return found
+
+
+def _identity(value: Any) -> Any:
+    """A key that changes when a checkpoint directory is written anew."""
+    if not isinstance(value, (str, os.PathLike)):
+        return None if value is None else id(value)
+    path = Path(value)
+    stats = []
+    if path.is_dir():
+        files = [*path.glob("*.json"), *path.glob("*.safetensors")]
+        stats = [(file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
+    return str(value), tuple(sorted(stats))
+
+
+def import_transformers() -> Any:
+    """The `transformers` package, or an error that says how to get it."""
+    try:
+        import torch  # noqa: F401
+        import transformers
+    except ImportError as error:
+        raise ImportError(
+            "TransformersGenerator needs torch and transformers: "
+            "pip install 'sklearn-clm[transformers]'."
+        ) from error
+    return transformers
+
+
+def _load_model(
+    name: str, device: Any, dtype: str | None, common: dict[str, Any], kwargs: dict[str, Any]
+) -> Any:
+    transformers = import_transformers()
+    import torch
+
+    for setting, wanted in (
+        ("use_safetensors", "other formats can run code when they are read, so it is always True"),
+        ("trust_remote_code", "it is a parameter of its own"),
+    ):
+        if setting in kwargs:
+            raise ValueError(f"model_kwargs must not hold {setting!r}: {wanted}.")
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if dtype is None:
+        dtype = "float32" if torch.device(device).type == "cpu" else "auto"
+    try:
+        config = transformers.AutoConfig.from_pretrained(name, **common)  # see common  # nosec B615
+        if config.model_type == "vision-encoder-decoder":
+            auto = transformers.VisionEncoderDecoderModel
+        elif config.is_encoder_decoder:
+            auto = transformers.AutoModelForSeq2SeqLM
+        else:
+            auto = transformers.AutoModelForCausalLM
+        options = {"dtype": dtype, **kwargs, "use_safetensors": True}
+        model = auto.from_pretrained(name, **{**common, **options})
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"model={name!r} could not be loaded as a causal, encoder-decoder or vision-encoder-"
+            f"decoder language model with safetensors weights: {error}"
+        ) from error
+    if "device_map" not in kwargs:
+        model = model.to(device)
+    return model.eval()
+
+
+def _companions(
+    name: Any, tokenizer: Any, processor: Any, model: Any, common: dict[str, Any]
+) -> tuple[Any, Any]:
+    """Tokenizer and image processor of a model; the latter is None for text."""
+    transformers = import_transformers()
+
+    if isinstance(processor, (str, os.PathLike)):
+        processor = transformers.AutoImageProcessor.from_pretrained(  # see common  # nosec B615
+            processor, **common
+        )
+    if tokenizer is None and processor is not None:
+        tokenizer = getattr(processor, "tokenizer", None)
+    if isinstance(tokenizer, (str, os.PathLike)) or (tokenizer is None and name is not None):
+        source = os.fspath(name if tokenizer is None else tokenizer)
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(  # see common  # nosec B615
+                source, **common
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
+            raise ValueError(
+                f"tokenizer: none could be loaded from {source!r} ({error}); pass tokenizer=, a "
+                "name, a path or a loaded tokenizer."
+            ) from error
+        if not len(tokenizer):
+            raise ValueError(
+                f"tokenizer: {source!r} holds an empty one; pass tokenizer=, a name, a path or a "
+                "loaded tokenizer."
+            )
+    if tokenizer is None:
+        raise ValueError(
+            f"tokenizer=None, and model is a loaded {type(model).__name__}, which does not carry "
+            "one; pass its tokenizer (or a processor that holds it)."
+        )
+    if not _takes_images(model):
+        return tokenizer, None
+    if processor is None and name is not None:
+        try:
+            processor = transformers.AutoImageProcessor.from_pretrained(  # see common  # nosec B615
+                os.fspath(name), **common
+            )
+        except (OSError, ValueError, KeyError, ImportError):
+            processor = None  # pixel values may come from preprocess; checked where they are made
+    return tokenizer, getattr(processor, "image_processor", processor)
+
+
+def _takes_images(model: Any) -> bool:
+    return getattr(model, "main_input_name", "input_ids") == "pixel_values"
+
+
+class Checkpoint:
+    """A loaded model with its tokenizer, image processor, and what decoding asks of them."""
+
+    def __init__(self, model: Any, tokenizer: Any, processor: Any):
+        if not (hasattr(model, "can_generate") and model.can_generate()):
+            raise ValueError(
+                f"model is a {type(model).__name__}, which cannot generate text; wanted a causal, "
+                "encoder-decoder or vision-encoder-decoder language model with its head, or its "
+                "name."
+            )
+        self.model = model
+        self.tokenizer = tokenizer
+        self.processor = processor
+        self.takes_images = _takes_images(model)
+        self.detokenizer = Detokenizer(tokenizer)
+        self.max_positions = _max_positions(model.config.get_text_config(decoder=True))
+        self.prefix: Prefix | None = None
+        self.forward: Any = None
+        self._digest: tuple[Any, str] | None = None
+        settings = model.generation_config
+        eos = _first_of("eos_token_id", settings, model.config, tokenizer)
+        self.eos_ids = frozenset(_as_list(eos))
+        ignored = {
+            name: getattr(settings, name)
+            for name, neutral in _IGNORED_SETTINGS.items()
+            if getattr(settings, name, None) not in neutral
+        }
+        if ignored:
+            warnings.warn(
+                f"the generation config of {type(model).__name__} sets {ignored}, which "
+                "TransformersGenerator does not apply: temperature, top_k and top_p alone shape "
+                "its draws.",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def ready(self, prompt: EncodedPrompt, pixel_values: Any) -> None:
+        """Choose the forward passes, which takes a look at the model with a first prompt."""
+        import torch
+
+        if self.forward is not None and getattr(self.forward, "start_ids", []) == self.start_ids:
+            return
+        forward: Any
+        if self.has_encoder:
+            images = pixel_values if self.takes_images else None
+            forward = EncoderDecoderForward(self.model, self.start_ids, images)
+        else:
+            forward = CausalForward(self.model)
+        with torch.inference_mode():
+            forward.probe(prompt)
+        self.forward = forward
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether an encoder reads the prompt, and a decoder writes the response."""
+        return bool(self.model.config.is_encoder_decoder or self.takes_images)
+
+    @property
+    def start_ids(self) -> list[int]:
+        """What a response begins with where an encoder reads the prompt; it is not generated."""
+        if not self.has_encoder:
+            return []
+        config = self.model.config
+        sources = (self.model.generation_config, config, getattr(config, "decoder", None))
+        start = _first_of("decoder_start_token_id", *sources)
+        if start is None:
+            start = _first_of("bos_token_id", *sources)
+        if start is None:
+            raise ValueError(
+                f"model: the config of {type(self.model).__name__} names no "
+                "decoder_start_token_id; set it in the model's generation_config."
+            )
+        # a language code, for instance, which generation is made to begin with
+        return [*_as_list(start), *_as_list(self.model.generation_config.forced_bos_token_id)]
+
+    def shared_prefix(self, prompts: Sequence[EncodedPrompt]) -> tuple[Prefix | None, int]:
+        """Cache of the tokens that all prompts begin with, and the tokens computed for it."""
+        import torch
+
+        if not self.forward.shares_prefix:
+            return None, 0
+        first = min(prompts, key=lambda prompt: prompt.ids).ids
+        last = max(prompts, key=lambda prompt: prompt.ids).ids
+        # the last token of a prompt is always run, for the logits of the next
+        shared = min(common_length(first, last), min(len(prompt.ids) for prompt in prompts) - 1)
+        known = self.prefix
+        if known is not None:
+            have = min(known.shared_with(first), shared)
+            if have >= MIN_PREFIX and (len(prompts) == 1 or shared - have < MIN_PREFIX):
+                with torch.inference_mode():
+                    return Prefix(known.ids[:have], crop_cache(known.cache, have)), 0
+        if len(prompts) == 1 or shared < MIN_PREFIX:
+            return None, 0
+        with torch.inference_mode():
+            self.prefix = new = self.forward.new_prefix(first[:shared])
+        return new, shared
+
+    def pixel_values(self, images: Sequence[Any]) -> Tensor:
+        """Pixel values of images, as the model takes them."""
+        import torch
+
+        if self.processor is not None:
+            pixels = self.processor(images=list(images), return_tensors="pt")["pixel_values"]
+        else:
+            try:
+                pixels = torch.stack([torch.as_tensor(image) for image in images])
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise TypeError(
+                    "processor=None: without an image processor, preprocess must turn each prompt "
+                    f"into pixel values of shape (channels, height, width) ({error})."
+                ) from error
+        parameter = next(self.model.parameters())
+        return pixels.to(parameter.device, parameter.dtype)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether rounding is small enough to tell which tokens it could change."""
+        import torch
+
+        return self.model.dtype in (torch.float32, torch.float64)
+
+    def weights_digest(self) -> str:
+        """Digest of the weights as loaded."""
+        tensors = sorted(self.model.state_dict().items())
+        # weights written in place, by training for instance, carry a new version; through
+        # `.data`, as adapters are merged, they do not: so look at a few of each
+        version = [
+            (name, tensor.data_ptr(), tensor._version, _a_few(tensor)) for name, tensor in tensors
+        ]
+        if self._digest is None or self._digest[0] != version:
+            import torch
+
+            digest = hashlib.blake2b(digest_size=16)
+            for name, tensor in tensors:
+                digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
+                flat = tensor.detach().cpu().contiguous().reshape(-1)
+                digest.update(flat.view(torch.uint8).numpy().data)
+            self._digest = version, digest.hexdigest()
+        return self._digest[1]
+
+    def description(self) -> dict[str, Any]:
+        """Everything but the sampling parameters that draws depend on, serialisable."""
+        from sklearn_clm.generators.transformers._encoding import tokenizer_state
+
+        return {
+            "weights": self.weights_digest(),
+            "config": _plain_config(self.model.config.to_dict()),
+            "eos": sorted(self.eos_ids),
+            # the language to translate into, for instance
+            "start": self.start_ids,
+            "tokenizer": tokenizer_state(self.tokenizer),
+            "processor": repr(sorted(self.processor.to_dict().items())) if self.processor else None,
+        }
+
+
+def _a_few(tensor: Tensor) -> bytes:
+    """Some numbers of a tensor."""
+    flat = tensor.detach().reshape(-1)
+    return bytes(flat[:: max(1, len(flat) // 8)][:8].cpu().double().numpy().tobytes())
+
+
+def _plain_config(config: dict[str, Any]) -> str:
+    """The parts of a config that shape the model's output."""
+    incidental = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache"}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            kept = {key: plain(item) for key, item in value.items() if key not in incidental}
+            return sorted(kept.items(), key=str)
+        return value
+
+    return repr(plain(config))
+
+
+def _max_positions(config: Any) -> int | None:
+    limit = getattr(config, "max_position_embeddings", None)
+    return limit if isinstance(limit, int) and limit > 0 else None
+
+
+def _first_of(name: str, *sources: Any) -> Any:
+    values = (getattr(source, name, None) for source in sources)
+    return next((value for value in values if value is not None), None)
+
+
+def _as_list(ids: Any) -> list[int]:
+    if ids is None:
+        return []
+    return [int(i) for i in ids] if isinstance(ids, (list, tuple)) else [int(ids)]

@@ -1,0 +1,146 @@
+"""From prompts to tokens: templates, chat messages, tokenizers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sklearn_clm.generators._templates import Template, filled
+from sklearn_clm.generators.transformers._prefill import EncodedPrompt
+
+if TYPE_CHECKING:
+    from sklearn_clm.generators.transformers._checkpoint import Checkpoint
+
+__all__ = ["encode_prompts", "tokenizer_state"]
+
+
+def encode_prompts(
+    checkpoint: Checkpoint,
+    prompts: Sequence[Any],
+    places: dict[bytes, list[int]],
+    *,
+    template: Template,
+    preprocess: Callable[[Any], Any] | None,
+) -> list[EncodedPrompt]:
+    """The distinct prompts, as the model takes them; `places` maps their keys to positions."""
+    first = [positions[0] for positions in places.values()]
+    if checkpoint.takes_images:
+        images = [prompts[i] if preprocess is None else preprocess(prompts[i]) for i in first]
+        for i, image in zip(first, images):
+            if isinstance(image, (str, bytes)):
+                raise TypeError(
+                    f"prompts[{i}] is text, but {type(checkpoint.model).__name__} takes images; "
+                    "wanted a PIL image or an array, or a preprocess callable that makes one."
+                )
+        return [EncodedPrompt(key, image=image) for key, image in zip(places, images)]
+    size = checkpoint.model.get_input_embeddings().num_embeddings
+    texts = _encode_texts({i: prompts[i] for i in first}, checkpoint.tokenizer, template, size)
+    limit = checkpoint.max_positions
+    for i, ids in zip(first, texts):
+        if limit is not None and len(ids) >= limit:
+            raise ValueError(
+                f"prompts[{i}] has {len(ids)} tokens, but the model has room for {limit}, the "
+                "response included; wanted a shorter prompt."
+            )
+    return [EncodedPrompt(key, ids=ids) for key, ids in zip(places, texts)]
+
+
+def _encode_texts(
+    prompts: dict[int, Any],
+    tokenizer: Any,
+    template: Template,
+    vocabulary_size: int,
+) -> list[tuple[int, ...]]:
+    """Token ids of text prompts and chat messages, given by their positions."""
+    texts: list[str] = []
+    chats: list[bool] = []
+    for i, prompt in prompts.items():
+        given = filled(template, prompt, f"prompts[{i}]")
+        is_chat = _is_chat(given)
+        if is_chat:
+            given = _render_chat(given, tokenizer)
+        elif not isinstance(given, str):
+            source = (
+                "prompts[{}] is" if template is None else "prompt_template gave, for prompts[{}],"
+            )
+            raise TypeError(
+                f"{source.format(i)} a {type(given).__name__}; wanted a str, or a list of chat "
+                "messages (dicts with 'role' and 'content')."
+            )
+        texts.append(_as_unicode(str(given), f"prompts[{i}]"))
+        chats.append(is_chat)
+    encoded: list[Any] = [()] * len(texts)
+    positions = list(prompts)
+    for is_chat in (False, True):
+        chosen = [i for i, chat in enumerate(chats) if chat is is_chat]
+        if chosen:
+            # a chat template writes special tokens itself
+            rows = tokenizer([texts[i] for i in chosen], add_special_tokens=not is_chat)
+            for i, ids in zip(chosen, rows["input_ids"]):
+                encoded[i] = tuple(ids) or _first_token(tokenizer, positions[i])
+    largest = max((max(ids) for ids in encoded), default=0)
+    if largest >= vocabulary_size:
+        raise ValueError(
+            f"tokenizer: gave token id {largest}, but the model's vocabulary has "
+            f"{vocabulary_size} tokens; is it this model's tokenizer?"
+        )
+    return encoded
+
+
+def _as_unicode(text: str, name: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} holds {text[error.start]!a} at position {error.start}, half of a character; "
+            "wanted text that UTF-8 can write."
+        ) from None
+    return text
+
+
+def _is_chat(prompt: Any) -> bool:
+    return (
+        isinstance(prompt, (list, tuple))
+        and len(prompt) > 0
+        and all(isinstance(message, dict) and "role" in message for message in prompt)
+    )
+
+
+def _render_chat(messages: Sequence[dict[str, Any]], tokenizer: Any) -> str:
+    if not getattr(tokenizer, "chat_template", None):
+        raise ValueError(
+            "prompts holds chat messages, but the tokenizer has no chat_template; wanted a "
+            "tokenizer with one, or a callable prompt_template that writes them as text."
+        )
+    return str(
+        tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
+    )
+
+
+def _first_token(tokenizer: Any, i: int) -> tuple[int, ...]:
+    """What an empty prompt becomes: the token that a text begins with."""
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        token = getattr(tokenizer, name, None)
+        if token is not None:
+            return (int(token),)
+    raise ValueError(
+        f"prompts[{i}] has no tokens, and the tokenizer has no beginning-of-sequence token to "
+        "start from; wanted a prompt that is not empty."
+    )
+
+
+def tokenizer_state(tokenizer: Any) -> str:
+    """Everything that encoding and decoding depend on, as text."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        state = json.loads(backend.to_str())
+        # these change as the tokenizer is used
+        state.pop("padding", None)
+        state.pop("truncation", None)
+        core = json.dumps(state, sort_keys=True)
+    else:
+        core = repr(sorted(tokenizer.get_vocab().items()))
+    special = sorted((name, str(token)) for name, token in tokenizer.special_tokens_map.items())
+    clean = getattr(tokenizer, "clean_up_tokenization_spaces", None)
+    return repr((type(tokenizer).__name__, core, special, tokenizer.chat_template, clean))

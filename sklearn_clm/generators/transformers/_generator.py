@@ -1,0 +1,394 @@
+"""Draws from Hugging Face checkpoints."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle  # for its exception alone  # nosec B403
+from collections.abc import Callable, Iterator, Sequence
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sklearn.utils._param_validation import HasMethods, Interval, Options
+
+from sklearn_clm.generators._base import BaseGenerator
+from sklearn_clm.generators._base import fingerprint as _fingerprint
+from sklearn_clm.generators._draws import Generation, prompt_bytes
+from sklearn_clm.generators.transformers._checkpoint import Checkpoint, checkpoint_of
+from sklearn_clm.generators.transformers._decoding import Decoder, Sampling
+from sklearn_clm.generators.transformers._encoding import encode_prompts
+from sklearn_clm.generators.transformers._prefill import EncodedPrompt, groups
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+__all__ = ["TransformersGenerator"]
+
+
+_DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
+
+
+class TransformersGenerator(BaseGenerator):
+    """Draws from a causal, encoder-decoder or vision-encoder-decoder language model.
+
+    Each draw is keyed: token t of draw j for prompt x under seed s inverts the model's truncated
+    distribution at a uniform number that depends on (x, s, j, t) alone. In float32 and float64
+    the tokens are the same whatever the batch: where rounding, which does depend on the shape of
+    the batch, could change a token, that token is decided by a forward pass of its own. In
+    half precision rounding is too coarse for that, and a draw may change with the batch it is
+    made in; a cache of draws gives it a fixed value.
+
+    Each prompt runs through the model once for all its draws in one call, a prefix that all
+    prompts share runs once for all calls, and a finished response leaves the batch at once.
+
+    Parameters
+    ----------
+    model : str, path or transformers.PreTrainedModel
+        Name or path of a checkpoint with safetensors weights, loaded when first used, or a
+        loaded model (``AutoModelForCausalLM``, ``AutoModelForSeq2SeqLM`` or
+        ``VisionEncoderDecoderModel``). A model is never copied: clones share it, and generators
+        with the same name share one model in a process.
+    tokenizer : str, path or tokenizer, default=None
+        The tokenizer. None loads the one that comes with the name; a loaded model needs one.
+    processor : str, path or processor, default=None
+        Image processor of a vision model, or a processor that holds it (and the tokenizer).
+        None loads the one that comes with the name, if there is one.
+    max_new_tokens : int, default=256
+        Budget of generated tokens for one draw.
+    temperature : float, default=1.0
+        The logits are divided by it, > 0.
+    top_k : int or None, default=50
+        The k most likely tokens are kept; None or 0 keeps all.
+    top_p : float, default=1.0
+        Of those, the smallest set of most likely tokens with at least this probability is kept,
+        in (0, 1].
+    stop : str or sequence of str, default=None
+        A draw ends at the first of these strings, which is cut from the response with all that
+        follows, as ``["\\n", ",", "."]`` cuts short answers. The tokens up to the one that
+        completed the string were generated: they count for ``n_tokens`` and ``logprob``.
+    batch_size : int, default=64
+        Number of draws decoded at once.
+    device : str or torch.device, default=None
+        Where to load a named model. None is a GPU if there is one.
+    dtype : {"auto", "float64", "float32", "bfloat16", "float16"} or None, default=None
+        What to load a named model in. None is float32 on the CPU, and the checkpoint's own type
+        (``"auto"``) elsewhere.
+    prompt_template : str or callable, default=None
+        Text with ``{prompt}`` where the prompt goes, or a callable from a prompt to text or to
+        chat messages.
+    preprocess : callable, default=None
+        For vision models: from a prompt to an image as `processor` takes it, or, where there is
+        none, to pixel values of shape (channels, height, width).
+    trust_remote_code : bool, default=False
+        Whether to run code that comes with the named checkpoint.
+    model_kwargs : dict, default=None
+        Further arguments of ``from_pretrained`` for a named model, such as ``revision``.
+    pickle_model : bool, default=False
+        Whether a pickle contains a model passed as a loaded object. Otherwise it refers to the
+        model by its ``name_or_path`` and a digest of its weights, from which it is loaded again.
+
+    Attributes
+    ----------
+    n_prefilled_tokens_ : int
+        Positions of prompts run through the model so far, padding included.
+    n_decoded_tokens_ : int
+        Generated tokens run through the model so far (the last token of a draw never is).
+    n_rechecked_tokens_ : int
+        Tokens decided by a forward pass of their own so far.
+
+    See Also
+    --------
+    CachedGenerator : Keeps every draw of any generator.
+
+    Notes
+    -----
+    Prompts are strings, lists of chat messages (``{"role": ..., "content": ...}``, written with
+    the tokenizer's chat template), images for vision models, or whatever `prompt_template` or
+    `preprocess` takes. Log-probabilities come from the model's own logits, before temperature,
+    top-k and top-p; they are rounded to multiples of 2 ** -16.
+
+    Examples
+    --------
+    A GPT-2 with random weights, over the letters:
+
+    >>> import torch
+    >>> from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    >>> from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+    >>> from sklearn_clm.generators import TransformersGenerator
+    >>> letters = {letter: i for i, letter in enumerate("<abcdefghijklmnopqrstuvwxyz")}
+    >>> tokenizer = Tokenizer(models.BPE(letters, []))
+    >>> tokenizer.decoder = decoders.Fuse()
+    >>> config = GPT2Config(vocab_size=27, n_embd=8, n_layer=1, n_head=2, n_positions=32,
+    ...                     bos_token_id=0, eos_token_id=0)
+    >>> generator = TransformersGenerator(
+    ...     GPT2LMHeadModel(config).eval(),
+    ...     tokenizer=PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<"),
+    ...     max_new_tokens=5)
+    >>> draws = generator.sample(["abc", "xyz"], n_samples=3)
+    >>> len(draws), len(draws[0]), draws[0][0].n_tokens <= 5
+    (2, 3, True)
+    >>> generator.sample(["xyz"], n_samples=1, start=2)[0][0] == draws[1][2]
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "model": [str, os.PathLike, HasMethods(["generate", "forward"])],
+        "tokenizer": [str, os.PathLike, HasMethods(["decode"]), None],
+        "processor": [str, os.PathLike, callable, None],
+        "max_new_tokens": [Interval(Integral, 1, None, closed="left")],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "top_k": [Interval(Integral, 0, None, closed="left"), None],
+        "top_p": [Interval(Real, 0, 1, closed="right")],
+        "stop": [str, list, tuple, None],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "dtype": [Options(str, set(_DTYPES)), None],
+        "prompt_template": [str, callable, None],
+        "preprocess": [callable, None],
+        "trust_remote_code": ["boolean"],
+        "model_kwargs": [dict, None],
+        "pickle_model": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | PreTrainedModel,
+        *,
+        tokenizer: str | os.PathLike[str] | PreTrainedTokenizerBase | None = None,
+        processor: str | os.PathLike[str] | ProcessorMixin | None = None,
+        max_new_tokens: int = 256,
+        temperature: float = 1.0,
+        top_k: int | None = 50,
+        top_p: float = 1.0,
+        stop: str | Sequence[str] | None = None,
+        batch_size: int = 64,
+        device: str | torch.device | None = None,
+        dtype: str | None = None,
+        prompt_template: str | Callable[[Any], Any] | None = None,
+        preprocess: Callable[[Any], Any] | None = None,
+        trust_remote_code: bool = False,
+        model_kwargs: dict[str, Any] | None = None,
+        pickle_model: bool = False,
+    ):
+        self.model = model
+        self.tokenizer = tokenizer
+        self.processor = processor
+        self.max_new_tokens = max_new_tokens
+        self.temperature = temperature
+        self.top_k = top_k
+        self.top_p = top_p
+        self.stop = stop
+        self.batch_size = batch_size
+        self.device = device
+        self.dtype = dtype
+        self.prompt_template = prompt_template
+        self.preprocess = preprocess
+        self.trust_remote_code = trust_remote_code
+        self.model_kwargs = model_kwargs
+        self.pickle_model = pickle_model
+
+    def stream(
+        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+    ) -> Iterator[tuple[int, int, Generation]]:
+        """Yield draws as they are finished, in any order.
+
+        Parameters
+        ----------
+        prompts : sequence of length n
+            Strings, lists of chat messages, images, or what `prompt_template` or `preprocess`
+            takes.
+        n_samples : int
+            Number of draws for each prompt, >= 0.
+        start : int, default=0
+            Index of the first draw, >= 0.
+        seed : int, default=0
+            Seed of the run, >= 0.
+
+        Yields
+        ------
+        prompt_index : int
+            Position in `prompts`.
+        draw : int
+            Index of the draw, from `start` to ``start + n_samples - 1``.
+        generation : Generation
+            The draw.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of range, or the checkpoint cannot be loaded.
+        TypeError
+            If a prompt is not of a kind that the model takes.
+        """
+        prompts = list(prompts)  # a pandas Series looks positions up among its labels
+        stop = self._checked_stop()
+        checkpoint = self._load()
+        if len(prompts) == 0 or n_samples == 0:
+            return
+        places: dict[bytes, list[int]] = {}
+        for i, prompt in enumerate(prompts):
+            places.setdefault(prompt_bytes(prompt), []).append(i)
+        encoded = encode_prompts(
+            checkpoint, prompts, places, template=self.prompt_template, preprocess=self.preprocess
+        )
+        checkpoint.ready(encoded[0], checkpoint.pixel_values)
+        decoder = Decoder(
+            checkpoint.forward,
+            checkpoint.detokenizer,
+            Sampling(
+                temperature=float(self.temperature),
+                top_k=int(self.top_k or 0),
+                top_p=float(self.top_p),
+                eos_ids=checkpoint.eos_ids,
+                guard=checkpoint.is_exact,
+            ),
+            stop,
+        )
+        was_training = checkpoint.model.training
+        checkpoint.model.eval()
+        try:
+            draws = range(start, start + n_samples)
+            for key, draw, generation in self._draw(checkpoint, decoder, encoded, draws, seed):
+                for i in places[key]:
+                    yield i, draw, generation
+        finally:
+            checkpoint.model.train(was_training)
+
+    def _draw(
+        self,
+        checkpoint: Checkpoint,
+        decoder: Decoder,
+        encoded: list[EncodedPrompt],
+        draws: range,
+        seed: int,
+    ) -> Iterator[tuple[bytes, int, Generation]]:
+        import torch
+
+        prefix, n_computed = checkpoint.shared_prefix(encoded)
+        self._count(n_computed, 0, 0)
+        forward = checkpoint.forward
+        for group in groups(encoded, self.batch_size, ragged=forward.ragged):
+            with torch.inference_mode():
+                state, n_computed = forward.prefill(group, prefix)
+            self._count(n_computed, 0, 0)
+            rows = [(i, draw) for i in range(len(group)) for draw in draws]
+            for first in range(0, len(rows), self.batch_size):
+                batch = rows[first : first + self.batch_size]
+                before = decoder.n_decoded, decoder.n_rechecked
+                for i, draw, generation in decoder.decode(
+                    state, group, batch, lambda prompt: self._budget(checkpoint, prompt), seed
+                ):
+                    yield group[i].key, draw, generation
+                self._count(0, decoder.n_decoded - before[0], decoder.n_rechecked - before[1])
+
+    def _budget(self, checkpoint: Checkpoint, prompt: EncodedPrompt) -> int:
+        """Tokens that may be generated for a prompt."""
+        limit = checkpoint.max_positions
+        if limit is None:
+            return int(self.max_new_tokens)
+        is_causal = not hasattr(checkpoint.forward, "start_ids")
+        used = len(prompt.ids) if is_causal else len(checkpoint.forward.start_ids)
+        return min(int(self.max_new_tokens), limit - used)
+
+    def _count(self, prefilled: int, decoded: int, rechecked: int) -> None:
+        self.n_prefilled_tokens_ = getattr(self, "n_prefilled_tokens_", 0) + prefilled
+        self.n_decoded_tokens_ = getattr(self, "n_decoded_tokens_", 0) + decoded
+        self.n_rechecked_tokens_ = getattr(self, "n_rechecked_tokens_", 0) + rechecked
+
+    def _checked_stop(self) -> tuple[str, ...]:
+        self._validate_params()
+        if isinstance(self.prompt_template, str) and "{prompt}" not in self.prompt_template:
+            raise ValueError(
+                f"prompt_template={self.prompt_template!r} has no place for the prompt; wanted "
+                "'{prompt}' in it."
+            )
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        for string in stop:
+            if not isinstance(string, str) or not string:
+                raise ValueError(f"stop holds {string!r}; wanted strings that are not empty.")
+        return stop
+
+    def _load(self) -> Checkpoint:
+        checkpoint = checkpoint_of(
+            self.model,
+            self.tokenizer,
+            self.processor,
+            device=self.device,
+            dtype=self.dtype,
+            trust_remote_code=self.trust_remote_code,
+            model_kwargs=self.model_kwargs or {},
+        )
+        expected = getattr(self, "_weights_digest", None)
+        if expected not in (None, checkpoint.weights_digest()):
+            raise ValueError(
+                f"model={self.model!r} holds other weights than the model that this generator was "
+                "pickled with; wanted the same. Save that model and pass its path, or pickle the "
+                "generator with pickle_model=True."
+            )
+        self._checkpoint = checkpoint  # keeps it loaded as long as this generator lives
+        return checkpoint
+
+    def fingerprint(self) -> str:
+        """Hexadecimal digest of everything that the distribution of a draw depends on.
+
+        Returns
+        -------
+        str
+            Digest of the model's weights and config, the tokenizer, the image processor and the
+            parameters that shape a response; `batch_size`, `device` and the name of the model
+            do not enter.
+        """
+        stop = self._checked_stop()
+        described = {
+            **self._load().description(),
+            "max_new_tokens": int(self.max_new_tokens),
+            "temperature": float(self.temperature),
+            "top_k": int(self.top_k or 0),
+            "top_p": float(self.top_p),
+            "stop": list(stop),
+            "prompt_template": self.prompt_template,
+            "preprocess": self.preprocess,
+        }
+        return _fingerprint(_Described(described))
+
+    def __sklearn_clone__(self) -> TransformersGenerator:
+        """Return an unused generator with the same parameters, which shares the model."""
+        params = self.get_params(deep=False)
+        for name in ("stop", "model_kwargs"):
+            params[name] = copy.copy(params[name])
+        new = type(self)(**params)
+        self._share_with(new)
+        return new
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TransformersGenerator:
+        return self.__sklearn_clone__()
+
+    def _share_with(self, other: TransformersGenerator) -> None:
+        for name in ("_checkpoint", "_weights_digest"):
+            if hasattr(self, name):
+                setattr(other, name, getattr(self, name))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_checkpoint", None)
+        model = self.model
+        if isinstance(model, (str, os.PathLike)) or self.pickle_model:
+            return state
+        name = getattr(model, "name_or_path", "")
+        if not name:
+            raise pickle.PicklingError(
+                f"model is a loaded {type(model).__name__} that came from no file, so a pickle "
+                "cannot refer to it; pass the path where it is saved (save_pretrained), or set "
+                "pickle_model=True."
+            )
+        state["model"] = name
+        state["dtype"] = str(model.dtype).removeprefix("torch.")
+        state["_weights_digest"] = self._load().weights_digest()
+        return state
+
+
+class _Described:
+    """Carries what a fingerprint is taken of."""
+
+    def __init__(self, parts: dict[str, Any]):
+        self.parts = parts

@@ -1,0 +1,125 @@
+"""From logits and a uniform number to a token, by inversion of the truncated distribution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Choice", "choose", "truncate"]
+
+
+# When the shape of the batch changes, rounding moves a logit by up to about 16 units in the last
+# place of the largest one, and a cumulative probability by less than one such unit (small models,
+# float32, CPU; deeper ones may be a few times worse).
+LOGIT_ULPS = 64
+PROBABILITY_ULPS = 8
+
+
+class Choice(NamedTuple):
+    """Chosen tokens, one for each row of logits."""
+
+    tokens: Tensor  # (n,) int64
+    logprobs: Tensor  # (n,) float64, under the untouched logits
+    doubtful: Tensor  # (n,) bool, rounding of the logits could change the token
+
+
+class Truncated(NamedTuple):
+    """Truncated distribution over candidate tokens, in the order of their ids."""
+
+    ids: Tensor | None  # (n, m) int64, None where every token of the vocabulary stands
+    weights: Tensor  # (n, m) float64, not normalised, zero for excluded tokens
+    doubtful: Tensor  # (n,) bool, rounding of the logits could change the candidates
+    unit: Tensor  # (n,) float64, unit in the last place of the largest scaled logit
+
+
+def choose(
+    logits: Tensor, uniforms: Tensor, *, temperature: float, top_k: int, top_p: float, guard: bool
+) -> Choice:
+    """Invert the truncated distribution of each row of `logits` (n, V) at `uniforms` (n,)."""
+    import torch
+
+    base = logits if logits.dtype == torch.float64 else logits.float()
+    truncated = truncate(base, temperature=temperature, top_k=top_k, top_p=top_p)
+    cumulative = truncated.weights.cumsum(-1)
+    total = cumulative[:, -1:].contiguous()
+    last = torch.searchsorted(cumulative, total)
+
+    def invert(at: Tensor) -> Tensor:
+        # strictly greater, so that a token of weight zero is never chosen
+        found = torch.searchsorted(cumulative, at.clamp(0.0, 1.0) * total, right=True)
+        return torch.minimum(found, last)
+
+    at = uniforms.unsqueeze(1)
+    columns = invert(at)
+    if guard:
+        margin = PROBABILITY_ULPS * truncated.unit.unsqueeze(1)
+        moved = invert(torch.cat([at - margin, at + margin], dim=1))
+        doubtful = truncated.doubtful | (moved[:, 0] != moved[:, 1])
+    else:
+        doubtful = torch.zeros_like(truncated.doubtful)
+    tokens = columns if truncated.ids is None else truncated.ids.gather(1, columns)
+    logprobs = base.gather(1, tokens).double() - base.logsumexp(-1, keepdim=True).double()
+    return Choice(tokens[:, 0], logprobs[:, 0], doubtful)
+
+
+def truncate(logits: Tensor, *, temperature: float, top_k: int, top_p: float) -> Truncated:
+    """Apply temperature, then top-k (0 = off), then top-p, as `transformers` orders them."""
+    import torch
+
+    scaled = logits / temperature
+    unit = torch.finfo(logits.dtype).eps * scaled.abs().amax(-1).double()
+    below: Tensor | None = None
+    ids: Tensor | None = None
+    values = scaled
+    if 0 < top_k < scaled.shape[-1]:
+        best, best_ids = scaled.topk(top_k + 1, dim=-1)
+        threshold = best[:, -2:-1]
+        if bool((best[:, -1:] == threshold).any()):
+            # every token tied with the k-th one stays
+            kept = scaled >= threshold
+            values = scaled.masked_fill(~kept, -torch.inf)
+            below = scaled.masked_fill(kept, -torch.inf).amax(-1)
+        else:
+            ids, order = best_ids[:, :-1].sort(dim=-1)
+            values = best[:, :-1].gather(1, order)
+            below = best[:, -1]
+    values = values.double()
+    weights = (values - values.amax(-1, keepdim=True)).exp()
+    doubtful = torch.zeros(len(logits), dtype=torch.bool, device=logits.device)
+    if below is not None:
+        kept_values = values.masked_fill(weights == 0, torch.inf)
+        gap = kept_values.amin(-1) - below.double()
+        share = weights.masked_fill(weights == 0, torch.inf).amin(-1) / weights.sum(-1)
+        doubtful = (gap > 0) & (gap <= LOGIT_ULPS * unit) & (share > unit)
+    if top_p < 1.0:
+        weights, unsure = _nucleus(values, weights, top_p, unit)
+        doubtful = doubtful | unsure
+    return Truncated(ids, weights, doubtful, unit)
+
+
+def _nucleus(values: Tensor, weights: Tensor, top_p: float, unit: Tensor) -> tuple[Tensor, Tensor]:
+    """Drop the least likely tokens whose cumulative probability is at most 1 - `top_p`."""
+    import torch
+
+    ordered, order = weights.sort(dim=-1, stable=True)
+    shares = ordered / ordered.sum(-1, keepdim=True)
+    cumulative = shares.cumsum(-1)
+    dropped = cumulative <= 1.0 - top_p
+    dropped[:, -1] = False
+    unit = unit.unsqueeze(1)
+    margin = PROBABILITY_ULPS * unit
+    near_cut = ((cumulative - (1.0 - top_p)).abs() <= margin) & (shares > margin)
+    n_dropped = dropped.sum(-1, keepdim=True)
+    sorted_values = values.gather(1, order)
+    kept_edge = sorted_values.gather(1, n_dropped)
+    gap = kept_edge - sorted_values.gather(1, (n_dropped - 1).clamp(min=0))
+    swap = (
+        (n_dropped > 0)
+        & (gap > 0)
+        & (gap <= LOGIT_ULPS * unit)
+        & (shares.gather(1, n_dropped) > margin)
+    )
+    mask = torch.zeros_like(dropped).scatter(1, order, dropped)
+    return weights.masked_fill(mask, 0.0), near_cut[:, :-1].any(-1) | swap[:, 0]

@@ -1,0 +1,838 @@
+"""Admission A^c of components (section 4.4 of the paper): against any component of a reference.
+
+Where the components of responses are, and when two of them are the same.
+
+The distinct components of a set of responses, each scored by the maximum over occurrences.
+
+The component scores F^c that come with the package (section 4.4 of the paper).
+
+Component scores F^c from names or callables, and what is checked of any of them."""
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from sklearn_clm.generators import Generation, draw_stream, prompt_bytes
+from sklearn_clm.scoring._admission import ThresholdAdmission, get_admission
+from sklearn_clm.scoring._exact_match import exact_match, same_value
+from sklearn_clm.scoring._parallel import map_chunks
+from sklearn_clm.scoring._quality import ClassifierScore
+from sklearn_clm.scoring._results import as_score, as_scores, name_of, refuse_unfitted
+from sklearn_clm.scoring._similarity import get_similarity, rouge_l, rouge_l_matrix
+from sklearn_clm.scoring._splitters import get_splitter
+
+__all__ = [
+    "CallableScore",
+    "ComponentClassifier",
+    "ComponentMatch",
+    "ComponentScore",
+    "DistinctComponents",
+    "Occurrence",
+    "RandomScore",
+    "Span",
+    "SpanLikelihood",
+    "Support",
+    "component_key",
+    "component_match",
+    "component_of",
+    "component_scores",
+    "component_spans",
+    "distinct_components",
+    "get_component_admission",
+    "get_component_score",
+    "numbered_components",
+]
+
+
+Span = tuple[int, int]
+
+
+def component_spans(splitter: Callable[[str], Any] | str, response: Any) -> list[Span | None]:
+    """Where the components of a response are.
+
+    Parameters
+    ----------
+    splitter : str or callable
+        As in :func:`get_splitter`.
+    response : str or object
+        A response. One that is not text is a single component, whose span is None.
+
+    Returns
+    -------
+    list of (int, int) or None
+        Character offsets, in order.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import component_spans
+    >>> component_spans("sentence", "No effusion. Lungs are clear.")
+    [(0, 12), (13, 29)]
+    >>> component_spans("sentence", 3.5)
+    [None]
+    """
+    if not isinstance(response, str):
+        return [None]
+    return list(get_splitter(splitter)(response))
+
+
+def component_of(response: Any, span: Span | None) -> Any:
+    """The component at a span of a response.
+
+    Parameters
+    ----------
+    response : str or object
+        A response.
+    span : (int, int) or None
+        Its span, as :func:`component_spans` gives it.
+
+    Returns
+    -------
+    str or object
+        That part of the text; the response itself where the span is None.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import component_of
+    >>> component_of("No effusion. Lungs are clear.", (13, 29))
+    'Lungs are clear.'
+    """
+    return response if span is None else response[span[0] : span[1]]
+
+
+def component_key(component: Any) -> Hashable:
+    """What two occurrences of one component share: the same text, or the same value."""
+    if isinstance(component, str):
+        return component.strip()
+    return prompt_bytes(component)
+
+
+def numbered_components(
+    responses: Iterable[Any], spans: Iterable[Sequence[Span | None]]
+) -> tuple[list[Any], list[np.ndarray]]:
+    """Distinct components of responses, as they first occur, and which of them each span holds."""
+    numbers: dict[Hashable, int] = {}
+    components: list[Any] = []
+    ids = []
+    for response, row in zip(responses, spans):
+        found = np.empty(len(row), dtype=np.intp)
+        for c, span in enumerate(row):
+            component = component_of(response, span)
+            found[c] = numbers.setdefault(component_key(component), len(components))
+            if found[c] == len(components):
+                components.append(component)
+        ids.append(found)
+    return components, ids
+
+
+class Occurrence(NamedTuple):
+    """Where a component stands.
+
+    Parameters
+    ----------
+    draw : int
+        Index of the draw, from 0.
+    span : (int, int) or None
+        Characters of its response; None where the response is not text, and is the component.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import Occurrence
+    >>> Occurrence(draw=2, span=(0, 12)).draw
+    2
+    """
+
+    draw: int
+    span: Span | None
+
+
+class DistinctComponents(NamedTuple):
+    """The distinct components of one prompt's responses, in order of first occurrence."""
+
+    components: list[Any]
+    scores: np.ndarray
+    occurrences: list[list[Occurrence]]
+
+
+def distinct_components(
+    responses: Sequence[Any],
+    draws: Sequence[int],
+    spans: Sequence[Sequence[Span | None]],
+    scores: Sequence[np.ndarray],
+) -> DistinctComponents:
+    """Merge equal components of several responses; the maximum is their score.
+
+    Proposition 4.4 needs the maximum: the score of a component must not rise when responses are
+    taken away. It can under a mean, or if the last occurrence wins.
+    """
+    components, ids = numbered_components(responses, spans)
+    best = np.full(len(components), -np.inf)
+    occurrences: list[list[Occurrence]] = [[] for _ in components]
+    for draw, row, numbers, row_scores in zip(draws, spans, ids, scores):
+        np.maximum.at(best, numbers, row_scores)
+        for number, span in zip(numbers, row):
+            occurrences[number].append(Occurrence(int(draw), span))
+    return DistinctComponents(components, best, occurrences)
+
+
+Spans = Sequence[Sequence[Sequence[Span | None]]]
+
+
+class SpanLikelihood(BaseEstimator):
+    """Likelihood of a component's tokens in their context, under the base model.
+
+    ``exp(log p / lp)``, where log p sums the log-probabilities of the tokens that produced some
+    character of the component, and ``lp = (5 + number of these tokens)^0.6 / 6^0.6``. A component
+    that no token produced scores 0.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.scoring import SpanLikelihood
+    >>> draw = Generation(
+    ...     "No. Yes.", token_logprobs=(-1.0, -3.0, -0.5), token_spans=((0, 3), (3, 8), (8, 8))
+    ... )
+    >>> SpanLikelihood().score_components(["Sure?"], [[draw]], [[[(0, 3), (4, 8)]]])[0][0]
+    array([0.36787944, 0.04978707])
+    """
+
+    needs_logprobs = True
+
+    def score_components(
+        self,
+        prompts: Sequence[Any],
+        generations: Sequence[Sequence[Generation]],
+        spans: Spans,
+    ) -> list[list[np.ndarray]]:
+        """Scores of all occurrences.
+
+        Parameters
+        ----------
+        prompts, generations, spans
+            As in :func:`component_scores`. A sample needs `token_logprobs` and `token_spans`; a
+            response that is a single component by itself needs no more than `logprob`.
+
+        Returns
+        -------
+        list of n lists of 1-D arrays
+            Numbers from 0 to 1.
+        """
+        return [
+            [
+                np.array([self._one(draw, span, i, j) for span in components])
+                for j, (draw, components) in enumerate(zip(draws, rows))
+            ]
+            for i, (draws, rows) in enumerate(zip(generations, spans))
+        ]
+
+    def _one(self, draw: Generation, span: Span | None, i: int, j: int) -> float:
+        if draw.token_logprobs is None or draw.token_spans is None:
+            if draw.logprob is not None and _is_whole(draw.response, span):
+                return _normalised(draw.logprob, draw.n_tokens or 1)
+            raise ValueError(
+                f"component_score='span_likelihood' needs the log-probability of each token and "
+                f"the characters it produced; sample {j} of prompt {i} has "
+                f"token_logprobs={draw.token_logprobs} and token_spans={draw.token_spans}. Use a "
+                "generator that gives them or another component_score."
+            )
+        if span is None:
+            return _normalised(math.fsum(draw.token_logprobs), len(draw.token_logprobs))
+        inside = [
+            logprob
+            for logprob, (start, stop) in zip(draw.token_logprobs, draw.token_spans)
+            if start < stop and start < span[1] and stop > span[0]
+        ]
+        return _normalised(math.fsum(inside), len(inside)) if inside else 0.0
+
+
+def _is_whole(response: Any, span: Span | None) -> bool:
+    return span is None or response[span[0] : span[1]] == response.strip()
+
+
+def _normalised(logprob: float, n_tokens: int) -> float:
+    return math.exp(logprob / ((5.0 + n_tokens) / 6.0) ** 0.6)
+
+
+class RandomScore(BaseEstimator):
+    """A uniform random number for each distinct component of a prompt: the paper's baseline.
+
+    Parameters
+    ----------
+    seed : int, default=0
+        Seed, >= 0. The number depends on (prompt, component, seed) alone.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.scoring import RandomScore
+    >>> draws, spans = [Generation("Yes."), Generation("Yes.")], [[(0, 4)], [(0, 4)]]
+    >>> first, second = RandomScore(seed=1).score_components(["Sure?"], [draws], [spans])[0]
+    >>> bool(first == second)
+    True
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def score_components(
+        self,
+        prompts: Sequence[Any],
+        generations: Sequence[Sequence[Generation]],
+        spans: Spans,
+    ) -> list[list[np.ndarray]]:
+        """Scores of all occurrences.
+
+        Parameters
+        ----------
+        prompts, generations, spans
+            As in :func:`component_scores`.
+
+        Returns
+        -------
+        list of n lists of 1-D arrays
+            Numbers in [0, 1).
+        """
+        return _score_distinct(self._draw, prompts, generations, spans)
+
+    def _draw(self, prompt: Any, component: Any) -> float:
+        salt = b"component " + prompt_bytes(component)
+        return float(draw_stream(prompt, self.seed, 0, salt=salt).random())
+
+
+class Support(BaseEstimator):
+    """How many samples of the set hold the component or a near-duplicate of it.
+
+    A count, never a share: it can only grow with the set, which Proposition 4.4 asks for. The
+    price is that a small prediction set supports a component less than the K samples of
+    calibration do, so it suits samplers that seldom stop early.
+
+    Parameters
+    ----------
+    similarity : str or callable (component, component) -> float, default="rouge_l"
+        As for the sampler. Components that are not text compare by equality under a name.
+    threshold : float, default=0.9
+        Similarity from which two components are near-duplicates.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.scoring import Support
+    >>> draws = [Generation("It is big."), Generation("It is big!"), Generation("No.")]
+    >>> spans = [[(0, 10)], [(0, 10)], [(0, 3)]]
+    >>> Support().score_components(["Size?"], [draws], [spans])
+    [[array([2.]), array([2.]), array([1.])]]
+    """
+
+    def __init__(
+        self, similarity: str | Callable[[Any, Any], float] = "rouge_l", threshold: float = 0.9
+    ) -> None:
+        self.similarity = similarity
+        self.threshold = threshold
+
+    def score_components(
+        self,
+        prompts: Sequence[Any],
+        generations: Sequence[Sequence[Generation]],
+        spans: Spans,
+    ) -> list[list[np.ndarray]]:
+        """Scores of all occurrences.
+
+        Parameters
+        ----------
+        prompts, generations, spans
+            As in :func:`component_scores`.
+
+        Returns
+        -------
+        list of n lists of 1-D arrays
+            Whole numbers, at least 1 and at most the number of samples.
+        """
+        return [self._one_prompt(draws, rows) for draws, rows in zip(generations, spans)]
+
+    def _one_prompt(
+        self, draws: Sequence[Generation], rows: Sequence[Sequence[Span | None]]
+    ) -> list[np.ndarray]:
+        components, ids = numbered_components((draw.response for draw in draws), rows)
+        if not components:
+            return [np.empty(0) for _ in rows]
+        holds = np.zeros((len(rows), len(components)), dtype=bool)
+        for j, row_ids in enumerate(ids):
+            holds[j, row_ids] = True
+        alike = _pairwise(self.similarity, components) >= self.threshold
+        np.fill_diagonal(alike, True)
+        counts = (holds @ alike.T).sum(axis=0, dtype=np.float64)
+        return [counts[row_ids] for row_ids in ids]
+
+
+class ComponentClassifier(ClassifierScore):
+    """Probability that a fitted binary classifier gives to a component.
+
+    The classifier must have been trained on other prompts than those that calibrate.
+
+    Parameters
+    ----------
+    classifier : fitted classifier with ``predict_proba``
+        Two classes; the second one of its ``classes_`` means a correct component.
+    features : callable (prompt, component) -> object, or None, default=None
+        Makes one row of the classifier's input from one component. None gives it the components
+        themselves, as a list: what a pipeline that starts with a text vectoriser takes.
+
+    Examples
+    --------
+    >>> from sklearn.feature_extraction.text import CountVectorizer
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.scoring import ComponentClassifier
+    >>> texts, good = ["a cat sat", "a dog ran", "lorem ipsum", "dolor sit"], [1, 1, 0, 0]
+    >>> classifier = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, good)
+    >>> draws, spans = [[Generation("a cat ran")]], [[[(0, 9)]]]
+    >>> ComponentClassifier(classifier).score_components(["Q: ?"], draws, spans)[0][0].round(1)
+    array([0.7])
+    """
+
+    def score_components(
+        self,
+        prompts: Sequence[Any],
+        generations: Sequence[Sequence[Generation]],
+        spans: Spans,
+    ) -> list[list[np.ndarray]]:
+        """Scores of all occurrences; a component of several samples is classified once.
+
+        Parameters
+        ----------
+        prompts, generations, spans
+            As in :func:`component_scores`.
+
+        Returns
+        -------
+        list of n lists of 1-D arrays
+            Probabilities of the positive class; their log-odds are rounded to three decimals, so
+            that the batch which a component is in does not matter.
+
+        Raises
+        ------
+        ValueError
+            If the classifier does not give two probabilities for each component.
+        """
+        rows: list[Any] = []
+        ids: list[list[np.ndarray]] = []
+        for prompt, draws, samples in zip(prompts, generations, spans):
+            found, numbers = numbered_components((draw.response for draw in draws), samples)
+            ids.append([len(rows) + own for own in numbers])
+            rows += found if self.features is None else [self.features(prompt, c) for c in found]
+        scores = self._probabilities(rows, "component_score")
+        return [[scores[found] for found in sample] for sample in ids]
+
+
+class CallableScore:
+    """A callable (prompt, component) -> float, asked once for each distinct component."""
+
+    def __init__(self, function: Callable[[Any, Any], float]) -> None:
+        self.function = function
+        self.__name__ = name_of(function)
+
+    def score_components(self, prompts: Any, generations: Any, spans: Any) -> Any:
+        return _score_distinct(self.function, prompts, generations, spans)
+
+    def __repr__(self) -> str:
+        return f"CallableScore({self.function!r})"
+
+
+def _score_distinct(
+    function: Callable[[Any, Any], float],
+    prompts: Sequence[Any],
+    generations: Sequence[Sequence[Generation]],
+    spans: Spans,
+) -> list[list[np.ndarray]]:
+    scored = []
+    for prompt, draws, rows in zip(prompts, generations, spans):
+        components, ids = numbered_components((draw.response for draw in draws), rows)
+        scores = np.empty(len(components))
+        for c, component in enumerate(components):
+            where = f"the component {component!r:.80}"
+            scores[c] = as_score(function(prompt, component), "component_score", function, where)
+        scored.append([scores[row] for row in ids])
+    return scored
+
+
+def _pairwise(similarity: Any, components: list[Any]) -> np.ndarray:
+    """Similarity of all pairs of components."""
+    similarity = get_similarity(similarity)
+    if hasattr(similarity, "pairwise"):
+        return as_scores(
+            similarity.pairwise(components), (len(components),) * 2, "similarity", similarity
+        )
+    texts = all(isinstance(component, str) for component in components)
+    if similarity is rouge_l and texts:
+        return rouge_l_matrix(components)
+    if similarity is rouge_l:
+        # pair by pair: whether other components are texts must not matter to two that are
+        similarity = component_rouge_l
+    where = "two components"
+    return np.array(
+        [
+            [as_score(float(similarity(a, b)), "similarity", similarity, where) for b in components]
+            for a in components
+        ]
+    )
+
+
+_NAMES = ("random", "span_likelihood", "support")
+
+
+@runtime_checkable
+class ComponentScore(Protocol):
+    """An object that scores the components of many prompts at once."""
+
+    def score_components(
+        self,
+        prompts: Sequence[Any],
+        generations: Sequence[Sequence[Generation]],
+        spans: Sequence[Sequence[Sequence[Span | None]]],
+    ) -> Sequence[Sequence[Sequence[float]]]:
+        """One score for each occurrence ``spans[i][j][c]`` in ``generations[i][j].response``.
+
+        A score that depends on the other samples of a prompt must never fall when samples are
+        added (Proposition 4.4).
+        """
+
+
+def get_component_score(component_score: Any, *, seed: int = 0) -> ComponentScore:
+    """Component score from its name, from a callable or from a classifier.
+
+    Parameters
+    ----------
+    component_score : {"random", "span_likelihood", "support"}, callable, classifier or object
+        A name; a callable ``f(prompt, component) -> float``, asked once for each distinct
+        component of a prompt; a fitted binary classifier with ``predict_proba``, which is given
+        the components (see :class:`ComponentClassifier`); or an object with a method
+        ``score_components``, such as :class:`EntailmentScore`.
+    seed : int, default=0
+        Seed of "random".
+
+    Returns
+    -------
+    ComponentScore
+        An object with a method ``score_components``.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or the classifier is not fitted.
+    TypeError
+        If it is none of these.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import get_component_score
+    >>> get_component_score("support")
+    Support()
+    """
+    if isinstance(component_score, str):
+        if component_score == "random":
+            return RandomScore(seed=seed)
+        if component_score == "span_likelihood":
+            return SpanLikelihood()
+        if component_score == "support":
+            return Support()
+        raise ValueError(
+            f"component_score={component_score!r} is unknown; wanted one of {list(_NAMES)}, a "
+            "callable, a classifier, or an object with a method score_components."
+        )
+    if isinstance(component_score, type):
+        raise TypeError(
+            f"component_score is the class {component_score.__name__}; wanted an instance."
+        )
+    if hasattr(component_score, "score_components"):
+        return component_score
+    if hasattr(component_score, "predict_proba"):
+        refuse_unfitted(component_score, "component_score")
+        return ComponentClassifier(component_score)
+    if callable(component_score):
+        return CallableScore(component_score)
+    raise TypeError(
+        "component_score must be a name, a callable, a classifier, or an object with a method "
+        f"score_components, got {type(component_score).__name__} {component_score!r:.80}."
+    )
+
+
+def component_scores(
+    score: ComponentScore,
+    prompts: Sequence[Any],
+    generations: Sequence[Sequence[Generation]],
+    spans: Sequence[Sequence[Sequence[Span | None]]],
+) -> list[list[np.ndarray]]:
+    """Scores of all occurrences, checked.
+
+    Parameters
+    ----------
+    score : ComponentScore
+        As :func:`get_component_score` gives it.
+    prompts : sequence of length n
+        The prompts.
+    generations : sequence of n sequences of Generation
+        The samples of each prompt that make up its set.
+    spans : sequence of n sequences of lists of (int, int) or None
+        The components of each sample, as :func:`component_spans` gives them.
+
+    Returns
+    -------
+    list of n lists of 1-D arrays, float64
+        One score for each entry of `spans`.
+
+    Raises
+    ------
+    ValueError
+        If scores are too few, too many, NaN or +inf.
+    TypeError
+        If scores are not numbers.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.scoring import component_scores, get_component_score
+    >>> score = get_component_score(lambda prompt, component: len(component))
+    >>> component_scores(score, ["Q"], [[Generation("Yes. No.")]], [[[(0, 4), (5, 8)]]])
+    [[array([4., 3.])]]
+    """
+    name = name_of(score)
+    rows = score.score_components(prompts, generations, spans)
+    if len(rows) != len(prompts):
+        raise ValueError(
+            f"component_score {name} returned scores for {len(rows)} prompts; wanted "
+            f"{len(prompts)}."
+        )
+    checked = []
+    for i, (row, wanted) in enumerate(zip(rows, spans)):
+        if len(row) != len(wanted):
+            raise ValueError(
+                f"component_score {name} returned scores for {len(row)} samples of prompt {i}; "
+                f"wanted {len(wanted)}."
+            )
+        checked.append(
+            [
+                _checked_scores(name, scores, len(w), i, j)
+                for j, (scores, w) in enumerate(zip(row, wanted))
+            ]
+        )
+    return checked
+
+
+def _checked_scores(name: str, scores: Any, n_wanted: int, i: int, j: int) -> np.ndarray:
+    try:
+        array = np.asarray(scores, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"component_score {name} returned {scores!r} for sample {j} of prompt {i}; wanted "
+            f"{n_wanted} numbers."
+        ) from None
+    if array.shape != (n_wanted,):
+        raise ValueError(
+            f"component_score {name} returned scores of shape {array.shape} for sample {j} of "
+            f"prompt {i}; wanted ({n_wanted},)."
+        )
+    if np.isnan(array).any() or (array == np.inf).any():
+        bad = int(np.argmax(np.isnan(array) | (array == np.inf)))
+        raise ValueError(
+            f"component_score {name} returned {array[bad]} for component {bad} of sample {j} of "
+            f"prompt {i}; wanted a number below +inf."
+        )
+    return array
+
+
+_ADMISSIONS = ("exact_match", "rouge_l")
+# from which the paper takes two sentences of radiology reports for almost the same
+_ALMOST = 0.4
+
+
+class ComponentMatch:
+    """Admission of components that match some component of the reference.
+
+    See :func:`component_match`.
+
+    Parameters
+    ----------
+    admission : callable (reference component, component) -> bool
+        Judges two components.
+    splitter : callable text -> list of (start, stop)
+        Splits references.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import ComponentMatch, exact_match, get_splitter
+    >>> match = ComponentMatch(exact_match, get_splitter("sentence"))
+    >>> match("No effusion. The heart is large.", "no effusion")
+    True
+    """
+
+    def __init__(
+        self, admission: Callable[[Any, Any], bool], splitter: Callable[[str], Any]
+    ) -> None:
+        self.admission = admission
+        self.splitter = splitter
+
+    def __call__(self, reference: Any, component: Any) -> bool:
+        """Whether `component` matches any component of `reference`."""
+        return self.judge_pairs([reference], [component])[0]
+
+    def judge_pairs(
+        self,
+        references: Sequence[Any],
+        components: Sequence[Any],
+        *,
+        n_jobs: int | None = None,
+    ) -> list[Any]:
+        """Verdict on each pair; each run of equal references is split once.
+
+        Parameters
+        ----------
+        references, components : sequences of the same length
+            Whole references, and components.
+        n_jobs : int, default=None
+            Number of workers, as in joblib.
+
+        Returns
+        -------
+        list of bool
+            One for each pair.
+        """
+        runs: list[tuple[Any, Sequence[Any]]] = []
+        first = 0
+        for last in range(1, len(references) + 1):
+            if last == len(references) or references[last] is not references[first]:
+                runs.append((references[first], components[first:last]))
+                first = last
+        return [
+            verdict for row in map_chunks(self._judge_runs, runs, n_jobs=n_jobs) for verdict in row
+        ]
+
+    def _judge_runs(self, runs: Sequence[tuple[Any, Sequence[Any]]]) -> list[list[Any]]:
+        return [self._against(self._parts(reference), row) for reference, row in runs]
+
+    def _parts(self, reference: Any) -> list[Any]:
+        spans = component_spans(self.splitter, reference)
+        return [component_of(reference, span) for span in spans]
+
+    def _against(self, parts: list[Any], components: Sequence[Any]) -> list[Any]:
+        judge = self.admission
+        texts = all(isinstance(text, str) for text in [*parts, *components])
+        if (
+            isinstance(judge, ThresholdAdmission)
+            and judge.metric is component_rouge_l
+            and texts
+            and parts
+        ):
+            best = rouge_l_matrix(parts, components).max(axis=0)
+            return list((best >= judge.threshold).tolist())
+        return [_any(judge(part, component) for part in parts) for component in components]
+
+    @property
+    def __name__(self) -> str:
+        return repr(self)
+
+    def __repr__(self) -> str:
+        return f"component_match({name_of(self.admission)}, {name_of(self.splitter)})"
+
+
+def _any(verdicts: Any) -> Any:
+    """True at the first true verdict; one that is no bool is handed on, to be refused."""
+    for verdict in verdicts:
+        if verdict or not isinstance(verdict, (bool, np.bool_)):
+            return verdict
+    return False
+
+
+def component_match(
+    admission: Callable[[Any, Any], bool] | str,
+    splitter: Callable[[str], Any] | str = "sentence",
+) -> ComponentMatch:
+    """Admission of components that match some component of the reference.
+
+    Parameters
+    ----------
+    admission : callable (reference component, component) -> bool, or {"exact_match", "rouge_l"}
+        Judges two components, such as ``threshold_admission(rouge_l, 0.5)``. "rouge_l" is a
+        ROUGE-L of at least 0.4, as the paper has it; what is not text compares by equality there.
+    splitter : str or callable, default="sentence"
+        Splits references, as in :func:`get_splitter`. A reference that is not text is a single
+        component.
+
+    Returns
+    -------
+    callable (reference, component) -> bool
+        Whether `component` matches any component of `reference`; never where that has none.
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import component_match
+    >>> almost = component_match("rouge_l")
+    >>> almost("The lungs are clear. No effusion.", "There is no effusion.")
+    True
+    >>> almost("", "There is no effusion.")
+    False
+    """
+    split = get_splitter(splitter)
+    if isinstance(admission, str):
+        if admission not in _ADMISSIONS:
+            raise ValueError(
+                f"admission={admission!r} is unknown; wanted one of {list(_ADMISSIONS)} or a "
+                "(reference, component) -> bool."
+            )
+        judge = (
+            exact_match
+            if admission == "exact_match"
+            else ThresholdAdmission(component_rouge_l, _ALMOST)
+        )
+        return ComponentMatch(judge, split)
+    return ComponentMatch(get_admission(admission), split)
+
+
+def get_component_admission(
+    admission: Any, splitter: Callable[[str], Any] | str = "sentence"
+) -> Callable[[Any, Any], bool]:
+    """Admission A^c from its name.
+
+    Parameters
+    ----------
+    admission : {"exact_match", "rouge_l"} or callable (reference, component) -> bool
+        A name compares with every component of the reference, see :func:`component_match`. A
+        callable is given the whole reference.
+    splitter : str or callable, default="sentence"
+        Splits references, for names.
+
+    Returns
+    -------
+    callable (reference, component) -> bool
+        The admission.
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown.
+    TypeError
+        If it is neither a name nor a callable.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import get_component_admission
+    >>> get_component_admission("exact_match")("Yes. No.", "no")
+    True
+    """
+    if isinstance(admission, str):
+        return component_match(admission, splitter)
+    return get_admission(admission)
+
+
+def component_rouge_l(reference: Any, component: Any) -> float:
+    """ROUGE-L of two texts; 1.0 or 0.0 by equality where one is none."""
+    if isinstance(reference, str) and isinstance(component, str):
+        return rouge_l(reference, component)
+    return float(same_value(reference, component))
