@@ -7,8 +7,9 @@ from sklearn.base import BaseEstimator, clone
 
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._fingerprint import digest_of
+from sklearn_clm.generators._queue import DrawQueue, QueueGenerator
 
-__all__ = ["BaseGenerator", "Generator", "fingerprint", "sample", "stream"]
+__all__ = ["BaseGenerator", "Generator", "fingerprint", "sample", "serve", "stream"]
 
 
 @runtime_checkable
@@ -231,6 +232,29 @@ def sample(
     for i, j, generation in stream(generator, prompts, n_samples, start=start, seed=seed):
         draws[i][j - start] = generation
     return draws
+
+
+def serve(generator: Any, queue: DrawQueue) -> None:
+    """Let any generator make the draws that a queue asks for.
+
+    A :class:`QueueGenerator` answers the queue itself. Any other works in rounds: all draws that
+    are wanted as things stand, then those that are wanted after these, and so on.
+    """
+    if isinstance(generator, QueueGenerator):
+        generator.serve(queue)
+        return
+    while requests := queue.take():
+        rounds: dict[tuple[int, int], list[int]] = {}
+        for index, start, stop in requests:
+            rounds.setdefault((start, stop), []).append(index)
+        for (start, stop), indices in sorted(rounds.items()):
+            chunk = [queue.prompts[i] for i in indices]
+            if hasattr(queue.prompts, "dtype"):
+                chunk = queue.prompts[indices]
+            for m, draw, generation in stream(
+                generator, chunk, stop - start, start=start, seed=queue.seed
+            ):
+                queue.put(indices[m], draw, generation)
 
 
 def _streams_samples(generator: Any) -> bool:

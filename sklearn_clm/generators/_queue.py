@@ -1,0 +1,308 @@
+"""Draws that are asked for as earlier ones arrive."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from sklearn_clm.generators._draws import Generation
+
+__all__ = ["DrawQueue", "DrawRequest", "QueueGenerator"]
+
+Decision = Callable[[list[tuple[int, list[Generation]]]], Iterable[int]]
+
+
+class DrawRequest(NamedTuple):
+    """Draws ``start`` to ``stop - 1`` of the prompt at position `prompt`.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import DrawRequest
+    >>> DrawRequest(prompt=3, start=0, stop=2)
+    DrawRequest(prompt=3, start=0, stop=2)
+    """
+
+    prompt: int
+    start: int
+    stop: int
+
+
+@runtime_checkable
+class QueueGenerator(Protocol):
+    """A generator that answers a queue, so that no draw waits for another prompt's draws.
+
+    It calls :meth:`DrawQueue.take` whenever it has room for more draws and :meth:`DrawQueue.put`
+    as soon as one is complete, both from the thread that called `serve`, and returns once `take`
+    gives nothing and no draw is under way. Draws are keyed as in
+    :class:`~sklearn_clm.generators.Generator`.
+    """
+
+    def serve(self, queue: "DrawQueue") -> None:
+        """Make the draws that `queue` asks for, until it asks for no more."""
+
+
+class DrawQueue:
+    """The draws that a caller wants, given out to whoever makes them.
+
+    The caller's rule decides on each prompt as soon as that prompt's draws arrive, in the order
+    of the draws, and the next draw is then asked for at once. Draws may be put in any order.
+
+    Parameters
+    ----------
+    prompts : sequence of length n
+        The prompts.
+    n_draws : int
+        The most draws that any prompt may need, K >= 1.
+    seed : int, default=0
+        Seed of the run.
+    decide : callable, default=None
+        ``decide(arrived) -> counts``: `arrived` lists (prompt index, its new draws in order), and
+        `counts` gives for each of them how many draws of that prompt are wanted in all as things
+        stand, at most `n_draws`; a prompt of which all wanted draws have been decided on is
+        closed. Draws made ahead of what was wanted may be among the new ones: a rule looks at
+        them one by one and stops where it stops. None wants `n_draws` of each prompt.
+    first : sequence of int of length n, default=None
+        For each prompt the first draw that is wanted; earlier ones are never asked for. None is 0.
+    on_draw : callable, default=None
+        ``on_draw(prompt index, draw, generation)`` is called for each draw as it arrives.
+
+    Attributes
+    ----------
+    prompts, n_draws, seed
+        As given.
+    n_put : int
+        Draws that have arrived.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import DrawQueue, Generation
+    >>> queue = DrawQueue(["a", "b"], 3, decide=lambda arrived: [1 for _ in arrived])
+    >>> queue.take()
+    [DrawRequest(prompt=0, start=0, stop=1), DrawRequest(prompt=1, start=0, stop=1)]
+    >>> queue.put(0, 0, Generation("yes")); queue.put(1, 0, Generation("no"))
+    >>> queue.take()
+    []
+    """
+
+    def __init__(
+        self,
+        prompts: Sequence[Any],
+        n_draws: int,
+        *,
+        seed: int = 0,
+        decide: Decision | None = None,
+        first: Sequence[int] | None = None,
+        on_draw: Callable[[int, int, Generation], None] | None = None,
+    ) -> None:
+        if n_draws < 1:
+            raise ValueError(f"n_draws must be at least 1, got {n_draws!r} instead.")
+        self.prompts = prompts
+        self.n_draws = int(n_draws)
+        self.seed = seed
+        self.n_put = 0
+        self._decide = decide
+        self._first = first
+        self._on_draw = on_draw
+        self._unopened = iter(range(len(prompts)))
+        self._open: dict[int, _OpenPrompt] = {}
+        self._ready: deque[int] = deque()  # open prompts with draws that nobody makes yet
+        self._arrived: dict[int, None] = {}  # prompts with draws to decide on, in order of arrival
+        self._n_under_way = 0
+
+    def take(
+        self, max_draws: int | None = None, *, max_prompts: int | None = None
+    ) -> list[DrawRequest]:
+        """Draws to make next, which then count as under way.
+
+        Parameters
+        ----------
+        max_draws : int, default=None
+            How many draws at most; None is any number.
+        max_prompts : int, default=None
+            Of how many prompts at most; None is any number.
+
+        Returns
+        -------
+        list of DrawRequest
+            One for each prompt; prompts that are open come before new ones. Empty where nothing
+            is wanted before a draw that is under way has arrived, or at all.
+        """
+        requests: list[DrawRequest] = []
+        room = _Room(max_draws, max_prompts)
+        while room:
+            if not self._ready and not self._decide_on_arrived() and not self._open_next():
+                break
+            if not self._ready:
+                continue
+            index = self._ready.popleft()
+            one = self._open.get(index)
+            if one is None:
+                continue
+            one.queued = False
+            stop = min(one.wanted, one.asked + room.draws)
+            if stop > one.asked:
+                requests.append(DrawRequest(index, one.asked, stop))
+                room.use(stop - one.asked)
+                self._n_under_way += stop - one.asked
+                one.asked = stop
+            if one.asked < one.wanted:
+                one.queued = True
+                self._ready.appendleft(index)
+        return requests
+
+    def take_ahead(self, max_draws: int) -> list[DrawRequest]:
+        """Draws that may be wanted later, of prompts that are open, for idle capacity.
+
+        They are the same draws whether they are made now or later. Ask only after :meth:`take`
+        gave nothing more.
+
+        Parameters
+        ----------
+        max_draws : int
+            How many draws at most.
+
+        Returns
+        -------
+        list of DrawRequest
+            Spread over the prompts that have the fewest draws under way.
+        """
+        counts: dict[int, int] = {}
+        waiting = sorted(
+            (one.asked - one.decided, index)
+            for index, one in self._open.items()
+            if one.asked < self.n_draws
+        )
+        for _ in range(max_draws):
+            if not waiting:
+                break
+            ahead, index = waiting.pop(0)
+            counts[index] = counts.get(index, 0) + 1
+            if self._open[index].asked + counts[index] < self.n_draws:
+                # kept in order: few prompts are open where capacity is idle
+                waiting.append((ahead + 1, index))
+                waiting.sort()
+        requests = []
+        for index, count in counts.items():
+            one = self._open[index]
+            requests.append(DrawRequest(index, one.asked, one.asked + count))
+            one.asked += count
+            self._n_under_way += count
+        return requests
+
+    def put(self, prompt: int, draw: int, generation: Generation) -> None:
+        """Hand in a draw that was taken.
+
+        Parameters
+        ----------
+        prompt : int
+            Position of the prompt.
+        draw : int
+            Index of the draw.
+        generation : Generation
+            The draw. It may arrive after its prompt was closed, where it was made ahead.
+
+        Raises
+        ------
+        ValueError
+            If nobody asked for this draw, or it was put before.
+        """
+        self._n_under_way -= 1
+        self.n_put += 1
+        one = self._open.get(prompt)
+        if one is not None:
+            if not one.decided <= draw < one.asked or draw in one.arrived:
+                raise ValueError(
+                    f"draw {draw} of prompt {prompt} must have been taken and not put before."
+                )
+            one.arrived[draw] = generation
+            if draw == one.decided:
+                self._arrived[prompt] = None
+        if self._on_draw is not None:
+            self._on_draw(prompt, draw, generation)
+
+    def is_open(self, prompt: int) -> bool:
+        """Whether more draws of an opened prompt may be asked for.
+
+        Parameters
+        ----------
+        prompt : int
+            Position of the prompt.
+
+        Returns
+        -------
+        bool
+            False once the caller has decided, and before any of its draws was taken.
+        """
+        if prompt in self._arrived:
+            self._decide_on_arrived()
+        return prompt in self._open
+
+    @property
+    def n_under_way(self) -> int:
+        """Draws that were taken and not yet put."""
+        return self._n_under_way
+
+    def _open_next(self) -> bool:
+        """Open the next prompt; whether there was one."""
+        index = next(self._unopened, None)
+        if index is None:
+            return False
+        first = 0 if self._first is None else int(self._first[index])
+        if first < self.n_draws:
+            wanted = self.n_draws if self._decide is None else first + 1
+            self._open[index] = _OpenPrompt(first, wanted)
+            self._ready.append(index)
+        return True
+
+    def _decide_on_arrived(self) -> bool:
+        """Let the caller's rule see what has arrived; whether there was anything."""
+        if not self._arrived:
+            return False
+        arrived = [(index, list(self._open[index].in_order())) for index in self._arrived]
+        self._arrived.clear()
+        counts: Iterable[int] = (
+            [self.n_draws] * len(arrived) if self._decide is None else self._decide(arrived)
+        )
+        for (index, _), wanted in zip(arrived, counts, strict=True):
+            one = self._open[index]
+            one.wanted = min(int(wanted), self.n_draws)
+            if one.wanted <= one.decided:
+                del self._open[index]
+                # draws that were made ahead may still arrive
+            elif one.asked < one.wanted and not one.queued:
+                one.queued = True
+                self._ready.append(index)
+        return True
+
+
+class _OpenPrompt:
+    """What is known of a prompt whose draws are being made."""
+
+    __slots__ = ("arrived", "asked", "decided", "queued", "wanted")
+
+    def __init__(self, first: int, wanted: int) -> None:
+        self.decided = first  # draws before this one have been decided on
+        self.asked = first  # draws before this one have been taken
+        self.wanted = wanted
+        self.queued = True  # among those that are ready
+        self.arrived: dict[int, Generation] = {}
+
+    def in_order(self) -> Iterator[Generation]:
+        """Draws that have arrived without a gap, from the first undecided one on."""
+        while self.decided in self.arrived:
+            yield self.arrived.pop(self.decided)
+            self.decided += 1
+
+
+class _Room:
+    """How much more may be taken."""
+
+    def __init__(self, draws: int | None, prompts: int | None) -> None:
+        self.draws = 2**62 if draws is None else draws
+        self.prompts = 2**62 if prompts is None else prompts
+
+    def __bool__(self) -> bool:
+        return self.draws > 0 and self.prompts > 0
+
+    def use(self, draws: int) -> None:
+        self.draws -= draws
+        self.prompts -= 1
