@@ -12,7 +12,6 @@ from sklearn_clm.scoring._admission import (
 from sklearn_clm.scoring._components import (
     ComponentClassifier,
     ComponentMatch,
-    ComponentScore,
     Occurrence,
     RandomScore,
     SpanLikelihood,
@@ -27,6 +26,14 @@ from sklearn_clm.scoring._components import (
 from sklearn_clm.scoring._entailment import EntailmentAdmission, EntailmentScore
 from sklearn_clm.scoring._exact_match import exact_match, normalize_answer
 from sklearn_clm.scoring._language_model import LLMJudge, PTrue, VerbalizedConfidence
+from sklearn_clm.scoring._protocols import (
+    AskingQuality,
+    ComponentScore,
+    DrawScorer,
+    PairJudge,
+    PairScorer,
+    PairwiseSimilarity,
+)
 from sklearn_clm.scoring._quality import (
     ClassifierQuality,
     SelfConsistency,
@@ -49,16 +56,21 @@ from sklearn_clm.scoring._splitters import (
 )
 
 __all__ = [
+    "AskingQuality",
     "ClassifierQuality",
     "ComponentClassifier",
     "ComponentMatch",
     "ComponentScore",
+    "DrawScorer",
     "EntailmentAdmission",
     "EntailmentScore",
     "LLMJudge",
     "LabelMatch",
     "Occurrence",
     "PTrue",
+    "PairJudge",
+    "PairScorer",
+    "PairwiseSimilarity",
     "RandomScore",
     "SelfConsistency",
     "SentenceSplitter",

@@ -10,7 +10,7 @@ Component scores F^c from names or callables, and what is checked of any of them
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -19,6 +19,7 @@ from sklearn_clm.generators import Generation, draw_stream, prompt_bytes
 from sklearn_clm.scoring._admission import ThresholdAdmission, get_admission
 from sklearn_clm.scoring._exact_match import exact_match, same_value
 from sklearn_clm.scoring._parallel import map_chunks
+from sklearn_clm.scoring._protocols import ComponentScore, Span, Spans
 from sklearn_clm.scoring._quality import ClassifierScore
 from sklearn_clm.scoring._results import as_score, as_scores, name_of, refuse_unfitted
 from sklearn_clm.scoring._similarity import get_similarity, rouge_l, rouge_l_matrix
@@ -45,9 +46,6 @@ __all__ = [
     "get_component_score",
     "numbered_components",
 ]
-
-
-Span = tuple[int, int]
 
 
 def component_spans(splitter: Callable[[str], Any] | str, response: Any) -> list[Span | None]:
@@ -177,9 +175,6 @@ def distinct_components(
     return DistinctComponents(components, best, occurrences)
 
 
-Spans = Sequence[Sequence[Sequence[Span | None]]]
-
-
 class SpanLikelihood(BaseEstimator):
     """Likelihood of a component's tokens in their context, under the base model.
 
@@ -302,11 +297,9 @@ class RandomScore(BaseEstimator):
 
 
 class Support(BaseEstimator):
-    """How many samples of the set hold the component or a near-duplicate of it.
+    """Number of draws that hold the component or a near-duplicate of it.
 
-    A count, never a share: it can only grow with the set, which Proposition 4.4 asks for. The
-    price is that a small prediction set supports a component less than the K samples of
-    calibration do, so it suits samplers that seldom stop early.
+    All draws taken for a prompt count, accepted or not, each of them once.
 
     Parameters
     ----------
@@ -314,6 +307,14 @@ class Support(BaseEstimator):
         As for the sampler. Components that are not text compare by equality under a name.
     threshold : float, default=0.9
         Similarity from which two components are near-duplicates.
+
+    Notes
+    -----
+    Proposition 4.4 needs a component of a prediction set never to score higher than among all K
+    draws, which calibrate. The first S <= K draws of a prompt are the same in both (draws are
+    keyed), so the draws among them that hold the component are a subset of those among all K, and
+    the count over the S draws taken is at most the count over K. Rejected draws count on both
+    sides: near-duplicates, which the sampling rule rejects, are the agreement that is looked for.
 
     Examples
     --------
@@ -324,6 +325,8 @@ class Support(BaseEstimator):
     >>> Support().score_components(["Size?"], [draws], [spans])
     [[array([2.]), array([2.]), array([1.])]]
     """
+
+    counts_taken_draws = True
 
     def __init__(
         self, similarity: str | Callable[[Any, Any], float] = "rouge_l", threshold: float = 0.9
@@ -347,7 +350,7 @@ class Support(BaseEstimator):
         Returns
         -------
         list of n lists of 1-D arrays
-            Whole numbers, at least 1 and at most the number of samples.
+            Whole numbers, at least 1 and at most the number of draws.
         """
         return [self._one_prompt(draws, rows) for draws, rows in zip(generations, spans)]
 
@@ -483,23 +486,6 @@ def _pairwise(similarity: Any, components: list[Any]) -> np.ndarray:
 _NAMES = ("random", "span_likelihood", "support")
 
 
-@runtime_checkable
-class ComponentScore(Protocol):
-    """An object that scores the components of many prompts at once."""
-
-    def score_components(
-        self,
-        prompts: Sequence[Any],
-        generations: Sequence[Sequence[Generation]],
-        spans: Sequence[Sequence[Sequence[Span | None]]],
-    ) -> Sequence[Sequence[Sequence[float]]]:
-        """One score for each occurrence ``spans[i][j][c]`` in ``generations[i][j].response``.
-
-        A score that depends on the other samples of a prompt must never fall when samples are
-        added (Proposition 4.4).
-        """
-
-
 def get_component_score(component_score: Any, *, seed: int = 0) -> ComponentScore:
     """Component score from its name, from a callable or from a classifier.
 
@@ -563,7 +549,9 @@ def component_scores(
     score: ComponentScore,
     prompts: Sequence[Any],
     generations: Sequence[Sequence[Generation]],
-    spans: Sequence[Sequence[Sequence[Span | None]]],
+    spans: Spans,
+    *,
+    members: Sequence[Sequence[int] | np.ndarray] | None = None,
 ) -> list[list[np.ndarray]]:
     """Scores of all occurrences, checked.
 
@@ -574,14 +562,17 @@ def component_scores(
     prompts : sequence of length n
         The prompts.
     generations : sequence of n sequences of Generation
-        The samples of each prompt that make up its set.
+        The draws taken for each prompt.
     spans : sequence of n sequences of lists of (int, int) or None
-        The components of each sample, as :func:`component_spans` gives them.
+        The components of each draw, as :func:`component_spans` gives them.
+    members : sequence of n sequences of int, default=None
+        Indices of the draws that were accepted; None: all. The others count only for scores whose
+        ``counts_taken_draws`` is true, such as :class:`Support`.
 
     Returns
     -------
     list of n lists of 1-D arrays, float64
-        One score for each entry of `spans`.
+        One score for each component of each member.
 
     Raises
     ------
@@ -599,6 +590,13 @@ def component_scores(
     [[array([4., 3.])]]
     """
     name = name_of(score)
+    if members is not None:
+        wanted = [[row[j] for j in of] for row, of in zip(spans, members)]
+        if getattr(score, "counts_taken_draws", False):
+            taken = component_scores(score, prompts, generations, spans)
+            return [[row[j] for j in of] for row, of in zip(taken, members)]
+        accepted = [[row[j] for j in of] for row, of in zip(generations, members)]
+        return component_scores(score, prompts, accepted, wanted)
     rows = score.score_components(prompts, generations, spans)
     if len(rows) != len(prompts):
         raise ValueError(

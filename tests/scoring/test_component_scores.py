@@ -228,3 +228,29 @@ def test_support_of_texts_does_not_fall_when_a_number_joins_them():
     mixed = Support().score_components(["Q"], [[*draws, Generation(3)]], [[*spans, [None]]])[0]
     assert [row.item() for row in texts] == [2.0, 2.0]
     assert [row.item() for row in mixed] == [2.0, 2.0, 1.0]
+
+
+def test_support_counts_rejected_draws_and_other_scores_do_not_see_them():
+    draws = [[Generation(text) for text in ("It is big.", "It is big!", "No.")]]
+    spans = spans_of(draws)
+    (counts,) = component_scores(Support(), ["Q"], draws, spans, members=[[0, 2]])
+    assert [row.tolist() for row in counts] == [[2.0], [1.0]]
+    asked = []
+    score = get_component_score(lambda prompt, component: asked.append(component) or 1.0)
+    (ones,) = component_scores(score, ["Q"], draws, spans, members=[np.array([2])])
+    assert [row.tolist() for row in ones] == [[1.0]]
+    assert asked == ["No."]
+
+
+@settings(max_examples=60, deadline=None)
+@given(SETS, st.data())
+def test_support_of_draws_taken_is_at_most_that_of_all(texts, data):
+    draws = [[Generation(text) for text in texts]]
+    stop = data.draw(st.integers(0, len(texts)))
+    indices = st.lists(st.sampled_from(range(stop)), unique=True) if stop else st.just([])
+    members = sorted(data.draw(indices))
+    spans = spans_of(draws)
+    whole = component_scores(Support(), ["Q"], draws, spans)[0]
+    taken = [draws[0][:stop]]
+    part = component_scores(Support(), ["Q"], taken, [spans[0][:stop]], members=[members])[0]
+    assert all((counts <= whole[j]).all() for j, counts in zip(members, part))

@@ -1,0 +1,122 @@
+"""Optional conventions of qualities, similarities, admissions and component scores.
+
+A score or an admission is a plain callable. One that can do more than one pair at a time says so
+by a method of one of these protocols, and the functions of this package then call that method.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sklearn_clm.generators import Generation, Generator
+
+__all__ = [
+    "Admission",
+    "AskingQuality",
+    "ComponentScore",
+    "DrawScorer",
+    "PairJudge",
+    "PairScorer",
+    "PairwiseSimilarity",
+    "Prompt",
+    "Quality",
+    "Reference",
+    "Response",
+    "Similarity",
+    "Span",
+    "Spans",
+]
+
+# whatever the generator takes and gives: text, chat messages, images, rows of numbers, labels
+Prompt: TypeAlias = Any
+Response: TypeAlias = Any
+Reference: TypeAlias = Any
+
+Span: TypeAlias = tuple[int, int]
+Spans: TypeAlias = Sequence[Sequence[Sequence[Span | None]]]
+
+Admission: TypeAlias = Callable[[Reference, Response], bool]
+Similarity: TypeAlias = Callable[[Response, Response], float]
+Quality: TypeAlias = Callable[[Prompt, Generation], float]
+
+
+@runtime_checkable
+class PairwiseSimilarity(Protocol):
+    """Similarity of all pairs of two lists at once."""
+
+    def pairwise(self, a: Sequence[Response], b: Sequence[Response] | None = None) -> ArrayLike:
+        """Similarities, of shape (len(a), len(b)); None compares `a` with itself.
+
+        A value must not depend on what else is compared. What linear algebra gives depends on the
+        shapes of the matrices in its last digits: round it.
+        """
+
+
+@runtime_checkable
+class PairScorer(Protocol):
+    """Similarity or quality of a list of pairs, each given once."""
+
+    def score_pairs(
+        self, firsts: Sequence[Any], seconds: Sequence[Any], *, n_jobs: int | None = None
+    ) -> np.ndarray:
+        """Scores, of shape (n,): responses and responses, or prompts and draws."""
+
+
+@runtime_checkable
+class DrawScorer(Protocol):
+    """Quality of whole rows of draws."""
+
+    def score_draws(
+        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], start: int
+    ) -> ArrayLike:
+        """Qualities of the draws from `start` on, of shape (n, K - start).
+
+        The quality of draw j may depend on draws 0 to j of its prompt alone: it is final when the
+        sampling rule asks for it.
+        """
+
+
+@runtime_checkable
+class AskingQuality(Protocol):
+    """Quality that asks a model, by default the generator of the estimator."""
+
+    def bind(self, generator: Generator) -> Self:
+        """The same quality, which asks `generator` unless it has one of its own."""
+
+
+@runtime_checkable
+class PairJudge(Protocol):
+    """Admission of many pairs at once.
+
+    Two optional class attributes, both False by default, say how it is called:
+
+    ``judges_whole``
+        It is given ``n_jobs`` and all pairs, and not one chunk of them in each worker.
+    ``judges_aliases``
+        With ``judges_whole``: it is given all references of a response at once, and not the next
+        one only where none before matched, as suits a judge that is expensive.
+    """
+
+    def judge_pairs(
+        self, references: Sequence[Reference], responses: Sequence[Response]
+    ) -> Sequence[bool] | np.ndarray:
+        """One verdict for each pair, as a bool."""
+
+
+@runtime_checkable
+class ComponentScore(Protocol):
+    """Scores of the components of many prompts.
+
+    A score that depends on the other draws of a prompt must never fall when draws are added
+    (Proposition 4.4). Such a score may set the class attribute ``counts_taken_draws`` to True. It
+    is then given all draws that were taken for a prompt, accepted or not, in calibration and in
+    prediction alike; otherwise the accepted ones alone. :func:`component_scores` decides this: it
+    takes all draws, and `members`, the indices of the accepted ones.
+    """
+
+    def score_components(
+        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
+    ) -> Sequence[Sequence[ArrayLike]]:
+        """One score for each occurrence ``spans[i][j][c]`` in ``generations[i][j].response``."""
