@@ -262,7 +262,6 @@ def _levels(items: Sequence[str]) -> np.ndarray:
 
 def _evaluate(arguments: argparse.Namespace) -> int:
     from sklearn_clm.evaluation import run_trials
-    from sklearn_clm.evaluation._tables import write_curves_csv
 
     data = _load(arguments)
     results = run_trials(
@@ -290,7 +289,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     if reason is not None:
         table += f"\n{reason}\n"
     (output / "auc.md").write_text(table, encoding="utf-8")
-    write_curves_csv(results, output / "curves.csv")
+    results.to_csv(output / "curves.csv")
     results.save(output / "trials.npz")
     written = ["auc.md", "curves.csv", "trials.npz"]
     if arguments.figure_format != "none":

@@ -1,33 +1,38 @@
 """The protocol of repeated random splits for component selection (section 6, Appendix G)."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
+from tqdm.auto import tqdm
 
 from sklearn_clm.calibration import ComponentCalibrationData
 from sklearn_clm.evaluation._results import ComponentTrialResults
-from sklearn_clm.evaluation._splits import (
+from sklearn_clm.evaluation._trials import (
+    RandomState,
     check_delta,
     check_levels,
     critical_counts,
     part_sizes,
-    trial_streams,
+    random_splits,
 )
+from sklearn_clm.scoring import component_match, component_of, component_spans
 
-__all__ = ["run_component_trials"]
+__all__ = ["reference_scores", "run_component_trials"]
+
+Match = Callable[[str, str], bool]
+Splitter = Callable[[str], Sequence[object]]
 
 
 def run_component_trials(
-    data: Mapping[str, ComponentCalibrationData],
+    data: ComponentCalibrationData | Mapping[str, ComponentCalibrationData],
     alphas: ArrayLike | None = None,
     *,
-    reference_scores: Mapping[str, Sequence[ArrayLike]] | None = None,
+    reference_scores: Sequence[ArrayLike] | Mapping[str, Sequence[ArrayLike]] | None = None,
     delta: float = 0.05,
     n_trials: int = 100,
     calibration_fraction: float = 0.3,
-    random_state: Any = None,
+    random_state: RandomState = None,
     verbose: int = 0,
 ) -> ComponentTrialResults:
     """Repeat calibration and test of component selection over random splits.
@@ -85,31 +90,27 @@ def run_component_trials(
     """
     if isinstance(data, ComponentCalibrationData):
         data = {"component_score": data}
-        if reference_scores is not None and not isinstance(reference_scores, Mapping):
-            reference_scores = {"component_score": reference_scores}
+    if reference_scores is not None and not isinstance(reference_scores, Mapping):
+        reference_scores = {"component_score": reference_scores}
     n = _check_data(data, reference_scores)
     levels = check_levels("alphas", alphas)
     check_delta(delta)
     (n_calibration,) = part_sizes(n, {"calibration_fraction": calibration_fraction})
-    streams = trial_streams(random_state, n_trials)
+    splits = list(random_splits(n, n_calibration, n_trials, random_state))
     critical = critical_counts(n_calibration, levels, delta)
     scores = [
         _PromptScores(part, None if reference_scores is None else reference_scores[name])
         for name, part in data.items()
     ]
 
-    from tqdm.auto import tqdm
-
     shape = (len(data), n_trials, len(levels))
     loss, number, recall, gammas = (np.empty(shape) for _ in range(4))
     trivial = np.empty(shape, dtype=bool)
-    for t, stream in enumerate(tqdm(streams, desc="trials", disable=verbose <= 0)):
-        order = stream.permutation(n)
-        calibration, test = order[:n_calibration], order[n_calibration:]
+    for t, split in enumerate(tqdm(splits, desc="trials", disable=verbose <= 0)):
         for m, score in enumerate(scores):
-            gammas[m, t] = score.thresholds(calibration, critical)
-            loss[m, t], number[m, t], recall[m, t] = score.measure(test, gammas[m, t])
-            trivial[m, t] = np.mean(score.has_wrong[test]) <= levels
+            gammas[m, t] = score.thresholds(split.calibration, critical)
+            loss[m, t], number[m, t], recall[m, t] = score.measure(split.test, gammas[m, t])
+            trivial[m, t] = np.mean(score.has_wrong[split.test]) <= levels
     return ComponentTrialResults(
         methods=tuple(data),
         levels=levels,
@@ -128,7 +129,9 @@ def run_component_trials(
 class _PromptScores:
     """One component score of all prompts, arranged for fast splits."""
 
-    def __init__(self, data: ComponentCalibrationData, references: Any) -> None:
+    def __init__(
+        self, data: ComponentCalibrationData, references: Sequence[ArrayLike] | None
+    ) -> None:
         n = data.n_prompts
         self.owner, self.scores = data.prompt_index, data.scores
         inadmissible = ~data.admissible
@@ -189,7 +192,10 @@ def _at_least(
     return total[-1] - total[below]
 
 
-def _check_data(data: Any, reference_scores: Any) -> int:
+def _check_data(
+    data: Mapping[str, ComponentCalibrationData],
+    reference_scores: Mapping[str, Sequence[ArrayLike]] | None,
+) -> int:
     """Number of prompts, the same for all component scores."""
     if not isinstance(data, Mapping) or not data:
         raise TypeError(
@@ -217,3 +223,93 @@ def _check_data(data: Any, reference_scores: Any) -> int:
                     f"wanted {n}."
                 )
     return n
+
+
+def reference_scores(
+    references: Sequence[str],
+    components: Sequence[Sequence[str]],
+    scores: Sequence[ArrayLike],
+    *,
+    match: str | Match = "rouge_l",
+    splitter: str | Splitter = "sentence",
+) -> list[np.ndarray]:
+    """Highest score of a component that almost matches each sentence of a reference (Appendix G).
+
+    A selection at threshold gamma covers the sentences whose number is at least gamma.
+
+    Parameters
+    ----------
+    references : sequence of n str
+        One reference for each prompt.
+    components : sequence of n sequences of str
+        The components of the draws for each prompt.
+    scores : sequence of n 1-D arrays
+        Their scores.
+    match : {"rouge_l", "exact_match"} or callable, default="rouge_l"
+        When ``match(reference sentence, component)`` holds: "rouge_l" is a ROUGE-L of at least
+        0.4.
+    splitter : str or callable, default="sentence"
+        Splits references, as in :func:`~sklearn_clm.scoring.get_splitter`.
+
+    Returns
+    -------
+    list of n ndarray
+        One number for each sentence of each reference; -inf where no component matches. As
+        `reference_scores` of :func:`run_component_trials`.
+
+    Raises
+    ------
+    TypeError
+        If a reference is not text.
+    ValueError
+        If the lengths differ.
+
+    Examples
+    --------
+    >>> from sklearn_clm.evaluation import reference_scores
+    >>> reference_scores(
+    ...     ["There is no effusion. The lungs are clear."],
+    ...     [["No effusion.", "No effusion today.", "The heart is large."]],
+    ...     [[0.5, 0.7, 0.9]],
+    ...     match=lambda sentence, component: "effusion" in sentence and "effusion" in component,
+    ... )
+    [array([ 0.7, -inf])]
+    """
+    if not len(references) == len(components) == len(scores):
+        raise ValueError(
+            f"references, components and scores are for {len(references)}, {len(components)} and "
+            f"{len(scores)} prompts; wanted the same number."
+        )
+    almost = component_match(match, splitter).admission
+    best = []
+    for i, (reference, texts, values) in enumerate(zip(references, components, scores)):
+        if not isinstance(reference, str):
+            raise TypeError(f"references[{i}] must be a str, got {type(reference).__name__}.")
+        values = np.asarray(values, dtype=np.float64)
+        if values.shape != (len(texts),):
+            raise ValueError(
+                f"scores[{i}] has shape {values.shape}; wanted ({len(texts)},), one for each of "
+                "the components."
+            )
+        best.append(_best_matches(reference, texts, values, almost, splitter))
+    return best
+
+
+def _best_matches(
+    reference: str,
+    components: Sequence[str],
+    scores: np.ndarray,
+    match: Match,
+    splitter: str | Splitter,
+) -> np.ndarray:
+    # from the surest down, so that the first match is the best
+    order = np.argsort(-scores, kind="stable")
+    return np.array(
+        [
+            next((scores[i] for i in order if match(sentence, components[i])), -np.inf)
+            for sentence in (
+                component_of(reference, span) for span in component_spans(splitter, reference)
+            )
+        ],
+        dtype=np.float64,
+    )

@@ -1,13 +1,443 @@
-"""What the protocols of repeated random splits return."""
+"""Results of repeated random splits: curves over levels, comparisons, tables and files."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+import csv
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from sklearn_clm.evaluation._curves import LevelResults
+from sklearn_clm.calibration._arrays import opened, read_arrays, write_arrays
+from sklearn_clm.metrics import normalized_auc
 
-__all__ = ["ComponentTrialResults", "TrialResults"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "ComponentTrialResults",
+    "LevelResults",
+    "PairedDifference",
+    "TrialResults",
+    "markdown_table",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class PairedDifference:
+    """Difference between two methods over the same random splits.
+
+    Parameters
+    ----------
+    measure : str
+        What was measured.
+    method_a, method_b : str
+        The methods; differences are a minus b.
+    differences : ndarray of shape (n_trials,)
+        One difference for each trial; NaN where one of the two methods abstained.
+    confidence : float
+        Share of the trials that the interval holds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.evaluation import PairedDifference
+    >>> print(PairedDifference("draws", "max", "sum", np.array([-1.0, -2.0, -3.0]), 0.5))
+    draws, max - sum: -2 [-2.5, -1.5] (50 % of 3 trials)
+    """
+
+    measure: str
+    method_a: str
+    method_b: str
+    differences: np.ndarray
+    confidence: float
+
+    @property
+    def mean(self) -> float:
+        """Mean difference; NaN if one of the methods abstained in some trial."""
+        return float(np.mean(self.differences))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Central interval that holds the share `confidence` of the trials."""
+        tail = (1.0 - self.confidence) / 2.0
+        low, high = np.quantile(self.differences, [tail, 1.0 - tail])
+        return float(low), float(high)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        what, n = f"{self.measure}, {self.method_a} - {self.method_b}", len(self.differences)
+        undefined = np.count_nonzero(np.isnan(self.differences))
+        if undefined:
+            where = "any" if undefined == n else str(undefined)
+            return f"{what}: not defined in {where} of {n} trials; see why_no_area"
+        share = f"{100 * self.confidence:g} % of {n} trials"
+        return f"{what}: {self.mean:.4g} [{low:.4g}, {high:.4g}] ({share})"
+
+
+@dataclass(frozen=True, eq=False)
+class LevelResults:
+    """Curves of several methods over levels, one for each random split."""
+
+    methods: tuple[str, ...]
+    levels: np.ndarray
+    delta: float
+    null: np.ndarray
+    trivial: np.ndarray
+
+    measures: ClassVar[tuple[str, ...]] = ()
+    level_name: ClassVar[str] = "level"
+
+    @property
+    def n_trials(self) -> int:
+        """Number of random splits."""
+        return self.null.shape[1]
+
+    def values(self, measure: str) -> np.ndarray:
+        """Measure of every method, trial and level.
+
+        Parameters
+        ----------
+        measure : str
+            One of `measures`.
+
+        Returns
+        -------
+        ndarray of shape (n_methods, n_trials, n_levels)
+            The values; NaN where they are not defined.
+        """
+        if measure not in self.measures:
+            raise ValueError(f"measure={measure!r} is unknown; wanted one of {self.measures}.")
+        return np.asarray(getattr(self, measure))
+
+    def mean(self, measure: str, *, min_share: float = 1.0) -> np.ndarray:
+        """Mean over trials.
+
+        Parameters
+        ----------
+        measure : str
+            One of `measures`.
+        min_share : float in (0, 1], default=1.0
+            A level counts where at least this share of the trials found a configuration. Below
+            1, means at different levels may be over different trials.
+
+        Returns
+        -------
+        ndarray of shape (n_methods, n_levels)
+            The means; NaN where too many trials abstained.
+        """
+        return self._over_trials(np.nanmean, measure, min_share)
+
+    def std(self, measure: str, *, min_share: float = 1.0) -> np.ndarray:
+        """Standard deviation over trials; parameters and shape as in :meth:`mean`."""
+        return self._over_trials(np.nanstd, measure, min_share)
+
+    def usable(self, *, common: bool = True) -> np.ndarray:
+        """Levels that are achievable and not trivial in every trial.
+
+        Parameters
+        ----------
+        common : bool, default=True
+            Whether a level must be so for all methods at once, which makes the areas of
+            different methods comparable, or for each method by itself.
+
+        Returns
+        -------
+        ndarray of bool, shape (n_methods, n_levels)
+            The range over which :meth:`auc` integrates.
+        """
+        trivial = np.broadcast_to(self.trivial, self.null.shape)
+        usable = ~(self.null | trivial).any(axis=1)
+        return np.broadcast_to(usable.all(axis=0), usable.shape) if common else usable
+
+    def auc(self, measure: str, *, common: bool = True) -> np.ndarray:
+        """Normalised area under the curve of each trial (section 5).
+
+        Parameters
+        ----------
+        measure : str
+            One of `measures`.
+        common : bool, default=True
+            As in :meth:`usable`.
+
+        Returns
+        -------
+        ndarray of shape (n_methods, n_trials)
+            The areas over the levels that are achievable and not trivial in every trial; NaN
+            where there is no such level.
+        """
+        values = self.values(measure)
+        return np.stack(
+            [
+                normalized_auc(self.levels[mask], curves[:, mask])
+                for curves, mask in zip(values, self.usable(common=common))
+            ]
+        )
+
+    def why_no_area(self) -> str | None:
+        """Why no areas can be compared, in words; None where they can.
+
+        Returns
+        -------
+        str or None
+            From which level on every method found a configuration in every trial, and from which
+            level on some trial is trivial.
+        """
+        if self.usable().any():
+            return None
+        found = ~self.null.any(axis=(0, 1))
+        trivial = self.trivial.any(axis=(0, 1))
+        return (
+            f"No {self.level_name} can be used in every trial: all methods found a configuration "
+            f"{self._from(found)}, and some trial is trivial {self._from(trivial)}. More prompts "
+            "narrow the gap."
+        )
+
+    def _from(self, levels: ArrayLike) -> str:
+        shown = self.levels[np.asarray(levels)]
+        return f"from {shown[0]:.4g} on" if len(shown) else "nowhere"
+
+    def compare(
+        self,
+        method_a: str,
+        method_b: str,
+        measure: str,
+        *,
+        level: float | None = None,
+        confidence: float = 0.95,
+    ) -> PairedDifference:
+        """Difference between two methods, trial by trial on the same splits.
+
+        All trials split the same data anew, so that they are not independent, and the interval
+        describes how much the difference moves from split to split: it holds the share
+        `confidence` of the trials. It does not shrink as trials are added, and it is not a
+        confidence interval for the difference over the population of prompts.
+
+        Parameters
+        ----------
+        method_a, method_b : str
+            Two of `methods`.
+        measure : str
+            One of `measures`.
+        level : float, optional
+            Compare at this level, which must be one of those evaluated. Default: compare the
+            normalised areas over the levels that both methods can use.
+        confidence : float in (0, 1), default=0.95
+            Share of the trials that the interval holds.
+
+        Returns
+        -------
+        PairedDifference
+            The differences, their mean and their interval.
+        """
+        if not 0.0 < confidence < 1.0:
+            raise ValueError(f"confidence must be in (0, 1), got {confidence}.")
+        a, b = self._position(method_a), self._position(method_b)
+        values = self.values(measure)
+        if level is None:
+            mask = self.usable(common=False)[[a, b]].all(axis=0)
+            pair = normalized_auc(self.levels[mask], values[[a, b]][:, :, mask])
+        else:
+            found = np.flatnonzero(np.isclose(self.levels, level, rtol=0.0, atol=1e-12))
+            if len(found) == 0:
+                raise ValueError(
+                    f"level={level} was not evaluated; the nearest {self.level_name} is "
+                    f"{self.levels[np.argmin(np.abs(self.levels - level))]:.6g}."
+                )
+            pair = values[[a, b]][:, :, found[0]]
+        return PairedDifference(measure, method_a, method_b, pair[0] - pair[1], confidence)
+
+    def auc_table(self, measures: Sequence[str] | None = None, *, common: bool = True) -> str:
+        """Table of normalised areas in Markdown, mean ± standard deviation over trials.
+
+        Parameters
+        ----------
+        measures : sequence of str, optional
+            Columns, from `measures`. Default: all.
+        common : bool, default=True
+            As in :meth:`usable`.
+
+        Returns
+        -------
+        str
+            The table, one row for each method.
+        """
+        measures = self.measures if measures is None else tuple(measures)
+        rows = [["method", *measures]]
+        areas = [self.auc(measure, common=common) for measure in measures]
+        for m, method in enumerate(self.methods):
+            cells = [f"{area[m].mean():.4f} ± {area[m].std():.4f}" for area in areas]
+            rows.append([method, *(cell.replace("nan ± nan", "–") for cell in cells)])
+        return markdown_table(rows)
+
+    def comparison_table(
+        self,
+        measures: Sequence[str] | None = None,
+        *,
+        reference: str | None = None,
+        level: float | None = None,
+        confidence: float = 0.95,
+    ) -> str:
+        """Table of paired differences to one method in Markdown, mean [interval].
+
+        Parameters
+        ----------
+        measures : sequence of str, optional
+            Columns, from `measures`. Default: all.
+        reference : str, optional
+            The method to compare with. Default: the first.
+        level, confidence
+            As in :meth:`compare`, which says what the intervals mean.
+
+        Returns
+        -------
+        str
+            The table, one row for each other method.
+        """
+        measures = self.measures if measures is None else tuple(measures)
+        reference = self.methods[0] if reference is None else reference
+        what = "AUC" if level is None else f"{self.level_name} = {level:g}"
+        rows = [[f"{what}, difference to {reference}", *measures]]
+        for method in self.methods:
+            if method == reference:
+                continue
+            cells = []
+            for measure in measures:
+                pair = self.compare(method, reference, measure, level=level, confidence=confidence)
+                low, high = pair.interval
+                cells.append(
+                    "–" if np.isnan(low) else f"{pair.mean:+.4f} [{low:+.4f}, {high:+.4f}]"
+                )
+            rows.append([method, *cells])
+        return markdown_table(rows)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """All values as a pandas DataFrame, one row for each method, trial and level.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The values in long form.
+        """
+        import pandas as pd
+
+        shape = self.null.shape
+        method, trial, level = (index.ravel() for index in np.indices(shape))
+        columns = {
+            "method": np.asarray(self.methods)[method],
+            "trial": trial,
+            self.level_name: self.levels[level],
+            **{name: array.ravel() for name, array in self._columns().items()},
+            "null": self.null.ravel(),
+            "trivial": np.broadcast_to(self.trivial, shape).ravel(),
+        }
+        return pd.DataFrame(columns)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write means and standard deviations over trials, a row for each method and level.
+
+        Means are over the trials that did not abstain; the column `null` holds the share of those
+        that did.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file to write.
+        """
+        any_share = 1.0 / self.n_trials
+        curves = {
+            f"{name}_{kind}": statistic(name, min_share=any_share)
+            for name in self.measures
+            for kind, statistic in (("mean", self.mean), ("std", self.std))
+        }
+        trivial = np.broadcast_to(self.trivial, self.null.shape)
+        shares = {"null": self.null.mean(axis=1), "trivial": trivial.mean(axis=1)}
+        columns = {**shares, **curves}
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["method", self.level_name, *columns])
+            for m, e in np.ndindex(len(self.methods), len(self.levels)):
+                cells = [self.levels[e], *(column[m, e] for column in columns.values())]
+                texts = ("" if np.isnan(cell) else f"{float(cell):.6g}" for cell in cells)
+                writer.writerow([self.methods[m], *texts])
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to a compressed .npz file, without pickle.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file to write, by convention with the suffix .npz. An existing file is replaced
+            only once the new one is complete.
+        """
+        arrays = {"kind": np.asarray(type(self).__name__)}
+        arrays |= {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+        write_arrays(path, compressed=True, **arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what :meth:`save` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file to read.
+
+        Returns
+        -------
+        object of this class
+            The results.
+
+        Raises
+        ------
+        ValueError
+            If the file holds something else, or is damaged.
+        OSError
+            If it cannot be opened.
+        """
+        with opened(path, f"{cls.__name__}.save") as file:
+            kind = str(read_arrays(file, ["kind"])["kind"])
+            if kind == cls.__name__:
+                arrays = read_arrays(file, [field.name for field in fields(cls)])
+                scalars = {field.name for field in fields(cls) if field.type in (int, float)}
+                _refuse_misfits(arrays, scalars)
+        if kind != cls.__name__:
+            raise ValueError(f"{os.fspath(path)!r} holds {kind}; wanted {cls.__name__}.")
+        values: dict[str, Any] = {
+            name: array if array.ndim else array.item() for name, array in arrays.items()
+        }
+        values["methods"] = tuple(str(method) for method in arrays["methods"])
+        return cls(**values)
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        return {measure: self.values(measure) for measure in self.measures}
+
+    def _position(self, method: str) -> int:
+        if method not in self.methods:
+            raise ValueError(f"method {method!r} was not run; wanted one of {self.methods}.")
+        return self.methods.index(method)
+
+    def _over_trials(
+        self, reduce: Callable[[np.ndarray], float], measure: str, min_share: float
+    ) -> np.ndarray:
+        if not 0.0 < min_share <= 1.0:
+            raise ValueError(f"min_share must be in (0, 1], got {min_share}.")
+        values = self.values(measure)
+        enough = (~self.null).mean(axis=1) >= min_share
+        defined = enough & ~np.isnan(values).all(axis=1)
+        reduced = np.full(enough.shape, np.nan)
+        for m, e in np.argwhere(defined):
+            reduced[m, e] = reduce(values[m, :, e])
+        return reduced
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({len(self.methods)} methods {list(self.methods)}, "
+            f"{self.n_trials} trials, {len(self.levels)} values of {self.level_name} from "
+            f"{self.levels[0]:g} to {self.levels[-1]:g}, delta={self.delta:g})"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,3 +565,39 @@ class ComponentTrialResults(LevelResults):
 
     def _columns(self) -> dict[str, np.ndarray]:
         return {**super()._columns(), "gamma": self.gammas}
+
+
+def _refuse_misfits(arrays: dict[str, np.ndarray], scalars: set[str]) -> None:
+    """Refuse arrays that cannot be the fields of one result."""
+    shape = arrays["null"].shape
+    if len(shape) != 3 or 0 in shape or arrays["null"].dtype != bool:
+        raise ValueError(f"null has shape {shape} and dtype {arrays['null'].dtype}.")
+    if arrays["trivial"].dtype != bool:
+        raise ValueError(f"trivial has dtype {arrays['trivial'].dtype}.")
+    np.broadcast_to(arrays["trivial"], shape)
+    special = {
+        "methods": shape[:1],
+        "levels": shape[2:],
+        "trivial": arrays["trivial"].shape,
+        "lambdas": (*shape, 3),
+        "first_1_error": shape[1:2],
+        "first_k_error": shape[1:2],
+    }
+    for name, array in arrays.items():
+        wanted = special.get(name, () if name in scalars else shape)
+        if array.shape != wanted or array.dtype.kind not in ("U" if name == "methods" else "biuf"):
+            raise ValueError(f"{name} has shape {array.shape} and dtype {array.dtype}.")
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, the first row its header; text that looks like markup is escaped."""
+    header, *body = [f"| {' | '.join(map(_escaped, row))} |" for row in rows]
+    rule = f"|{' --- |' * len(rows[0])}"
+    return "\n".join([header, rule, *body]) + "\n"
+
+
+def _escaped(text: str) -> str:
+    # names of methods and scores may be anything
+    for character in "\\`*<>|":
+        text = text.replace(character, "\\" + character)
+    return " ".join(text.split())

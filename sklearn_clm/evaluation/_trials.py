@@ -1,26 +1,37 @@
-"""The paper's protocol of repeated random splits (section 5, Appendix F)."""
+"""The paper's protocol of repeated random splits for response sets (section 5, Appendix F)."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
+from tqdm.auto import tqdm
 
-from sklearn_clm.calibration import CalibrationData, evaluate_configurations, learn_then_test
-from sklearn_clm.calibration._learn_then_test import _check_budgets
-from sklearn_clm.evaluation._results import TrialResults
-from sklearn_clm.evaluation._splits import (
-    check_delta,
-    check_levels,
-    critical_counts,
-    part_sizes,
-    trial_streams,
+from sklearn_clm.calibration import (
+    CalibrationData,
+    SetScore,
+    binomial_p_value,
+    evaluate_configurations,
+    get_set_score,
+    learn_then_test,
 )
-from sklearn_clm.scoring import SetScore, get_set_score
+from sklearn_clm.evaluation._results import TrialResults
 
-__all__ = ["run_trials"]
+__all__ = [
+    "RandomState",
+    "Split",
+    "check_delta",
+    "check_levels",
+    "critical_counts",
+    "part_sizes",
+    "random_splits",
+    "run_trials",
+]
 
-Method = str | Callable[..., Any] | SetScore
+Method = str | Callable[..., float] | SetScore
+RandomState = int | np.random.RandomState | None
 
 
 def run_trials(
@@ -30,13 +41,13 @@ def run_trials(
     *,
     delta: float = 0.05,
     n_trials: int = 100,
-    frontier_fraction: float = 0.1,
-    testing_fraction: float = 0.2,
+    frontier_fraction: float = 0.2,
+    testing_fraction: float = 0.4,
     n_lambdas: int = 25,
     size_weight: float = 0.5,
     excess_weight: float = 0.5,
     k_max: int | Sequence[int] | None = None,
-    random_state: Any = None,
+    random_state: RandomState = None,
     n_jobs: int | None = None,
     verbose: int = 0,
 ) -> TrialResults:
@@ -63,8 +74,9 @@ def run_trials(
         Level of the tests.
     n_trials : int, default=100
         Number of random splits.
-    frontier_fraction, testing_fraction : float in (0, 1), default=0.1 and 0.2
-        Shares of the prompts that find the frontier and that test it; the rest measures.
+    frontier_fraction, testing_fraction : float in (0, 1), default=0.2 and 0.4
+        Shares of the prompts that find the frontier and that test it; the rest measures. With
+        many thousands of prompts, 0.1 and 0.2 leave more to measure on.
     n_lambdas, size_weight, excess_weight, k_max
         As in :func:`~sklearn_clm.calibration.learn_then_test`.
     random_state : int, RandomState or None, default=None
@@ -112,24 +124,23 @@ def run_trials(
     )
     plan = _Plan(
         methods=members,
-        n_frontier=n_frontier,
-        n_testing=n_testing,
         critical=critical_counts(n_testing, levels, delta),
-        options={
-            "epsilon": float(max(levels[levels < 1.0], default=0.5)) or 0.5,
-            "delta": delta,
-            "optimization_fraction": n_frontier / (n_frontier + n_testing),
-            "n_lambdas": n_lambdas,
-            "size_weight": size_weight,
-            "excess_weight": excess_weight,
-            "k_max": k_max,
-        },
+        optimization_fraction=n_frontier / (n_frontier + n_testing),
+        epsilon=float(max(levels[levels < 1.0], default=0.5)) or 0.5,
+        delta=delta,
+        n_lambdas=n_lambdas,
+        size_weight=size_weight,
+        excess_weight=excess_weight,
+        k_max=k_max,
     )
-    streams = trial_streams(random_state, n_trials)
+    splits = list(random_splits(data.n_prompts, n_frontier + n_testing, n_trials, random_state))
     # only the draws within the budgets, in all parts: a vectorised set score is rounded alike on
     # arrays of one width alone
-    data = data.truncate(int(_check_budgets(k_max, data.k_max).max()))
-    trials = _run_all(data, plan, streams, n_jobs, verbose)
+    data = data.truncate(_largest_budget(k_max, data.k_max))
+    # threads: the time goes to NumPy, which releases the interpreter, and data stay in one place
+    parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
+    running = parallel(delayed(_run_one)(data, plan, split) for split in splits)
+    trials = list(tqdm(running, total=n_trials, desc="trials", disable=verbose <= 0))
 
     first_1 = np.array([trial.first_1_error for trial in trials])
     budgets = np.stack([trial.budgets for trial in trials], axis=1)
@@ -155,14 +166,42 @@ def run_trials(
     )
 
 
+class Split(NamedTuple):
+    """One random split of prompts, as :func:`random_splits` makes them.
+
+    Parameters
+    ----------
+    calibration, test : ndarray of int
+        Sorted positions of the prompts in each part.
+    seed : int
+        Seed of what is random inside the trial: the split of the calibration part into one that
+        finds the frontier and one that tests it.
+
+    Examples
+    --------
+    >>> from sklearn_clm.evaluation import random_splits
+    >>> split = next(random_splits(5, 3, n_trials=1, random_state=0))
+    >>> len(split.calibration), len(split.test)
+    (3, 2)
+    """
+
+    calibration: np.ndarray
+    test: np.ndarray
+    seed: int
+
+
 class _Plan(NamedTuple):
     """What all trials share."""
 
     methods: tuple[Method, ...]
-    n_frontier: int
-    n_testing: int
     critical: np.ndarray
-    options: dict[str, Any]
+    optimization_fraction: float
+    epsilon: float
+    delta: float
+    n_lambdas: int
+    size_weight: float
+    excess_weight: float
+    k_max: int | Sequence[int] | None
 
 
 class _Trial(NamedTuple):
@@ -175,7 +214,10 @@ class _Trial(NamedTuple):
     first_k_error: float
 
 
-def _resolve(methods: Any) -> tuple[tuple[str, ...], tuple[Method, ...]]:
+def _resolve(
+    methods: Sequence[Method] | Mapping[str, Method],
+) -> tuple[tuple[str, ...], tuple[Method, ...]]:
+    """Names and members of the set scores to compare."""
     if isinstance(methods, str) or not isinstance(methods, (Sequence, Mapping)) or not methods:
         raise ValueError(
             "methods must be a non-empty sequence of set scores, or a dict of them, got "
@@ -190,38 +232,33 @@ def _resolve(methods: Any) -> tuple[tuple[str, ...], tuple[Method, ...]]:
     return names, members
 
 
-def _run_all(
-    data: CalibrationData,
-    plan: _Plan,
-    streams: Sequence[np.random.Generator],
-    n_jobs: int | None,
-    verbose: int,
-) -> list[_Trial]:
-    from joblib import Parallel, delayed
-    from tqdm.auto import tqdm
-
-    # threads: the time goes to NumPy, which releases the interpreter, and data stay in one place
-    parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
-    trials = parallel(delayed(_run_one)(data, plan, stream) for stream in streams)
-    return list(tqdm(trials, total=len(streams), desc="trials", disable=verbose <= 0))
+def _largest_budget(k_max: int | Sequence[int] | None, available: int) -> int:
+    largest = available if k_max is None else int(np.max(k_max))
+    if not 1 <= largest <= available:
+        raise ValueError(f"k_max must lie between 1 and {available}, got {k_max!r}.")
+    return largest
 
 
-def _run_one(data: CalibrationData, plan: _Plan, stream: np.random.Generator) -> _Trial:
-    order = stream.permutation(data.n_prompts)
-    n_used = plan.n_frontier + plan.n_testing
-    used = data.take(np.sort(order[:n_used]))
-    test = data.take(np.sort(order[n_used:]))
-    inner_seed = int(stream.integers(2**31))
-
+def _run_one(data: CalibrationData, plan: _Plan, split: Split) -> _Trial:
+    used, test = data.take(split.calibration), data.take(split.test)
     shape = (len(plan.methods), len(plan.critical))
     lambdas, budgets = np.full((*shape, 3), np.nan), np.zeros(shape, dtype=np.int64)
     measures = np.full((*shape, 4), np.nan)
     for m, method in enumerate(plan.methods):
-        result = learn_then_test(used, set_score=method, random_state=inner_seed, **plan.options)
-        objective = result.risks.objective(
-            plan.options["size_weight"], plan.options["excess_weight"]
+        result = learn_then_test(
+            used,
+            plan.epsilon,
+            plan.delta,
+            set_score=method,
+            random_state=split.seed,
+            optimization_fraction=plan.optimization_fraction,
+            n_lambdas=plan.n_lambdas,
+            size_weight=plan.size_weight,
+            excess_weight=plan.excess_weight,
+            k_max=plan.k_max,
         )
-        chosen = choose(result.n_errors, objective, plan.critical)
+        objective = result.risks.objective(plan.size_weight, plan.excess_weight)
+        chosen = _choose(result.n_errors, objective, plan.critical)
         found = chosen >= 0
         distinct, which = np.unique(chosen[found], return_inverse=True)
         if not len(distinct):
@@ -245,7 +282,7 @@ def _run_one(data: CalibrationData, plan: _Plan, stream: np.random.Generator) ->
     )
 
 
-def choose(n_errors: np.ndarray, objective: np.ndarray, critical: np.ndarray) -> np.ndarray:
+def _choose(n_errors: np.ndarray, objective: np.ndarray, critical: np.ndarray) -> np.ndarray:
     """Position of lambda-hat in the tested sequence for each critical count; -1 for null.
 
     A sequence of tests ends before the first configuration with more errors than the critical
@@ -256,3 +293,109 @@ def choose(n_errors: np.ndarray, objective: np.ndarray, critical: np.ndarray) ->
     improves = np.append(True, objective[1:] < lowest[:-1])
     best = np.maximum.accumulate(np.where(improves, np.arange(len(objective)), 0))
     return np.append(-1, best)[n_valid]
+
+
+def check_levels(name: str, levels: ArrayLike | None) -> np.ndarray:
+    """Levels as a strictly increasing array in [0, 1]; 101 of them by default."""
+    if levels is None:
+        return np.linspace(0.0, 1.0, 101)
+    array = np.atleast_1d(np.asarray(levels, dtype=np.float64))
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must be a non-empty 1-D array, got shape {array.shape}.")
+    if not np.all((array >= 0.0) & (array <= 1.0)):
+        raise ValueError(f"{name} must lie in [0, 1], got {array.min()} to {array.max()}.")
+    if not np.all(np.diff(array) > 0.0):
+        raise ValueError(f"{name} must be strictly increasing, got {array}.")
+    return array
+
+
+def check_delta(delta: float) -> None:
+    """Refuse a delta outside (0, 1)."""
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta must be in (0, 1), got {delta}.")
+
+
+def part_sizes(n_prompts: int, fractions: dict[str, float]) -> tuple[int, ...]:
+    """Prompts in each named part of a split; what remains is for the test."""
+    for name, fraction in fractions.items():
+        if not 0.0 < fraction < 1.0:
+            raise ValueError(f"{name} must be in (0, 1), got {fraction}.")
+    total = sum(fractions.values())
+    if total >= 1.0:
+        raise ValueError(
+            f"{' + '.join(fractions)} = {total:g} leaves nothing to test on; wanted less than 1."
+        )
+    sizes = tuple(round(fraction * n_prompts) for fraction in fractions.values())
+    for name, size in (*zip(fractions, sizes), ("the test part", n_prompts - sum(sizes))):
+        if size < 1:
+            raise ValueError(
+                f"data has {n_prompts} prompts, which leaves {name} with none; wanted more "
+                "prompts or other fractions."
+            )
+    return sizes
+
+
+def random_splits(
+    n_prompts: int, n_calibration: int, n_trials: int, random_state: RandomState = None
+) -> Iterator[Split]:
+    """Independent random splits, the same whatever order and number of workers use them.
+
+    Parameters
+    ----------
+    n_prompts : int
+        Prompts to split.
+    n_calibration : int
+        Prompts in the calibration part; the rest is the test part.
+    n_trials : int
+        Number of splits.
+    random_state : int, RandomState or None, default=None
+        Seed of the splits.
+
+    Returns
+    -------
+    iterator of Split
+        One split for each trial: those of :func:`run_trials` and :func:`run_component_trials`
+        with this seed.
+
+    Examples
+    --------
+    >>> from sklearn_clm.evaluation import random_splits
+    >>> [split.test.tolist() for split in random_splits(6, 4, n_trials=2, random_state=0)]
+    [[3, 4], [1, 3]]
+    """
+    if n_trials < 1:
+        raise ValueError(f"n_trials must be at least 1, got {n_trials}.")
+    try:
+        rng = check_random_state(random_state)
+    except ValueError as error:
+        raise ValueError(
+            f"random_state must be a number from 0 to 2**32 - 1, a RandomState or None, got "
+            f"{random_state!r:.60}."
+        ) from error
+    seed = int(rng.randint(np.iinfo(np.int32).max))
+    return (
+        _split(np.random.default_rng(child), n_prompts, n_calibration)
+        for child in np.random.SeedSequence(seed).spawn(n_trials)
+    )
+
+
+def _split(stream: np.random.Generator, n_prompts: int, n_calibration: int) -> Split:
+    order = stream.permutation(n_prompts)
+    calibration, test = np.sort(order[:n_calibration]), np.sort(order[n_calibration:])
+    return Split(calibration, test, int(stream.integers(2**31)))
+
+
+def critical_counts(n: int, levels: np.ndarray, delta: float) -> np.ndarray:
+    """Largest number of errors among n whose p-value is at most delta; -1 where even 0 fails.
+
+    p-values rise with the count, so comparing counts decides every test exactly as comparing
+    p-values does.
+    """
+    counts = np.arange(n + 1)
+    inner = (levels > 0.0) & (levels < 1.0)
+    critical = np.full(levels.shape, -1)
+    critical[levels == 1.0] = n  # a loss never exceeds 1
+    for index in np.flatnonzero(inner):
+        p_values = np.asarray(binomial_p_value(counts, n, float(levels[index])))
+        critical[index] = np.count_nonzero(p_values <= delta) - 1
+    return critical

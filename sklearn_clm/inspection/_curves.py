@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sklearn_clm.evaluation._curves import LevelResults
+from sklearn_clm.evaluation._results import LevelResults
 from sklearn_clm.inspection._style import line_style, marker_positions, split_axes
 
 __all__ = ["CurveDisplay"]

@@ -3,9 +3,7 @@ import pytest
 from scipy.stats import binom
 
 from sklearn_clm.calibration import ComponentCalibrationData, component_learn_then_test
-from sklearn_clm.evaluation import run_component_trials
-from sklearn_clm.evaluation._component_trials import _PromptScores
-from sklearn_clm.evaluation._splits import critical_counts
+from sklearn_clm.evaluation import random_splits, run_component_trials
 
 
 def simulated(n, seed=0, ties=False):
@@ -23,35 +21,42 @@ def simulated(n, seed=0, ties=False):
 def test_thresholds_are_those_of_learn_then_test(ties):
     data = simulated(300, ties=ties)
     alphas = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.9])
-    part = np.random.default_rng(1).permutation(300)[:120]
-    gammas = _PromptScores(data, None).thresholds(part, critical_counts(120, alphas, 0.05))
-    expected = component_learn_then_test(data.take(part), alphas, 0.05)
-    assert gammas.tolist() == [result.gamma_hat for result in expected]
+    options = {"n_trials": 3, "random_state": 1}
+    results = run_component_trials(data, alphas, calibration_fraction=0.4, **options)
+    for split, gammas in zip(random_splits(300, 120, **options), results.gammas[0], strict=True):
+        expected = component_learn_then_test(data.take(split.calibration), alphas, 0.05)
+        assert gammas.tolist() == [result.gamma_hat for result in expected]
 
 
-@pytest.mark.parametrize("gamma", [-np.inf, 0.0, 0.3, 0.7, np.inf])
-def test_measures_by_hand(gamma):
+def test_measures_by_hand():
     data = simulated(60, ties=True)
     references = [np.array([0.3, -np.inf, 0.9])[: i % 4] for i in range(60)]
-    part = np.arange(10, 50)
-    losses, numbers, recalls, covered = [], [], [], []
-    for i in part:
-        own = slice(data.offsets[i], data.offsets[i + 1])
-        scores, right = data.scores[own], data.admissible[own]
-        chosen = scores >= gamma
-        losses.append(bool((chosen & ~right).any()))
-        numbers.append(chosen.sum())
-        if right.any():
-            recalls.append((chosen & right).sum() / right.sum())
-        if len(references[i]):
-            matched = references[i] > -np.inf
-            covered.append(np.mean(matched & (references[i] >= gamma)))
-    loss, number, recall = _PromptScores(data, None).measure(part, np.array([gamma]))
-    assert loss[0] == pytest.approx(np.mean(losses))
-    assert number[0] == pytest.approx(np.mean(numbers))
-    assert recall[0] == pytest.approx(np.mean(recalls))
-    recall = _PromptScores(data, references).measure(part, np.array([gamma]))[2]
-    assert recall[0] == pytest.approx(np.mean(covered))
+    alphas = [0.05, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0]
+    options = {"n_trials": 4, "random_state": 0}
+    own = run_component_trials(data, alphas, calibration_fraction=0.3, **options)
+    covering = run_component_trials(
+        data, alphas, reference_scores=references, calibration_fraction=0.3, **options
+    )
+    assert {-np.inf, np.inf} < set(own.gammas.ravel())
+    for t, split in enumerate(random_splits(60, 18, **options)):
+        for a, gamma in enumerate(own.gammas[0, t]):
+            losses, numbers, recalls, covered = [], [], [], []
+            for i in split.test:
+                mine = slice(data.offsets[i], data.offsets[i + 1])
+                scores, right = data.scores[mine], data.admissible[mine]
+                # an empty selection where nothing is certified
+                chosen = (scores >= gamma) & (gamma < np.inf)
+                losses.append(bool((chosen & ~right).any()))
+                numbers.append(chosen.sum())
+                if right.any():
+                    recalls.append((chosen & right).sum() / right.sum())
+                if len(references[i]):
+                    matched = references[i] > -np.inf
+                    covered.append(np.mean(matched & (references[i] >= gamma)))
+            assert own.loss[0, t, a] == pytest.approx(np.mean(losses))
+            assert own.number[0, t, a] == pytest.approx(np.mean(numbers))
+            assert own.recall[0, t, a] == pytest.approx(np.mean(recalls))
+            assert covering.recall[0, t, a] == pytest.approx(np.mean(covered))
 
 
 def test_test_loss_exceeds_alpha_rarely():

@@ -60,7 +60,12 @@ def test_auc_without_a_usable_level_is_nan():
     r = dataclasses.replace(results(), trivial=np.ones((1, 4, 5), dtype=bool))
     assert np.isnan(r.auc("loss")).all()
     assert "–" in r.auc_table()
-    assert "not defined in all of 4 trials" in str(r.compare("a", "b", "loss"))
+    assert "not defined in any of 4 trials" in str(r.compare("a", "b", "loss"))
+
+
+def test_a_difference_that_some_trials_lack_says_how_many():
+    difference = PairedDifference("loss", "a", "b", np.array([0.1, np.nan, np.nan]), 0.9)
+    assert "not defined in 2 of 3 trials" in str(difference)
 
 
 def test_why_there_is_no_area_is_said():

@@ -11,9 +11,7 @@ from sklearn_clm.calibration import (
     fixed_sequence_test,
     learn_then_test,
 )
-from sklearn_clm.evaluation import run_trials
-from sklearn_clm.evaluation._splits import critical_counts
-from sklearn_clm.evaluation._trials import choose
+from sklearn_clm.evaluation import random_splits, run_trials
 from tests.evaluation.simulated import simulated_data
 
 EPSILONS = np.linspace(0.05, 0.6, 12)
@@ -26,37 +24,56 @@ def data():
 
 @pytest.fixture(scope="module")
 def results(data):
-    return run_trials(data, epsilons=EPSILONS, n_trials=6, n_lambdas=6, random_state=0)
+    return run_trials(
+        data,
+        epsilons=EPSILONS,
+        n_trials=6,
+        frontier_fraction=0.1,
+        testing_fraction=0.2,
+        n_lambdas=6,
+        random_state=0,
+    )
 
 
 @given(
-    n_errors=st.lists(st.integers(0, 40), min_size=1, max_size=12),
-    objective=st.lists(st.integers(0, 5), min_size=12, max_size=12),
-    epsilon=st.floats(0.01, 0.99),
+    seed=st.integers(0, 2**32 - 1),
     delta=st.floats(0.01, 0.5),
+    weights=st.tuples(st.floats(0, 2), st.floats(0, 2)),
 )
-@settings(max_examples=200, deadline=None)
-def test_choice_by_counts_is_the_choice_by_p_values(n_errors, objective, epsilon, delta):
-    n_errors = np.array(n_errors)
-    objective = np.array(objective[: len(n_errors)], dtype=float)
-    critical = critical_counts(40, np.array([epsilon]), delta)
-    valid = np.flatnonzero(fixed_sequence_test(binomial_p_value(n_errors, 40, epsilon), delta))
-    expected = valid[np.argmin(objective[valid])] if len(valid) else -1
-    assert choose(n_errors, objective, critical)[0] == expected
+@settings(max_examples=25, deadline=None)
+def test_choice_by_counts_is_the_choice_by_p_values(seed, delta, weights):
+    # few values, so that objectives and errors tie
+    rng = np.random.default_rng(seed)
+    quality = rng.integers(0, 3, size=(60, 3)).astype(float)
+    data = CalibrationData(quality, np.zeros((60, 3, 3)), rng.random((60, 3)) < 0.4 + quality / 5)
+    options = {"n_lambdas": 3, "size_weight": weights[0], "excess_weight": weights[1]}
+    results = run_trials(
+        data, ["max"], EPSILONS, delta=delta, n_trials=1, random_state=0, **options
+    )
+    split = next(random_splits(60, 36, 1, random_state=0))
+    risks = learn_then_test(
+        data.take(split.calibration), 0.6, delta, random_state=split.seed, **options
+    )
+    objective = risks.risks.objective(*weights)
+    for e, epsilon in enumerate(EPSILONS):
+        p_values = binomial_p_value(risks.n_errors, 24, epsilon)
+        valid = np.flatnonzero(fixed_sequence_test(p_values, delta))
+        assert results.null[0, 0, e] == (len(valid) == 0)
+        if len(valid):
+            expected = risks.frontier.lambdas[valid[np.argmin(objective[valid])]]
+            np.testing.assert_array_equal(results.lambdas[0, 0, e], expected)
 
 
-def test_critical_counts_at_the_ends():
-    assert critical_counts(10, np.array([0.0, 1.0]), 0.05).tolist() == [-1, 10]
+def test_levels_at_the_ends(data):
+    # no risk is below 0, and none above 1
+    results = run_trials(data, ["max"], [0.0, 0.5, 1.0], n_trials=1, random_state=0)
+    assert results.null[0, 0].tolist() == [True, False, False]
 
 
 def test_a_trial_is_learn_then_test_on_its_split(data, results):
     # the splits are those of the seed, so the first trial can be redone by hand
-    from sklearn_clm.evaluation._splits import trial_streams
-
-    stream = trial_streams(0, 6)[0]
-    order = stream.permutation(600)
-    used, test = data.take(np.sort(order[:180])), data.take(np.sort(order[180:]))
-    seed = int(stream.integers(2**31))
+    split = next(random_splits(600, 180, 6, random_state=0))
+    used, test = data.take(split.calibration), data.take(split.test)
     for m, method in enumerate(results.methods):
         expected = learn_then_test(
             used,
@@ -64,7 +81,7 @@ def test_a_trial_is_learn_then_test_on_its_split(data, results):
             set_score=method,
             n_lambdas=6,
             optimization_fraction=1 / 3,
-            random_state=seed,
+            random_state=split.seed,
         )
         for e, result in enumerate(expected):
             assert results.null[m, 0, e] == (result.lambda_hat is None)
@@ -127,7 +144,14 @@ def test_results_do_not_depend_on_n_jobs(data, results, backend):
 
     with parallel_config(backend=backend):
         parallel = run_trials(
-            data, epsilons=EPSILONS, n_trials=6, n_lambdas=6, random_state=0, n_jobs=2
+            data,
+            epsilons=EPSILONS,
+            n_trials=6,
+            frontier_fraction=0.1,
+            testing_fraction=0.2,
+            n_lambdas=6,
+            random_state=0,
+            n_jobs=2,
         )
     np.testing.assert_array_equal(parallel.lambdas, results.lambdas)
     for measure in results.measures:
@@ -197,13 +221,13 @@ def test_bad_input_is_named(data):
     ):
         run_trials(data, frontier_fraction=0.6, testing_fraction=0.5)
     with pytest.raises(ValueError, match="which leaves frontier_fraction with none"):
-        run_trials(data.take(range(4)))
+        run_trials(data.take(range(2)))
     with pytest.raises(ValueError, match="n_trials must be at least 1, got 0"):
         run_trials(data, n_trials=0)
     with pytest.raises(ValueError, match="k_max must lie between 1 and 6"):
         run_trials(data, k_max=7)
     with pytest.raises(ValueError, match=r"too few for any p-value to reach delta=0\.05"):
-        run_trials(data, epsilons=[0.01])
+        run_trials(data.take(range(300)), epsilons=[0.01])
 
 
 def test_nothing_admissible_is_null_everywhere():
@@ -212,3 +236,9 @@ def test_nothing_admissible_is_null_everywhere():
     results = run_trials(data, ["max"], [0.5, 0.9], n_trials=2, n_lambdas=3, random_state=0)
     assert results.null.all()
     assert np.isnan(results.mean("loss")).all()
+
+
+def test_500_prompts_make_a_curve_by_default():
+    results = run_trials(simulated_data(500, 6), n_trials=20, n_lambdas=6, random_state=0)
+    # epsilons that every method can use in every trial, on the 101 from 0 to 1
+    assert results.usable().all(axis=0).sum() >= 12
