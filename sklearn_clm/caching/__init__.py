@@ -1,6 +1,7 @@
 """Draws, scores and judgements that are made once and kept."""
 
 from sklearn_clm.caching._generator import CachedGenerator
+from sklearn_clm.caching._memory import DrawMemory
 from sklearn_clm.caching._scores import CachedAdmission, CachedScore
 
-__all__ = ["CachedAdmission", "CachedGenerator", "CachedScore"]
+__all__ = ["CachedAdmission", "CachedGenerator", "CachedScore", "DrawMemory"]

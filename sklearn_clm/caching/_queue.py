@@ -1,0 +1,177 @@
+"""A queue of draws that answers what is kept and passes on the rest."""
+
+import abc
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sklearn_clm.generators import DrawQueue, DrawRequest, Generation
+from sklearn_clm.generators._base import Generator, serve
+
+__all__ = ["DrawKeeper", "KeepingQueue", "serve_kept"]
+
+_BLOCK = 256  # prompts that are looked up together
+_ANY = 2**62
+
+
+class DrawKeeper(abc.ABC):
+    """The kept draws of one generator under one seed."""
+
+    @abc.abstractmethod
+    def key(self, prompt: Any) -> bytes:
+        """What stands for a prompt: equal for equal prompts."""
+
+    @abc.abstractmethod
+    def recall(
+        self, keys: Sequence[bytes], requests: Sequence[DrawRequest]
+    ) -> Sequence[Mapping[int, Generation]]:
+        """For each request, those of its draws that are kept, by their index."""
+
+    @abc.abstractmethod
+    def keep(self, key: bytes, prompt: Any, draw: int, generation: Generation) -> Generation:
+        """Keep a draw; the one that counts, where another was kept before."""
+
+    @abc.abstractmethod
+    def count(self, hits: int, misses: int) -> None:
+        """Note how many draws were kept already, and how many had to be made."""
+
+
+class KeepingQueue(DrawQueue):
+    """The queue that a generator sees behind kept draws.
+
+    Kept draws go to the caller's queue at once. The generator is asked for each of the others
+    once, however often its prompt occurs, and they are kept as they arrive.
+
+    Parameters
+    ----------
+    outer : DrawQueue
+        The caller's queue.
+    keeper : DrawKeeper
+        Where draws are kept.
+    """
+
+    def __init__(self, outer: DrawQueue, keeper: DrawKeeper) -> None:
+        super().__init__(outer.prompts, outer.n_draws, seed=outer.seed)
+        self._outer = outer
+        self._keeper = keeper
+        # a prompt that has no key is refused before anything is paid for
+        self._keys = [keeper.key(prompt) for prompt in outer.prompts]
+        self._missing: deque[DrawRequest] = deque()  # taken from the caller, not yet given out
+        self._waiting: dict[tuple[bytes, int], list[int]] = {}  # positions that want a draw
+        self._sharing: dict[bytes, list[int]] = {}  # positions that wait for another one's draws
+
+    def take(
+        self, max_draws: int | None = None, *, max_prompts: int | None = None
+    ) -> list[DrawRequest]:
+        """Draws to make next, as in :meth:`DrawQueue.take`; kept ones are put on the way."""
+        requests: list[DrawRequest] = []
+        draws = _ANY if max_draws is None else max_draws
+        prompts = _ANY if max_prompts is None else max_prompts
+        while True:
+            draws = self._give(requests, draws, prompts)
+            room = min(prompts - len(requests), _BLOCK)
+            if draws <= 0 or room <= 0 or not self._take_from_outer(draws, room):
+                return requests
+
+    def take_block(self, max_prompts: int) -> list[DrawRequest] | None:
+        """As `take`, but back after each block of prompts; None where nothing more is wanted."""
+        requests: list[DrawRequest] = []
+        taken = self._take_from_outer(_ANY, max_prompts)
+        self._give(requests, _ANY, max_prompts)
+        return requests if taken or requests else None
+
+    def take_ahead(self, max_draws: int) -> list[DrawRequest]:
+        """Draws that may be wanted later, as in :meth:`DrawQueue.take_ahead`."""
+        requests: list[DrawRequest] = []
+        while max_draws > 0 and (asked := self._outer.take_ahead(max_draws)):
+            self._put_kept(asked)
+            max_draws = self._give(requests, max_draws, _ANY)
+        return requests
+
+    def put(self, prompt: int, draw: int, generation: Generation) -> None:
+        """Keep a draw and hand it to all that wait for it."""
+        key = self._keys[prompt]
+        positions = self._waiting.pop((key, draw), None)
+        if positions is None:
+            raise ValueError(
+                f"draw {draw} of prompt {prompt} must have been taken and not put before."
+            )
+        self._n_under_way -= 1
+        self.n_put += 1
+        generation = self._keeper.keep(key, self.prompts[prompt], draw, generation)
+        self._keeper.count(len(positions) - 1, 1)
+        for position in positions:
+            self._outer.put(position, draw, generation)
+
+    def is_open(self, prompt: int) -> bool:
+        """Whether anybody may ask for more draws of a prompt."""
+        sharing = self._sharing.get(self._keys[prompt], ())
+        return self._outer.is_open(prompt) or any(map(self._outer.is_open, sharing))
+
+    def ask_again(self) -> bool:
+        """Ask anew for draws that a generator gave up and that are wanted after all."""
+        self._n_under_way = 0
+        for (_, draw), positions in self._waiting.items():
+            position = next(filter(self._outer.is_open, positions), None)
+            if position is not None:
+                self._missing.append(DrawRequest(position, draw, draw + 1))
+        return bool(self._missing)
+
+    def _take_from_outer(self, max_draws: int, max_prompts: int) -> bool:
+        asked = self._outer.take(max_draws, max_prompts=max_prompts)
+        self._put_kept(asked)
+        return bool(asked)
+
+    def _put_kept(self, asked: list[DrawRequest]) -> None:
+        """Put those of the draws that are kept; note the others as missing."""
+        keys = [self._keys[request.prompt] for request in asked]
+        n_hits = 0
+        for request, key, kept in zip(asked, keys, self._keeper.recall(keys, asked)):
+            position, start, stop = request
+            for draw in range(start, stop + 1):
+                generation = kept.get(draw)
+                waiting = self._waiting.get((key, draw))
+                if draw < stop and generation is None and waiting is None:
+                    self._waiting[key, draw] = [position]
+                    continue
+                if start < draw:
+                    self._missing.append(DrawRequest(position, start, draw))
+                start = draw + 1
+                if draw == stop:
+                    break
+                if generation is not None:
+                    n_hits += 1
+                    self._outer.put(position, draw, generation)
+                elif waiting is not None:
+                    waiting.append(position)
+                    self._sharing.setdefault(key, []).append(position)
+        self._keeper.count(n_hits, 0)
+
+    def _give(self, requests: list[DrawRequest], max_draws: int, max_prompts: int) -> int:
+        """Append missing draws to `requests`, one run a prompt; how many more fit."""
+        given = {request.prompt for request in requests}
+        later: list[DrawRequest] = []
+        while self._missing and max_draws > 0 and len(requests) < max_prompts:
+            position, start, stop = self._missing.popleft()
+            if position in given:
+                later.append(DrawRequest(position, start, stop))
+                continue
+            given.add(position)
+            n = min(stop - start, max_draws)
+            requests.append(DrawRequest(position, start, start + n))
+            if start + n < stop:
+                later.append(DrawRequest(position, start + n, stop))
+            self._n_under_way += n
+            max_draws -= n
+        self._missing.extendleft(reversed(later))
+        return max_draws
+
+
+def serve_kept(generator: Generator, queue: DrawQueue, keeper: DrawKeeper) -> None:
+    """Answer a queue with kept draws; let a generator make, and keep, the others."""
+    inner = KeepingQueue(queue, keeper)
+    serve(generator, inner)
+    n_put = -1
+    while n_put < inner.n_put and inner.ask_again():
+        n_put = inner.n_put
+        serve(generator, inner)

@@ -1,0 +1,319 @@
+"""Draws kept in memory: what is known is not asked for again, and takes little room."""
+
+import copy
+import gc
+import pickle
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sklearn_clm.caching import DrawMemory
+from sklearn_clm.generators import BaseGenerator, DrawQueue, Generation, draw_stream
+
+
+class Counting(BaseGenerator):
+    """Draws that differ by key; counts what it was asked."""
+
+    def __init__(self, temperature=1.0, fail_after=None, error=RuntimeError):
+        self.temperature = temperature
+        self.fail_after = fail_after
+        self.error = error
+        self.asked = []
+
+    def stream(self, prompts, n_samples, *, start=0, seed=0):
+        for j in reversed(range(start, start + n_samples)):
+            for i, prompt in enumerate(prompts):
+                if len(self.asked) == self.fail_after:
+                    raise self.error("the service went away")
+                self.asked.append((prompt, seed, j))
+                yield i, j, draw(prompt, seed, j, self.temperature)
+
+    def fingerprint(self):
+        return f"temperature {self.temperature}"
+
+
+class Serving(Counting):
+    """Answers a queue one draw at a time, with a few under way, ahead of need where idle."""
+
+    def __init__(self, temperature=1.0, capacity=3):
+        super().__init__(temperature)
+        self.capacity = capacity
+
+    def serve(self, queue):
+        under_way = []
+        while True:
+            room = self.capacity - len(under_way)
+            taken = queue.take(room)
+            room -= sum(request.stop - request.start for request in taken)
+            if room and not taken:
+                taken = queue.take_ahead(room)
+            assert len({request.prompt for request in taken}) == len(taken)
+            under_way += [(i, j) for i, start, stop in taken for j in range(start, stop)]
+            assert queue.n_under_way >= len(under_way)
+            under_way = [(i, j) for i, j in under_way if queue.is_open(i)]
+            if not under_way:
+                if not taken:
+                    return
+                continue
+            i, j = under_way.pop(-1)
+            self.asked.append((queue.prompts[i], queue.seed, j))
+            queue.put(i, j, draw(queue.prompts[i], queue.seed, j, self.temperature))
+
+
+def draw(prompt, seed, j, temperature=1.0):
+    value = draw_stream(prompt, seed, j).random() / temperature
+    text = f"{prompt}\u2028\ud800é{value!r}"
+    return Generation(text, -value, 2, (-value / 2, -value / 2), ((0, 2), (2, len(text))), "stop")
+
+
+PROMPTS = ["a", "b", "a", "c", "d", "e"]
+
+
+def rows_of(prompts, n, start=0, seed=0):
+    return [[draw(prompt, seed, j) for j in range(start, start + n)] for prompt in prompts]
+
+
+@pytest.mark.parametrize("make", [Counting, Serving])
+def test_each_draw_is_made_once(make):
+    generator, memory = make(), DrawMemory()
+    assert memory.sample(generator, PROMPTS, 4, seed=7) == rows_of(PROMPTS, 4, seed=7)
+    assert sorted(generator.asked) == sorted({(p, 7, j) for p in PROMPTS for j in range(4)})
+    assert memory.sample(generator, PROMPTS, 3, start=1, seed=7) == rows_of(PROMPTS, 3, 1, 7)
+    assert len(generator.asked) == 20
+    assert memory.sample(generator, PROMPTS, 6, seed=7) == rows_of(PROMPTS, 6, seed=7)
+    assert len(generator.asked) == 30
+
+
+@pytest.mark.parametrize("make", [Counting, Serving])
+@given(
+    calls=st.lists(
+        st.tuples(
+            st.lists(st.sampled_from("abcdef"), max_size=5),
+            st.integers(0, 4),
+            st.integers(0, 6),
+            st.integers(0, 1),
+        ),
+        max_size=6,
+    )
+)
+@settings(max_examples=50, deadline=None)
+def test_any_sequence_of_calls_asks_for_each_draw_once(make, calls):
+    generator, memory = make(), DrawMemory()
+    for prompts, n_samples, start, seed in calls:
+        rows = memory.sample(generator, prompts, n_samples, start=start, seed=seed)
+        assert rows == rows_of(prompts, n_samples, start, seed)
+    assert len(generator.asked) == len(set(generator.asked))
+
+
+@pytest.mark.parametrize("capacity", [None, 1, 2, 5, 40])
+@pytest.mark.parametrize("n_known", [0, 2])
+def test_a_rule_sees_the_same_draws_whatever_is_known(capacity, n_known):
+    """Each prompt stops at its first draw above a threshold; nothing is asked for twice."""
+    prompts = [f"prompt {i % 30}" for i in range(40)]
+
+    def run(serve):
+        seen = {}
+
+        def decide(arrived):
+            counts = []
+            for i, draws in arrived:
+                mine = seen.setdefault(i, [])
+                for generation in draws:
+                    if not mine or -mine[-1].logprob < 0.8:
+                        mine.append(generation)
+                stopped = -mine[-1].logprob >= 0.8
+                counts.append(len(mine) if stopped else len(mine) + 1)
+            return counts
+
+        queue = DrawQueue(prompts, 8, decide=decide)
+        serve(queue)
+        return seen
+
+    generator = Counting() if capacity is None else Serving(capacity=capacity)
+    memory = DrawMemory()
+    memory.sample(generator, prompts[::3], n_known)
+    seen = run(lambda queue: memory.serve(generator, queue))
+    expected = run(lambda queue: DrawMemory().serve(Counting(), queue))
+    assert seen == expected
+    assert set(seen) == set(range(40))
+    assert len(generator.asked) == len(set(generator.asked))
+
+
+def test_generators_seeds_and_prompts_do_not_share_draws():
+    memory = DrawMemory()
+    cold, hot = Counting(), Counting(temperature=2.0)
+    memory.sample(cold, ["1"], 2)
+    assert memory.sample(hot, ["1"], 2)[0][0] == draw("1", 0, 0, 2.0)
+    memory.sample(cold, ["1"], 2, seed=1)
+    memory.sample(cold, [1], 2)
+    assert len(cold.asked) == 6
+    assert memory.known(cold, ["1", "2"], 3, seed=1).tolist() == [
+        [True, True, False],
+        [False, False, False],
+    ]
+    assert memory.known(cold, ["1"], 2, start=1).tolist() == [[True, False]]
+    assert memory.known(None, ["1"], 1, fingerprint=hot.fingerprint()).all()
+
+
+class Opaque:
+    """Holds a lock, so that no fingerprint tells one from another."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.lock = threading.Lock()
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [[Generation(self.answer)] * n_samples for _ in prompts]
+
+
+def test_generators_that_look_alike_are_told_apart_by_identity():
+    memory = DrawMemory()
+    for answer in ["one", "two", "three"]:
+        assert memory.sample(Opaque(answer), ["a"], 1)[0][0].response == answer
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_what_arrived_is_kept_when_the_generator_fails(error):
+    memory, failing = DrawMemory(), Counting(fail_after=5, error=error)
+    with pytest.raises(error):
+        memory.sample(failing, ["a", "b"], 4)
+    assert memory.known(failing, ["a", "b"], 4).sum() == 5
+    generator = Counting()
+    assert memory.sample(generator, ["a", "b"], 4) == rows_of(["a", "b"], 4)
+    assert len(generator.asked) == 3
+
+
+class Answers(BaseGenerator):
+    def __init__(self, generation):
+        self.generation = generation
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [[self.generation] * n_samples for _ in prompts]
+
+    def fingerprint(self):
+        return "answers"
+
+
+reals = st.floats(allow_nan=False)
+texts = st.text(st.characters(exclude_categories=()), max_size=12)
+
+
+@given(
+    st.builds(
+        Generation,
+        texts | st.integers() | reals | st.booleans() | st.lists(st.integers(), max_size=2),
+        st.none() | reals,
+        st.none() | st.integers(-(2**65), 2**65),
+        st.none() | st.lists(reals, max_size=4).map(tuple),
+        st.none()
+        | st.lists(st.tuples(st.integers(-1, 2**33), st.integers(0, 300)), max_size=4).map(tuple),
+        st.none() | texts,
+    )
+)
+@settings(deadline=None)
+def test_draws_come_back_equal(generation):
+    memory = DrawMemory()
+    memory.sample(Answers(generation), ["a"], 2)
+    back = memory.sample(Answers(None), ["a"], 2)[0][1]
+    assert back == generation
+    assert type(back.response) is type(generation.response)
+
+
+def test_numbers_keep_all_their_bits():
+    exact = Generation("x", -0.1 - 0.2, 1, (-np.pi, -0.0, float(np.float32(-0.3))))
+    memory = DrawMemory()
+    memory.sample(Answers(exact), ["a"], 1)
+    back = memory.sample(Answers(None), ["a"], 1)[0][0]
+    assert [x.hex() for x in back.token_logprobs] == [x.hex() for x in exact.token_logprobs]
+    assert back.logprob.hex() == exact.logprob.hex()
+
+
+def test_prompts_that_cannot_be_keyed_are_refused_before_anything_is_drawn():
+    generator = Counting()
+    with pytest.raises(TypeError, match=r"prompts holds a .*object, which has no stable"):
+        DrawMemory().sample(generator, ["a", object()], 2)
+    assert generator.asked == []
+
+
+class Typical(BaseGenerator):
+    """8 tokens and 20 characters."""
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [[self.draw(p, j) for j in range(start, start + n_samples)] for p in prompts]
+
+    def draw(self, prompt, j):
+        values = draw_stream(prompt, 0, j).random(8)
+        spans = tuple((min(3 * k, 20), min(3 * k + 3, 20)) for k in range(8))
+        return Generation(f"{prompt:<18}{j:2}", -sum(values), 8, tuple(-values), spans, "stop")
+
+
+@pytest.mark.parametrize(("n_prompts", "n_samples"), [(100, 20), (400, 2)])
+def test_a_draw_takes_at_most_600_bytes(n_prompts, n_samples):
+    memory, prompts = DrawMemory(), [f"{i}" for i in range(n_prompts)]
+    memory.sample(Typical(), ["warm up"], 1)
+    gc.collect()
+    tracemalloc.start()
+    for first in range(0, n_prompts, 100):
+        memory.sample(Typical(), prompts[first : first + 100], n_samples)
+    gc.collect()
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert used / (n_prompts * n_samples) <= 600
+    assert 0.6 * used < memory.n_bytes < 1.6 * used
+
+
+def test_least_recently_used_prompts_go_first():
+    generator, memory = Counting(), DrawMemory(max_bytes=5_000)
+    prompts = [f"{i}" for i in range(20)]
+    for prompt in prompts:
+        memory.sample(generator, ["kept", prompt], 2)
+    assert memory.n_bytes <= 5_000
+    known = memory.known(generator, prompts, 2).all(axis=1)
+    assert memory.known(generator, ["kept"], 2).all()
+    assert not known[:10].any()
+    assert known[-2:].all()
+    assert memory.sample(generator, prompts, 2) == rows_of(prompts, 2)
+    nothing = DrawMemory(max_bytes=0)
+    assert nothing.sample(generator, PROMPTS, 2) == rows_of(PROMPTS, 2)
+    assert nothing.n_bytes == 0
+
+
+def test_clear_forgets():
+    generator, memory = Counting(), DrawMemory()
+    memory.sample(generator, PROMPTS, 2)
+    memory.clear()
+    assert memory.n_bytes == 0
+    assert not memory.known(generator, PROMPTS, 2).any()
+
+
+def test_copies_and_pickles_are_empty():
+    generator, memory = Counting(), DrawMemory(max_bytes=12345)
+    memory.sample(generator, PROMPTS, 2)
+    for twin in (pickle.loads(pickle.dumps(memory)), copy.deepcopy(memory), copy.copy(memory)):
+        assert twin.max_bytes == 12345
+        assert twin.n_bytes == 0
+
+
+def test_threads_share_a_memory():
+    memory, results = DrawMemory(max_bytes=20_000), [None] * 8
+
+    def work(k):
+        results[k] = memory.sample(Counting(), PROMPTS * 5, 10)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(rows == rows_of(PROMPTS * 5, 10) for rows in results)
+
+
+def test_max_bytes_is_checked():
+    with pytest.raises(ValueError, match="max_bytes must be at least 0, got -1 instead"):
+        DrawMemory(-1)
+    with pytest.raises(TypeError, match="max_bytes must be an int, got a str instead"):
+        DrawMemory("1 GB")
