@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -57,7 +58,7 @@ def collect(sampler: Any, checked: CheckedPrompts, admissions: list[Any]) -> dic
     )
     if hasattr(generator, "fingerprint") or hasattr(generator, "get_params"):
         # of another one, all attributes would count, be they mere counters
-        data._generator = fingerprint(generator)
+        data.provenance = replace(data.provenance, generator=fingerprint(generator))
     return {
         "_collected_with": scores_of_collection(sampler),
         "generator_": generator,
@@ -85,7 +86,7 @@ def generator_for(sampler: Any, data: CalibrationData) -> dict[str, Any]:
 
 
 def _refuse_other_draws(data: CalibrationData, generator: Any) -> None:
-    if data._generator is not None and data._generator != fingerprint(generator):
+    if data.provenance.generator not in (None, fingerprint(generator)):
         raise ValueError(
             f"data was collected from another generator than the {type(generator).__name__} that "
             "predict would draw from, be it that this one has other parameters or was trained "

@@ -17,6 +17,7 @@ from sklearn_clm.calibration._learn_then_test import (
     learn_then_test,
 )
 from sklearn_clm.calibration._pareto import pareto_frontier
+from sklearn_clm.calibration._provenance import Provenance
 from sklearn_clm.calibration._rule import Configuration, SamplingRule
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.calibration._surface import (
@@ -35,6 +36,7 @@ __all__ = [
     "ConfigurationRisks",
     "Frontier",
     "LearnThenTestResult",
+    "Provenance",
     "RiskSurface",
     "SamplingRule",
     "SetScore",

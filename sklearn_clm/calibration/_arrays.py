@@ -15,7 +15,10 @@ from typing import IO, Any
 
 import numpy as np
 
+from sklearn_clm.calibration._provenance import Provenance
+
 __all__ = [
+    "as_array",
     "as_boolean",
     "as_float",
     "copy_rows",
@@ -74,7 +77,7 @@ _CHUNK_BYTES = 64 * 2**20
 
 
 def as_float(values: Any, name: str, ndim: int, *, keep_single: bool) -> np.ndarray:
-    array = _as_array(values, name)
+    array = as_array(values, name)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be an array of numbers, got dtype {array.dtype}.")
     if array.ndim != ndim:
@@ -86,7 +89,7 @@ def as_float(values: Any, name: str, ndim: int, *, keep_single: bool) -> np.ndar
 
 
 def as_boolean(values: Any, shape: tuple[int, int]) -> np.ndarray:
-    array = _as_array(values, "admissible")
+    array = as_array(values, "admissible")
     if array.dtype.kind not in "fiub":
         raise TypeError(f"admissible must hold booleans or 0 and 1, got dtype {array.dtype}.")
     if array.shape != shape:
@@ -99,7 +102,8 @@ def as_boolean(values: Any, shape: tuple[int, int]) -> np.ndarray:
     return array.astype(bool)
 
 
-def _as_array(values: Any, name: str) -> np.ndarray:
+def as_array(values: Any, name: str) -> np.ndarray:
+    """`values` as an array; rows of different lengths are refused."""
     if isinstance(values, np.ndarray):
         return values
     try:
@@ -153,20 +157,32 @@ def opened(path: str | os.PathLike[str], writer: str) -> Iterator[IO[bytes]]:
 
 
 def read_arrays(
-    file: IO[bytes], names: Sequence[str], *, written_as: str | None = None
-) -> dict[str, np.ndarray]:
-    """The named members of an open .npz file, whose member ``format`` is `written_as`."""
+    file: IO[bytes], names: Sequence[str], format_: str | None = None
+) -> dict[str, Any]:
+    """The named members of an open .npz file.
+
+    With `format_`, the member ``format`` must be that text and a version: 1, or 2 that adds the
+    member ``provenance``.
+    """
     if not zipfile.is_zipfile(file):
         raise ValueError("it is not a .npz archive.")
     file.seek(0)
-    wanted = [*names] if written_as is None else ["format", *names]
+    wanted = [*names] if format_ is None else ["format", *names]
     with np.load(file, allow_pickle=False) as archive:
         missing = [name for name in wanted if name not in archive.files]
         if missing:
             raise ValueError(f"it has no member {', '.join(missing)}.")
-        if written_as is not None and str(archive["format"]) != written_as:
-            raise ValueError(f"it was not written in the format {written_as}.")
-        return {name: np.asarray(archive[name]) for name in names}
+        arrays: dict[str, Any] = {name: np.asarray(archive[name]) for name in names}
+        if format_ is None:
+            return arrays
+        written_as = str(archive["format"])
+        if written_as not in (f"{format_}1", f"{format_}2"):
+            raise ValueError(f"it was not written in the format {format_}1 or {format_}2.")
+        if written_as.endswith("2"):
+            if "provenance" not in archive.files:
+                raise ValueError("it has no member provenance.")
+            arrays["provenance"] = Provenance.from_array(archive["provenance"])
+        return arrays
 
 
 def read_npy(source: Any, name: str, *, mmap: bool = False) -> Any:

@@ -19,12 +19,13 @@ from sklearn_clm.calibration._binomial import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
+from sklearn_clm.calibration._provenance import Provenance, of_arrays
 
 __all__ = ["ComponentCalibrationData", "ComponentThreshold", "component_learn_then_test"]
 
 
 _FIELDS = ("scores", "admissible", "offsets")
-_FORMAT = "sklearn_clm.ComponentCalibrationData/1"
+_FORMAT = "sklearn_clm.ComponentCalibrationData/"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ class ComponentCalibrationData:
     offsets : ndarray of shape (n + 1,), int64
         Where the components of each prompt begin, from 0 to m, in non-decreasing order. A prompt
         without components has two equal entries.
+    provenance : Provenance, optional
+        What the data were collected with, as far as it is known. The precision is read off the
+        scores, which are held as float64.
 
     Raises
     ------
@@ -73,9 +77,11 @@ class ComponentCalibrationData:
     scores: np.ndarray
     admissible: np.ndarray
     offsets: np.ndarray
+    provenance: Provenance = Provenance()
 
     def __post_init__(self) -> None:
         scores = _as_numbers(self.scores)
+        given, scores = scores.dtype, scores.astype(np.float64, copy=False)
         offsets = np.asarray(self.offsets)
         if scores.ndim != 1:
             raise ValueError(f"scores has shape {scores.shape}; wanted a 1-D array.")
@@ -106,6 +112,8 @@ class ComponentCalibrationData:
             )
         for name, value in zip(_FIELDS, (scores, admissible, offsets)):
             object.__setattr__(self, name, value)
+        provenance = of_arrays(self.provenance, {"scores": (given, scores)}, None)
+        object.__setattr__(self, "provenance", provenance)
 
     def __repr__(self) -> str:
         return (
@@ -168,7 +176,9 @@ class ComponentCalibrationData:
         counts = np.diff(self.offsets)[chosen]
         offsets = np.concatenate([[0], np.cumsum(counts)])
         flat = np.repeat(self.offsets[chosen] - offsets[:-1], counts) + np.arange(offsets[-1])
-        return ComponentCalibrationData(self.scores[flat], self.admissible[flat], offsets)
+        return ComponentCalibrationData(
+            self.scores[flat], self.admissible[flat], offsets, self.provenance
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays to a .npz file, without pickle.
@@ -190,7 +200,12 @@ class ComponentCalibrationData:
         ComponentCalibrationData(n_prompts=2, n_components=3)
         """
         arrays = {name: getattr(self, name) for name in _FIELDS}
-        write_arrays(path, format=np.array(_FORMAT), **arrays)
+        write_arrays(
+            path,
+            format=np.array(f"{_FORMAT}2"),
+            provenance=self.provenance.to_array(),
+            **arrays,
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "ComponentCalibrationData":
@@ -216,7 +231,7 @@ class ComponentCalibrationData:
             If it cannot be opened.
         """
         with opened(path, "ComponentCalibrationData.save") as file:
-            return cls(**read_arrays(file, _FIELDS, written_as=_FORMAT))
+            return cls(**read_arrays(file, _FIELDS, _FORMAT))
 
     @classmethod
     def from_arrays(
@@ -227,6 +242,7 @@ class ComponentCalibrationData:
         prompt_index: ArrayLike | None = None,
         component_index: ArrayLike | None = None,
         n_prompts: int | None = None,
+        provenance: Provenance | None = None,
     ) -> "ComponentCalibrationData":
         """Data from ragged, padded or flat arrays, occurrences merged by the maximum.
 
@@ -246,6 +262,8 @@ class ComponentCalibrationData:
         n_prompts : int, optional
             For the flat form: n, where prompts at the end may have no component. By default
             ``max(prompt_index) + 1``.
+        provenance : Provenance or None, default=None
+            What the scores were collected with, where it is known.
 
         Returns
         -------
@@ -271,7 +289,7 @@ class ComponentCalibrationData:
         if prompt_index is None:
             if component_index is not None:
                 raise ValueError("component_index was given without prompt_index; wanted both.")
-            return cls(*_flatten(scores, labels))
+            return cls(*_flatten(scores, labels), provenance or Provenance())
         scores = _as_numbers(scores)
         admissible = _as_bool(labels)
         owner = np.asarray(prompt_index)
@@ -292,7 +310,8 @@ class ComponentCalibrationData:
                 f"prompt_index holds {owner.dtype} from {owner.min()} to {owner.max()}; wanted "
                 f"integers from 0 to n_prompts - 1 = {n - 1}."
             )
-        return cls(*_merge_occurrences(scores, admissible, owner, components, n))
+        merged = _merge_occurrences(scores, admissible, owner, components, n)
+        return cls(*merged, provenance or Provenance())
 
 
 def _merge_occurrences(
@@ -367,7 +386,7 @@ def _as_numbers(scores: Any) -> np.ndarray:
     array = np.asarray(scores)
     if array.size and array.dtype.kind not in "fiub":
         raise TypeError(f"scores must be numbers, got {array.dtype} such as {array.ravel()[0]!r}.")
-    return array.astype(np.float64, copy=False)
+    return array if array.dtype.kind == "f" else array.astype(np.float64)
 
 
 def _as_bool(labels: Any) -> np.ndarray:

@@ -1,12 +1,14 @@
 """What calibration needs to know of each prompt's draws, as three arrays."""
 
 import os
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from sklearn_clm.calibration._arrays import (
+    as_array,
     as_boolean,
     as_float,
     copy_rows,
@@ -16,10 +18,11 @@ from sklearn_clm.calibration._arrays import (
     refuse_nan,
     write_arrays,
 )
+from sklearn_clm.calibration._provenance import Provenance, of_arrays
 
 __all__ = ["CalibrationData"]
 
-_FORMAT = "sklearn_clm.CalibrationData/1"
+_FORMAT = "sklearn_clm.CalibrationData/"
 _MEMBERS = ("quality", "similarity", "admissible")
 
 
@@ -35,11 +38,16 @@ class CalibrationData:
         are kept as they are, and so is a memory-mapped array.
     admissible : array-like of shape (n, K)
         A_i(y_ij): booleans, or numbers 0 and 1.
+    provenance : Provenance or None, default=None
+        What the data were collected with, as far as it is known. The number of draws and the
+        precision are read off the arrays.
 
     Attributes
     ----------
     quality, similarity, admissible : ndarray
         The three arrays; `admissible` is boolean.
+    provenance : Provenance
+        Carried along by `take`, `rows`, `split`, `truncate`, `save` and `load`.
     n_prompts, k_max : int
         n and K.
 
@@ -60,10 +68,14 @@ class CalibrationData:
     (2, 4)
     """
 
-    # fingerprint of the generator that made the draws, where an estimator has collected them
-    _generator: str | None = None
-
-    def __init__(self, quality: Any, similarity: Any, admissible: Any) -> None:
+    def __init__(
+        self,
+        quality: Any,
+        similarity: Any,
+        admissible: Any,
+        provenance: Provenance | None = None,
+    ) -> None:
+        quality, similarity = as_array(quality, "quality"), as_array(similarity, "similarity")
         self.quality = as_float(quality, "quality", 2, keep_single=False)
         self.similarity = as_float(similarity, "similarity", 3, keep_single=True)
         n, k = self.quality.shape
@@ -78,13 +90,18 @@ class CalibrationData:
             )
         self.admissible = as_boolean(admissible, (n, k))
         refuse_nan(self.quality, self.similarity)
+        scores = {
+            "quality": (quality.dtype, self.quality),
+            "similarity": (similarity.dtype, self.similarity),
+        }
+        self.provenance = of_arrays(provenance, scores, k)
 
     def _part(
         self, quality: np.ndarray, similarity: np.ndarray, admissible: np.ndarray
     ) -> "CalibrationData":
         data = type(self).__new__(type(self))
         data.quality, data.similarity, data.admissible = quality, similarity, admissible
-        data._generator = self._generator
+        data.provenance = replace(self.provenance, k_max=quality.shape[1])
         return data
 
     @property
@@ -262,10 +279,11 @@ class CalibrationData:
         """
         write_arrays(
             path,
-            format=np.array(_FORMAT),
+            format=np.array(f"{_FORMAT}2"),
             quality=self.quality,
             similarity=self.similarity,
             admissible=self.admissible,
+            provenance=self.provenance.to_array(),
         )
 
     @classmethod
@@ -292,11 +310,17 @@ class CalibrationData:
             If it cannot be opened.
         """
         with opened(path, "CalibrationData.save") as file:
-            return cls(**read_arrays(file, _MEMBERS, written_as=_FORMAT))
+            return cls(**read_arrays(file, _MEMBERS, _FORMAT))
 
     @classmethod
     def from_arrays(
-        cls, scores: Any, similarity: Any, labels: Any, *, mmap: bool = False
+        cls,
+        scores: Any,
+        similarity: Any,
+        labels: Any,
+        *,
+        mmap: bool = False,
+        provenance: Provenance | None = None,
     ) -> "CalibrationData":
         """From the three files that are customary in this field, or from arrays.
 
@@ -311,6 +335,8 @@ class CalibrationData:
             1 where the draw is admissible (labels.npy).
         mmap : bool, default=False
             Leave the similarities on disk and read them as they are needed.
+        provenance : Provenance or None, default=None
+            What the draws were collected with, where it is known.
 
         Returns
         -------
@@ -333,6 +359,7 @@ class CalibrationData:
             read_npy(scores, "scores", mmap=False),
             read_npy(similarity, "similarity", mmap=mmap),
             read_npy(labels, "labels", mmap=False),
+            provenance,
         )
 
 
