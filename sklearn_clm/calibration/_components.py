@@ -77,7 +77,7 @@ class ComponentCalibrationData:
     scores: np.ndarray
     admissible: np.ndarray
     offsets: np.ndarray
-    provenance: Provenance = Provenance()
+    provenance: Provenance = field(default_factory=Provenance)
 
     def __post_init__(self) -> None:
         scores = _as_numbers(self.scores)
