@@ -7,6 +7,13 @@ from sklearn_clm.calibration._components import (
     component_learn_then_test,
 )
 from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._exit_policy import (
+    ExitModel,
+    ExitRule,
+    exit_level,
+    exit_scores,
+    fit_exit_model,
+)
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._grid import threshold_grid
 from sklearn_clm.calibration._learn_then_test import (
@@ -34,6 +41,8 @@ __all__ = [
     "ComponentThreshold",
     "Configuration",
     "ConfigurationRisks",
+    "ExitModel",
+    "ExitRule",
     "Frontier",
     "LearnThenTestResult",
     "Provenance",
@@ -44,6 +53,9 @@ __all__ = [
     "binomial_p_value",
     "component_learn_then_test",
     "evaluate_configurations",
+    "exit_level",
+    "exit_scores",
+    "fit_exit_model",
     "fixed_sequence_test",
     "get_set_score",
     "learn_then_test",
