@@ -16,6 +16,13 @@ from sklearn_clm.calibration._exit_policy import (
 )
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._grid import threshold_grid
+from sklearn_clm.calibration._lazy_judging import (
+    CurtailedTest,
+    LabelTable,
+    equal_texts,
+    judge_in_falling_order,
+    judge_lazily,
+)
 from sklearn_clm.calibration._learn_then_test import (
     AchievableEpsilon,
     Frontier,
@@ -41,9 +48,11 @@ __all__ = [
     "ComponentThreshold",
     "Configuration",
     "ConfigurationRisks",
+    "CurtailedTest",
     "ExitModel",
     "ExitRule",
     "Frontier",
+    "LabelTable",
     "LearnThenTestResult",
     "Provenance",
     "RiskSurface",
@@ -52,12 +61,15 @@ __all__ = [
     "achievable_epsilon",
     "binomial_p_value",
     "component_learn_then_test",
+    "equal_texts",
     "evaluate_configurations",
     "exit_level",
     "exit_scores",
     "fit_exit_model",
     "fixed_sequence_test",
     "get_set_score",
+    "judge_in_falling_order",
+    "judge_lazily",
     "learn_then_test",
     "pareto_frontier",
     "risk_surface",

@@ -1,0 +1,308 @@
+"""Lazy judging: only the labels that a test's decision still needs.
+
+A fixed table says for every distinct text of every prompt whether it is admissible. A test of a
+configuration on n prompts rejects if and only if at most c prompts err, where c is the critical
+count of the binomial test, and a prompt does not err as soon as one member of its set is known to
+be admissible, its *witness*. So the test is decided once n - c witnesses are known, or c + 1
+prompts are known to have none, and no further label can change it.
+
+*Why the guarantee stays.* The decision is a function of the whole table: "at most c errors". Labels
+are revealed until the value of that function is forced, whatever order they are revealed in, so
+every decision, and with it the outcome of the fixed sequence test, equals that of the full table.
+What is *not* known is the p-value itself: a curtailed test knows that it is at most delta.
+
+*Why no judgement is in vain.* A batch holds one text each of at most min(witnesses still needed,
+errors still needed) prompts. Any way of deciding the test reveals at least that many prompts.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = [
+    "CurtailedTest",
+    "Judge",
+    "LabelTable",
+    "equal_texts",
+    "judge_in_falling_order",
+    "judge_lazily",
+]
+
+Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
+"""``judge(prompts, draws)``: two arrays of positions, of equal length; gives the verdicts in
+order, as they become known. Those given before an error are kept."""
+
+
+class LabelTable:
+    """Labels of the distinct texts of n prompts, as far as they are known.
+
+    Parameters
+    ----------
+    first : ndarray of int, shape (n, K)
+        For each draw the draw in which its text occurs first; itself for a new text.
+    judge : callable
+        ``judge(prompts, draws)``, see :data:`Judge`.
+    known : ndarray of int8, shape (n, K), default=None
+        Labels of draws that are known beforehand: 1, 0, or -1 for unknown.
+
+    Attributes
+    ----------
+    labels : ndarray of int8, shape (n, K)
+        1, 0 or -1 for each draw; draws of equal text have equal labels.
+    n_judgements : int
+        How many texts were judged.
+
+    Raises
+    ------
+    ValueError
+        If known labels of equal texts differ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import LabelTable
+    >>> table = LabelTable(np.array([[0, 0, 2]]), lambda prompts, draws: [True] * len(prompts))
+    >>> table.ask(np.array([0]), np.array([1]))
+    >>> table.labels, table.n_judgements
+    (array([[ 1,  1, -1]], dtype=int8), 1)
+    """
+
+    def __init__(self, first: np.ndarray, judge: Judge, known: np.ndarray | None = None) -> None:
+        self.first = first
+        self.n_judgements = 0
+        self._judge = judge
+        self._of_text = np.full(first.shape, -1, dtype=np.int8)  # at the first occurrence
+        if known is not None:
+            rows, draws = np.nonzero(known >= 0)
+            for row, draw in zip(rows, draws):
+                self._learn(int(row), int(first[row, draw]), int(known[row, draw]))
+
+    @property
+    def labels(self) -> np.ndarray:
+        return np.take_along_axis(self._of_text, self.first, axis=1)
+
+    def ask(self, prompts: np.ndarray, draws: np.ndarray) -> None:
+        """Judge one draw of each of some prompts.
+
+        Parameters
+        ----------
+        prompts, draws : ndarray of int, shape (m,)
+            Positions of texts without a label.
+
+        Raises
+        ------
+        ValueError
+            If the judge gives another number of verdicts than it was asked for.
+        """
+        texts = self.first[prompts, draws]
+        n_given = 0
+        for m, verdict in enumerate(self._judge(prompts, texts)):
+            if m >= len(prompts):
+                n_given = m + 1
+                break
+            n_given = m + 1
+            self.n_judgements += 1
+            self._learn(int(prompts[m]), int(texts[m]), int(bool(verdict)))
+        if n_given != len(prompts):
+            raise ValueError(
+                f"judge must give one verdict for each of {len(prompts)} texts, got "
+                f"{'more' if n_given > len(prompts) else n_given} instead."
+            )
+
+    def _learn(self, prompt: int, text: int, label: int) -> None:
+        before = self._of_text[prompt, text]
+        if before >= 0 and before != label:
+            raise ValueError(
+                f"the judge must give equal texts one verdict, got both for the text of draw "
+                f"{text} of prompt {prompt} instead."
+            )
+        self._of_text[prompt, text] = label
+
+
+class CurtailedTest(NamedTuple):
+    """What a lazily judged test knows.
+
+    Parameters
+    ----------
+    rejected : bool
+        Whether at most c prompts err, that is, the p-value is at most delta.
+    fewest_errors, most_errors : int
+        Bounds of the number of errors; equal where every prompt is settled.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import CurtailedTest
+    >>> CurtailedTest(True, 2, 5).most_errors
+    5
+    """
+
+    rejected: bool
+    fewest_errors: int
+    most_errors: int
+
+
+def judge_lazily(
+    accepted_sets: Iterable[np.ndarray],
+    n_errors: int,
+    table: LabelTable,
+    preference: np.ndarray,
+) -> Iterator[CurtailedTest]:
+    """Test configurations in sequence, judging what each decision needs.
+
+    Parameters
+    ----------
+    accepted_sets : iterable of ndarray of bool, shape (n, K)
+        The draws in each prompt's set, for one configuration after the other, from the safest.
+    n_errors : int
+        c, the most errors with which a test rejects; negative where none does.
+    table : LabelTable
+        What is known, and who is asked.
+    preference : ndarray of shape (n, K)
+        Of the unjudged draws of a prompt, the one of largest preference is judged first, and
+        prompts are taken in falling order of it. It decides how many labels are needed, never the
+        outcome.
+
+    Yields
+    ------
+    CurtailedTest
+        For each configuration up to and including the first that is not rejected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import LabelTable, judge_lazily
+    >>> truth = np.array([[True, False], [True, True], [False, False]])
+    >>> first = np.array([[0, 1], [0, 0], [0, 1]])
+    >>> table = LabelTable(first, lambda prompts, draws: truth[prompts, draws])
+    >>> everything = np.ones((3, 2), dtype=bool)
+    >>> list(judge_lazily([everything], 1, table, np.zeros((3, 2))))
+    [CurtailedTest(rejected=True, fewest_errors=0, most_errors=1)]
+    >>> table.n_judgements
+    2
+    """
+    for accepted in accepted_sets:
+        test = _decide(accepted, n_errors, table, preference)
+        yield test
+        if not test.rejected:
+            return
+
+
+def _decide(
+    accepted: np.ndarray, n_errors: int, table: LabelTable, preference: np.ndarray
+) -> CurtailedTest:
+    n = len(accepted)
+    while True:
+        labels = table.labels
+        covered = np.any(accepted & (labels == 1), axis=1)
+        unjudged = accepted & (labels < 0) & ~covered[:, np.newaxis]
+        waiting = np.flatnonzero(unjudged.any(axis=1))
+        fewest = n - int(covered.sum()) - len(waiting)
+        most = n - int(covered.sum())
+        if most <= n_errors or fewest > n_errors or not len(waiting):
+            return CurtailedTest(most <= n_errors, fewest, most)
+        wanted = np.where(unjudged[waiting], preference[waiting], -np.inf)
+        # a preference of -inf must not hide the only unjudged draw
+        hidden = ~np.isfinite(wanted.max(axis=1))
+        draws = np.where(hidden, unjudged[waiting].argmax(axis=1), wanted.argmax(axis=1))
+        order = np.argsort(-wanted.max(axis=1), kind="stable")
+        batch = order[: min(most - n_errors, n_errors + 1 - fewest)]
+        table.ask(waiting[batch], draws[batch])
+
+
+def judge_in_falling_order(tau: np.ndarray, n_errors: int, table: LabelTable) -> np.ndarray:
+    """Judge texts from the largest tau down, until the exit level is known.
+
+    Texts are judged in falling order of tau over all prompts, but no more of a prompt that has a
+    witness. The level is the tau of the (n - c)-th witness: the (c + 1)-th smallest score V. No
+    text below it is judged, and a batch holds texts of different prompts, no more than witnesses
+    are still needed: any order of judging that finds the level would have asked for them.
+
+    Parameters
+    ----------
+    tau : ndarray of shape (n, K)
+        At the first occurrence of each text; -inf elsewhere.
+    n_errors : int
+        c; negative where no test rejects.
+    table : LabelTable
+        What is known, and who is asked.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        V_i for each prompt with a witness, and -inf for the others, whose scores lie below the
+        level: its (c + 1)-th smallest entry is that of the full table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import LabelTable, exit_level, judge_in_falling_order
+    >>> tau = np.array([[0.9, 0.1], [0.8, 0.7], [0.3, 0.2]])
+    >>> truth = np.array([[True, True], [False, True], [True, False]])
+    >>> first = np.array([[0, 1], [0, 1], [0, 1]])
+    >>> table = LabelTable(first, lambda prompts, draws: truth[prompts, draws])
+    >>> scores = judge_in_falling_order(tau, 1, table)
+    >>> exit_level(scores, 1), table.n_judgements
+    (0.7, 3)
+    """
+    n = len(tau)
+    scores = np.full(n, -np.inf)
+    needed = n - n_errors
+    if n_errors < 0:
+        return scores
+    columns = np.argsort(-tau, axis=1, kind="stable")
+    ordered = np.take_along_axis(tau, columns, axis=1)
+    place = np.zeros(n, dtype=np.intp)  # the next text of each prompt
+    n_texts = np.sum(np.isfinite(tau) | (tau == np.inf), axis=1)
+    waiting = np.arange(n)
+    while needed > 0:
+        labels = table.labels
+        waiting = waiting[place[waiting] < n_texts[waiting]]
+        if not len(waiting):
+            return scores
+        heads = ordered[waiting, place[waiting]]
+        known = labels[waiting, columns[waiting, place[waiting]]] >= 0
+        order = np.argsort(-heads, kind="stable")[:needed]
+        batch = waiting[order]
+        draws = columns[batch, place[batch]]
+        asked = ~known[order]
+        if asked.any():
+            table.ask(batch[asked], draws[asked])
+        found = table.labels[batch, draws] == 1
+        scores[batch[found]] = ordered[batch[found], place[batch[found]]]
+        place[batch[~found]] += 1
+        needed -= int(found.sum())
+        waiting = np.setdiff1d(waiting, batch[found], assume_unique=True)
+    return scores
+
+
+def equal_texts(responses: Sequence[Sequence[object]]) -> np.ndarray:
+    """For each draw the first draw of its prompt with an equal response.
+
+    Parameters
+    ----------
+    responses : sequence of n sequences of length K
+        The responses: texts or other hashable values; values that cannot be hashed are compared
+        by their representation.
+
+    Returns
+    -------
+    ndarray of int, shape (n, K)
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import equal_texts
+    >>> equal_texts([["a", "b", "a"]])
+    array([[0, 1, 0]])
+    """
+    first = np.zeros((len(responses), max(map(len, responses), default=0)), dtype=np.intp)
+    for i, row in enumerate(responses):
+        seen: dict[object, int] = {}
+        for j, response in enumerate(row):
+            try:
+                key: object = (type(response), response)
+                hash(key)
+            except TypeError:
+                key = repr(response)
+            first[i, j] = seen.setdefault(key, j)
+    return first

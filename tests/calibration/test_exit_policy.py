@@ -1,0 +1,189 @@
+"""The exit policy: sets, stops and levels of the fast path are those of the plain rule."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+
+from sklearn_clm.calibration import ExitRule, exit_level, exit_scores, fit_exit_model
+
+VALUES = [0.0, 0.1, 0.5, 0.5, 0.9, 1.0]
+
+
+def questions(rng, n, k=8, n_answers=6):
+    """Prompts whose frequent answers tend to be right, some of them hopeless."""
+    logits = rng.normal(0, rng.choice([0.5, 2.5], (n, 1)), (n, n_answers))
+    share = np.exp(logits)
+    share /= share.sum(axis=1, keepdims=True)
+    answers = np.stack([rng.choice(n_answers, k, p=row) for row in share])
+    right = np.array([rng.choice(n_answers + 1, p=[*(0.9 * row), 0.1]) for row in share])
+    same = answers[:, :, np.newaxis] == answers[:, np.newaxis, :]
+    quality = np.take_along_axis(share, answers, axis=1)
+    return quality, np.where(same, 1.0, 0.2), same.argmax(axis=2), answers == right[:, np.newaxis]
+
+
+def learnt(rng, n=120, **options):
+    quality, similarity, first, admissible = questions(rng, n)
+    options = {"new_classifier": LogisticRegression, "epsilon": 0.3, **options}
+    return fit_exit_model(quality, similarity, first, admissible.astype(np.int8), **options)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 6),
+    st.sampled_from([*VALUES, -np.inf, np.inf]),
+    st.sampled_from([0.5, 1.0, 2.0]),
+)
+def test_scores_say_what_the_plain_rule_does(seed, k_max, level, rho):
+    rng = np.random.default_rng(seed)
+    first = np.array([rng.integers(0, j + 1) for j in range(k_max)])
+    first = np.where(first[first] == first, first, np.arange(k_max))
+    text = np.full((k_max, k_max), -np.inf)
+    for k in range(k_max):
+        seen = np.unique(first[: k + 1])
+        text[k, seen] = rng.choice(VALUES, len(seen))
+    arrival = rng.choice(VALUES, k_max)
+    tau, exits = exit_scores(text[np.newaxis], arrival[np.newaxis], rho)
+    rule = ExitRule(level, rho, k_max)
+    k = 0
+    while not rule.done:
+        rule.update(text[k], arrival[k])
+        k += 1
+    assert set(rule.members) == set(np.flatnonzero(tau[0] >= max(level, -1e300)))
+    below = np.flatnonzero(exits[0] < level)
+    assert rule.n_samples == (below[0] + 1 if len(below) else k_max)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_sets_are_nested(seed):
+    rng = np.random.default_rng(seed)
+    text, arrival = rng.choice(VALUES, (4, 5, 5)), rng.choice(VALUES, (4, 5))
+    text[:, np.arange(5)[:, None] < np.arange(5)] = -np.inf
+    tau, exits = exit_scores(text, arrival, 0.7)
+    stops = [1 + np.sum(exits[:, :-1] >= level, axis=1) for level in sorted(VALUES)]
+    assert np.all(np.diff(stops, axis=0) <= 0)
+    assert np.all(tau[text[:, -1] > -np.inf] > -np.inf)
+
+
+@pytest.mark.parametrize(
+    "new_classifier", [LogisticRegression, lambda: DecisionTreeClassifier(max_depth=3)]
+)
+def test_a_prompt_scores_the_same_alone_and_among_others(new_classifier):
+    rng = np.random.default_rng(0)
+    model = learnt(rng, new_classifier=new_classifier)
+    quality, similarity, first, _ = questions(rng, 40)
+    tau, exits = model.scores(quality, similarity, first)
+    for i in range(0, 40, 7):
+        alone = model.scores(quality[i : i + 1], similarity[i : i + 1], first[i : i + 1])
+        assert np.array_equal(alone[0][0], tau[i])
+        assert np.array_equal(alone[1][0], exits[i])
+
+
+def test_draw_by_draw_is_all_at_once():
+    rng = np.random.default_rng(1)
+    model = learnt(rng)
+    quality, similarity, first, _ = questions(rng, 30)
+    tau, exits = model.scores(quality, similarity, first)
+    level = 0.4
+    paths = model.paths(30)
+    rules = [ExitRule(level, model.rho, 8) for _ in range(30)]
+    while open_prompts := [i for i in range(30) if not rules[i].done]:
+        # any part of the open prompts, in any order: what a service answers first
+        rows = rng.permutation(open_prompts)[: rng.integers(1, len(open_prompts) + 1)]
+        draws = paths.n_draws[rows]
+        paths.update(rows, quality[rows, draws], similarity[rows, draws], first[rows, draws])
+        text, arrival = model.probabilities(paths, rows)
+        for row, probabilities, chance in zip(rows, text, arrival):
+            rules[row].update(probabilities, chance)
+    for i, rule in enumerate(rules):
+        assert set(rule.members) == set(np.flatnonzero(tau[i] >= level))
+        assert rule.n_samples == 1 + np.sum(exits[i, :-1] >= level)
+
+
+@pytest.mark.parametrize("label", [0, 1, -1])
+def test_labels_that_are_all_alike_or_unknown(label):
+    rng = np.random.default_rng(0)
+    quality, similarity, first, _ = questions(rng, 10)
+    model = fit_exit_model(
+        quality,
+        similarity,
+        first,
+        np.full(first.shape, label, dtype=np.int8),
+        new_classifier=LogisticRegression,
+        epsilon=0.3,
+    )
+    tau, _ = model.scores(quality, similarity, first)
+    assert np.all(np.isfinite(tau[first == np.arange(8)]))
+
+
+def test_one_prompt_and_one_draw():
+    first = np.zeros((1, 1), dtype=np.intp)
+    model = fit_exit_model(
+        np.ones((1, 1)),
+        np.zeros((1, 1, 1)),
+        first,
+        np.ones((1, 1), dtype=np.int8),
+        new_classifier=LogisticRegression,
+        epsilon=0.3,
+    )
+    tau, exits = model.scores(np.ones((1, 1)), np.zeros((1, 1, 1)), first)
+    assert np.isfinite(tau).all()
+    assert exits.tolist() == [[-np.inf]]
+
+
+def test_infinite_scores_are_scores():
+    rng = np.random.default_rng(0)
+    quality, similarity, first, admissible = questions(rng, 60)
+    quality[::3, 1], similarity[::2] = np.inf, -np.inf
+    model = fit_exit_model(
+        quality,
+        similarity,
+        first,
+        admissible.astype(np.int8),
+        new_classifier=LogisticRegression,
+        epsilon=0.3,
+    )
+    assert not np.isnan(model.scores(quality, similarity, first)[0]).any()
+
+
+def test_level():
+    scores = np.array([0.5, -np.inf, 0.5, 0.9])
+    assert [exit_level(scores, c) for c in (-1, 0, 1, 3)] == [-np.inf, -np.inf, 0.5, 0.9]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("meaningless", [False, True])
+def test_the_risk_exceeds_epsilon_no_more_often_than_delta(meaningless):
+    rng = np.random.default_rng(3)
+    n, epsilon, delta, n_calibrations = 60, 0.35, 0.1, 2000
+    quality, similarity, first, admissible = questions(rng, 4000)
+    labels = rng.random((80, 8)) < 0.5 if meaningless else admissible[:80]
+    if meaningless:  # equal texts still have one label
+        labels = np.take_along_axis(labels, first[:80], axis=1)
+    model = fit_exit_model(
+        quality[:80],
+        similarity[:80],
+        first[:80],
+        labels.astype(np.int8),
+        new_classifier=LogisticRegression,
+        epsilon=epsilon,
+    )
+    tau, _ = model.scores(quality[80:], similarity[80:], first[80:])
+    population = np.where(admissible[80:], tau, -np.inf).max(axis=1)
+    c = int(binom.ppf(delta, n, epsilon))
+    c -= binom.cdf(c, n, epsilon) > delta
+    marginal = int(np.floor((n + 1) * epsilon)) - 1
+    failures, risks = 0, []
+    for _ in range(n_calibrations):
+        sample = rng.choice(population, n)
+        failures += np.mean(population < exit_level(sample, c)) > epsilon
+        risks.append(np.mean(population < exit_level(sample, marginal)))
+    # the true share is at most delta: more than this has probability 1e-4
+    assert failures <= binom.isf(1e-4, n_calibrations, delta)
+    assert np.mean(risks) <= epsilon + 4 * np.std(risks) / np.sqrt(n_calibrations)
+    assert np.mean(risks) > epsilon - 0.1

@@ -1,0 +1,142 @@
+"""Lazy judging decides what the full table of labels decides, whatever the order."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sklearn_clm.calibration import (
+    LabelTable,
+    equal_texts,
+    exit_level,
+    judge_in_falling_order,
+    judge_lazily,
+)
+
+
+@st.composite
+def tables(draw):
+    """Texts, their labels and a seed: few texts, so that many draws are equal."""
+    n, k = draw(st.integers(1, 12)), draw(st.integers(1, 6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    texts = rng.integers(0, draw(st.integers(1, 6)), (n, k))
+    of_text = rng.random((n, 6)) < draw(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]))
+    return equal_texts(texts.tolist()), np.take_along_axis(of_text, texts, axis=1), rng
+
+
+def nested_sets(rng, n, k, m):
+    """Accepted sets of a sequence of configurations, not necessarily nested, the first whole."""
+    return [np.ones((n, k), dtype=bool), *(rng.random((m, n, k)) < 0.5)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(tables(), st.integers(-1, 12))
+def test_decisions_are_those_of_the_full_table(table, n_errors):
+    first, truth, rng = table
+    asked = []
+
+    def judge(prompts, draws):
+        assert len(set(prompts.tolist())) == len(prompts)
+        asked.extend(zip(prompts.tolist(), draws.tolist()))
+        return truth[prompts, draws]
+
+    sets = nested_sets(rng, *first.shape, 4)
+    lazy = LabelTable(first, judge)
+    preference = rng.choice([-np.inf, 0.0, 1.0, np.inf], first.shape)
+    decided = list(judge_lazily(sets, n_errors, lazy, preference))
+    expected = []
+    for accepted in sets:
+        expected.append(int(np.sum(~np.any(accepted & truth, axis=1))))
+        if expected[-1] > n_errors:
+            break
+    assert [one.rejected for one in decided] == [errors <= n_errors for errors in expected]
+    for one, errors in zip(decided, expected, strict=True):
+        assert one.fewest_errors <= errors <= one.most_errors
+    assert len(set(asked)) == len(asked) == lazy.n_judgements
+    known = lazy.labels >= 0
+    assert np.array_equal(lazy.labels[known] == 1, truth[known])
+
+
+@settings(max_examples=150, deadline=None)
+@given(tables(), st.integers(-1, 12))
+def test_level_is_that_of_the_full_table(table, n_errors):
+    first, truth, rng = table
+    n, k = first.shape
+    n_errors = min(n_errors, n - 1)
+    is_first = first == np.arange(k)
+    tau = np.where(is_first, rng.choice([0.1, 0.2, 0.2, 0.7, np.inf, -np.inf], (n, k)), -np.inf)
+    lazy = LabelTable(first, lambda prompts, draws: truth[prompts, draws])
+    level = exit_level(judge_in_falling_order(tau, n_errors, lazy), n_errors)
+    scores = np.where(truth, tau, -np.inf).max(axis=1)
+    assert level == exit_level(scores, n_errors)
+    judged = np.argwhere((lazy.labels >= 0) & is_first)
+    assert all(tau[i, j] >= level for i, j in judged)
+
+
+def test_no_judgement_is_in_vain():
+    # all admissible: exactly the witnesses that the decision needs
+    first = np.tile(np.arange(5), (40, 1))
+    batches = []
+
+    def judge(prompts, draws):
+        batches.append(len(prompts))
+        return np.ones(len(prompts), dtype=bool)
+
+    table = LabelTable(first, judge)
+    (test,) = judge_lazily([np.ones((40, 5), dtype=bool)], 7, table, np.zeros((40, 5)))
+    assert test == (True, 0, 7)
+    assert table.n_judgements == 33
+    assert max(batches) == 8  # no more than errors would have decided it, too
+
+
+def test_witnesses_serve_later_configurations():
+    first = np.tile(np.arange(3), (10, 1))
+    table = LabelTable(first, lambda prompts, draws: [True] * len(prompts))
+    everything = np.ones((10, 3), dtype=bool)
+    tests = list(judge_lazily([everything] * 5, 2, table, np.zeros((10, 3))))
+    assert [one.rejected for one in tests] == [True] * 5
+    assert table.n_judgements == 8
+
+
+def test_what_was_judged_before_an_error_is_kept():
+    first = np.tile(np.arange(2), (20, 1))
+    truth = np.random.default_rng(0).random((20, 2)) < 0.6
+    fails_at = 9
+    n_given = 0
+
+    def judge(prompts, draws):
+        nonlocal n_given
+        for i, j in zip(prompts, draws):
+            if n_given == fails_at:
+                raise KeyboardInterrupt
+            n_given += 1
+            yield truth[i, j]
+
+    table = LabelTable(first, judge)
+    everything = [np.ones((20, 2), dtype=bool)]
+    with pytest.raises(KeyboardInterrupt):
+        list(judge_lazily(everything, 5, table, np.zeros((20, 2))))
+    assert table.n_judgements == fails_at == np.sum(table.labels >= 0)
+    fails_at = -1
+    resumed = list(judge_lazily(everything, 5, table, np.zeros((20, 2))))
+    fresh = LabelTable(first, lambda prompts, draws: truth[prompts, draws])
+    assert resumed == list(judge_lazily(everything, 5, fresh, np.zeros((20, 2))))
+    assert table.n_judgements == fresh.n_judgements
+
+
+@pytest.mark.parametrize("n_verdicts", [0, 2])
+def test_a_judge_gives_one_verdict_for_each_text(n_verdicts):
+    table = LabelTable(np.array([[0]]), lambda prompts, draws: [True] * n_verdicts)
+    with pytest.raises(ValueError, match="one verdict for each of 1 texts"):
+        table.ask(np.array([0]), np.array([0]))
+
+
+def test_equal_texts_have_one_label():
+    known = np.array([[1, -1, 0]], dtype=np.int8)
+    with pytest.raises(ValueError, match="equal texts one verdict"):
+        LabelTable(np.array([[0, 1, 0]]), lambda prompts, draws: [], known)
+
+
+def test_equal_texts():
+    first = equal_texts([["a", "a", 1, "1"], [True, 1, 1.0, [1]]])
+    assert first.tolist() == [[0, 0, 2, 3], [0, 1, 2, 3]]
