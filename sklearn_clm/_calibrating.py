@@ -16,8 +16,8 @@ from sklearn_clm.calibration import (
     LearnThenTestResult,
     achievable_epsilon,
     learn_then_test,
+    prompts_needed,
 )
-from sklearn_clm.calibration._binomial import prompts_needed
 from sklearn_clm.calibration._data import optimization_size
 
 __all__ = [
@@ -196,9 +196,7 @@ def _attributes(
 def _too_small(
     n: int, n_calibration: int, needed: int, fraction: float, epsilon: float, delta: float
 ) -> str:
-    total = needed
-    while total - optimization_size(total, fraction) < needed:
-        total += 1
+    total = prompts_needed(epsilon, delta, fraction)
     return (
         f"Calibration is null: the calibration part has {n_calibration} of n_samples={n} prompts, "
         f"and no p-value can reach delta={delta:g} at epsilon={epsilon:g} with fewer than "

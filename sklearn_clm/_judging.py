@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_clm._results import PredictionSets
+from sklearn_clm.calibration import relative_excess
 from sklearn_clm.scoring import admission_matrix
 
 __all__ = ["SetOutcomes", "judge_sets", "set_objective"]
@@ -78,8 +79,8 @@ def judge_sets(
             first_admissible[i] = first_admissible[i] or draw + 1
             covered[i] |= draw in members[i]
     samples = sets.n_samples
-    excess = np.where(first_admissible > 0, np.maximum(samples - first_admissible, 0), 0)
-    return SetOutcomes(~covered, sets.sizes, samples, excess / np.maximum(samples, 1))
+    excess = relative_excess(samples, first_admissible)
+    return SetOutcomes(~covered, sets.sizes, samples, excess)
 
 
 def set_objective(outcomes: SetOutcomes, size_weight: float, excess_weight: float) -> float:

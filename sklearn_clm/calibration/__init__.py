@@ -1,6 +1,12 @@
 """Which configuration is safe: arrays in, thresholds out."""
 
-from sklearn_clm.calibration._binomial import binomial_p_value, smallest_epsilon
+from sklearn_clm.calibration._binomial import (
+    binomial_p_value,
+    clopper_pearson,
+    critical_count,
+    prompts_needed,
+    smallest_epsilon,
+)
 from sklearn_clm.calibration._components import (
     ComponentCalibrationData,
     ComponentThreshold,
@@ -32,7 +38,7 @@ from sklearn_clm.calibration._learn_then_test import (
 )
 from sklearn_clm.calibration._pareto import pareto_frontier
 from sklearn_clm.calibration._provenance import Provenance
-from sklearn_clm.calibration._rule import Configuration, SamplingRule
+from sklearn_clm.calibration._rule import Configuration, SamplingRule, relative_excess
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.calibration._surface import (
     ConfigurationRisks,
@@ -60,7 +66,9 @@ __all__ = [
     "SetScore",
     "achievable_epsilon",
     "binomial_p_value",
+    "clopper_pearson",
     "component_learn_then_test",
+    "critical_count",
     "equal_texts",
     "evaluate_configurations",
     "exit_level",
@@ -72,6 +80,8 @@ __all__ = [
     "judge_lazily",
     "learn_then_test",
     "pareto_frontier",
+    "prompts_needed",
+    "relative_excess",
     "risk_surface",
     "smallest_epsilon",
     "threshold_grid",

@@ -1,12 +1,25 @@
-"""Binomial tail p-values (section 4.3) and their inverse."""
+"""The binomial test (section 4.3), its critical counts and its confidence limits."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import betaincc, betainccinv
 
-__all__ = ["binomial_p_value", "check_probability", "prompts_needed", "smallest_epsilon"]
+from sklearn_clm.calibration._data import optimization_size
+
+__all__ = [
+    "binomial_p_value",
+    "check_probability",
+    "clopper_pearson",
+    "critical_count",
+    "prompts_needed",
+    "smallest_epsilon",
+]
+
+IntegerArray = int | np.integer | Sequence[int] | np.ndarray
 
 
 def check_probability(value: Any, name: str) -> np.ndarray:
@@ -21,7 +34,7 @@ def check_probability(value: Any, name: str) -> np.ndarray:
     return array
 
 
-def _check_counts(n_errors: Any, n: Any) -> tuple[np.ndarray, np.ndarray]:
+def _check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, np.ndarray]:
     counts, totals = np.asarray(n_errors), np.asarray(n)
     for array, name in ((counts, "n_errors"), (totals, "n")):
         if array.dtype.kind not in "iu":
@@ -36,7 +49,7 @@ def _check_counts(n_errors: Any, n: Any) -> tuple[np.ndarray, np.ndarray]:
     return counts, totals
 
 
-def binomial_p_value(n_errors: Any, n: Any, epsilon: Any) -> Any:
+def binomial_p_value(n_errors: IntegerArray, n: IntegerArray, epsilon: ArrayLike) -> Any:
     """P-value of the hypothesis that the risk exceeds epsilon (the binomial tail bound).
 
     ``P(Binom(n, epsilon) <= n_errors)``, which is super-uniform where the true error probability
@@ -81,7 +94,7 @@ def binomial_p_value(n_errors: Any, n: Any, epsilon: Any) -> Any:
     return float(p_value) if p_value.ndim == 0 else p_value
 
 
-def smallest_epsilon(n_errors: Any, n: Any, delta: Any) -> Any:
+def smallest_epsilon(n_errors: IntegerArray, n: IntegerArray, delta: ArrayLike) -> Any:
     """Smallest risk that the data exclude: the upper Clopper-Pearson limit.
 
     Parameters
@@ -136,12 +149,136 @@ def smallest_epsilon(n_errors: Any, n: Any, delta: Any) -> Any:
     return float(limit[0]) if shape == () else limit.reshape(shape)
 
 
-def prompts_needed(epsilon: float, delta: float) -> int:
-    """Smallest n for which zero errors give a p-value of at most delta."""
+def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any:
+    """Largest number of errors at which the test still rejects.
+
+    P-values rise with the number of errors, so comparing a count with this one decides a test
+    exactly as comparing its p-value with delta does, ties included.
+
+    Parameters
+    ----------
+    n : int or array of int
+        Number of independent prompts, >= 1.
+    epsilon : float or array of float
+        Tolerated risk, in (0, 1).
+    delta : float or array of float
+        Level of the test, in (0, 1).
+
+    Returns
+    -------
+    int or ndarray of int
+        ``max{e : binomial_p_value(e, n, epsilon) <= delta}``; -1 where not even zero errors pass.
+
+    Raises
+    ------
+    TypeError
+        If `n` is not an integer.
+    ValueError
+        If `n`, `epsilon` or `delta` is out of range.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import critical_count
+    >>> critical_count(100, 0.3, 0.05)
+    22
+    >>> critical_count([5, 50, 500], 0.1, 0.05)
+    array([-1,  1, 38])
+    """
+    _, totals = _check_counts(0, n)
+    risk, level = check_probability(epsilon, "epsilon"), check_probability(delta, "delta")
+    totals, risk, level = np.broadcast_arrays(totals, risk, level)
+    # bisection: `passes` passes (or is -1), `fails` does not (n errors have p-value 1)
+    passes, fails = np.full(totals.shape, -1), totals.astype(np.int64)
+    while np.any(fails - passes > 1):
+        middle = (passes + fails) // 2
+        rejected = np.asarray(binomial_p_value(np.maximum(middle, 0), totals, risk)) <= level
+        rejected |= middle < 0
+        passes, fails = np.where(rejected, middle, passes), np.where(rejected, fails, middle)
+    return int(passes) if passes.ndim == 0 else passes
+
+
+def clopper_pearson(
+    n_errors: IntegerArray, n: IntegerArray, confidence: float = 0.95
+) -> tuple[Any, Any]:
+    """Exact two-sided confidence interval for the probability of an error.
+
+    Parameters
+    ----------
+    n_errors : int or array of int
+        Observed errors, 0 to n.
+    n : int or array of int
+        Number of independent prompts, >= 1.
+    confidence : float, default=0.95
+        Probability of covering the truth at least, in (0, 1).
+
+    Returns
+    -------
+    low, high : float or ndarray
+        Limits in [0, 1]; each is missed with probability at most ``(1 - confidence) / 2``.
+
+    Raises
+    ------
+    TypeError
+        If the counts are not integers.
+    ValueError
+        If a count or `confidence` is out of range.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import clopper_pearson
+    >>> low, high = clopper_pearson(20, 100)
+    >>> round(low, 3), round(high, 3)
+    (0.127, 0.292)
+    """
+    tail = (1.0 - check_probability(confidence, "confidence")) / 2.0
+    counts, totals = _check_counts(n_errors, n)
+    # the errors' lower limit is one minus the upper limit of the successes
+    high = smallest_epsilon(counts, totals, tail)
+    low = 1.0 - smallest_epsilon(totals - counts, totals, tail)
+    return low, high
+
+
+def prompts_needed(epsilon: float, delta: float, optimization_fraction: float = 0.0) -> int:
+    """Smallest number of prompts with which anything can be certified.
+
+    Parameters
+    ----------
+    epsilon : float
+        Tolerated risk, in (0, 1).
+    delta : float
+        Level of the test, in (0, 1).
+    optimization_fraction : float, default=0.0
+        Share of the prompts that is not used for the tests, in [0, 1).
+
+    Returns
+    -------
+    int
+        The smallest number that leaves n prompts for calibration, with n so large that zero
+        errors have a p-value of at most `delta`.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import prompts_needed
+    >>> prompts_needed(0.1, 0.05), prompts_needed(0.1, 0.05, optimization_fraction=1 / 3)
+    (29, 43)
+    """
+    check_probability(epsilon, "epsilon")
+    check_probability(delta, "delta")
     n = max(1, math.ceil(math.log(delta) / math.log1p(-epsilon)))
     # the logarithms may be off by one rounding either way
     while n > 1 and binomial_p_value(0, n - 1, epsilon) <= delta:
         n -= 1
     while binomial_p_value(0, n, epsilon) > delta:
         n += 1
-    return n
+    if optimization_fraction == 0.0:
+        return n
+    # the part of one prompt that every split leaves, or about as many as the share says
+    total = 2 if n == 1 else max(n, math.floor((n - 0.5) / (1.0 - optimization_fraction)) - 1)
+    while total - optimization_size(total, optimization_fraction) < n:
+        total += 1
+    return total

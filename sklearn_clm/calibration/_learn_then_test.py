@@ -317,9 +317,7 @@ def _check_size(n_prompts: int, fraction: float, epsilon: float, delta: float) -
     needed = prompts_needed(epsilon, delta)
     if n_calibration >= needed:
         return
-    total = needed
-    while total - optimization_size(max(total, 2), fraction) < needed:
-        total += 1
+    total = prompts_needed(epsilon, delta, fraction)
     raise ValueError(
         f"{n_prompts} prompts leave {n_calibration} for calibration, too few for any p-value to "
         f"reach delta={delta:g} at epsilon={epsilon:g}: that takes {needed}, so at least {total} "

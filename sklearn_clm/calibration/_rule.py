@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._set_scores import SetScore
 
-__all__ = ["Configuration", "SamplingRule"]
+__all__ = ["Configuration", "SamplingRule", "relative_excess"]
 
 
 class Configuration(NamedTuple):
@@ -150,3 +151,30 @@ class SamplingRule:
         if self.set_score.running is None and self.set_score.of_sets is not None:
             return float(self.set_score.of_sets(self._qualities[None], self._members[None])[0])
         return self.set_score.of_set(self._qualities[self.accepted], self.n_samples)
+
+
+def relative_excess(n_samples: ArrayLike, first_admissible: ArrayLike) -> np.ndarray:
+    """Share of the draws taken after the first admissible one (Eq. 7).
+
+    Parameters
+    ----------
+    n_samples : array-like of int
+        Draws taken, S, rejected ones included.
+    first_admissible : array-like of int
+        Number of the first admissible draw, S*, rejected or not, counted from 1; 0 where none
+        of the K draws is admissible.
+
+    Returns
+    -------
+    ndarray
+        ``max(S - S*, 0) / S``, and 0 where no draw is admissible or none was taken.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import relative_excess
+    >>> relative_excess([4, 2, 5], [1, 3, 0])
+    array([0.75, 0.  , 0.  ])
+    """
+    samples, first = np.broadcast_arrays(n_samples, first_admissible)
+    late = np.where(first > 0, np.maximum(samples - first, 0), 0)
+    return late / np.maximum(samples, 1)

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from sklearn_clm.calibration import (
     CalibrationData,
     SetScore,
-    binomial_p_value,
+    critical_count,
     evaluate_configurations,
     get_set_score,
     learn_then_test,
@@ -386,16 +386,9 @@ def _split(stream: np.random.Generator, n_prompts: int, n_calibration: int) -> S
 
 
 def critical_counts(n: int, levels: np.ndarray, delta: float) -> np.ndarray:
-    """Largest number of errors among n whose p-value is at most delta; -1 where even 0 fails.
-
-    p-values rise with the count, so comparing counts decides every test exactly as comparing
-    p-values does.
-    """
-    counts = np.arange(n + 1)
-    inner = (levels > 0.0) & (levels < 1.0)
+    """Critical count of errors among n at each level in [0, 1]; -1 where even 0 fails."""
     critical = np.full(levels.shape, -1)
     critical[levels == 1.0] = n  # a loss never exceeds 1
-    for index in np.flatnonzero(inner):
-        p_values = np.asarray(binomial_p_value(counts, n, float(levels[index])))
-        critical[index] = np.count_nonzero(p_values <= delta) - 1
+    inner = (levels > 0.0) & (levels < 1.0)
+    critical[inner] = critical_count(n, levels[inner], delta)
     return critical

@@ -3,24 +3,11 @@
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import betaincinv
 
+from sklearn_clm.calibration import clopper_pearson, smallest_epsilon
 from sklearn_clm.inspection._style import import_pyplot
 
-__all__ = ["AchievableBandDisplay", "clopper_pearson"]
-
-
-def clopper_pearson(
-    n_errors: ArrayLike, n: int, confidence: float = 0.95
-) -> tuple[np.ndarray, np.ndarray]:
-    """Exact two-sided confidence interval for the probability of an error."""
-    errors = np.asarray(n_errors, dtype=np.float64)
-    tail = (1.0 - confidence) / 2.0
-    some, some_not = np.maximum(errors, 1.0), np.minimum(errors, n - 1.0)
-    low = np.where(errors == 0, 0.0, betaincinv(some, n - some + 1.0, tail))
-    high = np.where(errors == n, 1.0, betaincinv(some_not + 1.0, n - some_not, 1.0 - tail))
-    return low, high
+__all__ = ["AchievableBandDisplay"]
 
 
 class AchievableBandDisplay:
@@ -150,8 +137,6 @@ class AchievableBandDisplay:
         >>> AchievableBandDisplay.from_data(admissible).error.round(2)[:3]
         array([0.71, 0.45, 0.3 ])
         """
-        from sklearn_clm.calibration import smallest_epsilon
-
         if not 0.0 < confidence < 1.0:
             raise ValueError(f"confidence must be in (0, 1), got {confidence}.")
         admissible = np.asarray(getattr(data, "admissible", data))
@@ -164,15 +149,14 @@ class AchievableBandDisplay:
         n_errors = np.count_nonzero(~found, axis=0)
         n = len(admissible)
         n_calibration = max(1, n - round(optimization_fraction * n))
-        expected = np.ceil(n_errors / n * n_calibration).astype(int)
+        # whole numbers throughout: a quotient may round to just above an integer
+        expected = -(-n_errors * n_calibration // n)
         low, high = clopper_pearson(n_errors, n, confidence)
         display = cls(
             error=n_errors / n,
             low=low,
             high=high,
-            reachable=np.array(
-                [float(smallest_epsilon(e, n_calibration, delta)) for e in expected]
-            ),
+            reachable=smallest_epsilon(expected, n_calibration, delta),
             n_prompts=n,
             n_calibration=n_calibration,
             confidence=confidence,

@@ -3,8 +3,8 @@
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import bdtr
 
+from sklearn_clm.calibration import critical_count
 from sklearn_clm.inspection._style import import_pyplot
 
 __all__ = ["FrontierDisplay", "chosen_position"]
@@ -105,9 +105,8 @@ class FrontierDisplay:
     @property
     def critical_loss(self) -> float:
         """Largest loss on the calibration part that passes a test; NaN if even 0 does not."""
-        n_errors = np.arange(self.n_calibration + 1)
-        passing = bdtr(n_errors, self.n_calibration, self.epsilon) <= self.delta
-        return float(passing.sum() - 1) / self.n_calibration if passing[0] else np.nan
+        count = critical_count(self.n_calibration, self.epsilon, self.delta)
+        return np.nan if count < 0 else count / self.n_calibration
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:

@@ -17,9 +17,11 @@ from sklearn_clm.calibration import (
     Configuration,
     SamplingRule,
     binomial_p_value,
+    clopper_pearson,
+    critical_count,
+    relative_excess,
     smallest_epsilon,
 )
-from sklearn_clm.inspection._achievable_band import clopper_pearson
 from sklearn_clm.inspection._frontier import chosen_position
 from sklearn_clm.scoring import get_set_score
 
@@ -359,25 +361,24 @@ def _outcomes(sampler: Any, data: CalibrationData) -> Outcomes:
     everything = Configuration(math.inf, -math.inf, math.inf)
     configuration = everything if sampler.lambda_hat_ is None else sampler.lambda_hat_
     error, exhausted = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
-    size, draws, excess = np.zeros(n), np.zeros(n), np.zeros(n)
+    size, draws = np.zeros(n), np.zeros(n)
     for i in range(n):
         rule = SamplingRule(configuration, score, k_max, width=data.k_max)
         quality, similarity = data.quality[i].tolist(), np.asarray(data.similarity[i]).tolist()
         while not rule.done:
             rule.update(quality[rule.n_samples], similarity[rule.n_samples])
-        admissible = data.admissible[i, :k_max]
-        error[i] = not admissible[rule.accepted].any()
+        error[i] = not data.admissible[i, rule.accepted].any()
         exhausted[i] = not rule.stopped
         size[i], draws[i] = len(rule.accepted), rule.n_samples
-        if admissible.any():
-            excess[i] = max(rule.n_samples - (int(admissible.argmax()) + 1), 0) / rule.n_samples
+    admissible = data.admissible[:n, :k_max]
+    first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, 0)
+    excess = relative_excess(draws, first)
     return Outcomes(error, size, draws, excess, exhausted)
 
 
 def _chance_of_null(n_errors: int, n: int, epsilon: float, delta: float) -> float:
     """Probability that the safest configuration fails on other prompts with its share of errors."""
-    passing = np.asarray(binomial_p_value(np.arange(n + 1), n, epsilon)) <= delta
-    critical = int(passing.sum()) - 1
+    critical = critical_count(n, epsilon, delta)
     if critical < 0:
         return 1.0
     if n_errors in (0, n):

@@ -5,10 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.stats import binom
+from scipy.stats import binom, binomtest
 
-from sklearn_clm.calibration import binomial_p_value, smallest_epsilon
-from sklearn_clm.calibration._binomial import prompts_needed
+from sklearn_clm.calibration import (
+    CalibrationData,
+    binomial_p_value,
+    clopper_pearson,
+    critical_count,
+    prompts_needed,
+    smallest_epsilon,
+)
 
 probabilities = st.floats(1e-6, 1.0 - 1e-6)
 
@@ -130,3 +136,65 @@ def test_messages_name_the_argument():
         smallest_epsilon(1, 10, 1.5)
     with pytest.raises(TypeError, match=r"exact counts, not from a mean\.$"):
         binomial_p_value(1.0, 10, 0.5)
+
+
+@settings(max_examples=200, deadline=None)
+@given(n=st.integers(1, 300), epsilon=probabilities, delta=st.floats(1e-6, 0.999))
+def test_critical_count_decides_as_p_values_do(n, epsilon, delta):
+    rejected = binomial_p_value(np.arange(n + 1), n, epsilon) <= delta
+    assert critical_count(n, epsilon, delta) == rejected.sum() - 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(n=st.integers(1, 10**6), epsilon=probabilities, share=st.floats(0.0, 1.0))
+def test_critical_count_is_exact_at_ties(n, epsilon, share):
+    count = min(int(share * n), n - 1)
+    p_value = binomial_p_value(count, n, epsilon)
+    if 0.0 < p_value < 1.0 and binomial_p_value(count + 1, n, epsilon) > p_value:
+        assert critical_count(n, epsilon, p_value) == count
+        assert critical_count(n, epsilon, np.nextafter(p_value, 0.0)) < count
+
+
+def test_critical_count_of_arrays():
+    counts = critical_count(np.array([[5], [50]]), np.array([0.1, 0.5]), 0.05)
+    assert counts.tolist() == [
+        [critical_count(n, epsilon, 0.05) for epsilon in (0.1, 0.5)] for n in (5, 50)
+    ]
+    assert type(critical_count(50, 0.1, 0.05)) is int
+    assert critical_count(1, 1e-3, 0.01) == -1
+    with pytest.raises(TypeError, match="n must be integers"):
+        critical_count(10.0, 0.1, 0.05)
+    with pytest.raises(ValueError, match="delta must lie strictly"):
+        critical_count(10, 0.1, 1.0)
+
+
+@pytest.mark.parametrize("n", [1, 40, 10**5])
+def test_clopper_pearson_is_scipys(n):
+    counts = np.unique(np.array([0, 1, n // 3, n - 1, n]))
+    low, high = clopper_pearson(counts, n, 0.9)
+    for count, a, b in zip(counts.tolist(), low, high):
+        expected = binomtest(count, n).proportion_ci(0.9, method="exact")
+        assert_allclose((a, b), (expected.low, expected.high), rtol=1e-9, atol=1e-12)
+    assert type(clopper_pearson(1, 3)[0]) is float
+
+
+def test_clopper_pearson_covers():
+    rng = np.random.default_rng(0)
+    counts = rng.binomial(60, 0.3, 20_000)
+    low, high = clopper_pearson(counts, 60, 0.9)
+    missed = int(np.sum((low > 0.3) | (high < 0.3)))
+    assert binom.sf(missed - 1, len(counts), 0.1) > 0.001
+
+
+@settings(max_examples=60, deadline=None)
+@given(epsilon=st.floats(1e-3, 0.999), delta=probabilities, fraction=st.floats(0.01, 0.95))
+def test_prompts_needed_counts_the_optimisation_part(epsilon, delta, fraction):
+    needed = prompts_needed(epsilon, delta)
+    total = prompts_needed(epsilon, delta, fraction)
+
+    def n_calibration(n):
+        data = CalibrationData(np.zeros((n, 1)), np.zeros((n, 1, 1)), np.zeros((n, 1)))
+        return data.split(fraction, 0)[1].n_prompts
+
+    assert n_calibration(total) >= needed
+    assert total == 2 or n_calibration(total - 1) < needed

@@ -11,6 +11,7 @@ from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarn
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
     binomial_p_value,
+    clopper_pearson,
     learn_then_test,
     smallest_epsilon,
 )
@@ -22,7 +23,6 @@ from sklearn_clm.inspection import (
     FrontierDisplay,
     RiskCurveDisplay,
 )
-from sklearn_clm.inspection._achievable_band import clopper_pearson
 from sklearn_clm.inspection._style import line_style
 from tests.evaluation.simulated import simulated_data
 

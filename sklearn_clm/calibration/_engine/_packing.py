@@ -8,6 +8,8 @@ import math
 
 import numpy as np
 
+from sklearn_clm.calibration._rule import relative_excess
+
 __all__ = ["Packing"]
 
 
@@ -46,11 +48,11 @@ class Packing:
 
     def excess(self, admissible: np.ndarray) -> np.ndarray:
         """Excess (n, K) of stopping after each draw, in whole units."""
-        samples = np.arange(1, self.k + 1)
-        first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, self.k)
-        late = np.maximum(samples - first[:, np.newaxis], 0)
-        # exact where the unit is the common denominator: the quotient is then a whole number
-        return np.rint(late * float(self.unit) / samples)
+        first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, 0)
+        shares = relative_excess(np.arange(1, self.k + 1), first[:, np.newaxis])
+        # exact where the unit is the common denominator: the product is a whole number but for
+        # the rounding of the quotient, which is far less than one half
+        return np.rint(shares * float(self.unit))
 
     def unpack(self, packed: np.ndarray) -> np.ndarray:
         """Sums of errors, size, samples, and excess in units: four arrays of int64 in one."""
