@@ -1,17 +1,19 @@
 """What is made of a service's answers."""
 
 import itertools
+import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.generators.openai._choices import (
+from sklearn_clm.generators.openai._answers import (
     MissingLogprobsError,
     ResponseFormatError,
     parse_choices,
     token_spans,
 )
+from sklearn_clm.scoring import likelihood
 
 
 def completion(text, tokens, values, **fields):
@@ -88,10 +90,73 @@ def test_refusals_are_responses():
     assert (generation.response, generation.finish_reason) == ("I will not.", None)
 
 
-def test_an_empty_response_has_no_token():
-    body = {"choices": [{"text": "", "logprobs": None, "finish_reason": "stop"}]}
+@pytest.mark.parametrize("logprobs", [None, {"content": []}, {"tokens": [], "token_logprobs": []}])
+def test_an_empty_response_without_tokens_is_not_certain(logprobs):
+    body = {"choices": [{"text": "", "logprobs": logprobs, "finish_reason": "stop"}]}
     (generation,) = parse_choices(body, 1, logprobs=True)
-    assert (generation.logprob, generation.n_tokens, generation.token_spans) == (0.0, 0, ())
+    assert (generation.logprob, generation.n_tokens) == (-math.inf, 0)
+    assert generation.token_logprobs is generation.token_spans is None
+    assert likelihood("a", generation) == 0.0
+
+
+@pytest.mark.parametrize("value", [-9999, -9999.0, -1e30, 3.5, math.inf, -math.inf, 10**400])
+def test_a_number_that_is_no_log_probability_is_the_lowest(value):
+    body = {"choices": [completion("ab", ["a", "b"], [-1.0, value])]}
+    (generation,) = parse_choices(body, 1, logprobs=True)
+    assert generation.token_logprobs == (-1.0, -math.inf)
+    assert (generation.logprob, generation.n_tokens) == (-math.inf, 2)
+    assert likelihood("a", generation) == 0.0
+
+
+def test_rounding_above_zero_is_zero():
+    body = {"choices": [completion("ab", ["a", "b"], [-1.0, 1e-6])]}
+    (generation,) = parse_choices(body, 1, logprobs=True)
+    assert generation.token_logprobs == (-1.0, 0.0)
+
+
+def chat_choice(tokens, text, **message):
+    content = [{"token": token, "logprob": -0.5} for token in tokens]
+    message = {"content": text, **message}
+    return {"message": message, "logprobs": {"content": content}, "finish_reason": "stop"}
+
+
+THOUGHT = ["<think>", "4 is", " even", "</think>", "\n", "4"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "usage"),
+    [
+        (chat_choice(THOUGHT, "4", reasoning_content="4 is even\n"), None),
+        (chat_choice(THOUGHT[1:], "4", reasoning="4 is even"), None),
+        (
+            chat_choice(["4 is", " even", "4"], "4"),
+            {"completion_tokens": 3, "completion_tokens_details": {"reasoning_tokens": 2}},
+        ),
+        (chat_choice(THOUGHT, "4"), None),
+        (chat_choice(THOUGHT[:2], "", reasoning_content="4 is"), None),
+    ],
+)
+def test_log_probabilities_of_reasoning_are_not_those_of_the_response(choice, usage):
+    (generation,) = parse_choices({"choices": [choice], "usage": usage}, 1, logprobs=True)
+    assert generation.response == choice["message"]["content"]
+    assert generation.logprob is generation.token_logprobs is generation.token_spans is None
+
+
+@pytest.mark.parametrize(
+    ("choice", "usage"),
+    [
+        (chat_choice(["4", "2"], "42", reasoning_content="6 x 7"), None),
+        (
+            chat_choice(["4", "2"], "42"),
+            {"completion_tokens": 7, "completion_tokens_details": {"reasoning_tokens": 5}},
+        ),
+        (chat_choice([" 4", "2", "<|im_end|>"], "42"), None),
+        (chat_choice(["▁4", "▁2"], "4 2"), None),
+    ],
+)
+def test_log_probabilities_of_the_response_alone_are_taken(choice, usage):
+    (generation,) = parse_choices({"choices": [choice], "usage": usage}, 1, logprobs=True)
+    assert generation.logprob == -0.5 * len(generation.token_logprobs)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +169,7 @@ def test_an_empty_response_has_no_token():
         ({"choices": ["x"]}, "choice 0 is a str"),
         ({"choices": [{"text": None}]}, "a choice has the text None"),
         ({"choices": [{"text": "x", "index": "0"}]}, "choice 0 has the index '0'"),
+        ({"choices": [{"text": "a \ud83e"}]}, "a text with half a character"),
         ({"choices": [{"text": "x", "index": 5}]}, "no choice of the indices asked for"),
         ({"choices": [completion("ab", ["a"], [-1.0, -2.0])]}, "1 tokens have 2 log-probabilities"),
     ],

@@ -1,5 +1,9 @@
 """Draws from a service: what is sent, what is understood, faults, budget."""
 
+import email.utils
+import threading
+from datetime import UTC, datetime, timedelta
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,7 +22,6 @@ ENDPOINTS = ("chat", "completions")
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch):
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
     monkeypatch.setattr("sklearn_clm.generators.openai._service._FIRST_WAIT", 0.01)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
@@ -178,29 +181,37 @@ def test_random_faults_change_no_draw_and_each_is_stored_once(tmp_path, endpoint
     assert cached.stats()["n_stored"] == cached.n_misses_ == 120
 
 
-def test_retry_after_is_honoured(server, monkeypatch):
+def http_date(seconds):
+    return email.utils.format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
+
+
+@pytest.mark.parametrize("seconds", [17.0, 200.0, 600.0])
+@pytest.mark.parametrize("written", [str, http_date])
+def test_retry_after_is_honoured(server, monkeypatch, seconds, written):
     waits = []
-    monkeypatch.setattr("openai._base_client.time.sleep", waits.append)
+    wait = threading.Event.wait
+
+    def noted(event, timeout=None):
+        if timeout is None or timeout < 5.0:
+            return wait(event, timeout)
+        waits.append(timeout)
+        return False
+
     generator = generator_for(server)
     generator.probe()
-    server.planned, server.retry_after = ["429"], "17"
-    sample(generator, ["a"], 1)
-    assert waits == [17.0]
+    server.planned, server.retry_after = ["429"], written(seconds)
+    monkeypatch.setattr(threading.Event, "wait", noted)
+    assert sample(generator, ["a"], 1)[0][0].response
+    assert waits == [pytest.approx(seconds, abs=2.0 if written is http_date else 0.0)]
 
 
-def test_a_retry_after_beyond_the_clients_limit_is_honoured(server):
-    class Waiting:
-        def wait(self, seconds):
-            waits.append(seconds)
-
-    waits = []
+@pytest.mark.parametrize("written", [str, http_date])
+def test_a_retry_after_of_hours_is_an_error_at_once(server, written):
     generator = generator_for(server)
-    server.planned, server.retry_after = ["429"], "600"
-    body = generator._service().ask(
-        "chat", generator._request("a"), lambda body: body, stopping=Waiting()
-    )
-    assert body["choices"]
-    assert waits == [600.0]
+    generator.probe()
+    server.planned, server.retry_after = ["429"], written(7200)
+    with pytest.raises(ServiceError, match="status 429"):
+        sample(generator, ["a"], 1)
 
 
 def test_a_refused_request_is_not_repeated_and_others_arrive(server):

@@ -2,9 +2,11 @@
 
 import os
 import threading
+import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from sklearn.base import clone
@@ -13,11 +15,16 @@ from sklearn.utils._param_validation import Interval, StrOptions, validate_param
 from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._fingerprint import digest_of
+from sklearn_clm.generators._queue import DrawQueue
 from sklearn_clm.generators._records import key_digest
 from sklearn_clm.generators._templates import Template
-from sklearn_clm.generators.openai._choices import parse_choices
-from sklearn_clm.generators.openai._probe import probe_logprobs
-from sklearn_clm.generators.openai._requests import draw_seed, request_arguments, run_concurrently
+from sklearn_clm.generators.openai._answers import parse_choices, probe_logprobs
+from sklearn_clm.generators.openai._requests import (
+    Request,
+    draw_seed,
+    request_for,
+    run_concurrently,
+)
 from sklearn_clm.generators.openai._service import Account, Secret, Service
 
 __all__ = ["OpenAIGenerator"]
@@ -40,6 +47,11 @@ _NO_LOGPROBS = (
     "logprobs=True and quality='likelihood' need. Use OpenAIGenerator(logprobs=False) with "
     "quality='self_consistency', 'p_true' or 'verbalized' or any callable (prompt, generation) -> "
     "float; or another endpoint ('chat', 'completions') or server that gives them."
+)
+_REASONING = (
+    "the log-probabilities of {model!r} include those of hidden reasoning, so that those of the "
+    "responses are unknown. Use logprobs=False and a quality that needs none, such as "
+    "'self_consistency'."
 )
 
 
@@ -152,7 +164,7 @@ class OpenAIGenerator(BaseGenerator):
         model: str,
         *,
         base_url: str | None = None,
-        api_key: Any = None,
+        api_key: str | Secret | None = None,
         endpoint: str = "chat",
         temperature: float | None = 1.0,
         top_p: float | None = None,
@@ -167,7 +179,7 @@ class OpenAIGenerator(BaseGenerator):
         timeout: float = 120.0,
         max_draws: int | None = None,
         prices: Mapping[str, float] | None = None,
-        extra_body: Mapping[str, Any] | None = None,
+        extra_body: Mapping[str, object] | None = None,
     ) -> None:
         self.model = model
         self.base_url = base_url
@@ -194,14 +206,14 @@ class OpenAIGenerator(BaseGenerator):
         return self.__dict__.get("_api_key")
 
     @api_key.setter
-    def api_key(self, value: Any) -> None:
+    def api_key(self, value: str | Secret | None) -> None:
         # wrapped already here, not in a method: scikit-learn's reprs read the attribute
         self._api_key = Secret(value) if isinstance(value, str) else value
 
     @property
-    def usage_(self) -> dict[str, Any]:
+    def usage_(self) -> dict[str, float]:
         """What was used so far."""
-        return self._shared().usage.summary(self.prices)
+        return self._shared().usage(self.prices)
 
     @property
     def gives_logprobs(self) -> bool:
@@ -231,7 +243,7 @@ class OpenAIGenerator(BaseGenerator):
             return shared.gives_logprobs[key]
 
     def stream(
-        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+        self, prompts: Sequence[object], n_samples: int, *, start: int = 0, seed: int = 0
     ) -> Iterator[tuple[int, int, Generation]]:
         """Yield draws as they arrive. A prompt that occurs several times is asked about once.
 
@@ -255,39 +267,81 @@ class OpenAIGenerator(BaseGenerator):
         ValueError
             Before the first draw, if ``logprobs=True`` and the service gives none.
         """
-        self._validate()
         prompts = list(prompts)  # a pandas Series looks positions up among its labels
-        positions: dict[bytes, list[int]] = {}
-        for i, prompt in enumerate(prompts):
-            positions.setdefault(key_digest(prompt), []).append(i)
-            self._request(prompt)  # a bad prompt is found before any is paid for
-        n_draws = len(positions) * n_samples
-        if n_draws == 0:
+        if n_samples == 0:
+            self._validate()
             return
-        shared = self._shared()
-        with shared.usage.reserve(n_draws, self.max_draws) as count_draw:
-            if self.logprobs and not self.probe():
-                raise ValueError(_NO_LOGPROBS.format(model=self.model, endpoint=self.endpoint))
-            stop = start + n_samples
-            jobs = (
-                (where, range(first, min(first + self.n_per_request, stop)))
-                for where in positions.values()
-                for first in range(start, stop, self.n_per_request)
-            )
+        queue = DrawQueue(prompts, start + n_samples, seed=seed, first=[start] * len(prompts))
+        yield from self._conversation(queue, n_samples)
+
+    def serve(self, queue: DrawQueue) -> None:
+        """Make the draws that a queue asks for, up to `max_concurrency` requests at a time.
+
+        The next request goes out as soon as one is answered, whichever it is. Draws are paid for,
+        so that none is made ahead of what the queue wants.
+
+        Parameters
+        ----------
+        queue : DrawQueue
+            What is wanted; it gets each draw as it arrives.
+
+        Raises
+        ------
+        ServiceError, ValueError
+            As in :meth:`stream`.
+        BudgetExceededError
+            Before the request that would exceed `max_draws`. Draws under way are handed in first.
+        """
+        for _ in self._conversation(queue):
+            pass
+
+    def _conversation(
+        self, queue: DrawQueue, n_samples: int | None = None
+    ) -> Iterator[tuple[int, int, Generation]]:
+        """Answer a queue, and yield each draw; `n_samples` of each prompt, where that is known."""
+        self._validate()
+        for prompt in queue.prompts:
+            self._request(prompt)  # a bad prompt is found before any is paid for
+        repeated = _RepeatedPrompts(queue.prompts)
+        with self._shared().reservation(self.max_draws) as reserved:
+            if n_samples is not None:
+                reserved.add(repeated.n_distinct * n_samples)
+
+            def jobs() -> Iterator[_Job | None]:
+                if len(queue.prompts) and self.logprobs and not self.probe():
+                    raise ValueError(_NO_LOGPROBS.format(model=self.model, endpoint=self.endpoint))
+                while True:
+                    requests = queue.take(self.n_per_request, max_prompts=1)
+                    if not requests:
+                        yield None
+                    for i, start, stop in requests:
+                        job = repeated.job(i, range(start, stop))
+                        if n_samples is None:
+                            reserved.add(len(job.missing))
+                        if job.missing or job.known:
+                            yield job
 
             def work(
-                job: tuple[list[int], range], stopping: threading.Event
-            ) -> Iterator[tuple[list[int], int, Generation]]:
-                where, draws = job
-                for j, generation in self._draw(prompts[where[0]], draws, seed, stopping):
-                    count_draw()
-                    yield where, j, generation
+                job: _Job, stopping: threading.Event
+            ) -> Iterator[tuple[int, int, Generation, bool]]:
+                for j, generation in job.known:
+                    yield job.prompt, j, generation, False
+                prompt = queue.prompts[job.prompt]
+                for j, generation in self._draw(prompt, job.missing, queue.seed, stopping):
+                    reserved.count_draw()
+                    yield job.prompt, j, generation, True
 
-            n_jobs = len(positions) * -(-n_samples // self.n_per_request)
-            n_threads = min(self.max_concurrency, n_jobs)
-            for where, j, generation in run_concurrently(jobs, work, n_threads):
-                for i in where:
-                    yield i, j, generation
+            for i, j, generation, is_new in run_concurrently(jobs(), work, self.max_concurrency):
+                if self.logprobs and generation.logprob is None:
+                    self._warn_of_reasoning()
+                for k in repeated.positions(i, j, generation) if is_new else (i,):
+                    queue.put(k, j, generation)
+                    yield k, j, generation
+
+    def _warn_of_reasoning(self) -> None:
+        if not self._shared().warned:
+            self._shared().warned = True
+            warnings.warn(_REASONING.format(model=self.model), stacklevel=3)
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of the service's address and what shapes a response."""
@@ -305,7 +359,7 @@ class OpenAIGenerator(BaseGenerator):
         # by default, copies are made as pickles are, and would lose the key
         return self.__sklearn_clone__()
 
-    def __deepcopy__(self, memo: Any) -> Self:
+    def __deepcopy__(self, memo: object) -> Self:
         return self.__sklearn_clone__()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -315,33 +369,26 @@ class OpenAIGenerator(BaseGenerator):
         return state
 
     def _draw(
-        self, prompt: Any, draws: range, seed: int, stopping: threading.Event
+        self, prompt: object, draws: Sequence[int], seed: int, stopping: threading.Event
     ) -> Iterator[tuple[int, Generation]]:
         """The given draws of one prompt, in as many requests as the service makes necessary."""
+
+        def understand(body: object) -> list[Generation | None]:
+            return parse_choices(body, len(missing), logprobs=self.logprobs)
+
         missing = list(draws)
         while missing:
-            request = self._request(prompt)
-            request["seed"] = draw_seed(prompt, seed, missing[0])
-            if len(missing) > 1:
-                request["n"] = len(missing)
-            choices = self._ask(request, len(missing), stopping)
+            request = self._request(prompt, missing, seed)
+            choices = self._service().ask(self.endpoint, request, understand, stopping)
             for j, generation in zip(missing, choices):
                 if generation is not None:
                     yield j, generation
             missing = [j for j, generation in zip(missing, choices) if generation is None]
 
-    def _ask(
-        self, request: dict[str, Any], n_choices: int, stopping: threading.Event | None = None
-    ) -> list[Generation | None]:
-        logprobs = "logprobs" in request
-        return self._service().ask(
-            self.endpoint,
-            request,
-            lambda body: parse_choices(body, n_choices, logprobs=logprobs),
-            stopping,
-        )
-
-    def _request(self, prompt: Any, *, plain: bool = False) -> dict[str, Any]:
+    def _request(
+        self, prompt: object, draws: Sequence[int] = (), seed: int = 0, *, plain: bool = False
+    ) -> Request:
+        """What asks for some draws of a prompt; a plain one leaves the template out."""
         options = {
             "model": self.model,
             "temperature": self.temperature,
@@ -349,8 +396,10 @@ class OpenAIGenerator(BaseGenerator):
             "max_tokens": self.max_tokens,
             "stop": list(self.stop) if isinstance(self.stop, tuple) else self.stop,
             "extra_body": self.extra_body,
+            "seed": draw_seed(prompt, seed, draws[0]) if draws else None,
+            "n": len(draws) if len(draws) > 1 else None,
         }
-        return request_arguments(
+        return request_for(
             prompt,
             endpoint=self.endpoint,
             prompt_template=None if plain else self.prompt_template,
@@ -386,3 +435,50 @@ class OpenAIGenerator(BaseGenerator):
             )
         if self.base_url is not None and "@" in urlsplit(self.base_url).netloc:
             raise ValueError("base_url holds a user name or password; pass api_key instead.")
+
+
+class _Job(NamedTuple):
+    """Draws of one prompt: those that have arrived for another one like it, those to request."""
+
+    prompt: int
+    known: list[tuple[int, Generation]]
+    missing: list[int]
+
+
+class _RepeatedPrompts:
+    """Prompts that occur several times: each draw is asked for once, and given to all of them."""
+
+    def __init__(self, prompts: Sequence[object]) -> None:
+        digests = [key_digest(prompt) for prompt in prompts]
+        self._counts = Counter(digests)
+        self.n_distinct = len(self._counts)
+        self._digests = {i: d for i, d in enumerate(digests) if self._counts[d] > 1}
+        self._waiting: dict[tuple[bytes, int], list[int]] = {}
+        self._arrived: dict[tuple[bytes, int], list[Generation]] = {}  # one for each to come
+
+    def job(self, prompt: int, draws: Sequence[int]) -> _Job:
+        """What is left to do for some draws of a prompt."""
+        digest = self._digests.get(prompt)
+        if digest is None:
+            return _Job(prompt, [], list(draws))
+        job = _Job(prompt, [], [])
+        for j in draws:
+            key = digest, j
+            if self._arrived.get(key):
+                job.known.append((j, self._arrived[key].pop()))
+            elif key in self._waiting:
+                self._waiting[key].append(prompt)
+            else:
+                self._waiting[key] = []
+                job.missing.append(j)
+        return job
+
+    def positions(self, prompt: int, draw: int, generation: Generation) -> list[int]:
+        """Where else a draw belongs that has arrived; it is kept for those that want it later."""
+        digest = self._digests.get(prompt)
+        if digest is None:
+            return [prompt]
+        positions = [prompt, *self._waiting[digest, draw]]
+        n_to_come = self._counts[digest] - len(positions)
+        self._arrived[digest, draw] = [generation] * n_to_come
+        return positions

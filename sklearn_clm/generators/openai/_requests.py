@@ -1,108 +1,39 @@
-"""What is sent to an OpenAI-compatible service for a prompt.
+"""Requests to a service: what they hold, and several of them at a time."""
 
-Several requests at a time, their results as they arrive, none lost where one fails."""
-
+import json
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from sklearn_clm.generators._draws import draw_stream
 from sklearn_clm.generators._templates import Template, filled
 
-__all__ = ["draw_seed", "request_arguments", "run_concurrently"]
+__all__ = ["Request", "draw_seed", "request_for", "run_concurrently"]
 
+Request = dict[str, object]
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 10.0  # how long an interrupt waits for requests that are under way
 
 
-def run_concurrently(
-    jobs: Iterable[Any],
-    work: Callable[[Any, threading.Event], Iterable[Any]],
-    n_threads: int,
-) -> Iterator[Any]:
-    """Yield what ``work(job, stopping)`` yields, for all jobs, in the order of arrival.
-
-    After an error no job is begun, results of those under way are still yielded, and then the
-    first error is raised; so after an interrupt, but for `_GRACE_SECONDS` at most. Workers wait
-    where results are not fetched: few are ever made and not yet yielded.
-    """
-    pending, lock = iter(jobs), threading.Lock()
-    results: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=2 * n_threads)
-    stopping, abandoned = threading.Event(), threading.Event()
-
-    def hand_over(kind: str, value: Any) -> None:
-        while not abandoned.is_set():
-            try:
-                return results.put((kind, value), timeout=_POLL_SECONDS)
-            except queue.Full:
-                continue
-
-    def run() -> None:
-        try:
-            while not stopping.is_set():
-                with lock:
-                    job = next(pending, None)
-                if job is None:
-                    break
-                for result in work(job, stopping):
-                    hand_over("result", result)
-        except BaseException as error:  # a thread has nobody else to tell
-            stopping.set()
-            hand_over("error", error)
-        hand_over("end", None)
-
-    # daemons: an interpreter that is asked to exit does not wait for a server that hangs
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(n_threads)]
-    for thread in threads:
-        thread.start()
-    error: BaseException | None = None
-    deadline: float | None = None
-    n_running = n_threads
-    try:
-        while n_running:
-            try:
-                # a signal may be taken by another thread: wake up now and then to see it
-                kind, value = results.get(timeout=_POLL_SECONDS)
-            except KeyboardInterrupt as interrupt:
-                if deadline is not None:
-                    raise
-                error, deadline = interrupt, time.monotonic() + _GRACE_SECONDS
-                stopping.set()
-                continue
-            except queue.Empty:
-                if deadline is not None and time.monotonic() > deadline:
-                    break
-                continue
-            if kind == "end":
-                n_running -= 1
-            elif kind == "error":
-                error = error or value
-            else:
-                yield value
-    finally:
-        stopping.set()
-        abandoned.set()
-    if error is not None:
-        raise error
-
-
-def draw_seed(prompt: Any, seed: int, draw: int) -> int:
+def draw_seed(prompt: object, seed: int, draw: int) -> int:
     """Seed of one draw, in the 31 bits that every server takes."""
     return int(draw_stream(prompt, seed, draw, salt=b"service").integers(2**31))
 
 
-def request_arguments(
-    prompt: Any,
+def request_for(
+    prompt: object,
     *,
     endpoint: str,
     prompt_template: Template,
     system_prompt: str | None,
     logprobs: bool,
-    options: Mapping[str, Any],
-) -> dict[str, Any]:
+    options: Mapping[str, object],
+) -> Request:
     """Arguments of the client's ``create`` for one prompt; options that are None are left out."""
     prompt = filled(prompt_template, prompt)
     request = {name: value for name, value in options.items() if value is not None}
@@ -115,18 +46,30 @@ def request_arguments(
         request["prompt"] = str(prompt)
         if logprobs:
             request["logprobs"] = 1
-        return request
-    messages = _messages(prompt)
-    if system_prompt is not None:
-        messages = [{"role": "system", "content": system_prompt}, *messages]
-    request["messages"] = messages
-    if logprobs:
-        # one alternative for each token: not wanted, but some servers give nothing where it is none
-        request.update(logprobs=True, top_logprobs=1)
+    else:
+        messages = _messages(prompt)
+        if system_prompt is not None:
+            messages = [{"role": "system", "content": system_prompt}, *messages]
+        request["messages"] = messages
+        if logprobs:
+            # one alternative for each token: some servers give nothing where it is none
+            request.update(logprobs=True, top_logprobs=1)
+    try:
+        json.dumps(request, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            "a prompt must be text that UTF-8 can encode, got half a character (a lone surrogate) "
+            f"at position {error.start} of its request: {prompt!r:.60}."
+        ) from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(
+            f"a prompt must be made of what JSON can hold, got {type(prompt).__name__} "
+            f"{prompt!r:.60}: {error}."
+        ) from None
     return request
 
 
-def _messages(prompt: Any) -> list[dict[str, Any]]:
+def _messages(prompt: object) -> list[Request]:
     if isinstance(prompt, str):
         return [{"role": "user", "content": str(prompt)}]
     if (
@@ -139,3 +82,76 @@ def _messages(prompt: Any) -> list[dict[str, Any]]:
         "endpoint='chat' takes prompts that are text or lists of messages (dict with 'role' and "
         f"'content'), got a {type(prompt).__name__}: {prompt!r:.60}."
     )
+
+
+def run_concurrently(
+    jobs: Iterable[Job | None],
+    work: Callable[[Job, threading.Event], Iterable[Result]],
+    n_threads: int,
+) -> Iterator[Result]:
+    """Yield what ``work(job, stopping)`` yields, for all jobs, in the order of arrival.
+
+    Jobs are taken in the caller's thread, as soon as a thread is free; a job that is None means
+    that the next one is not known before a result has been yielded (or, where no job is under
+    way, that there is none). After an error no job is begun, results of those under way are still
+    yielded, and then the first error is raised; so after an interrupt, but for `_GRACE_SECONDS` at
+    most.
+    """
+    pending = iter(jobs)
+    todo: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+    # results, whether a job has ended, and what went wrong
+    done: queue.Queue[tuple[list[Result], bool, BaseException | None]] = queue.Queue()
+    stopping = threading.Event()
+
+    def run() -> None:
+        while (job := todo.get()) is not None:
+            error = None
+            try:
+                for result in work(job, stopping):
+                    done.put(([result], False, None))
+            except BaseException as caught:  # a thread has nobody else to tell
+                stopping.set()
+                error = caught
+            done.put(([], True, error))
+
+    first_error: BaseException | None = None
+    deadline: float | None = None
+    n_threads_begun = n_under_way = 0
+    try:
+        while deadline is None or time.monotonic() < deadline:
+            try:
+                while n_under_way < n_threads and not stopping.is_set():
+                    job = next(pending, None)
+                    if job is None:
+                        break
+                    todo.put(job)
+                    n_under_way += 1
+                    if n_under_way > n_threads_begun:
+                        n_threads_begun += 1
+                        # a daemon: an interpreter that is asked to exit does not wait for a
+                        # server that hangs
+                        threading.Thread(target=run, daemon=True).start()
+                if not n_under_way:
+                    break
+                # a signal may be taken by another thread: wake up now and then to see it
+                results, ended, error = done.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                continue
+            except KeyboardInterrupt as interrupt:
+                if deadline is not None:
+                    raise
+                results, ended, error = [], False, interrupt
+                deadline = time.monotonic() + _GRACE_SECONDS
+            except Exception as caught:
+                results, ended, error = [], False, caught
+            if error is not None:
+                stopping.set()
+                first_error = first_error or error
+            n_under_way -= ended
+            yield from results
+    finally:
+        stopping.set()
+        for _ in range(n_threads_begun):
+            todo.put(None)
+    if first_error is not None:
+        raise first_error

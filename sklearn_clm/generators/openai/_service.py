@@ -1,29 +1,37 @@
-"""Requests to an OpenAI-compatible service: retried, counted, and silent about keys.
-
-A text that must not be seen.
-
-What a remote service was asked for, and the budget for it."""
+"""A client of a service: requests that are repeated, bounded, counted, and silent about keys."""
 
 import json
 import os
 import random
 import re
+import sys
 import threading
+import time
+import weakref
+import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
-
-from sklearn_clm.generators.openai._choices import ResponseFormatError
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from types import ModuleType
+from typing import Any, NamedTuple, Self, TypeVar
 
 __all__ = [
     "Account",
     "BudgetExceededError",
+    "ResponseFormatError",
     "Secret",
     "Service",
     "ServiceError",
-    "Usage",
     "redacted",
 ]
+
+Answer = TypeVar("Answer")
+
+_FIRST_WAIT = 0.5  # seconds
+_LONGEST_WAIT = 8.0
+_LONGEST_RETRY_AFTER = 3600.0
+_LARGEST_BODY = 2**25  # bytes, once decompressed
+_LONGEST_EXCERPT = 400  # characters of what a service said, in an error
 
 
 class Secret:
@@ -56,7 +64,7 @@ class Secret:
     def __copy__(self) -> "Secret":
         return self
 
-    def __deepcopy__(self, memo: Any) -> "Secret":
+    def __deepcopy__(self, memo: object) -> "Secret":
         return self
 
     def __reduce__(self) -> tuple[type["Secret"], tuple[None]]:
@@ -80,82 +88,6 @@ class BudgetExceededError(RuntimeError):
     >>> issubclass(BudgetExceededError, RuntimeError)
     True
     """
-
-
-class Usage:
-    """Counts that threads and clones of a generator share."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._reserved = 0
-        self.requests = 0
-        self.draws = 0
-        self.prompt_tokens = 0
-        self.completion_tokens = 0
-
-    def count_response(self, body: Any) -> None:
-        """Count one answered request by the ``usage`` in its body."""
-        reported = body.get("usage") if isinstance(body, dict) else None
-        reported = reported if isinstance(reported, dict) else {}
-        with self._lock:
-            self.requests += 1
-            self.prompt_tokens += _count(reported.get("prompt_tokens"))
-            self.completion_tokens += _count(reported.get("completion_tokens"))
-
-    @contextmanager
-    def reserve(self, n_draws: int, max_draws: int | None) -> Iterator[Callable[[], None]]:
-        """Set draws aside while they are made; those that were not made are given back.
-
-        Gives the function to call once for each draw that was made.
-        """
-        n_left = n_draws
-
-        def count_draw() -> None:
-            nonlocal n_left
-            with self._lock:
-                n_left -= 1
-                self._reserved -= 1
-                self.draws += 1
-
-        with self._lock:
-            taken = self.draws + self._reserved
-            if max_draws is not None and taken + n_draws > max_draws:
-                raise BudgetExceededError(
-                    f"max_draws={max_draws}: {taken} draws are made or being made, and {n_draws} "
-                    "more were asked for. None of these was requested."
-                )
-            self._reserved += n_draws
-        try:
-            yield count_draw
-        finally:
-            with self._lock:
-                self._reserved -= n_left
-                n_left = 0
-
-    def summary(self, prices: Mapping[str, float] | None) -> dict[str, Any]:
-        """The counts, and what they cost."""
-        counts: dict[str, Any] = {
-            "requests": self.requests,
-            "draws": self.draws,
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-        }
-        if prices is not None:
-            counts["cost"] = (
-                prices["prompt"] * self.prompt_tokens
-                + prices["completion"] * self.completion_tokens
-            ) / 1e6
-        return counts
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
-
-
-_FIRST_WAIT = 0.5  # seconds
-_LONGEST_WAIT = 8.0
-_LONGEST_RETRY_AFTER = 3600.0
-_CLIENT_RETRY_AFTER = 120.0  # the client gives up where it is told to wait for longer
 
 
 class ServiceError(RuntimeError):
@@ -184,16 +116,163 @@ class ServiceError(RuntimeError):
         self.status = status
         self.retry_after = retry_after
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type["ServiceError"], tuple[str, int | None, str | None]]:
         return type(self), (str(self), self.status, self.retry_after)
 
 
+class ResponseFormatError(ValueError):
+    """A response that is not what the API promises; asking again may help."""
+
+
+class Account:
+    """What a generator has in common with its clones: clients, counts, what a probe found."""
+
+    def __init__(self) -> None:
+        self.requests = self.draws = self.prompt_tokens = self.completion_tokens = 0
+        self.gives_logprobs: dict[str, bool] = {}
+        self.warned = False
+        self.n_reserved = 0
+        self._services: dict[tuple[object, ...], Service] = {}
+        self.renew_locks()
+        _ACCOUNTS.add(self)
+
+    def renew_locks(self) -> None:
+        """Forget who holds a lock: the threads of another process do not exist in this one."""
+        self.lock, self.probing = threading.Lock(), threading.Lock()
+
+    def service(
+        self, base_url: str | None, api_key: str | None, timeout: float, max_retries: int
+    ) -> "Service":
+        """The client for an address, a key and limits; one for all that agree on them."""
+        # two processes that read from one socket would get each other's answers
+        key = (os.getpid(), base_url, api_key, timeout, max_retries)
+        with self.lock:
+            if key not in self._services:
+                self._services[key] = Service(self, base_url, api_key, timeout, max_retries)
+            return self._services[key]
+
+    def count_request(self, body: object) -> None:
+        """Count one answered request by the ``usage`` in its body."""
+        usage = body.get("usage") if isinstance(body, dict) else None
+        prompt, completion = (
+            usage.get(name) if isinstance(usage, dict) else None
+            for name in ("prompt_tokens", "completion_tokens")
+        )
+        with self.lock:
+            self.requests += 1
+            self.prompt_tokens += prompt if isinstance(prompt, int) and prompt > 0 else 0
+            self.completion_tokens += (
+                completion if isinstance(completion, int) and completion > 0 else 0
+            )
+
+    def reservation(self, max_draws: int | None) -> "Reservation":
+        """Room for draws within a budget, to be filled as they are requested."""
+        return Reservation(self, max_draws)
+
+    def usage(self, prices: Mapping[str, float] | None) -> dict[str, float]:
+        """The counts, and what they cost."""
+        counts: dict[str, float] = {
+            "requests": self.requests,
+            "draws": self.draws,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+        }
+        if prices is not None:
+            counts["cost"] = (
+                prices["prompt"] * self.prompt_tokens
+                + prices["completion"] * self.completion_tokens
+            ) / 1e6
+        return counts
+
+
+class Reservation:
+    """Draws of one call, set aside in an account until they are made or the call ends."""
+
+    def __init__(self, account: Account, max_draws: int | None) -> None:
+        self._account, self._max_draws, self._n_left = account, max_draws, 0
+
+    def add(self, n_draws: int) -> None:
+        """Set draws aside before they are requested; refused beyond the budget."""
+        account = self._account
+        with account.lock:
+            taken = account.draws + account.n_reserved
+            if self._max_draws is not None and taken + n_draws > self._max_draws:
+                raise BudgetExceededError(
+                    f"max_draws={self._max_draws}: {taken} draws are made or being made, and "
+                    f"{n_draws} more were asked for. None of these was requested."
+                )
+            self._take(n_draws)
+
+    def count_draw(self) -> None:
+        """Count one draw as made."""
+        with self._account.lock:
+            self._account.draws += 1
+            self._take(-min(1, self._n_left))
+
+    def _take(self, n_draws: int) -> None:
+        self._n_left += n_draws
+        self._account.n_reserved += n_draws
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with self._account.lock:
+            self._take(-self._n_left)
+
+
+_ACCOUNTS: "weakref.WeakSet[Account]" = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for account in _ACCOUNTS:
+        account.renew_locks()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
+
+
+class _Failure(NamedTuple):
+    """What became of a request that was not answered as it should be."""
+
+    message: str  # {n} stands for the number of attempts
+    worth_repeating: bool = True
+    status: int | None = None
+    retry_after: str | None = None
+
+    def wait(self, attempt: int) -> float | None:
+        """Seconds until the request is worth repeating, None where it is not."""
+        if not self.worth_repeating:
+            return None
+        asked_for = _seconds(self.retry_after)
+        if asked_for > 0.0:
+            return asked_for if asked_for <= _LONGEST_RETRY_AFTER else None
+        jitter = random.uniform(0.75, 1.0)  # spreads requests, hides nothing  # nosec B311
+        return float(min(_FIRST_WAIT * 2.0 ** min(attempt, 30), _LONGEST_WAIT) * jitter)
+
+
+def _seconds(retry_after: str | None) -> float:
+    """Seconds that a Retry-After header asks for, as a number or as a date; 0 where it does not."""
+    try:
+        return float(retry_after or 0.0)
+    except ValueError:
+        pass
+    try:
+        date = parsedate_to_datetime(retry_after or "")
+    except ValueError:
+        return 0.0
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return (date - datetime.now(UTC)).total_seconds()
+
+
 class Service:
-    """A client of one service. It may be used by several threads."""
+    """A client of one service. It may be used by several threads of one process."""
 
     def __init__(
         self,
-        usage: Usage,
+        account: Account,
         base_url: str | None,
         api_key: str | None,
         timeout: float,
@@ -207,25 +286,25 @@ class Service:
                 "api_key is missing: pass it, or set the environment variable OPENAI_API_KEY (a "
                 "server of your own, given by base_url, may need none)."
             )
-        self._usage = usage
+        self._account = account
         self._secret = api_key
         self._max_retries = max_retries
-        # the client repeats requests on 408, 409, 429, 5xx, timeouts and dropped connections,
-        # and waits as Retry-After says
         self._client = openai.OpenAI(
             api_key=api_key or "none",
             base_url=base_url,
+            max_retries=0,  # see ask
             timeout=timeout,
-            max_retries=max_retries,
+            default_headers={"Accept-Encoding": "gzip"},
+            http_client=_bounded_client(openai)(timeout=timeout),
         )
 
     def ask(
         self,
         endpoint: str,
-        request: dict[str, Any],
-        understand: Callable[[Any], Any],
+        request: Mapping[str, object],
+        understand: Callable[[object], Answer],
         stopping: threading.Event | None = None,
-    ) -> Any:
+    ) -> Answer:
         """What `understand` makes of the answer's JSON; asked again where it makes nothing of it.
 
         Raises
@@ -235,99 +314,68 @@ class Service:
         """
         stopping = threading.Event() if stopping is None else stopping
         for attempt in range(self._max_retries + 1):
-            text, problem = self._post(endpoint, request)
-            if problem is None:
+            answer = self._post(endpoint, request)
+            if isinstance(answer, _Failure):
+                failure = answer
+            else:
                 try:
-                    return self._understood(text, understand)
+                    body = _parsed(answer)
+                    # before it is understood: what cannot be used is paid for, too
+                    self._account.count_request(body)
+                    return understand(body)
                 except ResponseFormatError as error:
-                    problem = error
+                    failure = self._unusable(error)
             # outside of the except clauses: what the client raised holds the request's headers,
             # and must not be chained to what is raised here
-            wait = self._wait(attempt, problem)
+            wait = failure.wait(attempt)
             if wait is None or attempt == self._max_retries or stopping.wait(wait):
                 break
-        if isinstance(problem, ServiceError):
-            raise problem
-        message = f"the service gave unusable responses, {attempt + 1} in a row: {problem}."
-        raise ServiceError(redacted(message, self._secret))
+        message = failure.message.replace("{n}", str(attempt + 1))
+        raise ServiceError(message, failure.status, failure.retry_after)
 
-    def _understood(self, text: str, understand: Callable[[Any], Any]) -> Any:
-        body = _parsed(text)
-        # before it is understood: what cannot be used is paid for, too
-        self._usage.count_response(body)
-        return understand(body)
-
-    def _post(self, endpoint: str, request: dict[str, Any]) -> tuple[str, Any]:
+    def _post(self, endpoint: str, request: Mapping[str, object]) -> str | _Failure:
+        """The text of the answer, or what went wrong."""
         openai = _client_package()
         resource = self._client.chat.completions if endpoint == "chat" else self._client.completions
         try:
-            return resource.with_raw_response.create(**request).text, None
+            return str(resource.with_raw_response.create(**request).text)
         except openai.APIStatusError as error:
-            problem = ServiceError(
-                self._told(f"the service answered with status {error.status_code}", error),
-                error.status_code,
-                error.response.headers.get("retry-after"),
+            status, headers = error.status_code, error.response.headers
+            return _Failure(
+                f"the service answered with status {status}: {self._excerpt(error)}",
+                {"true": True, "false": False}.get(
+                    headers.get("x-should-retry"), status in (408, 409, 429) or status >= 500
+                ),
+                status,
+                headers.get("retry-after"),
             )
         except openai.APITimeoutError:
-            problem = ServiceError(
-                f"the service did not answer in time ({self._max_retries + 1} attempts)."
-            )
+            return _Failure("the service did not answer in time ({n} attempts).")
         except openai.APIConnectionError as error:
+            if isinstance(error.__cause__, ResponseFormatError):
+                return self._unusable(error.__cause__)
             cause = type(error.__cause__).__name__ if error.__cause__ else "unknown cause"
-            problem = ServiceError(
-                f"the service cannot be reached ({cause}; {self._max_retries + 1} attempts)."
-            )
+            return _Failure(f"the service cannot be reached ({cause}; {{n}} attempts).")
         except openai.OpenAIError as error:
-            problem = ServiceError(self._told("the client failed", error))
-        return "", problem
+            return _Failure(f"the client failed: {self._excerpt(error)}", False)
 
-    def _told(self, what: str, error: Exception) -> str:
-        return redacted(f"{what}: {str(error)[:500]}", self._secret)
+    def _unusable(self, error: ResponseFormatError) -> _Failure:
+        message = f"the service gave unusable responses, {{n}} in a row: {self._excerpt(error)}."
+        return _Failure(message)
 
-    def _wait(self, attempt: int, problem: Exception) -> float | None:
-        """Seconds until the request is worth repeating, None where it is not."""
-        if isinstance(problem, ServiceError):
-            seconds = _seconds(problem.retry_after)
-            if _CLIENT_RETRY_AFTER < seconds <= _LONGEST_RETRY_AFTER:
-                return seconds
-            return None
-        jitter = random.uniform(0.75, 1.0)  # spreads requests, hides nothing  # nosec B311
-        return min(_FIRST_WAIT * 2.0**attempt, _LONGEST_WAIT) * jitter
+    def _excerpt(self, error: Exception) -> str:
+        # redacted before it is cut: half a key is a secret, too
+        return redacted(str(error), self._secret)[:_LONGEST_EXCERPT]
 
 
-class Account:
-    """What a generator has in common with its clones: counts, clients, what a probe found."""
-
-    def __init__(self) -> None:
-        self.usage = Usage()
-        self.probing = threading.Lock()
-        self.gives_logprobs: dict[str, bool] = {}
-        self._lock = threading.Lock()
-        self._services: dict[tuple[Any, ...], Service] = {}
-
-    def service(self, *key: Any) -> Service:
-        """The client for an address, a key and limits; one for all that agree on them."""
-        with self._lock:
-            if key not in self._services:
-                self._services[key] = Service(self.usage, *key)
-            return self._services[key]
-
-
-def _seconds(retry_after: Any) -> float:
-    try:
-        return float(retry_after)
-    except (TypeError, ValueError):
-        return 0.0
-
-
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError:
-        raise ResponseFormatError(f"the body is not JSON: {text[:80]!r}") from None
+    except (ValueError, RecursionError):
+        raise ResponseFormatError(f"the body is not JSON: {text!r}") from None
 
 
-def _client_package() -> Any:
+def _client_package() -> ModuleType:
     try:
         import openai
     except ImportError as error:
@@ -335,3 +383,57 @@ def _client_package() -> Any:
             "OpenAIGenerator needs the package openai: pip install 'sklearn-clm[openai]'."
         ) from error
     return openai
+
+
+def _bounded_client(openai: ModuleType) -> Any:
+    """The client's own HTTP client, but with a limit to the time and size of whole responses."""
+    # the client of HTTP that this version of openai is built on
+    http = sys.modules[openai.DefaultHttpxClient.__base__.__module__.partition(".")[0]]
+
+    class BoundedClient(openai.DefaultHttpxClient):  # type: ignore[name-defined]
+        def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
+            timeouts = request.extensions["timeout"]
+            seconds = timeouts["read"]
+            deadline = time.monotonic() + seconds
+            response = super().send(request, stream=True, **options)
+            try:
+                timeouts["read"] = max(deadline - time.monotonic(), 1e-3)
+                content = bytearray()
+                for chunk in _decompressed(response):
+                    content += chunk
+                    if len(content) > _LARGEST_BODY:
+                        raise ResponseFormatError(
+                            f"the body holds more than {_LARGEST_BODY:,} bytes"
+                        )
+                    if time.monotonic() > deadline:
+                        raise http.ReadTimeout(f"{seconds} s are over", request=request)
+            finally:
+                response.close()
+            headers = [
+                (name, value)
+                for name, value in response.headers.multi_items()
+                if name not in ("content-encoding", "content-length", "transfer-encoding")
+            ]
+            return http.Response(
+                response.status_code, headers=headers, content=bytes(content), request=request
+            )
+
+    return BoundedClient
+
+
+def _decompressed(response: Any) -> Iterator[bytes]:
+    """The body in small pieces: a kilobyte may well decompress to a megabyte."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip", ""):
+        raise ResponseFormatError(f"the body is encoded as {encoding!r}, which was not asked for")
+    if encoding != "gzip":
+        yield from response.iter_raw()
+        return
+    decoder = zlib.decompressobj(wbits=31)
+    try:
+        for chunk in response.iter_raw():
+            while chunk:
+                yield decoder.decompress(chunk, 2**20)
+                chunk = decoder.unconsumed_tail
+    except zlib.error as error:
+        raise ResponseFormatError(f"the body is not gzip: {error}") from None
