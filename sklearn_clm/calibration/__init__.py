@@ -26,8 +26,10 @@ from sklearn_clm.calibration._lazy_judging import (
     CurtailedTest,
     LabelTable,
     equal_texts,
+    impute_labels,
     judge_in_falling_order,
     judge_lazily,
+    sets_at_stop,
 )
 from sklearn_clm.calibration._learn_then_test import (
     AchievableEpsilon,
@@ -76,6 +78,7 @@ __all__ = [
     "fit_exit_model",
     "fixed_sequence_test",
     "get_set_score",
+    "impute_labels",
     "judge_in_falling_order",
     "judge_lazily",
     "learn_then_test",
@@ -83,6 +86,7 @@ __all__ = [
     "prompts_needed",
     "relative_excess",
     "risk_surface",
+    "sets_at_stop",
     "smallest_epsilon",
     "threshold_grid",
 ]

@@ -40,10 +40,13 @@ __all__ = [
     "Classifier",
     "ExitModel",
     "ExitRule",
+    "ScoreScale",
     "TextPaths",
     "exit_level",
     "exit_scores",
     "fit_exit_model",
+    "fitted",
+    "probability",
 ]
 
 TEXT_FEATURES = (
@@ -209,14 +212,14 @@ class TextPaths:
         )
         return present, features
 
-    def arrival_features(self, rows: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    def arrival_features(self, rows: np.ndarray, text: np.ndarray) -> np.ndarray:
         """Features of the prompts, given the probabilities of their texts.
 
         Parameters
         ----------
         rows : ndarray of shape (m,)
             Positions of the prompts.
-        probability : ndarray of shape (m, K)
+        text : ndarray of shape (m, K)
             p_k(c) at the first occurrence of each text; -inf elsewhere.
 
         Returns
@@ -225,7 +228,7 @@ class TextPaths:
             :data:`ARRIVAL_FEATURES`.
         """
         draws = self.n_draws[rows].astype(np.float64)
-        ordered = np.sort(np.maximum(probability, 0.0), axis=1)
+        ordered = np.sort(np.maximum(text, 0.0), axis=1)
         second = ordered[:, -2] if ordered.shape[1] > 1 else np.zeros(len(ordered))
         return np.stack(
             (
@@ -295,7 +298,7 @@ class ExitModel:
             The probabilities.
         """
         text = _text_probabilities(self.text_classifier, paths, rows)
-        arrival = _probability(self.arrival_classifier, paths.arrival_features(rows, text))
+        arrival = probability(self.arrival_classifier, paths.arrival_features(rows, text))
         return text, arrival
 
     def scores(
@@ -434,8 +437,8 @@ class ExitRule:
         before, self.n_samples = self.exit, self.n_samples + 1
         last = self.n_samples == self.k_max
         self.exit = -np.inf if last else min(before, float(arrival) / self.rho)
-        for c, probability in enumerate(text):
-            value = min(before, float(probability))
+        for c, chance in enumerate(text):
+            value = min(before, float(chance))
             if value >= self.level and value > self.exit and c not in self.members:
                 self.members.append(c)
         self.stopped = self.exit < self.level and not last
@@ -539,15 +542,15 @@ def fit_exit_model(
     arrival = np.empty((n, k_max))
     for fold in np.unique(folds):
         train, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        classifier = _fitted(
+        classifier = fitted(
             new_classifier, arrival_features[train].reshape(-1, 5), arrives[train].ravel()
         )
-        arrival[held] = _probability(classifier, arrival_features[held].reshape(-1, 5)).reshape(
+        arrival[held] = probability(classifier, arrival_features[held].reshape(-1, 5)).reshape(
             len(held), k_max
         )
     return ExitModel(
         learner.text_classifier(rows),
-        _fitted(new_classifier, arrival_features.reshape(-1, 5), arrives.ravel()),
+        fitted(new_classifier, arrival_features.reshape(-1, 5), arrives.ravel()),
         *scales,
         rho=_best_rho(text, arrival, labels, epsilon, cost or _size_and_draws),
         k_max=k_max,
@@ -575,12 +578,12 @@ class _Learner:
     def text_classifier(self, rows: np.ndarray) -> Classifier:
         at = np.ix_(rows, self.moments)
         known = self.present[at] & (self.labels[at] >= 0)
-        return _fitted(self.new_classifier, self.features[at][known], self.labels[at][known] > 0)
+        return fitted(self.new_classifier, self.features[at][known], self.labels[at][known] > 0)
 
     def text_probabilities(self, classifier: Classifier, rows: np.ndarray) -> np.ndarray:
         present = self.present[rows]
         text = np.full(present.shape, -np.inf)
-        text[present] = _probability(classifier, self.features[rows][present])
+        text[present] = probability(classifier, self.features[rows][present])
         return text
 
 
@@ -598,9 +601,10 @@ class _Constant:
         return np.stack((1.0 - share, share), axis=1)
 
 
-def _fitted(
+def fitted(
     new_classifier: Callable[[], Classifier], features: np.ndarray, labels: np.ndarray
 ) -> Classifier:
+    """A classifier of some rows; a constant one where their labels are all alike."""
     n_positive = int(np.sum(labels))
     if 0 < n_positive < len(labels):
         classifier = new_classifier()
@@ -609,8 +613,8 @@ def _fitted(
     return _Constant((n_positive + 0.5) / (len(labels) + 1.0))
 
 
-def _probability(classifier: Classifier, features: np.ndarray) -> np.ndarray:
-    """Probability of the second class, the same for a row whatever other rows there are."""
+def probability(classifier: Classifier, features: np.ndarray) -> np.ndarray:
+    """Probability of the second class; a row's does not depend on other rows."""
     coefficients = getattr(classifier, "coef_", None)
     if coefficients is not None and np.shape(coefficients) == (1, features.shape[1]):
         # term by term: a matrix product may round a row otherwise in another batch
@@ -627,15 +631,15 @@ def _probability(classifier: Classifier, features: np.ndarray) -> np.ndarray:
 def _text_probabilities(classifier: Classifier, paths: TextPaths, rows: np.ndarray) -> np.ndarray:
     present, features = paths.text_features(rows)
     text = np.full(present.shape, -np.inf)
-    text[present] = _probability(classifier, features[present])
+    text[present] = probability(classifier, features[present])
     return text
 
 
 def _completed(
-    admissible: np.ndarray, first: np.ndarray, probability: np.ndarray, rng: np.random.Generator
+    admissible: np.ndarray, first: np.ndarray, chance: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Labels in which unknown ones are drawn from their probability, equal texts alike."""
-    drawn = rng.random(admissible.shape) < probability
+    drawn = rng.random(admissible.shape) < chance
     of_text = np.take_along_axis(drawn, first, axis=1)
     return np.where(admissible >= 0, admissible > 0, of_text)
 

@@ -20,13 +20,27 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._engine._stopping import scores_of_prefixes
+from sklearn_clm.calibration._exit_policy import (
+    Classifier,
+    ScoreScale,
+    TextPaths,
+    fitted,
+    probability,
+)
+from sklearn_clm.calibration._rule import Configuration
+from sklearn_clm.calibration._set_scores import SetScore
+
 __all__ = [
     "CurtailedTest",
     "Judge",
     "LabelTable",
     "equal_texts",
+    "impute_labels",
     "judge_in_falling_order",
     "judge_lazily",
+    "sets_at_stop",
 ]
 
 Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
@@ -274,6 +288,125 @@ def judge_in_falling_order(tau: np.ndarray, n_errors: int, table: LabelTable) ->
         needed -= int(found.sum())
         waiting = np.setdiff1d(waiting, batch[found], assume_unique=True)
     return scores
+
+
+def sets_at_stop(
+    data: CalibrationData, configuration: Configuration, k_max: int, set_score: SetScore
+) -> tuple[np.ndarray, np.ndarray]:
+    """Every prompt's set under one configuration of Algorithm 1.
+
+    Parameters
+    ----------
+    data : CalibrationData
+        Scores of the draws; labels are not looked at.
+    configuration : Configuration
+        The thresholds.
+    k_max : int
+        The budget, at most ``data.k_max``.
+    set_score : SetScore
+        The set function F.
+
+    Returns
+    -------
+    accepted : ndarray of bool, shape (n, K)
+        The draws in the set at the stop.
+    samples : ndarray of int, shape (n,)
+        Draws taken.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import CalibrationData, Configuration, get_set_score
+    >>> from sklearn_clm.calibration import sets_at_stop
+    >>> data = CalibrationData([[0.1, 0.7, 0.9]], np.zeros((1, 3, 3)), np.zeros((1, 3)))
+    >>> sets_at_stop(data, Configuration(1.0, 0.5, 0.6), 3, get_set_score("max"))
+    (array([[False,  True, False]]), array([2]))
+    """
+    quality, similarity = data.quality, data.similarity
+    accepted = quality >= configuration.quality
+    for j in range(1, data.k_max):
+        alike = similarity[:, j, :j].astype(np.float64) > configuration.similarity
+        accepted[:, j] &= ~np.any(accepted[:, :j] & alike, axis=1)
+    filled = np.logical_or.accumulate(accepted, axis=1)
+    # F changes with an accepted draw alone, unless it counts draws
+    changes = (filled if set_score.counts_draws else accepted).T
+    places = np.flatnonzero(changes)
+    reached = np.zeros(changes.shape, dtype=bool)
+    scores = scores_of_prefixes(
+        set_score, np.ascontiguousarray(quality.T), np.ascontiguousarray(accepted.T), places
+    )
+    reached.reshape(-1)[places] = scores >= configuration.set_score
+    reached[k_max - 1] = True
+    samples = reached.argmax(axis=0) + 1
+    return accepted & (np.arange(data.k_max) < samples[:, np.newaxis]), samples
+
+
+def impute_labels(
+    data: CalibrationData,
+    first: np.ndarray,
+    known: np.ndarray,
+    new_classifier: Callable[[], Classifier],
+    random_state: int = 0,
+) -> np.ndarray:
+    """Labels for the optimisation part, where few draws of each prompt were judged.
+
+    A classifier on quality, frequency and similarity to judged draws gives each unjudged text a
+    probability, and its label is drawn from it, so that shares of admissible texts are right on
+    average. Only for the optimisation part: there labels shape the path of the tests, and the
+    guarantee needs nothing of them.
+
+    Parameters
+    ----------
+    data : CalibrationData
+        Scores of the draws; its labels are not looked at.
+    first : ndarray of int, shape (n, K)
+        Draw in which each draw's text occurs first.
+    known : ndarray of int8, shape (n, K)
+        1, 0, or -1 where a draw was not judged. Draws of equal text have equal labels.
+    new_classifier : callable
+        Gives an unfitted classifier.
+    random_state : int, default=0
+        Seed of the labels that are drawn.
+
+    Returns
+    -------
+    ndarray of bool, shape (n, K)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn_clm.calibration import CalibrationData, impute_labels
+    >>> data = CalibrationData([[0.9, 0.2]] * 4, np.zeros((4, 2, 2)), np.zeros((4, 2)))
+    >>> known = np.array([[1, -1], [-1, 0], [1, -1], [-1, 0]], dtype=np.int8)
+    >>> impute_labels(data, np.tile([0, 1], (4, 1)), known, lambda: LogisticRegression(C=1e6))
+    array([[ True, False],
+           [ True, False],
+           [ True, False],
+           [ True, False]])
+    """
+    n, k_max = data.quality.shape
+    rows = np.arange(n)
+    earlier, later = np.triu_indices(k_max, 1)
+    alike = ScoreScale.of(data.similarity[:, later, earlier])
+    paths = TextPaths(n, k_max, ScoreScale.of(data.quality), alike)
+    for k in range(k_max):
+        paths.update(rows, data.quality[:, k], data.similarity[:, k], first[:, k])
+    present, features = paths.text_features(rows)
+    lower = np.tril(np.asarray(data.similarity, dtype=np.float64), -1)
+    scaled = alike(lower + np.swapaxes(lower, 1, 2))
+    other = first[:, :, np.newaxis] != first[:, np.newaxis, :]
+    nearest = [
+        np.max(np.where(other & (known == label)[:, np.newaxis, :], scaled, 0.0), axis=2)
+        for label in (0, 1)
+    ]
+    features = np.concatenate((features, np.stack(nearest, axis=2)), axis=2)
+    judged = present & (known >= 0)
+    classifier = fitted(new_classifier, features[judged], known[judged] > 0)
+    chance = np.zeros((n, k_max))
+    chance[present] = probability(classifier, features[present])
+    drawn = np.random.default_rng(random_state).random((n, k_max)) < chance
+    return np.where(known >= 0, known > 0, np.take_along_axis(drawn, first, axis=1))
 
 
 def equal_texts(responses: Sequence[Sequence[object]]) -> np.ndarray:

@@ -4,14 +4,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm.calibration import (
+    CalibrationData,
+    Configuration,
     LabelTable,
+    SamplingRule,
     equal_texts,
     exit_level,
+    get_set_score,
+    impute_labels,
     judge_in_falling_order,
     judge_lazily,
+    sets_at_stop,
 )
+from tests.calibration.strategies import calibration_data, thresholds
 
 
 @st.composite
@@ -140,3 +148,45 @@ def test_equal_texts_have_one_label():
 def test_equal_texts():
     first = equal_texts([["a", "a", 1, "1"], [True, 1, 1.0, [1]]])
     assert first.tolist() == [[0, 0, 2, 3], [0, 1, 2, 3]]
+
+
+@settings(max_examples=150, deadline=None)
+@given(calibration_data(), thresholds(1), thresholds(1), thresholds(1), st.data())
+def test_sets_at_stop_are_those_of_the_sampling_rule(data, l1, l2, l3, draw):
+    names = ["max", "sum", "first_k", "first_k_reject", np.mean, mean_of_members]
+    score = get_set_score(draw.draw(st.sampled_from(names)))
+    k_max = draw.draw(st.integers(1, data.k_max))
+    configuration = Configuration(l1[0], l2[0], l3[0])
+    accepted, samples = sets_at_stop(data, configuration, k_max, score)
+    for i in range(data.n_prompts):
+        rule = SamplingRule(configuration, score, k_max, width=data.k_max)
+        while not rule.done:
+            j = rule.n_samples
+            rule.update(data.quality[i, j], data.similarity[i, j, :j])
+        assert rule.accepted == np.flatnonzero(accepted[i]).tolist()
+        assert rule.n_samples == samples[i]
+
+
+def mean_of_members(quality, accepted):
+    return np.where(accepted, quality, 0).sum(axis=1) / np.maximum(accepted.sum(axis=1), 1)
+
+
+def test_imputed_labels_keep_what_is_known_and_the_share_that_is_admissible():
+    rng = np.random.default_rng(0)
+    n, k = 400, 6
+    answers = rng.integers(0, 4, (n, k))
+    first = equal_texts(answers.tolist())
+    truth = answers == 0
+    quality = np.where(truth, rng.beta(4, 2, (n, k)), rng.beta(2, 4, (n, k)))
+    quality = np.take_along_axis(quality, first, axis=1)
+    similarity = np.where(first[:, :, None] == first[:, None, :], 1.0, 0.3)
+    known = np.full((n, k), -1, dtype=np.int8)
+    known[:, 0] = truth[:, 0]
+    known = np.where(first == 0, known[:, :1], -1)
+    labels = impute_labels(
+        CalibrationData(quality, similarity, truth), first, known, LogisticRegression
+    )
+    assert np.array_equal(labels[known >= 0], truth[known >= 0])
+    assert np.array_equal(np.take_along_axis(labels, first, axis=1), labels)
+    assert abs(labels[known < 0].mean() - truth[known < 0].mean()) < 0.05
+    assert np.mean(labels == truth) > 0.75
