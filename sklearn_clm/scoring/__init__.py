@@ -8,6 +8,7 @@ from sklearn_clm.scoring._admission import (
     get_admission,
     label_match,
     threshold_admission,
+    warn_of_references,
 )
 from sklearn_clm.scoring._components import (
     ComponentClassifier,
@@ -42,6 +43,7 @@ from sklearn_clm.scoring._quality import (
     quality_matrix,
 )
 from sklearn_clm.scoring._similarity import (
+    RougeL,
     exact_match_similarity,
     get_similarity,
     rouge_l,
@@ -72,6 +74,7 @@ __all__ = [
     "PairScorer",
     "PairwiseSimilarity",
     "RandomScore",
+    "RougeL",
     "SelfConsistency",
     "SentenceSplitter",
     "SetScore",
@@ -103,4 +106,5 @@ __all__ = [
     "split_lines",
     "split_periods",
     "threshold_admission",
+    "warn_of_references",
 ]

@@ -1,16 +1,16 @@
-"""Admission of responses that a labeller finds equivalent to the reference.
+"""Admission A: whether a response is acceptable (section 3 of the paper)."""
 
-Admission A: whether a response is acceptable (section 3 of the paper)."""
-
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Hashable, Sequence, Sized
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from sklearn_clm.scoring._exact_match import exact_match, same_value
+from sklearn_clm.scoring._exact_match import answer_key, exact_match, same_value
 from sklearn_clm.scoring._parallel import map_chunks
-from sklearn_clm.scoring._results import as_score, name_of
+from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response
+from sklearn_clm.scoring._results import as_bool, as_score, check_draws, name_of
 from sklearn_clm.scoring._similarity import rouge_l
 
 __all__ = [
@@ -22,25 +22,60 @@ __all__ = [
     "judge",
     "label_match",
     "threshold_admission",
+    "warn_of_references",
 ]
+
+# a callable A_i, or references of which any will do
+Checked: TypeAlias = Callable[[Response], bool] | tuple[Reference, ...]
+Task: TypeAlias = tuple[Any, Response]
 
 
 class ThresholdAdmission:
-    """Admission of responses whose metric reaches a threshold; see :func:`threshold_admission`.
+    """Admission of responses whose metric reaches a threshold.
+
+    Also under the name ``threshold_admission``.
 
     Parameters
     ----------
     metric : callable (reference, response) -> float
-        The metric.
+        Any metric in scikit-learn's order, ``f(y_true, y_pred)``; greater is better.
     threshold : float
         The smallest value that is admitted.
+
+    Raises
+    ------
+    TypeError
+        If `metric` is not callable, or `threshold` not a number.
+    ValueError
+        If `threshold` is NaN; when called, if the metric gives NaN or no real number.
+
+    Notes
+    -----
+    It can be pickled if `metric` can.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import rouge_l, threshold_admission
+    >>> acceptable = threshold_admission(rouge_l, 0.4)
+    >>> acceptable
+    threshold_admission(rouge_l, 0.4)
+    >>> acceptable("the heart is normal", "the heart is large")
+    True
     """
 
     def __init__(self, metric: Callable[[Any, Any], Any], threshold: float) -> None:
+        if not callable(metric):
+            raise TypeError(
+                f"metric must be a callable (reference, response) -> float, got {metric!r:.80}."
+            )
+        if not isinstance(threshold, (float, Real)):
+            raise TypeError(f"threshold must be a number, got {threshold!r:.80}.")
+        if np.isnan(float(threshold)):
+            raise ValueError("threshold must be a number, got NaN.")
         self.metric = metric
-        self.threshold = threshold
+        self.threshold = float(threshold)
 
-    def __call__(self, reference: Any, response: Any) -> bool:
+    def __call__(self, reference: Reference, response: Response) -> bool:
         """Whether the metric of `response` against `reference` is at least the threshold."""
         value = as_score(
             self.metric(reference, response),
@@ -68,56 +103,132 @@ class ThresholdAdmission:
         return hash((self.metric, self.threshold))
 
 
-def threshold_admission(metric: Callable[[Any, Any], Any], threshold: float) -> ThresholdAdmission:
-    """Admission from any metric: what scores at least a threshold is acceptable.
+threshold_admission = ThresholdAdmission
+
+
+class LabelMatch:
+    """Admission of responses to which a labeller gives the labels of the reference.
+
+    As the paper judges radiology reports: by the 14 labels that CheXbert finds in the report
+    drawn and in the radiologist's. Also under the name ``label_match``.
 
     Parameters
     ----------
-    metric : callable (reference, response) -> float
-        Any metric in scikit-learn's order, ``f(y_true, y_pred)``; greater is better.
-    threshold : float
-        The smallest value that is admitted.
-
-    Returns
-    -------
-    callable (reference, response) -> bool
-        Whether ``metric(reference, response) >= threshold``. It can be pickled if `metric` can.
+    labeler : callable, or fitted classifier with ``predict``
+        Gives a text its labels: a label, or a vector of them. Vectors are equal if all entries
+        are.
+    batched : bool, default=None
+        Whether `labeler` takes a list of texts and gives the labels of each, in order, rather than
+        a single text. None: only if it has a method ``predict``, which is then called.
 
     Raises
     ------
     TypeError
-        If `metric` is not callable, or `threshold` not a number.
+        If `labeler` is neither callable nor has ``predict``.
     ValueError
-        If `threshold` is NaN; when called, if the metric gives NaN or no real number.
+        When called: if a label is None or NaN, or if there are not as many labels as texts.
 
     Examples
     --------
-    >>> from sklearn_clm.scoring import rouge_l, threshold_admission
-    >>> acceptable = threshold_admission(rouge_l, 0.4)
-    >>> acceptable
-    threshold_admission(rouge_l, 0.4)
-    >>> acceptable("the heart is normal", "the heart is large")
+    >>> from sklearn_clm.scoring import label_match
+    >>> def findings(report):
+    ...     return [word in report for word in ("fracture", "effusion")]
+    >>> same_findings = label_match(findings)
+    >>> same_findings("small effusion", "an effusion on the left")
     True
+    >>> same_findings("small effusion", "effusion and fracture")
+    False
     """
-    if not callable(metric):
-        raise TypeError(
-            f"metric must be a callable (reference, response) -> float, got {metric!r:.80}."
+
+    judges_whole = True
+    judges_aliases = True
+
+    def __init__(self, labeler: Any, *, batched: bool | None = None) -> None:
+        has_predict = hasattr(labeler, "predict")
+        if isinstance(labeler, type) or not (callable(labeler) or has_predict):
+            raise TypeError(
+                "labeler must be a callable, or a classifier with predict, got "
+                f"{type(labeler).__name__} {labeler!r:.80}."
+            )
+        self.labeler = labeler
+        self.batched = has_predict if batched is None else bool(batched)
+
+    def __call__(self, reference: Response, response: Response) -> bool:
+        """Whether all labels of `response` equal those of `reference`."""
+        return self.judge_pairs([reference], [response])[0]
+
+    def judge_pairs(
+        self,
+        references: Sequence[Response],
+        responses: Sequence[Response],
+        *,
+        n_jobs: int | None = None,
+    ) -> list[bool]:
+        """Whether labels are equal, for each pair; each distinct text is labelled once.
+
+        Parameters
+        ----------
+        references, responses : sequences of the same length
+            Texts.
+        n_jobs : int, default=None
+            Number of workers among which the distinct texts are divided, as in joblib.
+
+        Returns
+        -------
+        list of bool
+            One for each pair.
+        """
+        texts = list(dict.fromkeys([*references, *responses]))
+        labels = dict(zip(texts, map_chunks(self._label, texts, n_jobs=n_jobs)))
+        return [
+            same_value(labels[reference], labels[response])
+            for reference, response in zip(references, responses)
+        ]
+
+    def _label(self, texts: list[Response]) -> list[Response]:
+        if not self.batched:
+            return [_as_labels(self.labeler(text), text, self) for text in texts]
+        predict = getattr(self.labeler, "predict", self.labeler)
+        labels = list(predict(texts))
+        if len(labels) != len(texts):
+            raise ValueError(
+                f"admission {self!r}: the labeler gave {len(labels)} labels for {len(texts)} "
+                "texts; wanted one (or one row) for each."
+            )
+        return [_as_labels(label, text, self) for label, text in zip(labels, texts)]
+
+    @property
+    def __name__(self) -> str:
+        return repr(self)
+
+    def __repr__(self) -> str:
+        return f"label_match({name_of(self.labeler)})"
+
+
+label_match = LabelMatch
+
+
+def _as_labels(label: object, text: Response, admission: LabelMatch) -> object:
+    if hasattr(label, "detach"):
+        # a tensor, wherever it lives
+        label = label.detach().cpu().numpy()
+    entries = np.ravel(np.asarray(label, dtype=object))
+    if any(entry is None or entry != entry for entry in entries):
+        raise ValueError(
+            f"admission {admission!r}: the labeler gave {label!r:.80} for {text!r:.80}; wanted a "
+            "label or a vector of labels without None or NaN."
         )
-    if not isinstance(threshold, Real):
-        raise TypeError(f"threshold must be a number, got {threshold!r:.80}.")
-    if np.isnan(float(threshold)):
-        raise ValueError("threshold must be a number, got NaN.")
-    return ThresholdAdmission(metric, float(threshold))
+    return label
 
 
-_ADMISSIONS: dict[str, Callable[[Any, Any], bool]] = {
+_ADMISSIONS: dict[str, Admission] = {
     "exact_match": exact_match,
     # what the paper admits as a summary
     "rouge_l": ThresholdAdmission(rouge_l, 0.35),
 }
 
 
-def get_admission(admission: Any) -> Callable[[Any, Any], bool]:
+def get_admission(admission: str | Admission) -> Admission:
     """Admission from its name.
 
     Parameters
@@ -125,9 +236,7 @@ def get_admission(admission: Any) -> Callable[[Any, Any], bool]:
     admission : {"exact_match", "rouge_l"} or callable
         "rouge_l" admits a ROUGE-L of at least 0.35. A callable
         ``f(reference, response) -> bool`` judges one response. Where it has a method
-        ``judge_pairs(references, responses)`` that takes two lists of the same length and
-        returns a bool for each pair, that is used instead; with an attribute ``judges_whole``
-        that is true, it is given all pairs at once, and ``n_jobs``.
+        ``judge_pairs``, that is used instead: see :class:`PairJudge`.
 
     Returns
     -------
@@ -163,9 +272,9 @@ def get_admission(admission: Any) -> Callable[[Any, Any], bool]:
 
 
 def admission_matrix(
-    admission: Any,
+    admission: str | Admission,
     admissions: Sequence[Any],
-    responses: Sequence[Sequence[Any]],
+    responses: Sequence[Sequence[Response]],
     *,
     n_jobs: int | None = None,
 ) -> np.ndarray:
@@ -180,7 +289,8 @@ def admission_matrix(
         or array of texts or objects is a set of references, any of which will do; an array of
         numbers is one reference.
     responses : sequence of n sequences of K responses
-        The draws.
+        The draws, which callables are given as they are, white space at their ends included; the
+        names ignore it.
     n_jobs : int, default=None
         Number of workers, as in joblib; a :obj:`joblib.parallel_config` context chooses the
         backend.
@@ -193,8 +303,8 @@ def admission_matrix(
     Raises
     ------
     TypeError
-        If an admission returns something other than a bool, or if callables and references are
-        mixed.
+        If an admission returns something other than a bool, 0 or 1, or if callables and
+        references are mixed.
     ValueError
         If `admissions` and `responses` differ in length, a reference is None or NaN, a set of
         references is empty, or prompts have different numbers of responses.
@@ -208,21 +318,15 @@ def admission_matrix(
            [False,  True]])
     """
     responses = [list(row) for row in responses]
-    size = len(responses[0]) if responses else 0
-    for i, row in enumerate(responses):
-        if len(row) != size:
-            raise ValueError(
-                f"responses[{i}] holds {len(row)} draws and responses[0] {size}; wanted the same "
-                "number for every prompt."
-            )
+    size = check_draws(responses, "responses")
     verdicts = judge(admission, admissions, responses, n_jobs=n_jobs)
     return np.array(verdicts, dtype=bool).reshape(len(responses), size)
 
 
 def judge(
-    admission: Any,
+    admission: str | Admission,
     admissions: Sequence[Any],
-    responses: Sequence[Sequence[Any]],
+    responses: Sequence[Sequence[Response]],
     *,
     n_jobs: int | None = None,
 ) -> list[np.ndarray]:
@@ -230,19 +334,22 @@ def judge(
 
     Returns a boolean array for each prompt.
     """
-    admissions = checked_admissions(admissions, len(responses))
-    judged: dict[Any, int] = {}
-    tasks: list[tuple[Any, Any]] = []
+    checked = checked_admissions(admissions, len(responses))
+    judged: dict[Hashable, int] = {}
+    tasks: list[Task] = []
     rows: list[list[int]] = []
-    for i, (references, row) in enumerate(zip(admissions, responses)):
+    for i, (references, row) in enumerate(zip(checked, responses)):
         # 1, 1.0 and True are equal, but need not be judged alike
         judged_by = i if callable(references) else (references, tuple(map(type, references)))
         row_tasks = []
         for response in row:
-            position = _position(judged, judged_by, response)
-            if position == len(tasks):
+            try:
+                place = judged.setdefault((judged_by, type(response), response), len(judged))
+            except TypeError:  # it cannot be hashed
+                place = judged.setdefault(object(), len(judged))
+            if place == len(tasks):
                 tasks.append((references, response))
-            row_tasks.append(position)
+            row_tasks.append(place)
         rows.append(row_tasks)
     if tasks and callable(tasks[0][0]):
         verdicts = map_chunks(_ask_each, tasks, n_jobs=n_jobs)
@@ -252,17 +359,9 @@ def judge(
     return [known[np.array(row_tasks, dtype=np.intp)] for row_tasks in rows]
 
 
-def _position(judged: dict[Any, int], judged_by: Any, response: Any) -> int:
-    """Place of a task; a new one, after all others, where it cannot be hashed."""
-    try:
-        return judged.setdefault((judged_by, type(response), response), len(judged))
-    except TypeError:
-        return judged.setdefault(object(), len(judged))
-
-
-def checked_admissions(admissions: Sequence[Any], n_prompts: int) -> list[Any]:
+def checked_admissions(admissions: Sequence[Any], n_prompts: int) -> list[Checked]:
     """Callables, or tuples of references."""
-    if isinstance(admissions, (str, bytes)) or not hasattr(admissions, "__len__"):
+    if isinstance(admissions, (str, bytes)) or not isinstance(admissions, Sized):
         raise TypeError(
             "admissions must be a sequence with a callable or a reference for each prompt, got "
             f"{type(admissions).__name__} {admissions!r:.80}."
@@ -287,7 +386,7 @@ def checked_admissions(admissions: Sequence[Any], n_prompts: int) -> list[Any]:
     return [_references(value, i) for i, value in enumerate(checked)]
 
 
-def _references(value: Any, i: int) -> tuple[Any, ...]:
+def _references(value: Reference, i: int) -> tuple[Reference, ...]:
     if isinstance(value, (set, frozenset)):
         # the order of a set of texts differs between processes
         aliases = tuple(sorted(value, key=repr))
@@ -311,36 +410,33 @@ def _references(value: Any, i: int) -> tuple[Any, ...]:
     return aliases
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value: Reference) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
 
 
 def _judge_references(
-    admission: Callable[[Any, Any], bool], tasks: list[tuple[Any, Any]], n_jobs: int | None
+    admission: Admission, tasks: Sequence[Task], n_jobs: int | None
 ) -> list[bool]:
-    if not hasattr(admission, "judge_pairs"):
+    if not isinstance(admission, PairJudge):
         return map_chunks(_compare_each, tasks, admission, n_jobs=n_jobs)
-    if getattr(admission, "judges_whole", False):
+    whole = getattr(admission, "judges_whole", False)
+    if whole and not getattr(admission, "judges_aliases", False):
         return _judge_in_rounds(admission, tasks, n_jobs)
-    references = [reference for aliases, _ in tasks for reference in aliases]
-    responses = [response for aliases, response in tasks for _ in aliases]
-    if not references:
+    pairs = [(reference, response) for aliases, response in tasks for reference in aliases]
+    if not pairs:
         return []
-    pairs = list(zip(references, responses))
-    if isinstance(admission, LabelMatch):
-        values = admission.judge_pairs(references, responses, n_jobs=n_jobs)
+    if whole:
+        values = _judge_chunk(pairs, admission, n_jobs=n_jobs)
     else:
         values = map_chunks(_judge_chunk, pairs, admission, n_jobs=n_jobs)
     first = np.cumsum([0] + [len(aliases) for aliases, _ in tasks[:-1]])
     return list(np.logical_or.reduceat(np.array(values, dtype=bool), first))
 
 
-def _judge_in_rounds(
-    admission: Any, tasks: list[tuple[Any, Any]], n_jobs: int | None
-) -> list[bool]:
-    """Verdicts of a dear judge, who is asked about a reference only where none before will do."""
+def _judge_in_rounds(admission: PairJudge, tasks: Sequence[Task], n_jobs: int | None) -> list[bool]:
+    """Verdicts of a judge who is asked about a reference only where no earlier one matched."""
     verdicts = [False] * len(tasks)
     undecided = list(range(len(tasks)))
     n_asked = 0
@@ -354,176 +450,115 @@ def _judge_in_rounds(
     return verdicts
 
 
-def _judge_chunk(pairs: Sequence[tuple[Any, Any]], admission: Any, **options: Any) -> list[bool]:
-    values = admission.judge_pairs(
-        [reference for reference, _ in pairs], [response for _, response in pairs], **options
-    )
-    values = list(values)
+def _judge_chunk(
+    pairs: Sequence[tuple[Reference, Response]], admission: PairJudge, **options: int | None
+) -> list[bool]:
+    references, responses = map(list, zip(*pairs))
+    values = list(admission.judge_pairs(references, responses, **options))
     if len(values) != len(pairs):
         raise ValueError(
             f"admission {name_of(admission)} gave {len(values)} verdicts for {len(pairs)} pairs "
             "of reference and response."
         )
     return [
-        _as_verdict(value, admission, f"the reference {reference!r:.80} and ", response)
+        _as_verdict(value, admission, response, reference)
         for value, (reference, response) in zip(values, pairs)
     ]
 
 
-def _compare_each(
-    tasks: Sequence[tuple[Any, Any]], admission: Callable[[Any, Any], bool]
-) -> list[bool]:
+def _compare_each(tasks: Sequence[Task], admission: Admission) -> list[bool]:
     return [
         any(
-            _as_verdict(
-                admission(reference, response),
-                admission,
-                f"the reference {reference!r:.80} and ",
-                response,
-            )
+            _as_verdict(admission(reference, response), admission, response, reference)
             for reference in aliases
         )
         for aliases, response in tasks
     ]
 
 
-def _ask_each(tasks: Sequence[tuple[Any, Any]]) -> list[bool]:
-    return [_as_verdict(accept(response), accept, "", response) for accept, response in tasks]
+def _ask_each(tasks: Sequence[Task]) -> list[bool]:
+    return [_as_verdict(accept(response), accept, response) for accept, response in tasks]
 
 
-def _as_verdict(value: Any, admission: Any, reference: str, response: Any) -> bool:
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    raise TypeError(
-        f"admission {name_of(admission)} returned {value!r:.80} ({type(value).__name__}) for "
-        f"{reference}the response {response!r:.80}; wanted a bool."
-    )
-
-
-class LabelMatch:
-    """Admission by equality of labels; see :func:`label_match`.
-
-    Parameters
-    ----------
-    labeler : callable or object with a method ``predict``
-        Gives labels to texts.
-    batched : bool
-        Whether `labeler` takes a list of texts.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import LabelMatch
-    >>> LabelMatch(len, batched=False)("good", "fine")
-    True
-    """
-
-    def __init__(self, labeler: Any, batched: bool) -> None:
-        self.labeler = labeler
-        self.batched = batched
-
-    def __call__(self, reference: Any, response: Any) -> bool:
-        """Whether all labels of `response` equal those of `reference`."""
-        return self.judge_pairs([reference], [response])[0]
-
-    def judge_pairs(
-        self, references: Sequence[Any], responses: Sequence[Any], *, n_jobs: int | None = None
-    ) -> list[bool]:
-        """Whether labels are equal, for each pair; each distinct text is labelled once.
-
-        Parameters
-        ----------
-        references, responses : sequences of the same length
-            Texts.
-        n_jobs : int, default=None
-            Number of workers among which the distinct texts are divided, as in joblib.
-
-        Returns
-        -------
-        list of bool
-            One for each pair.
-        """
-        texts = list(dict.fromkeys([*references, *responses]))
-        labels = dict(zip(texts, map_chunks(self._label, texts, n_jobs=n_jobs)))
-        return [
-            same_value(labels[reference], labels[response])
-            for reference, response in zip(references, responses)
-        ]
-
-    def _label(self, texts: list[Any]) -> list[Any]:
-        if not self.batched:
-            return [_as_labels(self.labeler(text), text, self) for text in texts]
-        predict = getattr(self.labeler, "predict", self.labeler)
-        labels = list(predict(texts))
-        if len(labels) != len(texts):
-            raise ValueError(
-                f"admission {self!r}: the labeler gave {len(labels)} labels for {len(texts)} "
-                "texts; wanted one (or one row) for each."
-            )
-        return [_as_labels(label, text, self) for label, text in zip(labels, texts)]
-
-    @property
-    def __name__(self) -> str:
-        return repr(self)
-
-    def __repr__(self) -> str:
-        return f"label_match({name_of(self.labeler)})"
-
-
-def label_match(labeler: Callable[[Any], Any] | Any, *, batched: bool | None = None) -> LabelMatch:
-    """Admission of responses to which a labeller gives the labels of the reference.
-
-    As the paper judges radiology reports: by the 14 labels that CheXbert finds in the report
-    drawn and in the radiologist's.
-
-    Parameters
-    ----------
-    labeler : callable, or fitted classifier with ``predict``
-        Gives a text its labels: a label, or a vector of them. Vectors are equal if all entries
-        are.
-    batched : bool, default=None
-        Whether `labeler` takes a list of texts and gives the labels of each, in order, rather than
-        a single text. None: only if it has a method ``predict``, which is then called.
-
-    Returns
-    -------
-    callable (reference, response) -> bool
-        Whether the labels are equal. :func:`admission_matrix` labels each distinct text once.
-
-    Raises
-    ------
-    TypeError
-        If `labeler` is neither callable nor has ``predict``.
-    ValueError
-        When called: if a label is None or NaN, or if there are not as many labels as texts.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import label_match
-    >>> def findings(report):
-    ...     return [word in report for word in ("fracture", "effusion")]
-    >>> same_findings = label_match(findings)
-    >>> same_findings("small effusion", "an effusion on the left")
-    True
-    >>> same_findings("small effusion", "effusion and fracture")
-    False
-    """
-    has_predict = hasattr(labeler, "predict")
-    if isinstance(labeler, type) or not (callable(labeler) or has_predict):
+def _as_verdict(
+    value: object, admission: object, response: Response, reference: Reference = None
+) -> bool:
+    verdict = as_bool(value)
+    if verdict is None:
+        given = "" if reference is None else f"the reference {reference!r:.80} and "
         raise TypeError(
-            "labeler must be a callable, or a classifier with predict, got "
-            f"{type(labeler).__name__} {labeler!r:.80}."
+            f"admission {name_of(admission)} returned {value!r:.80} ({type(value).__name__}) for "
+            f"{given}the response {response!r:.80}; wanted a bool (or 0 or 1)."
         )
-    return LabelMatch(labeler, has_predict if batched is None else bool(batched))
+    return verdict
 
 
-def _as_labels(label: Any, text: Any, admission: LabelMatch) -> Any:
-    if hasattr(label, "detach"):
-        # a tensor, wherever it lives
-        label = label.detach().cpu().numpy()
-    entries = np.ravel(np.asarray(label, dtype=object))
-    if any(entry is None or entry != entry for entry in entries):
-        raise ValueError(
-            f"admission {admission!r}: the labeler gave {label!r:.80} for {text!r:.80}; wanted a "
-            "label or a vector of labels without None or NaN."
+def warn_of_references(
+    admission: str | Admission,
+    admissions: Sequence[Any],
+    responses: Sequence[Sequence[Response]] = (),
+    *,
+    stacklevel: int = 2,
+) -> None:
+    """Warn of references that exact matching can hardly judge.
+
+    Parameters
+    ----------
+    admission : str or callable
+        As in :func:`get_admission`. Nothing is said of others than "exact_match".
+    admissions : sequence of length n
+        As in :func:`admission_matrix`.
+    responses : sequence of n sequences of responses, default=()
+        Some or all draws, where they are known.
+    stacklevel : int, default=2
+        As in :func:`warnings.warn`; 2 is the caller.
+
+    Warns
+    -----
+    UserWarning
+        Where references that recur, as class labels do, are told apart only by what matching
+        ignores ("a_b" and "a-b", "US" and "us"); and where references are texts but responses are
+        not, or the other way round, so that no response can match.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from sklearn_clm.scoring import warn_of_references
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_of_references("exact_match", ["us", "US", "us", "US"])
+    >>> print(caught[0].message)
+    admission='exact_match' takes the references 'US' and 'us' for equal...
+    """
+    if get_admission(admission) is not exact_match:
+        return
+    checked = [
+        value for value in checked_admissions(admissions, len(admissions)) if not callable(value)
+    ]
+    texts = [value[0] for value in checked if len(value) == 1 and isinstance(value[0], str)]
+    labels = sorted({text.strip() for text in texts})
+    if len(texts) == len(checked) and 2 * len(labels) <= len(texts):
+        seen: dict[Hashable, str] = {}
+        for label in labels:
+            other = seen.setdefault(answer_key(label), label)
+            if other != label:
+                warnings.warn(
+                    f"admission='exact_match' takes the references {other!r:.80} and {label!r:.80} "
+                    "for equal: it ignores case, articles and most punctuation. For labels that "
+                    "differ in these, use admission=operator.eq.",
+                    UserWarning,
+                    stacklevel=stacklevel + 1,
+                )
+                break
+    references = [alias for value in checked for alias in value]
+    drawn = [response for row in responses for response in row]
+    kinds = [{isinstance(value, str) for value in values} for values in (references, drawn)]
+    if {True} in kinds and {False} in kinds:
+        warnings.warn(
+            f"References are of type {type(references[0]).__name__} and responses of type "
+            f"{type(drawn[0]).__name__}, such as {references[0]!r:.40} and {drawn[0]!r:.40}: "
+            "admission='exact_match' never takes a text for equal to another object, so that no "
+            "response is admissible. Convert the references to the type of the responses.",
+            UserWarning,
+            stacklevel=stacklevel + 1,
         )
-    return label

@@ -1,39 +1,44 @@
-"""Admission A^c of components (section 4.4 of the paper): against any component of a reference.
+"""Components of responses: where they are, their scores F^c, and their admission A^c.
 
-Where the components of responses are, and when two of them are the same.
-
-The distinct components of a set of responses, each scored by the maximum over occurrences.
-
-The component scores F^c that come with the package (section 4.4 of the paper).
-
-Component scores F^c from names or callables, and what is checked of any of them."""
+Section 4.4 of the paper. A component that occurs in several draws is one component, and the
+maximum over its occurrences is its score.
+"""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation, draw_stream, prompt_bytes
 from sklearn_clm.scoring._admission import ThresholdAdmission, get_admission
-from sklearn_clm.scoring._exact_match import exact_match, same_value
+from sklearn_clm.scoring._exact_match import exact_match
 from sklearn_clm.scoring._parallel import map_chunks
-from sklearn_clm.scoring._protocols import ComponentScore, Span, Spans
+from sklearn_clm.scoring._protocols import (
+    Admission,
+    ComponentScore,
+    PairwiseSimilarity,
+    Prompt,
+    Reference,
+    Response,
+    Similarity,
+    Span,
+    Spans,
+)
 from sklearn_clm.scoring._quality import ClassifierScore
-from sklearn_clm.scoring._results import as_score, as_scores, name_of, refuse_unfitted
-from sklearn_clm.scoring._similarity import get_similarity, rouge_l, rouge_l_matrix
-from sklearn_clm.scoring._splitters import get_splitter
+from sklearn_clm.scoring._results import as_bool, as_score, as_scores, name_of, refuse_unfitted
+from sklearn_clm.scoring._similarity import RougeL, get_similarity
+from sklearn_clm.scoring._splitters import Splitter, get_splitter
 
 __all__ = [
     "CallableScore",
     "ComponentClassifier",
     "ComponentMatch",
-    "ComponentScore",
     "DistinctComponents",
     "Occurrence",
     "RandomScore",
-    "Span",
     "SpanLikelihood",
     "Support",
     "component_key",
@@ -47,8 +52,16 @@ __all__ = [
     "numbered_components",
 ]
 
+Scores = list[list[np.ndarray]]
+ComponentScorer = Callable[[Prompt, Response], float]
 
-def component_spans(splitter: Callable[[str], Any] | str, response: Any) -> list[Span | None]:
+# from which the paper takes two sentences of radiology reports for almost the same
+_ALMOST = 0.4
+_SCORES = ("random", "span_likelihood", "support")
+_ADMISSIONS = ("exact_match", "rouge_l")
+
+
+def component_spans(splitter: Splitter | str, response: Response) -> list[Span | None]:
     """Where the components of a response are.
 
     Parameters
@@ -76,7 +89,7 @@ def component_spans(splitter: Callable[[str], Any] | str, response: Any) -> list
     return list(get_splitter(splitter)(response))
 
 
-def component_of(response: Any, span: Span | None) -> Any:
+def component_of(response: Response, span: Span | None) -> Response:
     """The component at a span of a response.
 
     Parameters
@@ -100,7 +113,7 @@ def component_of(response: Any, span: Span | None) -> Any:
     return response if span is None else response[span[0] : span[1]]
 
 
-def component_key(component: Any) -> Hashable:
+def component_key(component: Response) -> Hashable:
     """What two occurrences of one component share: the same text, or the same value."""
     if isinstance(component, str):
         return component.strip()
@@ -108,11 +121,11 @@ def component_key(component: Any) -> Hashable:
 
 
 def numbered_components(
-    responses: Iterable[Any], spans: Iterable[Sequence[Span | None]]
-) -> tuple[list[Any], list[np.ndarray]]:
+    responses: Iterable[Response], spans: Iterable[Sequence[Span | None]]
+) -> tuple[list[Response], list[np.ndarray]]:
     """Distinct components of responses, as they first occur, and which of them each span holds."""
     numbers: dict[Hashable, int] = {}
-    components: list[Any] = []
+    components: list[Response] = []
     ids = []
     for response, row in zip(responses, spans):
         found = np.empty(len(row), dtype=np.intp)
@@ -149,13 +162,13 @@ class Occurrence(NamedTuple):
 class DistinctComponents(NamedTuple):
     """The distinct components of one prompt's responses, in order of first occurrence."""
 
-    components: list[Any]
+    components: list[Response]
     scores: np.ndarray
     occurrences: list[list[Occurrence]]
 
 
 def distinct_components(
-    responses: Sequence[Any],
+    responses: Sequence[Response],
     draws: Sequence[int],
     spans: Sequence[Sequence[Span | None]],
     scores: Sequence[np.ndarray],
@@ -196,11 +209,8 @@ class SpanLikelihood(BaseEstimator):
     needs_logprobs = True
 
     def score_components(
-        self,
-        prompts: Sequence[Any],
-        generations: Sequence[Sequence[Generation]],
-        spans: Spans,
-    ) -> list[list[np.ndarray]]:
+        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
+    ) -> Scores:
         """Scores of all occurrences.
 
         Parameters
@@ -242,7 +252,7 @@ class SpanLikelihood(BaseEstimator):
         return _normalised(math.fsum(inside), len(inside)) if inside else 0.0
 
 
-def _is_whole(response: Any, span: Span | None) -> bool:
+def _is_whole(response: Response, span: Span | None) -> bool:
     return span is None or response[span[0] : span[1]] == response.strip()
 
 
@@ -272,11 +282,8 @@ class RandomScore(BaseEstimator):
         self.seed = seed
 
     def score_components(
-        self,
-        prompts: Sequence[Any],
-        generations: Sequence[Sequence[Generation]],
-        spans: Spans,
-    ) -> list[list[np.ndarray]]:
+        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
+    ) -> Scores:
         """Scores of all occurrences.
 
         Parameters
@@ -291,7 +298,7 @@ class RandomScore(BaseEstimator):
         """
         return _score_distinct(self._draw, prompts, generations, spans)
 
-    def _draw(self, prompt: Any, component: Any) -> float:
+    def _draw(self, prompt: Prompt, component: Response) -> float:
         salt = b"component " + prompt_bytes(component)
         return float(draw_stream(prompt, self.seed, 0, salt=salt).random())
 
@@ -329,17 +336,16 @@ class Support(BaseEstimator):
     counts_taken_draws = True
 
     def __init__(
-        self, similarity: str | Callable[[Any, Any], float] = "rouge_l", threshold: float = 0.9
+        self,
+        similarity: str | Similarity | PairwiseSimilarity = "rouge_l",
+        threshold: float = 0.9,
     ) -> None:
         self.similarity = similarity
         self.threshold = threshold
 
     def score_components(
-        self,
-        prompts: Sequence[Any],
-        generations: Sequence[Sequence[Generation]],
-        spans: Spans,
-    ) -> list[list[np.ndarray]]:
+        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
+    ) -> Scores:
         """Scores of all occurrences.
 
         Parameters
@@ -397,11 +403,8 @@ class ComponentClassifier(ClassifierScore):
     """
 
     def score_components(
-        self,
-        prompts: Sequence[Any],
-        generations: Sequence[Sequence[Generation]],
-        spans: Spans,
-    ) -> list[list[np.ndarray]]:
+        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
+    ) -> Scores:
         """Scores of all occurrences; a component of several samples is classified once.
 
         Parameters
@@ -420,7 +423,7 @@ class ComponentClassifier(ClassifierScore):
         ValueError
             If the classifier does not give two probabilities for each component.
         """
-        rows: list[Any] = []
+        rows: list[object] = []
         ids: list[list[np.ndarray]] = []
         for prompt, draws, samples in zip(prompts, generations, spans):
             found, numbers = numbered_components((draw.response for draw in draws), samples)
@@ -433,11 +436,14 @@ class ComponentClassifier(ClassifierScore):
 class CallableScore:
     """A callable (prompt, component) -> float, asked once for each distinct component."""
 
-    def __init__(self, function: Callable[[Any, Any], float]) -> None:
+    def __init__(self, function: ComponentScorer) -> None:
         self.function = function
         self.__name__ = name_of(function)
 
-    def score_components(self, prompts: Any, generations: Any, spans: Any) -> Any:
+    def score_components(
+        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
+    ) -> Scores:
+        """Scores of all occurrences."""
         return _score_distinct(self.function, prompts, generations, spans)
 
     def __repr__(self) -> str:
@@ -445,11 +451,11 @@ class CallableScore:
 
 
 def _score_distinct(
-    function: Callable[[Any, Any], float],
-    prompts: Sequence[Any],
+    function: ComponentScorer,
+    prompts: Sequence[Prompt],
     generations: Sequence[Sequence[Generation]],
     spans: Spans,
-) -> list[list[np.ndarray]]:
+) -> Scores:
     scored = []
     for prompt, draws, rows in zip(prompts, generations, spans):
         components, ids = numbered_components((draw.response for draw in draws), rows)
@@ -461,32 +467,26 @@ def _score_distinct(
     return scored
 
 
-def _pairwise(similarity: Any, components: list[Any]) -> np.ndarray:
+def _pairwise(
+    similarity: str | Similarity | PairwiseSimilarity, components: list[Response]
+) -> np.ndarray:
     """Similarity of all pairs of components."""
-    similarity = get_similarity(similarity)
-    if hasattr(similarity, "pairwise"):
+    compare = get_similarity(similarity)
+    if isinstance(compare, PairwiseSimilarity):
         return as_scores(
-            similarity.pairwise(components), (len(components),) * 2, "similarity", similarity
+            compare.pairwise(components), (len(components),) * 2, "similarity", compare
         )
-    texts = all(isinstance(component, str) for component in components)
-    if similarity is rouge_l and texts:
-        return rouge_l_matrix(components)
-    if similarity is rouge_l:
-        # pair by pair: whether other components are texts must not matter to two that are
-        similarity = component_rouge_l
-    where = "two components"
-    return np.array(
-        [
-            [as_score(float(similarity(a, b)), "similarity", similarity, where) for b in components]
-            for a in components
-        ]
-    )
+    values = [
+        as_score(compare(a, b), "similarity", compare, "two components")
+        for a in components
+        for b in components
+    ]
+    return np.array(values).reshape(len(components), len(components))
 
 
-_NAMES = ("random", "span_likelihood", "support")
-
-
-def get_component_score(component_score: Any, *, seed: int = 0) -> ComponentScore:
+def get_component_score(
+    component_score: str | ComponentScorer | ComponentScore | BaseEstimator, *, seed: int = 0
+) -> ComponentScore:
     """Component score from its name, from a callable or from a classifier.
 
     Parameters
@@ -518,21 +518,19 @@ def get_component_score(component_score: Any, *, seed: int = 0) -> ComponentScor
     Support()
     """
     if isinstance(component_score, str):
-        if component_score == "random":
-            return RandomScore(seed=seed)
-        if component_score == "span_likelihood":
-            return SpanLikelihood()
-        if component_score == "support":
-            return Support()
-        raise ValueError(
-            f"component_score={component_score!r} is unknown; wanted one of {list(_NAMES)}, a "
-            "callable, a classifier, or an object with a method score_components."
-        )
+        named = (RandomScore(seed=seed), SpanLikelihood(), Support())
+        by_name: dict[str, ComponentScore] = dict(zip(_SCORES, named))
+        if component_score not in by_name:
+            raise ValueError(
+                f"component_score={component_score!r} is unknown; wanted one of {list(_SCORES)}, a "
+                "callable, a classifier, or an object with a method score_components."
+            )
+        return by_name[component_score]
     if isinstance(component_score, type):
         raise TypeError(
             f"component_score is the class {component_score.__name__}; wanted an instance."
         )
-    if hasattr(component_score, "score_components"):
+    if isinstance(component_score, ComponentScore):
         return component_score
     if hasattr(component_score, "predict_proba"):
         refuse_unfitted(component_score, "component_score")
@@ -547,12 +545,12 @@ def get_component_score(component_score: Any, *, seed: int = 0) -> ComponentScor
 
 def component_scores(
     score: ComponentScore,
-    prompts: Sequence[Any],
+    prompts: Sequence[Prompt],
     generations: Sequence[Sequence[Generation]],
     spans: Spans,
     *,
     members: Sequence[Sequence[int] | np.ndarray] | None = None,
-) -> list[list[np.ndarray]]:
+) -> Scores:
     """Scores of all occurrences, checked.
 
     Parameters
@@ -591,12 +589,12 @@ def component_scores(
     """
     name = name_of(score)
     if members is not None:
-        wanted = [[row[j] for j in of] for row, of in zip(spans, members)]
         if getattr(score, "counts_taken_draws", False):
             taken = component_scores(score, prompts, generations, spans)
             return [[row[j] for j in of] for row, of in zip(taken, members)]
         accepted = [[row[j] for j in of] for row, of in zip(generations, members)]
-        return component_scores(score, prompts, accepted, wanted)
+        accepted_spans = [[row[j] for j in of] for row, of in zip(spans, members)]
+        return component_scores(score, prompts, accepted, accepted_spans)
     rows = score.score_components(prompts, generations, spans)
     if len(rows) != len(prompts):
         raise ValueError(
@@ -619,7 +617,7 @@ def component_scores(
     return checked
 
 
-def _checked_scores(name: str, scores: Any, n_wanted: int, i: int, j: int) -> np.ndarray:
+def _checked_scores(name: str, scores: ArrayLike, n_wanted: int, i: int, j: int) -> np.ndarray:
     try:
         array = np.asarray(scores, dtype=np.float64)
     except (TypeError, ValueError):
@@ -641,113 +639,10 @@ def _checked_scores(name: str, scores: Any, n_wanted: int, i: int, j: int) -> np
     return array
 
 
-_ADMISSIONS = ("exact_match", "rouge_l")
-# from which the paper takes two sentences of radiology reports for almost the same
-_ALMOST = 0.4
-
-
 class ComponentMatch:
     """Admission of components that match some component of the reference.
 
-    See :func:`component_match`.
-
-    Parameters
-    ----------
-    admission : callable (reference component, component) -> bool
-        Judges two components.
-    splitter : callable text -> list of (start, stop)
-        Splits references.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import ComponentMatch, exact_match, get_splitter
-    >>> match = ComponentMatch(exact_match, get_splitter("sentence"))
-    >>> match("No effusion. The heart is large.", "no effusion")
-    True
-    """
-
-    def __init__(
-        self, admission: Callable[[Any, Any], bool], splitter: Callable[[str], Any]
-    ) -> None:
-        self.admission = admission
-        self.splitter = splitter
-
-    def __call__(self, reference: Any, component: Any) -> bool:
-        """Whether `component` matches any component of `reference`."""
-        return self.judge_pairs([reference], [component])[0]
-
-    def judge_pairs(
-        self,
-        references: Sequence[Any],
-        components: Sequence[Any],
-        *,
-        n_jobs: int | None = None,
-    ) -> list[Any]:
-        """Verdict on each pair; each run of equal references is split once.
-
-        Parameters
-        ----------
-        references, components : sequences of the same length
-            Whole references, and components.
-        n_jobs : int, default=None
-            Number of workers, as in joblib.
-
-        Returns
-        -------
-        list of bool
-            One for each pair.
-        """
-        runs: list[tuple[Any, Sequence[Any]]] = []
-        first = 0
-        for last in range(1, len(references) + 1):
-            if last == len(references) or references[last] is not references[first]:
-                runs.append((references[first], components[first:last]))
-                first = last
-        return [
-            verdict for row in map_chunks(self._judge_runs, runs, n_jobs=n_jobs) for verdict in row
-        ]
-
-    def _judge_runs(self, runs: Sequence[tuple[Any, Sequence[Any]]]) -> list[list[Any]]:
-        return [self._against(self._parts(reference), row) for reference, row in runs]
-
-    def _parts(self, reference: Any) -> list[Any]:
-        spans = component_spans(self.splitter, reference)
-        return [component_of(reference, span) for span in spans]
-
-    def _against(self, parts: list[Any], components: Sequence[Any]) -> list[Any]:
-        judge = self.admission
-        texts = all(isinstance(text, str) for text in [*parts, *components])
-        if (
-            isinstance(judge, ThresholdAdmission)
-            and judge.metric is component_rouge_l
-            and texts
-            and parts
-        ):
-            best = rouge_l_matrix(parts, components).max(axis=0)
-            return list((best >= judge.threshold).tolist())
-        return [_any(judge(part, component) for part in parts) for component in components]
-
-    @property
-    def __name__(self) -> str:
-        return repr(self)
-
-    def __repr__(self) -> str:
-        return f"component_match({name_of(self.admission)}, {name_of(self.splitter)})"
-
-
-def _any(verdicts: Any) -> Any:
-    """True at the first true verdict; one that is no bool is handed on, to be refused."""
-    for verdict in verdicts:
-        if verdict or not isinstance(verdict, (bool, np.bool_)):
-            return verdict
-    return False
-
-
-def component_match(
-    admission: Callable[[Any, Any], bool] | str,
-    splitter: Callable[[str], Any] | str = "sentence",
-) -> ComponentMatch:
-    """Admission of components that match some component of the reference.
+    Also under the name ``component_match``.
 
     Parameters
     ----------
@@ -756,12 +651,7 @@ def component_match(
         ROUGE-L of at least 0.4, as the paper has it; what is not text compares by equality there.
     splitter : str or callable, default="sentence"
         Splits references, as in :func:`get_splitter`. A reference that is not text is a single
-        component.
-
-    Returns
-    -------
-    callable (reference, component) -> bool
-        Whether `component` matches any component of `reference`; never where that has none.
+        component; one without components admits nothing.
 
     Raises
     ------
@@ -777,25 +667,94 @@ def component_match(
     >>> almost("", "There is no effusion.")
     False
     """
-    split = get_splitter(splitter)
-    if isinstance(admission, str):
-        if admission not in _ADMISSIONS:
+
+    def __init__(self, admission: Admission | str, splitter: Splitter | str = "sentence") -> None:
+        if admission == "rouge_l":
+            admission = ThresholdAdmission(RougeL(), _ALMOST)
+        elif admission == "exact_match":
+            admission = exact_match
+        elif isinstance(admission, str):
             raise ValueError(
                 f"admission={admission!r} is unknown; wanted one of {list(_ADMISSIONS)} or a "
                 "(reference, component) -> bool."
             )
-        judge = (
-            exact_match
-            if admission == "exact_match"
-            else ThresholdAdmission(component_rouge_l, _ALMOST)
-        )
-        return ComponentMatch(judge, split)
-    return ComponentMatch(get_admission(admission), split)
+        self.admission = get_admission(admission)
+        self.splitter = get_splitter(splitter)
+
+    def __call__(self, reference: Reference, component: Response) -> bool:
+        """Whether `component` matches any component of `reference`."""
+        return self.judge_pairs([reference], [component])[0]
+
+    def judge_pairs(
+        self,
+        references: Sequence[Reference],
+        components: Sequence[Response],
+        *,
+        n_jobs: int | None = None,
+    ) -> list[bool]:
+        """Verdict on each pair; each run of equal references is split once.
+
+        Parameters
+        ----------
+        references, components : sequences of the same length
+            Whole references, and components.
+        n_jobs : int, default=None
+            Number of workers, as in joblib.
+
+        Returns
+        -------
+        list of bool
+            One for each pair.
+        """
+        runs: list[tuple[Reference, Sequence[Response]]] = []
+        first = 0
+        for last in range(1, len(references) + 1):
+            if last == len(references) or references[last] is not references[first]:
+                runs.append((references[first], components[first:last]))
+                first = last
+        return [
+            verdict for row in map_chunks(self._judge_runs, runs, n_jobs=n_jobs) for verdict in row
+        ]
+
+    def _judge_runs(self, runs: Sequence[tuple[Reference, Sequence[Response]]]) -> list[list[bool]]:
+        return [self._against(self._parts(reference), row) for reference, row in runs]
+
+    def _parts(self, reference: Reference) -> list[Response]:
+        spans = component_spans(self.splitter, reference)
+        return [component_of(reference, span) for span in spans]
+
+    def _against(self, parts: list[Response], components: Sequence[Response]) -> list[bool]:
+        judge = self.admission
+        if isinstance(judge, ThresholdAdmission) and isinstance(judge.metric, PairwiseSimilarity):
+            shape = len(parts), len(components)
+            values = as_scores(judge.metric.pairwise(parts, components), shape, "metric", judge)
+            admitted: list[bool] = (values >= judge.threshold).any(axis=0).tolist()
+            return admitted
+        return [_any(judge(part, component) for part in parts) for component in components]
+
+    @property
+    def __name__(self) -> str:
+        return repr(self)
+
+    def __repr__(self) -> str:
+        return f"component_match({name_of(self.admission)}, {name_of(self.splitter)})"
+
+
+component_match = ComponentMatch
+
+
+def _any(verdicts: Iterable[bool]) -> bool:
+    """True at the first true verdict; one that is no verdict is handed on, to be refused."""
+    for value in verdicts:
+        verdict = as_bool(value)
+        if verdict is not False:
+            return value if verdict is None else True
+    return False
 
 
 def get_component_admission(
-    admission: Any, splitter: Callable[[str], Any] | str = "sentence"
-) -> Callable[[Any, Any], bool]:
+    admission: str | Admission, splitter: Splitter | str = "sentence"
+) -> Admission:
     """Admission A^c from its name.
 
     Parameters
@@ -827,10 +786,3 @@ def get_component_admission(
     if isinstance(admission, str):
         return component_match(admission, splitter)
     return get_admission(admission)
-
-
-def component_rouge_l(reference: Any, component: Any) -> float:
-    """ROUGE-L of two texts; 1.0 or 0.0 by equality where one is none."""
-    if isinstance(reference, str) and isinstance(component, str):
-        return rouge_l(reference, component)
-    return float(same_value(reference, component))

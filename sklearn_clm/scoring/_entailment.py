@@ -9,7 +9,8 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.scoring._components import Span, component_of
+from sklearn_clm.scoring._components import component_of
+from sklearn_clm.scoring._protocols import Prompt, Spans
 
 __all__ = ["EntailmentAdmission", "EntailmentScore"]
 
@@ -133,9 +134,9 @@ class EntailmentScore(BaseEstimator):
 
     def score_components(
         self,
-        prompts: Sequence[Any],
+        prompts: Sequence[Prompt],
         generations: Sequence[Sequence[Generation]],
-        spans: Sequence[Sequence[Sequence[Span | None]]],
+        spans: Spans,
     ) -> list[list[np.ndarray]]:
         """Scores of all occurrences; each distinct (premise, component) is judged once.
 

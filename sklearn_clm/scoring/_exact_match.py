@@ -3,24 +3,41 @@
 import re
 import string
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+
+from sklearn_clm.scoring._protocols import Reference, Response
 
 __all__ = ["answer_key", "exact_match", "normalize_answer", "same_value"]
 
 _PUNCTUATION = dict.fromkeys(map(ord, string.punctuation + "‘’´`"), " ")
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+_WORD = r"[^\W_]"
+# punctuation that tells answers apart: the normal form loses it, equality does not
+_MEANINGFUL = re.compile(
+    rf"""([+<>=]                              # +1, C++, <=50K
+    | (?<=[^\W_#])\# | (?<=\#)\#             # C#, but not #1
+    | (?<!{_WORD})-(?=[$£€]?\.?\d)           # the sign of a number
+    | (?<={_WORD})-(?!{_WORD})                # B-, but neither 1990-95 nor COVID-19
+    | (?<=\d)(?:\.|,(?!\d{{3}}(?!\d)))(?=\d)  # 1.5 and 1,5, but not 3,000
+    | (?<![\w.])\.(?=\d)                     # .5
+    )""",
+    re.VERBOSE,
+)
 
 
 @lru_cache(maxsize=4096)
 def answer_key(text: str) -> tuple[bool, str]:
     """Equal for texts that match exactly, and only for those."""
     normalized = _normalize(text)
-    if normalized:
+    if not normalized:
+        # all articles and punctuation: without this, "The The" would match "A" and "!"
+        return False, text.strip().lower()
+    if _MEANINGFUL.search(text) is None:
         return True, normalized
-    # all articles and punctuation: without this, "The The" would match "A" and "!"
-    return False, text.strip().lower()
+    parts = _MEANINGFUL.split(text)
+    parts[::2] = map(_normalize, parts[::2])
+    return True, " ".join(filter(None, parts))
 
 
 def _normalize(text: str) -> str:
@@ -58,8 +75,10 @@ def normalize_answer(text: str) -> str:
     return _normalize(text)
 
 
-def exact_match(reference: Any, response: Any) -> bool:
+def exact_match(reference: Reference, response: Response) -> bool:
     """Whether a response equals a reference, as in TriviaQA's evaluation.
+
+    Other than there, punctuation that changes the meaning of a word or a number counts.
 
     Parameters
     ----------
@@ -71,16 +90,22 @@ def exact_match(reference: Any, response: Any) -> bool:
     Returns
     -------
     bool
-        Two texts: whether they are equal after :func:`normalize_answer`. Where nothing is left of
-        the reference then (the band "The The"), whether they are equal up to case and outer white
-        space. Anything else: whether the two are equal, as numbers or element by element;
-        NaN equals nothing, and a text never equals a number.
+        Two texts: whether they are equal after :func:`normalize_answer`, and agree in these
+        characters, which that removes: ``+``, ``<``, ``>`` and ``=``; ``#`` after a word; ``-``
+        before a number or at the end of a word; a point or a comma between digits (but not the
+        comma of thousands), and a point before a first digit. So "+1" differs from "-1", "C++"
+        from "C#", "<=50K" from ">50K", and "1.5" from "1,5". Where nothing is left of the
+        reference after normalisation (the band "The The"), whether they are equal up to case and
+        outer white space. Anything else: whether the two are equal, as numbers or element by
+        element; NaN equals nothing, and a text never equals a number.
 
     Examples
     --------
     >>> from sklearn_clm.scoring import exact_match
     >>> exact_match("Beatles", "The Beatles.")
     True
+    >>> exact_match("C++", "c++."), exact_match("C++", "C#"), exact_match("-5", "5")
+    (True, False, False)
     >>> exact_match(["USA", "United States"], "the united states")
     True
     >>> exact_match(3, 3.0), exact_match(float("nan"), float("nan"))
@@ -88,18 +113,15 @@ def exact_match(reference: Any, response: Any) -> bool:
     """
     if isinstance(reference, str) and isinstance(response, str):
         return answer_key(reference) == answer_key(response)
-    if isinstance(response, str) and _is_collection(reference):
+    is_collection = isinstance(reference, (list, tuple, set, frozenset)) or (
+        isinstance(reference, np.ndarray) and reference.ndim > 0
+    )
+    if isinstance(response, str) and is_collection:
         return any(exact_match(alias, response) for alias in reference)
     return same_value(reference, response)
 
 
-def _is_collection(value: Any) -> bool:
-    return isinstance(value, (list, tuple, set, frozenset)) or (
-        isinstance(value, np.ndarray) and value.ndim > 0
-    )
-
-
-def same_value(first: Any, second: Any) -> bool:
+def same_value(first: Response, second: Response) -> bool:
     """Whether two responses of any type are equal; arrays and sequences element by element."""
     if isinstance(first, str) or isinstance(second, str):
         return isinstance(first, str) and isinstance(second, str) and first == second

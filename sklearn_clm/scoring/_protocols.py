@@ -56,7 +56,14 @@ class PairwiseSimilarity(Protocol):
 
 @runtime_checkable
 class PairScorer(Protocol):
-    """Similarity or quality of a list of pairs, each given once."""
+    """Similarity or quality of lists of pairs, whose values are kept under a fingerprint.
+
+    Both methods are needed: a callable with a ``score_pairs`` alone, which may be of another kind,
+    is asked for one pair at a time.
+    """
+
+    def fingerprint(self) -> str:
+        """Name that the values are kept under."""
 
     def score_pairs(
         self, firsts: Sequence[Any], seconds: Sequence[Any], *, n_jobs: int | None = None
@@ -100,9 +107,9 @@ class PairJudge(Protocol):
     """
 
     def judge_pairs(
-        self, references: Sequence[Reference], responses: Sequence[Response]
+        self, references: Sequence[Reference], responses: Sequence[Response], **options: int | None
     ) -> Sequence[bool] | np.ndarray:
-        """One verdict for each pair, as a bool."""
+        """One verdict for each pair, as a bool; the option ``n_jobs`` with ``judges_whole``."""
 
 
 @runtime_checkable

@@ -1,16 +1,16 @@
-"""What is checked of the numbers that a user's callable gives."""
+"""Checks of what callables and objects of users give."""
 
-from typing import Any
+from collections.abc import Sequence, Sized
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["as_score", "as_scores", "name_of", "refuse_unfitted"]
+__all__ = ["as_bool", "as_score", "as_scores", "check_draws", "name_of", "refuse_unfitted"]
 
 
-def refuse_unfitted(classifier: Any, argument: str) -> None:
+def refuse_unfitted(classifier: object, argument: str) -> None:
     """Refuse an estimator of scikit-learn that cannot predict yet."""
     if not isinstance(classifier, BaseEstimator):
         return
@@ -23,18 +23,25 @@ def refuse_unfitted(classifier: Any, argument: str) -> None:
         ) from error
 
 
-def name_of(scorer: Any) -> str:
+def name_of(scorer: object) -> str:
     """How a callable or object is called in messages."""
     if isinstance(scorer, str):
         return scorer
     return str(getattr(scorer, "__name__", None) or type(scorer).__name__)
 
 
-def as_score(value: Any, argument: str, scorer: Any, where: str) -> float:
+def as_bool(value: object) -> bool | None:
+    """A verdict: a bool, or an integer that is 0 or 1; None for anything else."""
+    if isinstance(value, (bool, np.bool_, int, np.integer)) and value in (0, 1):
+        return bool(value)
+    return None
+
+
+def as_score(value: object, argument: str, scorer: object, where: str) -> float:
     """One real number, or a ValueError that names the argument."""
     try:
         array = np.asarray(value)
-        score = float(value) if array.ndim == 0 and array.dtype.kind not in "USO" else None
+        score = float(array) if array.ndim == 0 and array.dtype.kind not in "USO" else None
     except (TypeError, ValueError, RuntimeError):
         score = None
     if score is None:
@@ -50,10 +57,10 @@ def as_score(value: Any, argument: str, scorer: Any, where: str) -> float:
 
 
 def as_scores(
-    values: Any,
+    values: object,
     shape: tuple[int, ...],
     argument: str,
-    scorer: Any,
+    scorer: object,
     needed: np.ndarray | None = None,
 ) -> np.ndarray:
     """An array of real numbers of one shape, or a ValueError that names the argument.
@@ -85,3 +92,17 @@ def as_scores(
             f"{argument} {name} returned NaN at index {first}; wanted real numbers alone."
         )
     return array
+
+
+def check_draws(rows: Sequence[Sized], argument: str, start: int = 0) -> int:
+    """Number of draws of each prompt, which must be the same for all and at least `start`."""
+    size = len(rows[0]) if len(rows) else 0
+    for i, row in enumerate(rows):
+        if len(row) != size:
+            raise ValueError(
+                f"{argument}[{i}] holds {len(row)} draws and {argument}[0] {size}; wanted the same "
+                "number for every prompt."
+            )
+    if not 0 <= start <= size:
+        raise ValueError(f"start must be between 0 and {size} (the draws so far), got {start!r}.")
+    return size

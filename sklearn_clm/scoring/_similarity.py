@@ -1,50 +1,60 @@
 """Similarity S of responses to the same prompt (section 4.2 of the paper).
 
-ROUGE-L F-measure of many pairs of texts, through bit-parallel longest common subsequences.
+ROUGE-L is the F-measure of the `rouge-score` package, computed for many pairs at once. Tokens
+become characters, so that rapidfuzz finds longest common subsequences of up to 64 of them in one
+machine word, and of texts of up to 64 tokens several at a time. In matrices of 20 x 20 texts of 60
+tokens, three quarters of the time go into finding and numbering the tokens, and a fifth into
+comparing them; numbering them anew for each matrix keeps most numbers below 256, which compares
+several times as fast as numbers that hold for a whole data set.
+"""
 
-The tokens are those of the `rouge-score` package: its own pattern says which characters make one.
-Tokens become characters, so that rapidfuzz compares up to 64 of them in one machine word, and
-texts of up to 64 tokens several at a time. In matrices of 20 x 20 texts of 60 tokens, three
-quarters of the time go into finding and numbering the tokens, and a fifth into comparing them;
-numbering them anew for each matrix keeps most numbers below 256, which compares several times as
-fast as numbers that hold for a whole data set."""
-
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sklearn_clm.scoring._exact_match import answer_key, exact_match, same_value
 from sklearn_clm.scoring._parallel import map_chunks
-from sklearn_clm.scoring._results import as_score, as_scores
+from sklearn_clm.scoring._protocols import PairScorer, PairwiseSimilarity, Response, Similarity
+from sklearn_clm.scoring._results import as_score, as_scores, check_draws
+
+if TYPE_CHECKING:
+    from nltk.stem.porter import PorterStemmer
 
 __all__ = [
+    "RougeL",
     "exact_match_similarity",
     "get_similarity",
     "rouge_l",
-    "rouge_l_blocks",
     "rouge_l_matrix",
-    "rouge_l_or_equality",
     "similarity_tensor",
 ]
-
 
 _N_CODE_POINTS = 0x110000
 _WORD = 64
 _SEPARATOR = "A"
+# the `rouge-score` package stems longer words alone
+_LONGEST_UNSTEMMED = 3
+# below this many prompts, names are done sooner than a worker process has its texts
+_PROMPTS_PER_WORKER = 256
 
+Rows = Sequence[Sequence[Response]]
 Codes = str | list[int]
 
 
-def rouge_l(reference: str, response: str) -> float:
+def rouge_l(reference: str, response: str, *, use_stemmer: bool = False) -> float:
     """ROUGE-L F-measure of two texts.
 
     Parameters
     ----------
     reference, response : str
         Two texts. The measure is symmetric.
+    use_stemmer : bool, default=False
+        Whether to compare stems of words (of more than three characters), by the Porter stemmer
+        of `nltk`, as the `rouge-score` package does.
 
     Returns
     -------
@@ -56,6 +66,7 @@ def rouge_l(reference: str, response: str) -> float:
     See Also
     --------
     rouge_l_matrix : The same for all pairs of two lists, several thousand times as fast.
+    RougeL : The measure with its options, as a similarity or a metric for admissions.
 
     Examples
     --------
@@ -65,15 +76,21 @@ def rouge_l(reference: str, response: str) -> float:
     """
     from rapidfuzz.distance import LCSseq
 
-    texts = [_as_text(reference, "reference"), _as_text(response, "response")]
-    first, second = _encode(texts)
+    for name, text in (("reference", reference), ("response", response)):
+        if not isinstance(text, str):
+            raise TypeError(f"{name} must be a str, got {type(text).__name__}: {text!r:.80}.")
+    first, second = _encode([reference, response], use_stemmer)
     if not first or not second:
         return 0.0
     return 2.0 * LCSseq.similarity(first, second) / (len(first) + len(second))
 
 
 def rouge_l_matrix(
-    texts_a: Iterable[str], texts_b: Iterable[str] | None = None, *, n_jobs: int | None = None
+    texts_a: Iterable[str],
+    texts_b: Iterable[str] | None = None,
+    *,
+    use_stemmer: bool = False,
+    n_jobs: int | None = None,
 ) -> np.ndarray:
     """ROUGE-L F-measure of all pairs of texts.
 
@@ -83,6 +100,9 @@ def rouge_l_matrix(
         Texts.
     texts_b : iterable of n str, default=None
         Other texts. None compares `texts_a` with itself.
+    use_stemmer : bool, default=False
+        Whether to compare stems of words (of more than three characters), by the Porter stemmer
+        of `nltk`, as the `rouge-score` package does.
     n_jobs : int, default=None
         Number of threads, as in joblib: None is 1 unless in a :obj:`joblib.parallel_config`
         context, -1 is all cores.
@@ -90,8 +110,9 @@ def rouge_l_matrix(
     Returns
     -------
     ndarray of shape (m, n), float64
-        Equal to the rougeL F-measure of the `rouge-score` package with its default tokenizer, in
-        [0, 1]; 0.0 where a text has no token. Equal texts are compared once.
+        Equal to the rougeL F-measure of the `rouge-score` package with its default tokenizer and
+        the same `use_stemmer`, in [0, 1]; 0.0 where a text has no token. Equal texts are compared
+        once.
 
     Raises
     ------
@@ -110,7 +131,7 @@ def rouge_l_matrix(
     first = _as_texts(texts_a, "texts_a")
     second = first if texts_b is None else _as_texts(texts_b, "texts_b")
     distinct = list(dict.fromkeys(chain(first, second)))
-    code_of = dict(zip(distinct, _encode(distinct)))
+    code_of = dict(zip(distinct, _encode(distinct, use_stemmer)))
     rows = dict.fromkeys(first)
     columns = dict.fromkeys(second)
     row_codes = [code_of[text] for text in rows]
@@ -131,28 +152,112 @@ def rouge_l_matrix(
     return measure
 
 
-def rouge_l_blocks(blocks: Sequence[Sequence[str]], start: int = 0) -> np.ndarray:
-    """ROUGE-L of texts `start` onwards against all texts of the same block.
+@dataclass(frozen=True)
+class RougeL:
+    """ROUGE-L of any two responses.
 
-    `blocks` are n lists of K texts; the result has shape (n, K - start, K).
+    Parameters
+    ----------
+    use_stemmer : bool, default=False
+        Whether to compare stems of words, as in :func:`rouge_l`.
+
+    Notes
+    -----
+    Responses that are equal up to outer white space have similarity 1.0, even without any token.
+    Other texts have that of :func:`rouge_l`, other responses 0.0. The similarity "rouge_l" is
+    ``RougeL()``.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import RougeL, threshold_admission
+    >>> RougeL()("runs fast", "running fast"), RougeL(use_stemmer=True)("runs fast", "running fast")
+    (0.5, 1.0)
+    >>> RougeL()("?!", "?!"), RougeL()(4, 4.0), RougeL()(4, "4")
+    (1.0, 1.0, 0.0)
+    >>> threshold_admission(RougeL(use_stemmer=True), 0.35)("She runs", "she was running")
+    True
     """
-    n_blocks = len(blocks)
-    size = len(blocks[0]) if n_blocks else 0
-    common = np.zeros((n_blocks, size - start, size))
-    halves = np.zeros((n_blocks, size))
-    for i, texts in enumerate(blocks):
-        distinct = list(dict.fromkeys(texts))
-        codes = _encode(distinct)
-        if len(distinct) == size:
-            common[i] = _common_lengths(codes[start:], codes, symmetric=start == 0)
-            halves[i] = _half_lengths(codes)
-            continue
-        of = _positions(texts, distinct)
-        rows, row_of = np.unique(of[start:], return_inverse=True)
-        values = _common_lengths([codes[j] for j in rows], codes, symmetric=len(rows) == len(codes))
-        common[i] = values[np.ix_(row_of, of)]
-        halves[i] = _half_lengths(codes)[of]
-    return _f_measure(common, halves[:, start:, np.newaxis], halves[:, np.newaxis, :])
+
+    use_stemmer: bool = False
+
+    @property
+    def __name__(self) -> str:
+        return "RougeL(use_stemmer=True)" if self.use_stemmer else "rouge_l"
+
+    def __call__(self, first: Response, second: Response) -> float:
+        """Similarity of two responses."""
+        if isinstance(first, str) and isinstance(second, str):
+            first, second = first.strip(), second.strip()
+            if first != second:
+                return rouge_l(first, second, use_stemmer=self.use_stemmer)
+        return float(same_value(first, second))
+
+    def pairwise(self, a: Sequence[Response], b: Sequence[Response] | None = None) -> np.ndarray:
+        """Similarity of all pairs.
+
+        Parameters
+        ----------
+        a : sequence of m responses
+            Responses.
+        b : sequence of n responses, default=None
+            Other responses; None compares `a` with itself.
+
+        Returns
+        -------
+        ndarray of shape (m, n)
+            Similarities, in [0, 1].
+        """
+        other = a if b is None else b
+        if not all(isinstance(response, str) for response in chain(a, other)):
+            values = [self(first, second) for first in a for second in other]
+            return np.array(values).reshape(len(a), len(other))
+        first, second = ([text.strip() for text in texts] for texts in (a, other))
+        measure = rouge_l_matrix(first, None if b is None else second, use_stemmer=self.use_stemmer)
+        number = dict(zip(chain(first, second), count()))
+        rows, columns = ([number[text] for text in texts] for texts in (first, second))
+        measure[np.equal.outer(rows, columns)] = 1.0
+        return measure
+
+    def compare_draws(self, responses: Rows, start: int = 0) -> np.ndarray:
+        """Similarity of draws `start` onwards to all draws of the same prompt.
+
+        Parameters
+        ----------
+        responses : sequence of n sequences of K texts
+            The draws.
+        start : int, default=0
+            First draw to compare.
+
+        Returns
+        -------
+        ndarray of shape (n, K - start, K)
+            Similarities, in [0, 1].
+        """
+        size = len(responses[0]) if len(responses) else 0
+        common = np.zeros((len(responses), size - start, size))
+        halves = np.zeros((len(responses), size))
+        equal = []
+        for i, row in enumerate(responses):
+            texts = [text.strip() for text in row]
+            distinct = list(dict.fromkeys(texts))
+            codes = _encode(distinct, self.use_stemmer)
+            if len(distinct) == size:
+                common[i] = _common_lengths(codes[start:], codes, symmetric=start == 0)
+                halves[i] = _half_lengths(codes)
+                continue
+            of = _positions(texts, distinct)
+            rows, row_of = np.unique(of[start:], return_inverse=True)
+            row_codes = [codes[j] for j in rows]
+            values = _common_lengths(row_codes, codes, symmetric=len(rows) == len(codes))
+            common[i] = values[np.ix_(row_of, of)]
+            halves[i] = _half_lengths(codes)[of]
+            equal.append((i, np.equal.outer(of[start:], of)))
+        measure = _f_measure(common, halves[:, start:, np.newaxis], halves[:, np.newaxis, :])
+        for i, same in equal:
+            measure[i][same] = 1.0
+        diagonal = np.arange(size - start)
+        measure[:, diagonal, start + diagonal] = 1.0
+        return measure
 
 
 def _f_measure(
@@ -193,7 +298,7 @@ def _positions(texts: Sequence[str], distinct: Iterable[str]) -> np.ndarray:
     return np.fromiter((position[text] for text in texts), dtype=np.intp, count=len(texts))
 
 
-def _encode(texts: list[str]) -> list[Codes]:
+def _encode(texts: list[str], use_stemmer: bool) -> list[Codes]:
     """Texts with a character for each token, or an integer where there are too many tokens.
 
     All texts go through each step at once, so that no step is paid for each text or token.
@@ -202,27 +307,35 @@ def _encode(texts: list[str]) -> list[Codes]:
     # outside ASCII, lone surrogates included, becomes "?", which is no token. No text then holds
     # an upper-case letter, which makes one a safe separator.
     joined = f" {_SEPARATOR} ".join([text.lower() for text in texts])
+    plain = joined.encode("ascii", "replace").translate(_token_table())
     separator = _SEPARATOR.encode()
-    tokens = joined.encode("ascii", "replace").translate(_token_table()).split()
+    tokens = plain.split()
     distinct = dict.fromkeys(chain([separator], tokens))
+    if use_stemmer:
+        stem_of = dict(zip(distinct, map(_stem, distinct)))
+        number = dict(zip(dict.fromkeys(stem_of.values()), count()))
+        number_of = {token: number[stem] for token, stem in stem_of.items()}
+    else:
+        number_of = dict(zip(distinct, count()))
     if len(distinct) > _N_CODE_POINTS:
-        return _encode_as_integers(tokens, dict(zip(distinct, count())))
-    code_of = dict(zip(distinct, map(chr, count())))
-    return "".join(map(code_of.__getitem__, tokens)).split(code_of[separator])  # type: ignore[return-value]
+        return [[number_of[token] for token in text.split()] for text in plain.split(separator)]
+    code_of = dict(zip(number_of, map(chr, number_of.values())))
+    text_codes = "".join(map(code_of.__getitem__, tokens)).split(code_of[separator])
+    return text_codes  # type: ignore[return-value]
 
 
-def _encode_as_integers(tokens: list[bytes], number_of: dict[bytes, int]) -> list[Codes]:
-    texts: list[Codes] = []
-    text: list[int] = []
-    separator = number_of[_SEPARATOR.encode()]
-    for number in map(number_of.__getitem__, tokens):
-        if number == separator:
-            texts.append(text)
-            text = []
-        else:
-            text.append(number)
-    texts.append(text)
-    return texts
+@lru_cache(maxsize=2**17)
+def _stem(token: bytes) -> bytes:
+    if len(token) <= _LONGEST_UNSTEMMED:
+        return token
+    return _stemmer().stem(token.decode()).encode()
+
+
+@lru_cache(maxsize=1)
+def _stemmer() -> "PorterStemmer":
+    from nltk.stem.porter import PorterStemmer
+
+    return PorterStemmer()
 
 
 @lru_cache(maxsize=1)
@@ -247,17 +360,7 @@ def _as_texts(texts: Iterable[str], name: str) -> list[str]:
     return checked
 
 
-def _as_text(text: str, name: str) -> str:
-    if not isinstance(text, str):
-        raise TypeError(f"{name} must be a str, got {type(text).__name__}: {text!r:.80}.")
-    return text
-
-
-# below this many prompts, ROUGE-L is done sooner than a worker process has its texts
-_ROUGE_PROMPTS_PER_WORKER = 256
-
-
-def exact_match_similarity(first: Any, second: Any) -> float:
+def exact_match_similarity(first: Response, second: Response) -> float:
     """1.0 for responses that are equal as answers, else 0.0.
 
     Parameters
@@ -279,32 +382,31 @@ def exact_match_similarity(first: Any, second: Any) -> float:
     return float(exact_match(first, second))
 
 
-_SIMILARITIES: dict[str, Callable[[Any, Any], float]] = {
+_SIMILARITIES: dict[str, Similarity] = {
     "exact_match": exact_match_similarity,
-    "rouge_l": rouge_l,
+    "rouge_l": RougeL(),
 }
 
 
-def get_similarity(similarity: Any) -> Any:
+def get_similarity(
+    similarity: str | Similarity | PairwiseSimilarity,
+) -> Similarity | PairwiseSimilarity:
     """Similarity from its name.
 
     Parameters
     ----------
     similarity : {"exact_match", "rouge_l"}, callable, or object with a method ``pairwise``
         A callable ``f(a, b) -> float`` compares two responses. ``pairwise(a, b=None)`` compares
-        all of a list with all of another (None: itself), and returns an array of shape
-        (len(a), len(b)); it is preferred where an object has both. A value must not depend on
-        what else is compared: round what linear algebra gives, which depends on the shapes of
-        the matrices in its last digits, so that a draw which calibration accepted as a tie could
-        be rejected in prediction.
-        "exact_match" is 1.0 for equal answers, and 0.0 for others. "rouge_l" sees ASCII letters
+        all of a list with all of another (None: itself), see :class:`PairwiseSimilarity`; it is
+        preferred where an object has both. "exact_match" is 1.0 for equal answers, and 0.0 for
+        others. "rouge_l", or the function :func:`rouge_l`, is ``RougeL()``: it sees ASCII letters
         and digits alone, and so suits neither Cyrillic nor Chinese; only equality counts, as 1.0
         or 0.0, for responses that are not texts, and equal responses are always 1.0 alike.
 
     Returns
     -------
     callable or object
-        The similarity: a callable, or the object unchanged.
+        The similarity.
 
     Raises
     ------
@@ -327,18 +429,18 @@ def get_similarity(similarity: Any) -> Any:
             )
         return _SIMILARITIES[similarity]
     if isinstance(similarity, type) or not (
-        callable(similarity) or hasattr(similarity, "pairwise")
+        callable(similarity) or isinstance(similarity, PairwiseSimilarity)
     ):
         raise TypeError(
             "similarity must be a name, a callable, or an object with a method pairwise, got "
             f"{type(similarity).__name__} {similarity!r:.80}."
         )
-    return similarity
+    return RougeL() if similarity is rouge_l else similarity
 
 
 def similarity_tensor(
-    similarity: Any,
-    responses: Sequence[Sequence[Any]],
+    similarity: str | Similarity | PairwiseSimilarity,
+    responses: Rows,
     *,
     start: int = 0,
     n_jobs: int | None = None,
@@ -376,68 +478,35 @@ def similarity_tensor(
     array([[[0.5, 0. , 0. ],
             [1. , 0.5, 0. ]]])
     """
-    from sklearn_clm.caching import CachedScore
-
-    similarity = get_similarity(similarity)
+    compare = get_similarity(similarity)
     responses = [list(row) for row in responses]
-    size = len(responses[0]) if responses else 0
-    for i, row in enumerate(responses):
-        if len(row) != size:
-            raise ValueError(
-                f"responses[{i}] holds {len(row)} draws and responses[0] {size}; wanted the same "
-                "number for every prompt."
-            )
-    if not 0 <= start <= size:
-        raise ValueError(f"start must be between 0 and {size} (the draws so far), got {start!r}.")
-    if isinstance(similarity, CachedScore):
-        return _cached_tensor(similarity, responses, start, n_jobs)
-    if hasattr(similarity, "pairwise"):
-        blocks, min_chunk = _pairwise_blocks, 1
-    elif similarity is rouge_l:
-        blocks, min_chunk = _rouge_blocks, _ROUGE_PROMPTS_PER_WORKER
-    elif similarity is exact_match_similarity:
-        blocks, min_chunk = _exact_blocks, _ROUGE_PROMPTS_PER_WORKER
-    else:
-        blocks, min_chunk = _callable_blocks, 1
+    size = check_draws(responses, "responses", start)
     if not responses or start == size:
         return np.zeros((len(responses), size - start, size))
-    rows = map_chunks(blocks, responses, similarity, start, n_jobs=n_jobs, min_chunk=min_chunk)
+    earlier = np.arange(size) < np.arange(start, size)[:, np.newaxis]
+    if isinstance(compare, PairScorer):
+        return _scored_pairs(compare, responses, earlier, n_jobs)
+    texts = all(isinstance(response, str) for row in responses for response in row)
+    blocks: Callable[..., Sequence[np.ndarray]]
+    if texts and isinstance(compare, RougeL):
+        blocks, min_chunk = _rouge_blocks, _PROMPTS_PER_WORKER
+    elif texts and compare is exact_match_similarity:
+        blocks, min_chunk = _exact_blocks, _PROMPTS_PER_WORKER
+    elif isinstance(compare, PairwiseSimilarity) and not isinstance(compare, RougeL):
+        blocks, min_chunk = _pairwise_blocks, 1
+    else:
+        blocks, min_chunk = _callable_blocks, 1
+    rows = map_chunks(blocks, responses, compare, start, n_jobs=n_jobs, min_chunk=min_chunk)
     tensor = np.stack(rows)
-    tensor[:, ~_earlier(start, size)] = 0.0
+    tensor[:, ~earlier] = 0.0
     return tensor
 
 
-def _earlier(start: int, size: int) -> np.ndarray:
-    return np.arange(size) < np.arange(start, size)[:, np.newaxis]
+def _rouge_blocks(responses: Rows, similarity: RougeL, start: int) -> list[np.ndarray]:
+    return list(similarity.compare_draws(responses, start))
 
 
-def _rouge_blocks(
-    responses: list[list[Any]], similarity: Callable[[Any, Any], float], start: int
-) -> Sequence[np.ndarray]:
-    if not all(isinstance(response, str) for row in responses for response in row):
-        return _callable_blocks(responses, rouge_l_or_equality, start)
-    blocks = rouge_l_blocks(responses, start)
-    for row, block in zip(responses, blocks):
-        _, of = _distinct(row)
-        if len(set(of)) < len(of):
-            # ROUGE-L of a text without tokens and itself is 0
-            numbers = np.array(of)
-            block[numbers[start:, np.newaxis] == numbers] = 1.0
-    return list(blocks)
-
-
-def rouge_l_or_equality(first: Any, second: Any) -> float:
-    """ROUGE-L of two different texts, and else equality."""
-    if isinstance(first, str) and isinstance(second, str) and first != second:
-        return rouge_l(first, second)
-    return float(same_value(first, second))
-
-
-def _exact_blocks(
-    responses: list[list[Any]], similarity: Callable[[Any, Any], float], start: int
-) -> Sequence[np.ndarray]:
-    if not all(isinstance(response, str) for row in responses for response in row):
-        return _callable_blocks(responses, similarity, start)
+def _exact_blocks(responses: Rows, similarity: Similarity, start: int) -> list[np.ndarray]:
     blocks = []
     for row in responses:
         numbers: dict[tuple[bool, str], int] = {}
@@ -447,29 +516,27 @@ def _exact_blocks(
 
 
 def _pairwise_blocks(
-    responses: list[list[Any]], similarity: Any, start: int
-) -> Sequence[np.ndarray]:
+    responses: Rows, similarity: PairwiseSimilarity, start: int
+) -> list[np.ndarray]:
     blocks = []
     for row in responses:
         distinct, of = _distinct(row)
         new = sorted(set(of[start:]))
         if len(new) == len(distinct):
-            values = similarity.pairwise(distinct)
+            given = similarity.pairwise(distinct)
         else:
-            values = similarity.pairwise([distinct[j] for j in new], distinct)
+            given = similarity.pairwise([distinct[j] for j in new], distinct)
         position = {j: i for i, j in enumerate(new)}
         block_rows = [position[j] for j in of[start:]]
         needed = np.zeros((len(new), len(distinct)), dtype=bool)
         for later, i in enumerate(block_rows, start):
             needed[i, of[:later]] = True
-        values = as_scores(values, needed.shape, "similarity", similarity, needed=needed)
+        values = as_scores(given, needed.shape, "similarity", similarity, needed=needed)
         blocks.append(values[np.ix_(block_rows, of)])
     return blocks
 
 
-def _callable_blocks(
-    responses: list[list[Any]], similarity: Callable[[Any, Any], float], start: int
-) -> Sequence[np.ndarray]:
+def _callable_blocks(responses: Rows, similarity: Similarity, start: int) -> list[np.ndarray]:
     blocks = []
     for row in responses:
         _, of = _distinct(row)
@@ -490,12 +557,12 @@ def _callable_blocks(
     return blocks
 
 
-def _cached_tensor(
-    similarity: Any, responses: Sequence[Sequence[Any]], start: int, n_jobs: int | None
+def _scored_pairs(
+    similarity: PairScorer, responses: Rows, wanted: np.ndarray, n_jobs: int | None
 ) -> np.ndarray:
-    size = len(responses[0]) if responses else 0
-    later, earlier = (index.tolist() for index in np.nonzero(_earlier(start, size)))
-    tensor = np.zeros((len(responses), size - start, size))
+    later, earlier = (index.tolist() for index in np.nonzero(wanted))
+    start = wanted.shape[1] - wanted.shape[0]
+    tensor = np.zeros((len(responses), *wanted.shape))
     first = [row[start + j] for row in responses for j in later]
     second = [row[j] for row in responses for j in earlier]
     values = similarity.score_pairs(first, second, n_jobs=n_jobs)
@@ -503,10 +570,10 @@ def _cached_tensor(
     return tensor
 
 
-def _distinct(row: Iterable[Any]) -> tuple[list[Any], list[int]]:
+def _distinct(row: Iterable[Response]) -> tuple[list[Response], list[int]]:
     """Distinct responses, and which of them each response is; unhashable ones are all distinct."""
-    distinct: list[Any] = []
-    positions: dict[Any, int] = {}
+    distinct: list[Response] = []
+    positions: dict[Hashable, int] = {}
     of = []
     for response in row:
         try:

@@ -11,15 +11,18 @@ letters; BlingFire (no release since 2021) weighs 42 MB.
 import operator
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import cast
 
 from sklearn.base import BaseEstimator
 
+from sklearn_clm.scoring._protocols import Span
 from sklearn_clm.scoring._results import name_of
 
 __all__ = ["CheckedSplitter", "SentenceSplitter", "get_splitter", "split_lines", "split_periods"]
 
-Offsets = list[tuple[int, int]]
+Offsets = list[Span]
+# gives offsets, or the parts themselves
+Splitter = Callable[[str], Iterable[object]]
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _OTHER_SPACE = re.compile(r"[^\S\n ]")
@@ -133,7 +136,7 @@ class CheckedSplitter:
         Gives the components of a text in order, as offsets or as the parts themselves.
     """
 
-    def __init__(self, function: Callable[[str], Iterable[Any]]) -> None:
+    def __init__(self, function: Splitter) -> None:
         self.function = function
 
     def __call__(self, text: str) -> Offsets:
@@ -158,7 +161,7 @@ class CheckedSplitter:
             end = stop
         return _trimmed(text, offsets)
 
-    def _offsets(self, part: Any, text: str, end: int) -> tuple[int, int]:
+    def _offsets(self, part: object, text: str, end: int) -> tuple[int, int]:
         if isinstance(part, str):
             start = text.find(part, end)
             if start < 0:
@@ -169,7 +172,7 @@ class CheckedSplitter:
                 )
             return start, start + len(part)
         try:
-            start, stop = part
+            start, stop = cast(Span, part)
             return operator.index(start), operator.index(stop)
         except (TypeError, ValueError) as error:
             raise TypeError(
@@ -188,7 +191,7 @@ _SPLITTERS: dict[str, Callable[[str], Offsets]] = {
 }
 
 
-def get_splitter(splitter: Any) -> Callable[[str], Offsets]:
+def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
     """Splitter from its name or from a callable.
 
     Parameters
@@ -250,7 +253,7 @@ def _trimmed(text: str, offsets: Iterable[tuple[int, int]]) -> Offsets:
     return trimmed
 
 
-def _as_text(text: Any) -> str:
+def _as_text(text: object) -> str:
     if not isinstance(text, str):
         raise TypeError(
             "splitter needs responses that are texts, got a response of type "

@@ -1,4 +1,5 @@
 import pickle
+import warnings
 from operator import eq
 
 import numpy as np
@@ -10,10 +11,12 @@ from sklearn.metrics import f1_score
 
 from sklearn_clm.scoring import (
     admission_matrix,
+    component_match,
     exact_match,
     get_admission,
     rouge_l,
     threshold_admission,
+    warn_of_references,
 )
 
 word = st.sampled_from(["x", "The x", "y", "y!", "z", "", "1"])
@@ -136,8 +139,8 @@ def test_judge_pairs_is_used_where_it_is():
     assert judge.asked == [(r, y) for y in "bx" for r in "ab"] + [("c", "c"), ("c", "a")]
     with pytest.raises(ValueError, match="admission PairJudge gave 1 verdicts for 2 pairs"):
         admission_matrix(PairJudge(lambda verdicts: verdicts[:1]), ["a"], [["a", "b"]])
-    with pytest.raises(TypeError, match="admission PairJudge returned 1"):
-        admission_matrix(PairJudge(lambda verdicts: [1] * len(verdicts)), ["a"], [["a", "b"]])
+    with pytest.raises(TypeError, match="admission PairJudge returned 2"):
+        admission_matrix(PairJudge(lambda verdicts: [2] * len(verdicts)), ["a"], [["a", "b"]])
 
 
 def test_workers_change_nothing():
@@ -148,7 +151,7 @@ def test_workers_change_nothing():
     assert_array_equal(admission_matrix("exact_match", references, responses, n_jobs=2), alone)
 
 
-@pytest.mark.parametrize("result", [1, 0.0, None, "yes", np.int64(1), [True]])
+@pytest.mark.parametrize("result", [2, 0.0, 1.0, None, "yes", np.int64(-1), np.float64(1), [True]])
 def test_results_that_are_no_booleans_are_refused(result):
     def vague(*args):
         return result
@@ -250,3 +253,56 @@ def test_threshold_admission_refuses_nan_and_wrong_types():
         threshold_admission(rouge_l, "0.5")
     with pytest.raises(ValueError, match="threshold must be a number, got NaN"):
         threshold_admission(rouge_l, float("nan"))
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.uint8, np.bool_])
+def test_zero_and_one_are_verdicts(kind):
+    def equal(reference, response):
+        return kind(reference == response)
+
+    class Pairs:
+        def __call__(self, reference, response):
+            raise AssertionError("judged one by one")
+
+        def judge_pairs(self, references, responses):
+            return np.array([equal(a, b) for a, b in zip(references, responses)], dtype=kind)
+
+    expected = [[True, False], [False, True]]
+    responses = [["a", "b"], ["c", "d"]]
+    for judge in (equal, Pairs(), component_match(equal)):
+        verdicts = admission_matrix(judge, [["x", "a"], "d"], responses)
+        assert verdicts.dtype == bool
+        assert_array_equal(verdicts, expected)
+    accept = [lambda y: kind(y == "a"), lambda y: kind(y == "d")]
+    assert_array_equal(admission_matrix("exact_match", accept, responses), expected)
+    assert component_match(equal, "line")("one\ntwo", "two") == 1
+
+
+def warnings_of(*args):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_references(*args)
+    assert all(one.filename == __file__ for one in caught)
+    return [str(one.message) for one in caught]
+
+
+def test_labels_that_collapse_are_warned_of():
+    (message,) = warnings_of("exact_match", ["a_b", "a-b", "c"] * 4)
+    assert "takes the references 'a-b' and 'a_b' for equal" in message
+    assert not warnings_of(eq, ["a_b", "a-b", "c"] * 4)
+    assert not warnings_of("exact_match", ["+1", "-1", "C++", "C#"] * 4)
+    assert not warnings_of("exact_match", [1, 2] * 4)
+    # answers of open questions hardly recur, and aliases are meant to be alike
+    assert not warnings_of("exact_match", ["Spider-Man", "Spider Man", "Paris"])
+    assert not warnings_of("exact_match", [["US", "us"]] * 9)
+
+
+def test_references_of_another_type_than_the_responses_are_warned_of():
+    (message,) = warnings_of("exact_match", [4, 5], [["4", "5"]])
+    assert "References are of type int and responses of type str, such as 4 and '4'" in message
+    (message,) = warnings_of("exact_match", ["4", ["5", "6"]], [[np.int64(4)]])
+    assert "responses of type int64" in message
+    assert not warnings_of("exact_match", ["4", 4], [["4"]])
+    assert not warnings_of("exact_match", [4, 5], [[4.0]])
+    assert not warnings_of("exact_match", [bool, bool], [["4"]])
+    assert not warnings_of(lambda a, b: str(a) == b, [4, 5], [["4"]])

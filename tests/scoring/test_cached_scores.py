@@ -143,7 +143,7 @@ def test_judgements_made_before_an_error_are_kept(path):
     assert asked[-2:] == ["dog", "elk"]
 
 
-@pytest.mark.parametrize("verdict", [1, "yes", None, np.float64(1.0)])
+@pytest.mark.parametrize("verdict", [2, "yes", None, np.float64(1.0)])
 def test_only_booleans_are_judgements(verdict):
     cached = CachedAdmission(lambda reference, response: verdict)
     with pytest.raises(TypeError, match="wanted a bool"):

@@ -93,3 +93,59 @@ def test_responses_that_are_no_texts_are_equal_or_not(reference, response, expec
 def test_normalize_answer_wants_a_text():
     with pytest.raises(TypeError, match="text must be a str, got int: 3"):
         normalize_answer(3)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("+1", "-1"),
+        ("+1", "1"),
+        ("5", "-5"),
+        ("-0.5", "0.5"),
+        ("-$5", "$5"),
+        ("C++", "C#"),
+        ("C++", "C"),
+        ("C#", "C"),
+        ("1,5", "1.5"),
+        ("1.5", "1 5"),
+        (".5", "5"),
+        ("3.000", "3,000"),
+        ("<=50K", ">50K"),
+        ("<5", ">5"),
+        ("x = 5", "x 5"),
+        ("B+", "B-"),
+        ("B-", "B"),
+        ("1 -2", "-1 2"),
+    ],
+)
+def test_punctuation_that_changes_the_meaning_tells_answers_apart(first, second):
+    for a, b in ((first, second), (second, first)):
+        assert exact_match(a, b) is False
+        assert exact_match([a, "other"], f"The {b}.") is False
+        assert exact_match(a, f"**{a.lower()}**.") is True
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("3,000", "3 000"),
+        ("1,234,567.", "1 234 567"),
+        ("1990-95", "1990 95"),
+        ("COVID-19", "covid 19"),
+        ("Spider-Man", "spider man!"),
+        ("- Paris", "Paris"),
+        ("#1", "1."),
+        ("No. 5", "no 5"),
+        ("No.5", "No 5"),
+        ("C ++", "c++"),
+        ("(-5)", "-5"),
+        ("AT&T", "AT T"),
+        ("$100", "100"),
+        ("50%", "50"),
+        ("O'Brien", "o brien"),
+        ("A.D. 5.", "a d 5"),
+        ("wait...5", "wait 5"),
+    ],
+)
+def test_ordinary_punctuation_does_not_count(first, second):
+    assert exact_match(first, second) is True

@@ -1,3 +1,4 @@
+import pickle
 import random
 import sys
 
@@ -8,8 +9,14 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from rouge_score.rouge_scorer import RougeScorer
 
-from sklearn_clm.scoring import rouge_l, rouge_l_matrix
-from sklearn_clm.scoring._similarity import rouge_l_blocks
+from sklearn_clm.scoring import (
+    RougeL,
+    component_match,
+    rouge_l,
+    rouge_l_matrix,
+    similarity_tensor,
+    threshold_admission,
+)
 
 SCORER = RougeScorer(["rougeL"])
 
@@ -67,10 +74,12 @@ def test_one_pair_equals_package_and_matrix(first, second):
 def test_blocks_equal_matrices(blocks, data):
     size = len(blocks[0]) if blocks else 0
     start = data.draw(st.integers(0, size))
-    measure = rouge_l_blocks(blocks, start)
+    measure = RougeL().compare_draws(blocks, start)
     assert measure.shape == (len(blocks), size - start, size)
     for block, values in zip(blocks, measure):
-        assert_array_equal(values, rouge_l_matrix(block[start:], block))
+        expected = rouge_l_matrix(block[start:], block)
+        equal = np.array([[a == b for b in block] for a in block[start:]], dtype=bool)
+        assert_array_equal(values, np.where(equal.reshape(expected.shape), 1.0, expected))
 
 
 def random_text(generator, words, length):
@@ -158,3 +167,49 @@ def test_wrong_types_are_named():
         rouge_l_matrix(None)
     with pytest.raises(TypeError, match="response must be a str, got NoneType"):
         rouge_l("a", None)
+
+
+STEMMING = RougeScorer(["rougeL"], use_stemmer=True)
+INFLECTED = (
+    "run runs running runner ran fly flies flying happy happily die dies dying s as ass nationally "
+    "generalization generalize 1990s x1s é? The Relational"
+)
+inflected = st.lists(st.sampled_from(INFLECTED.split()), max_size=70).map(" ".join)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.one_of(any_text, inflected), min_size=1, max_size=6))
+def test_stems_equal_those_of_the_package(some):
+    expected = np.array([[STEMMING.score(a, b)["rougeL"].fmeasure for b in some] for a in some])
+    measure = rouge_l_matrix(some, use_stemmer=True)
+    assert_allclose(measure, expected, rtol=0, atol=1e-12)
+    assert rouge_l(some[0], some[-1], use_stemmer=True) == measure[0, -1]
+    equal = np.equal.outer(np.array(some, dtype=object), np.array(some, dtype=object))
+    expected = np.where(equal, 1.0, measure)
+    assert_array_equal(RougeL(use_stemmer=True).pairwise(some), expected)
+    tensor = similarity_tensor(RougeL(use_stemmer=True), [some])[0]
+    assert_array_equal(tensor, np.tril(expected, -1))
+
+
+def test_stems_in_admissions_and_pickles():
+    metric = RougeL(use_stemmer=True)
+    assert pickle.loads(pickle.dumps(metric)) == metric != RougeL()
+    admit = threshold_admission(metric, 1.0)
+    assert repr(admit) == "threshold_admission(RougeL(use_stemmer=True), 1.0)"
+    assert admit("Running dogs", "runs dog") is True
+    assert threshold_admission(RougeL(), 1.0)("Running dogs", "runs dog") is False
+    match = component_match(admit)
+    assert match("It barks. Dogs running.", "A dog runs.") is False
+    assert match("It barks. Dogs running.", "Dog runs.") is True
+
+
+def test_each_distinct_token_is_stemmed_once(monkeypatch):
+    from nltk.stem.porter import PorterStemmer
+
+    asked = []
+    stem = PorterStemmer.stem
+    monkeypatch.setattr(PorterStemmer, "stem", lambda self, x: asked.append(x) or stem(self, x))
+    some = ["quokkas jumping", "quokkas jumped", "the quokkas jumping"] * 3
+    rouge_l_matrix(some, use_stemmer=True)
+    similarity_tensor(RougeL(use_stemmer=True), [some, some])
+    assert sorted(asked) == ["jumped", "jumping", "quokkas"]

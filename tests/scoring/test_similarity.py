@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from sklearn_clm.scoring import (
+    RougeL,
     exact_match_similarity,
     get_similarity,
     rouge_l,
@@ -135,7 +136,7 @@ def test_shapes_of_nothing():
 
 
 def test_get_similarity():
-    assert get_similarity("rouge_l") is rouge_l
+    assert get_similarity("rouge_l") == get_similarity(rouge_l) == RougeL()
     assert get_similarity("exact_match")("The x", "x!") == 1.0
     assert get_similarity(max) is max
     kernel = LengthKernel()
@@ -216,3 +217,32 @@ class ManyPairs:
 
 def test_only_cached_scores_are_asked_for_pairs():
     assert similarity_tensor(ManyPairs(), [["a", "b", "a"]])[0, 2].tolist() == [1.0, 0.0, 0.0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.one_of(blocks_of(answer), blocks_of(value)), st.booleans())
+def test_a_similarity_by_name_is_the_one_of_the_tensor(responses, use_stemmer):
+    for name in ("rouge_l", "exact_match", RougeL(use_stemmer)):
+        function = get_similarity(name)
+        expected = plain(function, responses, 0)
+        assert_array_equal(similarity_tensor(name, responses), expected)
+        assert_array_equal(similarity_tensor(lambda a, b, f=function: f(a, b), responses), expected)
+    for row in responses:
+        matrix = [[RougeL()(a, b) for b in row] for a in row]
+        assert_array_equal(RougeL().pairwise(row, row), np.reshape(matrix, (len(row), len(row))))
+
+
+def test_equal_responses_without_tokens_are_duplicates():
+    assert get_similarity("rouge_l")("!!!", "!!!") == 1.0
+    assert similarity_tensor("rouge_l", [["!!!", "!!!"]])[0, 1, 0] == 1.0
+    assert RougeL().pairwise(["!!!", "?"]).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert rouge_l("!!!", "!!!") == 0.0
+
+
+def test_white_space_around_responses_does_not_matter():
+    row = [" 日本", "日本", "\n日本 ", "中国"]
+    expected = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1]]
+    assert_array_equal(similarity_tensor("rouge_l", [row])[0], np.tril(expected, -1))
+    matrix = np.tril(expected) + np.tril(expected, -1).T
+    assert_array_equal(RougeL().pairwise(row), matrix)
+    assert_array_equal([[RougeL()(a, b) for b in row] for a in row], matrix)
