@@ -4,7 +4,7 @@ import hashlib
 from typing import Any
 
 from sklearn_clm.generators import prompt_bytes
-from sklearn_clm.generators._fingerprint import told
+from sklearn_clm.generators._fingerprint import identity
 
 __all__ = ["score_fingerprint"]
 
@@ -22,7 +22,7 @@ def score_fingerprint(score: Any) -> str:
         return str(score.fingerprint())
     name = getattr(score, "__qualname__", type(score).__qualname__)
     if hasattr(score, "of_set"):  # a SetScore is told by its function
-        content = told([score.name, score.of_set])
+        content = identity([score.name, score.of_set])
     else:
-        content = told(score)
+        content = identity(score)
     return f"{name}:{hashlib.blake2b(prompt_bytes(content), digest_size=16).hexdigest()}"

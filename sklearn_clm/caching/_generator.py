@@ -12,7 +12,7 @@ from sklearn_clm.caching._store import Row, StoreBacked, decoded, encoded
 from sklearn_clm.generators import _base
 from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._draws import Generation, prompt_bytes
-from sklearn_clm.generators._fingerprint import UntoldError, strictly
+from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
 from sklearn_clm.generators._records import (
     content_json,
     draw_from_record,
@@ -186,7 +186,7 @@ class CachedGenerator(StoreBacked, BaseGenerator):
         try:
             with strictly():
                 inner = _base.fingerprint(self._inner())
-        except UntoldError as error:
+        except UnidentifiedError as error:
             raise ValueError(
                 f"generator: {error}, so CachedGenerator cannot know its draws again; give it a "
                 "key=."

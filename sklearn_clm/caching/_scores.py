@@ -9,7 +9,7 @@ import numpy as np
 
 from sklearn_clm.caching._store import Row, StoreBacked, decoded, encoded
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._fingerprint import UntoldError, digest_of, strictly
+from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, strictly
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest, naming
 from sklearn_clm.scoring._admission import admission_matrix, get_admission
 from sklearn_clm.scoring._parallel import map_as_done
@@ -41,7 +41,7 @@ class _PairCache(StoreBacked):
         try:
             with strictly():
                 return digest_of(type(self), {name: wrapped})
-        except UntoldError as error:
+        except UnidentifiedError as error:
             raise ValueError(
                 f"{name}={wrapped!r:.80}: {error}, so {type(self).__name__} cannot know its "
                 "results again; give it a key=."

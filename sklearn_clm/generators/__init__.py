@@ -1,8 +1,14 @@
 """Where samples come from."""
 
-from sklearn_clm.generators._base import BaseGenerator, Generator
+from sklearn_clm.generators._base import (
+    BaseGenerator,
+    Generator,
+    StreamingGenerator,
+    TrainableGenerator,
+    check_keyed,
+)
 from sklearn_clm.generators._classifiers import EstimatorGenerator, ResamplingGenerator
-from sklearn_clm.generators._draws import Generation, draw_stream, prompt_bytes
+from sklearn_clm.generators._draws import Generation, check_text, draw_stream, prompt_bytes
 from sklearn_clm.generators._precomputed import PrecomputedGenerator
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest, QueueGenerator
 from sklearn_clm.generators.openai import BudgetExceededError, OpenAIGenerator, ServiceError
@@ -21,7 +27,11 @@ __all__ = [
     "QueueGenerator",
     "ResamplingGenerator",
     "ServiceError",
+    "StreamingGenerator",
+    "TrainableGenerator",
     "TransformersGenerator",
+    "check_keyed",
+    "check_text",
     "draw_stream",
     "prompt_bytes",
 ]

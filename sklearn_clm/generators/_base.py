@@ -1,15 +1,32 @@
-"""The one protocol that every generator follows, and what is checked of any of them."""
+"""The protocols that generators follow, and what is checked of any of them."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
 
+import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from sklearn_clm.generators._draws import Generation
-from sklearn_clm.generators._fingerprint import digest_of
+from sklearn_clm.generators._draws import Generation, check_text
+from sklearn_clm.generators._fingerprint import Fingerprinted, digest_of, state_of
 from sklearn_clm.generators._queue import DrawQueue, QueueGenerator
 
-__all__ = ["BaseGenerator", "Generator", "fingerprint", "sample", "serve", "stream"]
+__all__ = [
+    "BaseGenerator",
+    "Generator",
+    "StreamingGenerator",
+    "TrainableGenerator",
+    "check_keyed",
+    "fingerprint",
+    "is_trainable",
+    "sample",
+    "serve",
+    "stream",
+    "trait",
+]
+
+Prompts = Sequence[Any]  # anything that a generator takes as a prompt: text, chats, rows, images
+Template = str | Callable[[Any], Any] | None
+_WINDOW = 1024  # prompts that are open at once
 
 
 @runtime_checkable
@@ -17,13 +34,32 @@ class Generator(Protocol):
     """Anything that draws responses for prompts.
 
     Draw ``j`` for prompt ``x`` under ``seed`` must depend on (generator, x, seed, j) alone, never
-    on the other prompts, their order, `n_samples`, or what was drawn before.
+    on the other prompts, their order, `n_samples`, or what was drawn before. The attributes of
+    :class:`BaseGenerator` are optional; where they are missing, its defaults hold.
     """
 
     def sample(
-        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
     ) -> list[list[Generation]]:
         """Draws ``start`` to ``start + n_samples - 1`` of each prompt."""
+
+
+@runtime_checkable
+class StreamingGenerator(Protocol):
+    """A generator whose draws become known one by one."""
+
+    def stream(
+        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
+    ) -> Iterator[tuple[int, int, Generation]]:
+        """Position of the prompt, index of the draw and the draw, in any order."""
+
+
+@runtime_checkable
+class TrainableGenerator(Protocol):
+    """A generator that is trained, on a part of the data that calibration never sees."""
+
+    def fit(self, prompts: Prompts, references: Sequence[Any]) -> Self:
+        """Learn from prompts and their references."""
 
 
 class BaseGenerator(BaseEstimator):
@@ -36,9 +72,15 @@ class BaseGenerator(BaseEstimator):
 
     Attributes
     ----------
-    chunk_size : int
+    chunk_size : int, default=256
         How many prompts one call of :meth:`sample` is given at most where the caller wants to
         report progress between calls.
+    gives_logprobs : bool, default=True
+        Whether draws come with their log-probability.
+    gives_labels : bool, default=False
+        Whether responses are class labels, which are equal or not, and no text to be read.
+    is_cheap : bool, default=True
+        Whether one more draw costs next to nothing; False for services that charge for it.
 
     Examples
     --------
@@ -56,10 +98,13 @@ class BaseGenerator(BaseEstimator):
     3
     """
 
-    chunk_size = 256
+    chunk_size: int = 256
+    gives_logprobs: bool = True
+    gives_labels: bool = False
+    is_cheap: bool = True
 
     def sample(
-        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
     ) -> list[list[Generation]]:
         """Draw responses.
 
@@ -81,14 +126,14 @@ class BaseGenerator(BaseEstimator):
         """
         if _streams_samples(self):
             raise TypeError(f"{type(self).__name__} defines neither sample nor stream; wanted one.")
-        check_several(prompts)
+        check_prompts(prompts)
         draws: list[list[Any]] = [[None] * n_samples for _ in prompts]
         for i, j, generation in self.stream(prompts, n_samples, start=start, seed=seed):
             draws[i][j - start] = generation
         return draws
 
     def stream(
-        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
     ) -> Iterator[tuple[int, int, Generation]]:
         """Yield draws as they become known, in any order.
 
@@ -125,48 +170,106 @@ class BaseGenerator(BaseEstimator):
         str
             Equal for equal generators, in any process; different where a parameter differs.
         """
-        return digest_of(type(self), {**self.get_params(deep=False), **fitted_state(self)})
+        learnt = state_of(self) if is_trainable(self) else {}
+        return digest_of(type(self), {**self.get_params(deep=False), **learnt})
 
 
-def check_several(prompts: Any) -> None:
-    """Refuse a text in place of a list of texts: its characters are no prompts."""
+def trait(generator: object, name: str) -> Any:
+    """Attribute of any generator, or the default of :class:`BaseGenerator`."""
+    return getattr(generator, name, getattr(BaseGenerator, name))
+
+
+def is_trainable(generator: object) -> TypeGuard[TrainableGenerator]:
+    """Whether a generator is trained; its ``fit`` may be there for some parameters only."""
+    return callable(getattr(generator, "fit", None))
+
+
+def fingerprint(generator: object) -> str:
+    """Fingerprint of any generator, by its own method or else by class, parameters and state."""
+    if isinstance(generator, Fingerprinted) and not isinstance(generator, type):
+        return str(generator.fingerprint())
+    if isinstance(generator, BaseEstimator):
+        learnt = state_of(generator) if is_trainable(generator) else {}
+        return digest_of(type(generator), {**generator.get_params(deep=False), **learnt})
+    return digest_of(type(generator), state_of(generator))
+
+
+def check_keyed(generator: Generator, prompt: Any, *, seed: int = 0, n_draws: int = 2) -> bool:
+    """Whether a generator repeats a draw.
+
+    It makes a few draws together, then the last of them alone, so that a generator that counts
+    its calls, keeps a random state or ignores `start` gives itself away. Responses that coincide
+    by chance hide it, so the answer yes is no proof.
+
+    Parameters
+    ----------
+    generator : Generator
+        Any generator.
+    prompt : object
+        A prompt that it takes.
+    seed : int, default=0
+        Seed of the run.
+    n_draws : int, default=2
+        How many draws are made together; one more is made alone.
+
+    Returns
+    -------
+    bool
+        False where the last draw came out different.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import PrecomputedGenerator, check_keyed
+    >>> check_keyed(PrecomputedGenerator(["a"], [["yes", "no"]]), "a")
+    True
+    """
+    prompts = prompt[np.newaxis] if isinstance(prompt, np.ndarray) else [prompt]
+    together = sample(generator, prompts, n_draws, seed=seed)[0][-1]
+    alone = sample(generator, prompts, 1, start=n_draws - 1, seed=seed)[0][0]
+    return bool(together.response == alone.response)
+
+
+def filled(template: Template, prompt: Any, name: str = "a prompt") -> Any:
+    """What a template makes of a prompt, which `name` stands for in the message of an error."""
+    if template is None:
+        return prompt
+    if callable(template):
+        return template(prompt)
+    if not isinstance(prompt, str):
+        raise TypeError(
+            f"{name} is a {type(prompt).__name__}, which the text prompt_template cannot take; "
+            "wanted a str, or a callable prompt_template."
+        )
+    return template.replace("{prompt}", prompt)
+
+
+def clone_parameter(value: Any) -> Any:
+    """A clone of an estimator, a copy of a container; anything else, such as a model, as it is."""
+    if isinstance(value, type):
+        return value
+    if hasattr(value, "get_params"):
+        return clone(value)
+    if type(value) in (list, tuple, set, frozenset):
+        return type(value)(map(clone_parameter, value))
+    if type(value) is dict:
+        return {key: clone_parameter(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def check_prompts(prompts: Prompts) -> None:
+    """Refuse a text in place of a list of texts, and half characters in any of them."""
     if isinstance(prompts, (str, bytes)):
         raise TypeError(
             f"prompts must be a sequence of prompts, got a single {type(prompts).__name__}: "
             f"{prompts!r:.80}. Put it in a list."
         )
-
-
-def clone_parameter(value: Any) -> Any:
-    """A clone of an estimator; anything else, which may be a loaded model, as it is."""
-    if hasattr(value, "get_params") and not isinstance(value, type):
-        return clone(value)
-    return value
-
-
-def fingerprint(generator: Any) -> str:
-    """Fingerprint of any generator, by its own method or else by class and parameters."""
-    if hasattr(generator, "fingerprint"):
-        return str(generator.fingerprint())
-    if hasattr(generator, "get_params"):
-        params = generator.get_params(deep=False)
-        return digest_of(type(generator), {**params, **fitted_state(generator)})
-    return digest_of(type(generator), vars(generator))
-
-
-def fitted_state(generator: Any) -> dict[str, Any]:
-    """What a generator that is trained has learnt: by convention, names that end in "_"."""
-    if not hasattr(generator, "fit"):
-        return {}
-    return {
-        name: value
-        for name, value in getattr(generator, "__dict__", {}).items()
-        if name.endswith("_") and not name.startswith("_")
-    }
+    if not isinstance(prompts, np.ndarray):
+        for i, prompt in enumerate(prompts):
+            check_text(prompt, f"prompts[{i}]")
 
 
 def stream(
-    generator: Any, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+    generator: object, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
 ) -> Iterator[tuple[int, int, Generation]]:
     """Yield the draws of any generator as they become known, checked.
 
@@ -190,8 +293,13 @@ def stream(
     ValueError
         If it gives too few or too many draws, or a response that is None.
     """
-    check_several(prompts)
-    if hasattr(generator, "stream") and not _streams_samples(generator):
+    if isinstance(generator, type):
+        raise TypeError(
+            f"generator must be an instance, got the class {generator.__name__} instead; wanted "
+            f"{generator.__name__}(...)."
+        )
+    check_prompts(prompts)
+    if isinstance(generator, StreamingGenerator) and not _streams_samples(generator):
         wanted = set(range(len(prompts) * n_samples))
         for i, j, generation in generator.stream(prompts, n_samples, start=start, seed=seed):
             _check_off(wanted, generator, (i, j), (len(prompts), n_samples, start))
@@ -203,29 +311,32 @@ def stream(
                 f"{len(prompts)} prompts x {n_samples} draws = {n_all}."
             )
         return
-    chunk_size = int(getattr(generator, "chunk_size", BaseGenerator.chunk_size))
+    if not isinstance(generator, Generator):
+        raise TypeError(f"generator must have a method sample or stream, got {generator!r:.80}.")
+    chunk_size = trait(generator, "chunk_size")
     for first in range(0, len(prompts), chunk_size):
         chunk = prompts[first : first + chunk_size]
         rows = generator.sample(chunk, n_samples, start=start, seed=seed)
         if not isinstance(rows, Sequence) or len(rows) != len(chunk):
+            got = len(rows) if isinstance(rows, Sequence) else type(rows).__name__
             raise ValueError(
-                f"generator {_name(generator)} returned draws for "
-                f"{len(rows) if hasattr(rows, '__len__') else type(rows).__name__} prompts; "
-                f"wanted one list for each of {len(chunk)}."
+                f"generator {_name(generator)} returned draws for {got} prompts; wanted one list "
+                f"for each of {len(chunk)}."
             )
         for i, row in enumerate(rows):
-            if not isinstance(row, Sequence) or isinstance(row, str) or len(row) != n_samples:
-                got = f"{len(row)} draws" if hasattr(row, "__len__") else repr(row)
+            is_list = isinstance(row, Sequence) and not isinstance(row, str)
+            if not is_list or len(row) != n_samples:
+                got = f"{len(row)} draws" if is_list else f"a single {type(row).__name__}"
                 raise ValueError(
-                    f"generator {_name(generator)} returned {got} for prompt {first + i}; "
-                    f"wanted {n_samples} (draws {start} to {start + n_samples - 1})."
+                    f"generator {_name(generator)} returned {got} for prompt {first + i}; wanted "
+                    f"a list of {n_samples} (draws {start} to {start + n_samples - 1})."
                 )
             for j, generation in enumerate(row):
                 yield first + i, start + j, _checked(generator, generation, first + i, start + j)
 
 
 def sample(
-    generator: Any, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+    generator: object, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
 ) -> list[list[Generation]]:
     """Draws of any generator, checked as in :func:`stream`, as a list for each prompt."""
     draws: list[list[Any]] = [[None] * n_samples for _ in prompts]
@@ -234,36 +345,36 @@ def sample(
     return draws
 
 
-def serve(generator: Any, queue: DrawQueue) -> None:
+def serve(generator: object, queue: DrawQueue) -> None:
     """Let any generator make the draws that a queue asks for.
 
-    A :class:`QueueGenerator` answers the queue itself. Any other works in rounds: all draws that
-    are wanted as things stand, then those that are wanted after these, and so on.
+    A :class:`QueueGenerator` answers the queue itself. Any other works in rounds over a bounded
+    number of open prompts: all draws that are wanted as things stand, then those that are wanted
+    after these, and so on; prompts that are decided make room for new ones.
     """
     if isinstance(generator, QueueGenerator):
         generator.serve(queue)
         return
-    while requests := queue.take():
+    window = max(_WINDOW, 4 * trait(generator, "chunk_size"))
+    while requests := queue.take(max_prompts=window):
         rounds: dict[tuple[int, int], list[int]] = {}
         for index, start, stop in requests:
             rounds.setdefault((start, stop), []).append(index)
         for (start, stop), indices in sorted(rounds.items()):
-            chunk = [queue.prompts[i] for i in indices]
-            if hasattr(queue.prompts, "dtype"):
-                chunk = queue.prompts[indices]
+            chunk = queue.prompts_at(indices)
             for m, draw, generation in stream(
                 generator, chunk, stop - start, start=start, seed=queue.seed
             ):
                 queue.put(indices[m], draw, generation)
 
 
-def _streams_samples(generator: Any) -> bool:
+def _streams_samples(generator: object) -> bool:
     """Whether `stream` is the default one, in terms of `sample`, whose rows tell more."""
     return getattr(type(generator), "stream", None) is BaseGenerator.stream
 
 
 def _check_off(
-    wanted: set[int], generator: Any, draw: tuple[int, int], request: tuple[int, int, int]
+    wanted: set[int], generator: object, draw: tuple[int, int], request: tuple[int, int, int]
 ) -> None:
     """Strike a draw that arrived off the list of those that were asked for."""
     (i, j), (n_prompts, n_samples, start) = draw, request
@@ -278,9 +389,9 @@ def _check_off(
     wanted.remove(position)
 
 
-def _checked(generator: Any, generation: Any, i: int, j: int) -> Generation:
+def _checked(generator: object, generation: Any, i: int, j: int) -> Generation:
     if isinstance(generation, str):
-        return Generation(generation)
+        generation = Generation(generation)
     if not isinstance(generation, Generation):
         raise TypeError(
             f"generator {_name(generator)} returned a {type(generation).__name__} as draw {j} of "
@@ -291,8 +402,9 @@ def _checked(generator: Any, generation: Any, i: int, j: int) -> Generation:
             f"generator {_name(generator)} returned no response (None) as draw {j} of prompt {i}; "
             "wanted a str or a number."
         )
+    check_text(generation.response, f"draw {j} of prompt {i}")
     return generation
 
 
-def _name(generator: Any) -> str:
+def _name(generator: object) -> str:
     return type(generator).__name__

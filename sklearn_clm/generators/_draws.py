@@ -1,20 +1,22 @@
-"""Randomness that depends on (prompt, seed, draw) alone.
+"""Draws, and the keys that make them repeatable.
 
 A draw must not depend on the batch it was made in, on the order of the prompts, on how many
 draws were asked for or on what was drawn before. So no generator here keeps a random state:
 each draw owns a counter-based stream, keyed by a hash of the prompt, the seed and the index
 of the draw.
-
-What one draw from a generator is."""
+"""
 
 import hashlib
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Generation", "draw_stream", "prompt_bytes"]
+__all__ = ["Generation", "check_text", "draw_stream", "first_uniforms", "prompt_bytes"]
+
+_LARGEST_EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +92,56 @@ def prompt_bytes(prompt: Any) -> bytes:
     return b"".join(digest)
 
 
+def check_text(value: object, name: str) -> None:
+    """Refuse text that holds half of a character.
+
+    Half of a surrogate pair is what is left of a character that was cut in two; no tokenizer,
+    service or file takes it.
+
+    Parameters
+    ----------
+    value : object
+        Text, or a list or dict that may hold text at any depth; anything else passes.
+    name : str
+        What the message calls it.
+
+    Raises
+    ------
+    ValueError
+        If UTF-8 cannot write some text.
+    """
+    if isinstance(value, str):
+        if value.isascii():
+            return
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{name} holds {value[error.start]!a} at position {error.start}, half of a "
+                "character; wanted text that UTF-8 can write."
+            ) from None
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            check_text(key, name)
+            check_text(item, name)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            check_text(item, name)
+
+
 def _serialise(value: Any, out: list[bytes]) -> None:
     if isinstance(value, np.generic):
         value = value.item()
     if value is None:
         _emit(b"n", b"", out)
     elif isinstance(value, str):
-        _emit(b"s", value.encode("utf-8", "surrogatepass"), out)
+        _emit(b"s", value.encode(), out)
     elif isinstance(value, bytes):
         _emit(b"b", value, out)
     elif isinstance(value, bool):
         _emit(b"t", b"1" if value else b"0", out)
     elif isinstance(value, (int, float)):
-        _emit(b"f", json.dumps(float(value) if abs(value) < 2**53 else value).encode(), out)
+        _emit(b"f", json.dumps(_number(value)).encode(), out)
     elif isinstance(value, np.ndarray):
         _serialise_array(value, out)
     elif isinstance(value, dict):
@@ -129,15 +168,34 @@ def _serialise(value: Any, out: list[bytes]) -> None:
         )
 
 
+def _number(value: int | float) -> int | float:
+    """One form for all numbers that are equal: beyond 2**53 not every integer is a float."""
+    if abs(value) < _LARGEST_EXACT:
+        return float(value)
+    return int(value) if value == value and abs(value) != np.inf else value
+
+
 def _serialise_array(value: np.ndarray, out: list[bytes]) -> None:
     if value.dtype.kind in "OUS":
         _serialise(value.tolist(), out)
+        return
+    if _has_inexact(value):
+        _emit(b"a", f"integers {value.shape}".encode(), out)
+        _emit(b"b", json.dumps(value.ravel().tolist()).encode(), out)
         return
     if value.dtype.kind in "biuf":
         # float32 data and its float64 copy are the same prompt
         value = value.astype(np.float64) + 0.0  # -0.0 and 0.0 are the same number
     _emit(b"a", f"{value.dtype.str} {value.shape}".encode(), out)
     _emit(b"b", np.ascontiguousarray(value).tobytes(), out)
+
+
+def _has_inexact(value: np.ndarray) -> bool:
+    """Whether an array holds integers that double precision would take for their neighbours."""
+    if value.dtype.kind not in "iu" or value.dtype.itemsize < 8:
+        return False
+    large = value[(value > _LARGEST_EXACT) | (value < -_LARGEST_EXACT)].tolist()
+    return any(int(float(number)) != number for number in large)
 
 
 def _emit(tag: bytes, payload: bytes, out: list[bytes]) -> None:
@@ -172,6 +230,58 @@ def draw_stream(prompt: Any, seed: int, draw: int, *, salt: bytes = b"") -> np.r
     True
     """
     serialised = prompt if isinstance(prompt, bytes) else prompt_bytes(prompt)
+    key = int.from_bytes(_key(serialised, seed, draw, salt), "little")
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+def first_uniforms(keys: Sequence[bytes], seed: int, draws: Iterable[int]) -> np.ndarray:
+    """First uniform number of many streams at once.
+
+    Parameters
+    ----------
+    keys : sequence of n bytes
+        Prompts, as :func:`prompt_bytes` gives them.
+    seed : int
+        The seed of the run.
+    draws : iterable of int
+        Indices of the draws.
+
+    Returns
+    -------
+    ndarray of shape (n, number of draws)
+        ``draw_stream(key, seed, draw).random()``, bit for bit.
+    """
+    draws = list(draws)
+    digests = b"".join(_key(key, seed, draw, b"") for key in keys for draw in draws)
+    words = np.frombuffer(digests, dtype="<u8").reshape(len(keys), len(draws), 2)
+    return (_philox(words[..., 0], words[..., 1]) >> np.uint64(11)) * 2.0**-53
+
+
+def _key(serialised: bytes, seed: int, draw: int, salt: bytes) -> bytes:
     header = f"{len(salt)} {int(seed)} {int(draw)} ".encode()
-    key = hashlib.blake2b(header + salt + serialised, digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
+    return hashlib.blake2b(header + salt + serialised, digest_size=16).digest()
+
+
+def _philox(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """First output of Philox4x64-10 for keys of two words (Salmon et al., 2011)."""
+    counter = [np.zeros_like(low) for _ in range(4)]
+    counter[0] += np.uint64(1)  # NumPy counts before it generates
+    multipliers = (np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157))
+    weyl = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B))
+    for _ in range(10):
+        (high_0, low_0), (high_1, low_1) = (
+            _product(multiplier, counter[position])
+            for multiplier, position in zip(multipliers, (0, 2))
+        )
+        counter = [high_1 ^ counter[1] ^ low, low_1, high_0 ^ counter[3] ^ high, low_0]
+        low, high = low + weyl[0], high + weyl[1]
+    return counter[0]
+
+
+def _product(a: np.uint64, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """High and low words of the 128-bit products."""
+    half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
+    a_low, a_high, b_low, b_high = a & mask, a >> half, b & mask, b >> half
+    middle = a_high * b_low + (a_low * b_low >> half)
+    carry = a_low * b_high + (middle & mask)
+    return a_high * b_high + (middle >> half) + (carry >> half), a * b

@@ -1,8 +1,11 @@
 """Draws that are asked for as earlier ones arrive."""
 
+import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
 
 from sklearn_clm.generators._draws import Generation
 
@@ -104,6 +107,7 @@ class DrawQueue:
         self._on_draw = on_draw
         self._unopened = iter(range(len(prompts)))
         self._open: dict[int, _OpenPrompt] = {}
+        self._closed: dict[int, _OpenPrompt] = {}  # decided, with draws made ahead under way
         self._ready: deque[int] = deque()  # open prompts with draws that nobody makes yet
         self._arrived: dict[int, None] = {}  # prompts with draws to decide on, in order of arrival
         self._n_under_way = 0
@@ -127,26 +131,25 @@ class DrawQueue:
             is wanted before a draw that is under way has arrived, or at all.
         """
         requests: list[DrawRequest] = []
-        room = _Room(max_draws, max_prompts)
-        while room:
-            if not self._ready and not self._decide_on_arrived() and not self._open_next():
-                break
+        draws_left = max_draws
+        while draws_left != 0 and len(requests) != max_prompts:
             if not self._ready:
+                if not self._decide_on_arrived() and not self._open_next():
+                    break
                 continue
             index = self._ready.popleft()
             one = self._open.get(index)
             if one is None:
                 continue
             one.queued = False
-            stop = min(one.wanted, one.asked + room.draws)
-            if stop > one.asked:
-                requests.append(DrawRequest(index, one.asked, stop))
-                room.use(stop - one.asked)
-                self._n_under_way += stop - one.asked
-                one.asked = stop
-            if one.asked < one.wanted:
+            count = one.wanted - one.asked
+            if draws_left is not None and count > draws_left:
+                count = draws_left
                 one.queued = True
                 self._ready.appendleft(index)
+            if count > 0:
+                requests.append(self._ask(index, one, count))
+                draws_left = None if draws_left is None else draws_left - count
         return requests
 
     def take_ahead(self, max_draws: int) -> list[DrawRequest]:
@@ -165,28 +168,23 @@ class DrawQueue:
         list of DrawRequest
             Spread over the prompts that have the fewest draws under way.
         """
-        counts: dict[int, int] = {}
-        waiting = sorted(
+        waiting = [
             (one.asked - one.decided, index)
             for index, one in self._open.items()
             if one.asked < self.n_draws
-        )
+        ]
+        heapq.heapify(waiting)
+        counts: dict[int, int] = {}
         for _ in range(max_draws):
             if not waiting:
                 break
-            ahead, index = waiting.pop(0)
+            ahead, index = waiting[0]
             counts[index] = counts.get(index, 0) + 1
             if self._open[index].asked + counts[index] < self.n_draws:
-                # kept in order: few prompts are open where capacity is idle
-                waiting.append((ahead + 1, index))
-                waiting.sort()
-        requests = []
-        for index, count in counts.items():
-            one = self._open[index]
-            requests.append(DrawRequest(index, one.asked, one.asked + count))
-            one.asked += count
-            self._n_under_way += count
-        return requests
+                heapq.heapreplace(waiting, (ahead + 1, index))
+            else:
+                heapq.heappop(waiting)
+        return [self._ask(index, self._open[index], count) for index, count in counts.items()]
 
     def put(self, prompt: int, draw: int, generation: Generation) -> None:
         """Hand in a draw that was taken.
@@ -205,17 +203,20 @@ class DrawQueue:
         ValueError
             If nobody asked for this draw, or it was put before.
         """
+        one = self._open.get(prompt) or self._closed.get(prompt)
+        if one is None or draw not in one.under_way:
+            raise ValueError(
+                f"draw {draw} of prompt {prompt} must have been taken and not put before."
+            )
+        one.under_way.remove(draw)
         self._n_under_way -= 1
         self.n_put += 1
-        one = self._open.get(prompt)
-        if one is not None:
-            if not one.decided <= draw < one.asked or draw in one.arrived:
-                raise ValueError(
-                    f"draw {draw} of prompt {prompt} must have been taken and not put before."
-                )
+        if prompt in self._open:
             one.arrived[draw] = generation
             if draw == one.decided:
                 self._arrived[prompt] = None
+        elif not one.under_way:
+            del self._closed[prompt]
         if self._on_draw is not None:
             self._on_draw(prompt, draw, generation)
 
@@ -240,6 +241,31 @@ class DrawQueue:
     def n_under_way(self) -> int:
         """Draws that were taken and not yet put."""
         return self._n_under_way
+
+    def prompts_at(self, indices: Sequence[int]) -> Sequence[Any]:
+        """The prompts at some positions, as rows of an array where they are one.
+
+        Parameters
+        ----------
+        indices : sequence of int
+            Positions of prompts.
+
+        Returns
+        -------
+        sequence
+            A list, or an array where `prompts` is an array.
+        """
+        if isinstance(self.prompts, np.ndarray):
+            return self.prompts[list(indices)]
+        return [self.prompts[index] for index in indices]
+
+    def _ask(self, index: int, one: "_OpenPrompt", count: int) -> DrawRequest:
+        """Count the next draws of a prompt as under way."""
+        request = DrawRequest(index, one.asked, one.asked + count)
+        one.under_way.update(range(request.start, request.stop))
+        one.asked = request.stop
+        self._n_under_way += count
+        return request
 
     def _open_next(self) -> bool:
         """Open the next prompt; whether there was one."""
@@ -267,7 +293,9 @@ class DrawQueue:
             one.wanted = min(int(wanted), self.n_draws)
             if one.wanted <= one.decided:
                 del self._open[index]
-                # draws that were made ahead may still arrive
+                if one.under_way:
+                    self._closed[index] = one
+                    one.arrived.clear()
             elif one.asked < one.wanted and not one.queued:
                 one.queued = True
                 self._ready.append(index)
@@ -277,13 +305,14 @@ class DrawQueue:
 class _OpenPrompt:
     """What is known of a prompt whose draws are being made."""
 
-    __slots__ = ("arrived", "asked", "decided", "queued", "wanted")
+    __slots__ = ("arrived", "asked", "decided", "queued", "under_way", "wanted")
 
     def __init__(self, first: int, wanted: int) -> None:
         self.decided = first  # draws before this one have been decided on
         self.asked = first  # draws before this one have been taken
         self.wanted = wanted
         self.queued = True  # among those that are ready
+        self.under_way: set[int] = set()  # draws that were taken and not put
         self.arrived: dict[int, Generation] = {}
 
     def in_order(self) -> Iterator[Generation]:
@@ -291,18 +320,3 @@ class _OpenPrompt:
         while self.decided in self.arrived:
             yield self.arrived.pop(self.decided)
             self.decided += 1
-
-
-class _Room:
-    """How much more may be taken."""
-
-    def __init__(self, draws: int | None, prompts: int | None) -> None:
-        self.draws = 2**62 if draws is None else draws
-        self.prompts = 2**62 if prompts is None else prompts
-
-    def __bool__(self) -> bool:
-        return self.draws > 0 and self.prompts > 0
-
-    def use(self, draws: int) -> None:
-        self.draws -= draws
-        self.prompts -= 1

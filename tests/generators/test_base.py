@@ -2,11 +2,12 @@
 
 import functools
 
+import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.generators import BaseGenerator, Generation, check_keyed
 from sklearn_clm.generators._base import fingerprint, sample, stream
 
 
@@ -66,12 +67,16 @@ def test_plain_strings_are_taken_as_responses():
 @pytest.mark.parametrize(
     ("rows", "error", "message"),
     [
-        ([["a"]], ValueError, r"Foreign returned 1 draws for prompt 0; wanted 2 \(draws 3 to 4\)"),
-        ([["a", "b", "c"]], ValueError, "returned 3 draws for prompt 0; wanted 2"),
+        (
+            [["a"]],
+            ValueError,
+            r"Foreign returned 1 draws for prompt 0; wanted a list of 2 \(draws 3 to 4\)",
+        ),
+        ([["a", "b", "c"]], ValueError, "returned 3 draws for prompt 0; wanted a list of 2"),
         ([[]], ValueError, "returned 0 draws for prompt 0"),
         ([], ValueError, "returned draws for 0 prompts; wanted one list for each of 1"),
         (None, ValueError, "returned draws for NoneType prompts"),
-        (["ab"], ValueError, "returned 2 draws for prompt 0"),
+        (["ab"], ValueError, "returned a single str for prompt 0; wanted a list of 2"),
         (
             [["a", None]],
             TypeError,
@@ -175,3 +180,59 @@ def test_a_single_text_is_no_list_of_prompts():
     for generator in (Echo(), Foreign([["a"]])):
         with pytest.raises(TypeError, match="got a single bytes: b'why'"):
             sample(generator, b"why", 1)
+
+
+@pytest.mark.parametrize("rows", [["abcde"] * 5, [Generation("a")] * 5])
+def test_a_flat_list_of_draws_is_refused_as_such(rows):
+    kind = type(rows[0]).__name__
+    with pytest.raises(
+        ValueError, match=rf"returned a single {kind} for prompt 0; wanted a list of 5"
+    ):
+        sample(Foreign(rows), ["?"] * 5, 5)
+
+
+def test_a_class_in_place_of_an_instance_is_refused():
+    with pytest.raises(
+        TypeError, match=r"must be an instance, got the class Echo instead; .* Echo\("
+    ):
+        sample(Echo, ["?"], 1)
+    with pytest.raises(TypeError, match="generator must have a method sample or stream, got 3"):
+        sample(3, ["?"], 1)
+
+
+@pytest.mark.parametrize("prompt", ["half \ud83d", ["a chat", {"content": "half \ud83d"}]])
+def test_half_characters_are_refused_at_the_door(prompt):
+    with pytest.raises(
+        ValueError, match=r"prompts\[1\] holds '\\ud83d' at position 5, half of a ch"
+    ):
+        sample(Echo(), ["fine", prompt], 1)
+    with pytest.raises(ValueError, match=r"draw 3 of prompt 0 holds '\\ude00' at position 0, half"):
+        sample(Foreign([["\ude00"]]), ["?"], 1, start=3)
+
+
+class CountsCalls(Echo):
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        self.n_calls = getattr(self, "n_calls", 0) + 1
+        return [[Generation(f"{prompt}/{self.n_calls}")] * n_samples for prompt in prompts]
+
+
+class IgnoresStart(Echo):
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return super().sample(prompts, n_samples, seed=seed)
+
+
+@pytest.mark.parametrize("prompt", ["a", np.array([1.0, 2.0])])
+def test_generators_that_do_not_repeat_a_draw_are_found_out(prompt):
+    assert check_keyed(Echo(), prompt, seed=3)
+    assert check_keyed(Echo(), prompt, n_draws=1)
+    assert not check_keyed(CountsCalls(), prompt)
+    assert not check_keyed(IgnoresStart(), prompt)
+
+
+def test_clones_share_no_list():
+    generator = Echo(post=["a", {"b": [1]}, np.zeros(2)])
+    copy = clone(generator)
+    generator.post[1]["b"].append(2)
+    generator.post[2][0] = 1.0
+    assert copy.post[:2] == ["a", {"b": [1]}]
+    assert copy.post[2].tolist() == [0.0, 0.0]

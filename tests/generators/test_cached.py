@@ -37,7 +37,7 @@ class Counting(BaseGenerator):
 
     def draw(self, prompt, seed, j):
         value = draw_stream(prompt, seed, j).random() / self.temperature
-        text = f"{prompt}\u2028\ud800é{value!r}"
+        text = f"{prompt}\u2028\ud7ffé{value!r}"
         spans = ((0, 2), (2, len(text)))
         return Generation(text, -value, 2, (-value / 2, -value / 2), spans, "stop")
 
@@ -206,7 +206,7 @@ def test_the_first_stored_draw_wins(path):
         def draw(self, prompt, seed, j):
             return Generation(f"{len(self.asked)}")
 
-    cached = CachedGenerator(Unrepeatable(), path)
+    cached = CachedGenerator(Unrepeatable(), path, key="one")
     draws = cached.stream(["a"], 1)  # asked, not yet stored
     inner = Unrepeatable.stream
 
@@ -245,7 +245,7 @@ def test_other_responses_are_refused():
 
 def test_nothing_in_a_file_is_a_pickle_and_parameters_are_bound(tmp_path):
     path = tmp_path / "draws.sqlite"
-    prompt = "'); DROP TABLE entries; -- \0 \ud800"
+    prompt = "'); DROP TABLE entries; -- \0 \ud7ff"
     cached = CachedGenerator(Counting(), path, key="it's; --")
     rows = sample(cached, [prompt], 2)
     assert sample(cached, [prompt], 2) == rows

@@ -19,7 +19,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn_clm.caching import CachedAdmission, CachedGenerator
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
 from sklearn_clm.generators._base import fingerprint
-from sklearn_clm.generators._fingerprint import UntoldError, digest_of, strictly, told
+from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, identity, strictly
 
 AT_LEAST = 0.5
 TEXTS = ["a cat sat", "a dog ran", "lorem ipsum", "dolor sit"]
@@ -47,7 +47,7 @@ def longer_than(n, wrap=lambda function: function):
     ],
 )
 def test_functions_are_told_apart_whatever_they_are_wrapped_in(wrap):
-    one, same, other = (told(longer_than(n, wrap)) for n in (1, 1, 5))
+    one, same, other = (identity(longer_than(n, wrap)) for n in (1, 1, 5))
     assert one == same != other
 
 
@@ -58,16 +58,16 @@ def test_functions_that_call_themselves_are_told_apart():
 
         return count
 
-    assert told(counting_from(1)) == told(counting_from(1)) != told(counting_from(2))
+    assert identity(counting_from(1)) == identity(counting_from(1)) != identity(counting_from(2))
 
 
 def test_functions_that_name_what_is_not_yet_defined_can_be_told():
     def early():
         return late
 
-    before = told(early)
+    before = identity(early)
     late = 3
-    assert told(early) != before
+    assert identity(early) != before
 
 
 def test_constants_of_the_module_are_part_of_a_function(monkeypatch):
@@ -77,8 +77,8 @@ def test_constants_of_the_module_are_part_of_a_function(monkeypatch):
 
 
 def test_dictionaries_with_keys_of_other_types_are_told_apart():
-    assert told({1: "a"}) != told({"1": "a"})
-    assert told({1: "a", "b": {2}}) == told({"b": {2}, 1: "a"})
+    assert identity({1: "a"}) != identity({"1": "a"})
+    assert identity({1: "a", "b": {2}}) == identity({"b": {2}, 1: "a"})
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ class Talking(BaseGenerator):
 def test_a_cache_refuses_what_it_could_not_tell_from_another():
     generator = Talking(Client())
     assert isinstance(generator.fingerprint(), str)
-    with pytest.raises(UntoldError), strictly():
+    with pytest.raises(UnidentifiedError), strictly():
         generator.fingerprint()
     with pytest.raises(ValueError, match=r"CachedGenerator cannot know its draws again.*key="):
         CachedGenerator(generator).sample(["a"], 1)
@@ -186,9 +186,9 @@ class Threshold:
 
 
 def test_bound_methods_are_told_by_object_and_name():
-    one, same, other = (told(Threshold(least).reaches) for least in (1, 1, 2))
+    one, same, other = (identity(Threshold(least).reaches) for least in (1, 1, 2))
     assert one == same != other
-    assert told(Threshold(1).exceeds) != one
+    assert identity(Threshold(1).exceeds) != one
 
 
 def test_functions_that_use_a_set_of_constants_are_told_apart():
@@ -201,7 +201,7 @@ def test_functions_that_use_a_set_of_constants_are_told_apart():
     def same_vowel(text):
         return text in {"e", "a"}
 
-    one, other, same = (told(one)[2:] for one in (vowel, other_vowel, same_vowel))
+    one, other, same = (identity(one)[2:] for one in (vowel, other_vowel, same_vowel))
     assert one != other
     assert one == same
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sklearn_clm.generators import draw_stream, prompt_bytes
+from sklearn_clm.generators._draws import first_uniforms
 
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary()
@@ -104,3 +105,25 @@ def test_first_uniforms_of_many_keys_are_uniform_and_uncorrelated():
     assert chi_square < 43.8  # 99.9 % quantile, 19 degrees of freedom
     correlations = np.corrcoef(uniforms.T)[np.triu_indices(4, 1)]
     assert np.abs(correlations).max() < 4.5 / np.sqrt(2500)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integers_beyond_double_precision_are_told_apart(dtype):
+    large = np.array([1, 2**53, 2**53 + 1, 2**60 + 1], dtype=dtype)
+    assert len({prompt_bytes(large[i : i + 1]) for i in range(4)}) == 4
+    assert len({prompt_bytes(number) for number in large}) == 4
+    assert prompt_bytes(large[:2]) == prompt_bytes(large[:2].astype(float))
+    assert prompt_bytes(large) == prompt_bytes(large.astype(np.uint64))
+    assert prompt_bytes(large) != prompt_bytes(large.astype(float))
+    assert prompt_bytes(2.0**60) == prompt_bytes(2**60) != prompt_bytes(2**60 + 1)
+    for number in (np.inf, -np.inf, np.nan):
+        assert prompt_bytes(number) == prompt_bytes(np.float32(number))
+
+
+@given(st.lists(st.text(max_size=5), max_size=4), st.integers(0, 2**70), st.integers(0, 50))
+def test_first_numbers_of_many_streams_are_those_of_each(prompts, seed, first):
+    keys = [prompt_bytes(prompt) for prompt in prompts]
+    draws = range(first, first + 3)
+    together = first_uniforms(keys, seed, draws)
+    alone = [[draw_stream(key, seed, draw).random() for draw in draws] for key in keys]
+    np.testing.assert_array_equal(together, np.reshape(alone, (len(keys), 3)))

@@ -12,12 +12,11 @@ from urllib.parse import urlsplit
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 
-from sklearn_clm.generators._base import BaseGenerator
+from sklearn_clm.generators._base import BaseGenerator, Template
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
 from sklearn_clm.generators._records import key_digest
-from sklearn_clm.generators._templates import Template
 from sklearn_clm.generators.openai._answers import parse_choices, probe_logprobs
 from sklearn_clm.generators.openai._requests import (
     Request,

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from sklearn_clm.generators._base import Template, filled
 from sklearn_clm.generators._draws import draw_stream
-from sklearn_clm.generators._templates import Template, filled
 
 __all__ = ["Request", "draw_seed", "request_for", "run_concurrently"]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sklearn_clm.generators._templates import Template, filled
+from sklearn_clm.generators._base import Template, filled
 from sklearn_clm.generators.transformers._prefill import EncodedPrompt
 
 if TYPE_CHECKING:
