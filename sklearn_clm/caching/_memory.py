@@ -14,7 +14,7 @@ import numpy as np
 from sklearn_clm.caching._queue import DrawKeeper, serve_kept
 from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator, prompt_bytes
 from sklearn_clm.generators._base import fingerprint as fingerprint_of
-from sklearn_clm.generators._fingerprint import UntoldError, strictly
+from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
 
 __all__ = ["DrawMemory"]
 
@@ -181,7 +181,7 @@ class DrawMemory:
         try:
             with strictly():
                 return fingerprint_of(generator)
-        except UntoldError:
+        except UnidentifiedError:
             with self._lock:
                 self._nameless[id(generator)] = generator
             return f"object {id(generator)}"
