@@ -1,25 +1,30 @@
-"""A generator that knows no model: it draws the references it was fitted on.
-
-A scikit-learn classifier as a generator: it draws classes from predict_proba."""
+"""Generators that learn from the references: a classifier's classes, or references at random."""
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm.generators._base import BaseGenerator
-from sklearn_clm.generators._draws import Generation, draw_stream, prompt_bytes
+from sklearn_clm.generators._base import BaseGenerator, Prompts, check_prompts
+from sklearn_clm.generators._draws import Generation, first_uniforms, prompt_bytes
 from sklearn_clm.generators._fingerprint import digest_of
+from sklearn_clm.generators._queue import DrawQueue
 
-__all__ = ["EstimatorGenerator", "ResamplingGenerator"]
+__all__ = ["EstimatorGenerator", "ResamplingGenerator", "invert"]
+
+
+class _Classifier(Protocol):
+    classes_: np.ndarray
+    predict_proba: Callable[[Any], np.ndarray]
 
 
 def _is_trained_here(generator: "EstimatorGenerator") -> bool:
-    return type(generator.estimator).__name__ != "FrozenEstimator"
+    return not isinstance(generator.estimator, FrozenEstimator)
 
 
 class EstimatorGenerator(BaseGenerator):
@@ -31,10 +36,10 @@ class EstimatorGenerator(BaseGenerator):
         The estimators of this package clone it and fit it on a part of the data that calibration
         never sees. Wrapped in :class:`sklearn.frozen.FrozenEstimator` it is used as it is, and no
         data is set aside.
-    batch_size : int, default=1
-        Prompts given to ``predict_proba`` at once. With 1 a draw does not depend on the other
-        prompts in any bit. Larger batches are faster, but linear algebra may then round a
-        probability differently from batch to batch.
+    batch_size : int, default=256
+        Prompts given to ``predict_proba`` at once. Smaller batches are filled up to this size, so
+        that linear algebra meets arrays of one shape and rounds a prompt's probabilities alike
+        whatever the other prompts are; with 1 that needs no assumption on the classifier.
 
     Attributes
     ----------
@@ -54,12 +59,14 @@ class EstimatorGenerator(BaseGenerator):
     [0, 0, 0]
     """
 
-    def __init__(self, estimator: BaseEstimator, *, batch_size: int = 1) -> None:
+    gives_labels = True
+
+    def __init__(self, estimator: BaseEstimator, *, batch_size: int = 256) -> None:
         self.estimator = estimator
         self.batch_size = batch_size
 
     @available_if(_is_trained_here)
-    def fit(self, prompts: Sequence[Any], references: Sequence[Any]) -> "EstimatorGenerator":
+    def fit(self, prompts: Prompts, references: Sequence[Any]) -> Self:
         """Fit a clone of the classifier.
 
         Parameters
@@ -86,18 +93,16 @@ class EstimatorGenerator(BaseGenerator):
                     "EstimatorGenerator needs one class per prompt as reference, but admissions "
                     f"(y) holds a {type(reference).__name__} at position {i}."
                 )
-        classes = np.unique(np.asarray(references))
-        if len(classes) == 1:
-            self.estimator_ = None
-            self.classes_ = classes
-            return self
-        fitted = clone(self.estimator).fit(prompts, np.asarray(references))
-        self.estimator_ = fitted
-        self.classes_ = np.asarray(fitted.classes_)
+        labels = np.asarray(references)
+        self.classes_ = np.unique(labels)
+        self.estimator_ = None
+        if len(self.classes_) > 1:
+            self.estimator_ = clone(self.estimator).fit(prompts, labels)
+            self.classes_ = np.asarray(self.estimator_.classes_)
         return self
 
     def sample(
-        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
     ) -> list[list[Generation]]:
         """Draw classes.
 
@@ -111,46 +116,111 @@ class EstimatorGenerator(BaseGenerator):
         list of lists of Generation
             With `logprob`, the log-probability of the class, and one token.
         """
-        if _is_trained_here(self):
-            check_is_fitted(self)
-            estimator, classes = self.estimator_, self.classes_
-        else:
-            estimator, classes = self.estimator, np.asarray(self.estimator.classes_)
-        labels = classes.tolist()
-        rows = []
-        for first in range(0, len(prompts), self.batch_size):
-            batch = prompts[first : first + self.batch_size]
-            if estimator is None:
-                probabilities = np.ones((len(batch), 1))
-            else:
-                probabilities = np.asarray(estimator.predict_proba(batch), dtype=np.float64)
-            for prompt, row in zip(batch, probabilities):
-                rows.append(_draws_of_row(prompt, row, labels, n_samples, start, seed))
+        check_prompts(prompts)
+        rows: list[list[Generation]] = []
+        size = self._batch_size()
+        for first in range(0, len(prompts), size):
+            distributions = self._distributions(prompts[first : first + size])
+            rows += _draw(distributions, seed, range(start, start + n_samples))
         return rows
+
+    def serve(self, queue: DrawQueue) -> None:
+        """Answer a queue: the classifier sees each prompt once, whatever the number of draws.
+
+        Parameters
+        ----------
+        queue : DrawQueue
+            The draws that are wanted.
+        """
+        known: dict[int, _Distribution] = {}
+        while requests := queue.take(max_prompts=self._batch_size()):
+            new = [index for index, _, _ in requests if index not in known]
+            if new:
+                prompts = queue.prompts_at(new)
+                check_prompts(prompts)
+                known.update(zip(new, self._distributions(prompts)))
+            rounds: dict[tuple[int, int], list[int]] = {}
+            for index, start, stop in requests:
+                rounds.setdefault((start, stop), []).append(index)
+            for (start, stop), indices in rounds.items():
+                draws = range(start, stop)
+                rows = _draw([known[index] for index in indices], queue.seed, draws)
+                for index, row in zip(indices, rows):
+                    for j, generation in zip(draws, row):
+                        queue.put(index, j, generation)
+            known = {index: one for index, one in known.items() if queue.is_open(index)}
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of the parameters and, once fitted, of the fitted classifier."""
         fitted = [self.estimator_, self.classes_] if hasattr(self, "classes_") else []
         # the batch size is no part of the distribution
-        return digest(type(self), {"estimator": self.estimator}, fitted)
+        return digest_of(type(self), {"estimator": self.estimator, "fitted state": fitted})
+
+    def _batch_size(self) -> int:
+        if not isinstance(self.batch_size, (int, np.integer)) or self.batch_size < 1:
+            raise ValueError(
+                f"batch_size must be an integer of at least 1, got {self.batch_size!r} instead."
+            )
+        return int(self.batch_size)
+
+    def _distributions(self, prompts: Prompts) -> list["_Distribution"]:
+        """Distributions over the classes, for as many prompts as one batch holds."""
+        estimator: _Classifier | None
+        if _is_trained_here(self):
+            check_is_fitted(self)
+            estimator, classes = self.estimator_, self.classes_
+        else:
+            estimator, classes = self.estimator, np.asarray(self.estimator.classes_)
+        if estimator is None:
+            probabilities = np.ones((len(prompts), 1))
+        else:
+            batch = _filled_up(prompts, self._batch_size())
+            probabilities = np.asarray(estimator.predict_proba(batch), dtype=np.float64)
+        cumulative = np.cumsum(probabilities, axis=1)
+        cumulative /= cumulative[:, -1:]
+        with np.errstate(divide="ignore"):
+            logs = np.log(probabilities)
+        labels = classes.tolist()
+        return [
+            _Distribution(prompt_bytes(prompt), *rows, labels)
+            for prompt, *rows in zip(prompts, cumulative, logs)
+        ]
 
 
-def _draws_of_row(
-    prompt: Any, probabilities: np.ndarray, labels: list[Any], n_samples: int, start: int, seed: int
-) -> list[Generation]:
-    key = prompt_bytes(prompt)
-    cumulative = np.cumsum(probabilities)
-    cumulative /= cumulative[-1]
-    with np.errstate(divide="ignore"):
-        log_probabilities = np.log(probabilities)
-    draws = []
-    for draw in range(start, start + n_samples):
-        k = invert(cumulative, draw_stream(key, seed, draw).random())
-        logprob = float(log_probabilities[k])
-        draws.append(
-            Generation(labels[k], logprob, 1, token_logprobs=(logprob,), finish_reason="stop")
-        )
-    return draws
+class _Distribution(NamedTuple):
+    """Responses and their probabilities, for a prompt."""
+
+    key: bytes
+    cumulative: np.ndarray
+    logs: np.ndarray
+    responses: list[Any]
+
+
+def _draw(
+    distributions: Sequence[_Distribution], seed: int, draws: range
+) -> list[list[Generation]]:
+    """The draws of each prompt; equal draws of one prompt are one object."""
+    uniforms = first_uniforms([each.key for each in distributions], seed, draws)
+    rows = []
+    for each, numbers in zip(distributions, uniforms):
+        picks = invert(each.cumulative, numbers).tolist()
+        known = {k: _generation(each.responses[k], float(each.logs[k])) for k in set(picks)}
+        rows.append([known[k] for k in picks])
+    return rows
+
+
+def _generation(response: Any, logprob: float) -> Generation:
+    spans = ((0, len(response)),) if isinstance(response, str) else None
+    return Generation(response, logprob, 1, (logprob,), spans, "stop")
+
+
+def _filled_up(batch: Prompts, size: int) -> Prompts:
+    """A batch with its last prompt repeated until it has `size` prompts."""
+    missing = size - len(batch)
+    if isinstance(batch, np.ndarray):
+        return np.concatenate([batch, np.repeat(batch[-1:], missing, axis=0)])
+    batch = list(batch)
+    return batch + batch[-1:] * missing
 
 
 class ResamplingGenerator(BaseGenerator):
@@ -175,7 +245,7 @@ class ResamplingGenerator(BaseGenerator):
     ['yes', 'yes', 'yes', 'no']
     """
 
-    def fit(self, prompts: Sequence[Any], references: Sequence[Any]) -> "ResamplingGenerator":
+    def fit(self, prompts: Prompts, references: Sequence[Any]) -> Self:
         """Learn the references.
 
         Parameters
@@ -209,7 +279,7 @@ class ResamplingGenerator(BaseGenerator):
         return self
 
     def sample(
-        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
     ) -> list[list[Generation]]:
         """Draw references.
 
@@ -225,25 +295,15 @@ class ResamplingGenerator(BaseGenerator):
             With `logprob`, the log frequency of the response, and one token.
         """
         check_is_fitted(self)
-        draws = range(start, start + n_samples)
-        return [[self._draw(prompt, seed, draw) for draw in draws] for prompt in prompts]
+        check_prompts(prompts)
+        learnt = (self._cumulative, self.log_frequencies_, self.responses_)
+        distributions = [_Distribution(prompt_bytes(prompt), *learnt) for prompt in prompts]
+        return _draw(distributions, seed, range(start, start + n_samples))
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of the class and, once fitted, of what it draws."""
         fitted = [self.responses_, self.log_frequencies_] if hasattr(self, "responses_") else []
-        return digest(type(self), self.get_params(deep=False), fitted)
-
-    def _draw(self, prompt: Any, seed: int, draw: int) -> Generation:
-        k = invert(self._cumulative, draw_stream(prompt, seed, draw).random())
-        response, logprob = self.responses_[k], float(self.log_frequencies_[k])
-        return Generation(
-            response,
-            logprob,
-            1,
-            token_logprobs=(logprob,),
-            token_spans=((0, len(response)),) if isinstance(response, str) else None,
-            finish_reason="stop",
-        )
+        return digest_of(type(self), {**self.get_params(deep=False), "fitted state": fitted})
 
 
 def _options(reference: Any) -> list[Any]:
@@ -264,11 +324,6 @@ def _options(reference: Any) -> list[Any]:
     return options
 
 
-def digest(cls: type, params: dict[str, Any], fitted: Any) -> str:
-    """Fingerprint of a generator together with what it learnt."""
-    return digest_of(cls, {**params, "fitted state": fitted})
-
-
-def invert(cumulative: np.ndarray, uniform: float) -> int:
-    """Index that a uniform number picks from cumulative probabilities."""
-    return min(int(np.searchsorted(cumulative, uniform, side="right")), len(cumulative) - 1)
+def invert(cumulative: np.ndarray, uniforms: Any) -> Any:
+    """Indices that uniform numbers pick from cumulative probabilities."""
+    return np.minimum(np.searchsorted(cumulative, uniforms, side="right"), len(cumulative) - 1)

@@ -4,14 +4,23 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.generators import EstimatorGenerator
+from sklearn_clm.generators import DrawQueue, EstimatorGenerator
+from sklearn_clm.generators._base import serve
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
 LABELS = (ROWS[:, 0] + ROWS[:, 1] > 0).astype(int)
@@ -111,3 +120,69 @@ class Certain(ClassifierMixin, BaseEstimator):
 def test_probabilities_of_zero_and_one():
     generator = EstimatorGenerator(Certain()).fit(ROWS, LABELS)
     assert {draw.response for row in generator.sample(ROWS, 5) for draw in row} == {0}
+
+
+@pytest.mark.parametrize(
+    "classifier",
+    [
+        GaussianNB(),
+        LogisticRegression(max_iter=50),
+        RandomForestClassifier(9, random_state=0),
+        KNeighborsClassifier(),
+        MLPClassifier((8,), max_iter=20, random_state=0),
+        make_pipeline(StandardScaler(), PCA(7), SVC(probability=True, random_state=0)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_batches_of_one_shape_round_alike(classifier):
+    images, digits = load_digits(return_X_y=True)
+    generator = EstimatorGenerator(classifier).fit(images[:300], digits[:300])
+    rows = images[300:900]
+    together = generator.sample(rows, 3)
+    order = np.random.default_rng(0).permutation(len(rows))
+    assert generator.sample(rows[order], 3) == [together[i] for i in order]
+    assert [generator.sample(rows[i : i + 1], 3)[0] for i in range(9)] == together[:9]
+    assert generator.sample(rows[7:300], 3) == together[7:300]
+
+
+class Counted(GaussianNB):
+    """Counts the rows that it is shown."""
+
+    n_rows = 0
+
+    def predict_proba(self, X):
+        Counted.n_rows += len(X)
+        return super().predict_proba(X)
+
+
+def test_a_queue_shows_each_prompt_to_the_classifier_once():
+    generator = EstimatorGenerator(Counted(), batch_size=16).fit(ROWS, LABELS)
+    rows = generator.sample(ROWS, 6, seed=1)
+    Counted.n_rows = 0
+    seen = {}
+    queue = DrawQueue(
+        ROWS,
+        6,
+        seed=1,
+        decide=lambda arrived: [len(seen[index]) + 1 for index, _ in arrived],
+        on_draw=lambda i, j, draw: seen.setdefault(i, []).append(draw),
+    )
+    serve(generator, queue)
+    assert [seen[i] for i in range(len(ROWS))] == rows
+    assert Counted.n_rows <= 2 * len(ROWS)
+
+
+def test_labels_stay_what_they_are():
+    generator = EstimatorGenerator(GaussianNB()).fit(ROWS, np.where(LABELS, "+1", "-1"))
+    assert generator.gives_labels
+    draw = generator.sample(ROWS[:1], 1)[0][0]
+    assert draw.response in ("+1", "-1")
+    assert draw.token_spans == ((0, 2),)
+    numbers = EstimatorGenerator(GaussianNB()).fit(ROWS, LABELS * 10 - 5)
+    assert {draw.response for row in numbers.sample(ROWS, 2) for draw in row} == {-5, 5}
+
+
+@pytest.mark.parametrize("size", [0, 2.5, None])
+def test_bad_batch_sizes(size, generator):
+    with pytest.raises(ValueError, match="batch_size must be an integer of at least 1, got"):
+        generator.set_params(batch_size=size).sample(ROWS, 1)
