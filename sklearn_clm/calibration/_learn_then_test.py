@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -59,6 +59,9 @@ class AchievableEpsilon(NamedTuple):
 class Frontier:
     """The configurations to be tested, in the order of testing: from the safest.
 
+    The first accepts everything: no rejection, no stop before the largest budget is used up. No
+    configuration errs on fewer prompts, so that it passes whenever any other does.
+
     Parameters
     ----------
     lambdas : ndarray of shape (m, 3)
@@ -66,7 +69,7 @@ class Frontier:
     k_max : ndarray of int, shape (m,)
         Budgets.
     loss, objective : ndarray of shape (m,)
-        Mean loss (ascending) and objective of Eq. 7 (descending) on the optimisation part.
+        Mean loss (ascending) and objective (descending) on the optimisation part.
 
     Examples
     --------
@@ -163,9 +166,9 @@ def achievable_epsilon(data: CalibrationData) -> AchievableEpsilon:
     >>> achievable_epsilon(CalibrationData([[0.2, 0.9]], np.zeros((1, 2, 2)), [[False, True]]))
     AchievableEpsilon(low=0.0, high=1.0)
     """
-    admissible = data.admissible
+    inadmissible = ~data.admissible
     return AchievableEpsilon(
-        low=float(1.0 - admissible.any(axis=1).mean()), high=float(1.0 - admissible[:, 0].mean())
+        low=float(inadmissible.all(axis=1).mean()), high=float(inadmissible[:, 0].mean())
     )
 
 
@@ -180,6 +183,8 @@ def learn_then_test(
     optimization_fraction: float = 1 / 3,
     size_weight: float = 0.5,
     excess_weight: float = 0.5,
+    draw_weight: float = 0.0,
+    select: Literal["objective", "last"] = "objective",
     k_max: int | Sequence[int] | None = None,
     n_jobs: int | None = None,
     verbose: int = 0,
@@ -187,9 +192,10 @@ def learn_then_test(
     """Choose a configuration whose risk is at most epsilon, with confidence 1 - delta.
 
     The prompts are split at random. On the optimisation part, the grid of thresholds is laid out
-    and searched for the Pareto frontier of loss and objective. On the calibration part, the
-    frontier is tested from the safest configuration on, until the first test fails; of those
-    that passed, the one of lowest objective is chosen, the safer one in a tie.
+    and searched for the Pareto frontier of loss and objective. On the calibration part, first
+    *accept everything* and then the frontier is tested, from the safest configuration on, until
+    the first test fails; of those that passed, the one of lowest objective is chosen, the safer
+    one in a tie. The result is null only if sets of all K draws cannot be certified either.
 
     Parameters
     ----------
@@ -209,6 +215,12 @@ def learn_then_test(
         Share of the optimisation part, in (0, 1).
     size_weight, excess_weight : float, default=0.5
         rho_1 and rho_2 of Eq. 7, >= 0.
+    draw_weight : float, default=0.0
+        Price of each draw in the objective, >= 0; 0 is Eq. 7.
+    select : {"objective", "last"}, default="objective"
+        Which of the certified configurations is chosen: the one of lowest objective on the
+        calibration part, or the last that was certified, which was the cheapest of them on the
+        optimisation part and takes no label of the calibration part beyond the tests.
     k_max : int, sequence of int, or None
         Budget of draws, 1 to ``data.k_max``. With several, the budget is a fourth dimension of
         the grid, chosen together with the thresholds and covered by the same guarantee.
@@ -248,17 +260,22 @@ def learn_then_test(
     if np.ndim(delta) != 0:
         raise ValueError(f"delta must be a single number in (0, 1), got {delta!r}.")
     check_probability(delta, "delta")
-    for weight, name in ((size_weight, "size_weight"), (excess_weight, "excess_weight")):
+    weights = {
+        "size_weight": size_weight,
+        "excess_weight": excess_weight,
+        "draw_weight": draw_weight,
+    }
+    for name, weight in weights.items():
         if not 0.0 <= weight < math.inf:
             raise ValueError(f"{name} must be finite and at least 0, got {weight!r}.")
+    if select not in ("objective", "last"):
+        raise ValueError(f"select must be 'objective' or 'last', got {select!r} instead.")
     budgets = _check_budgets(k_max, data.k_max)
     _check_size(data.n_prompts, optimization_fraction, float(epsilons.max()), float(delta))
 
     data = data.truncate(int(budgets.max()))
     optimization, calibration = data.split(optimization_fraction, random_state)
-    frontier = _search_frontier(
-        optimization, score, n_lambdas, budgets, (size_weight, excess_weight), n_jobs, verbose
-    )
+    frontier = _search_frontier(optimization, score, n_lambdas, budgets, weights, n_jobs, verbose)
     risks = evaluate_configurations(
         calibration,
         frontier.lambdas,
@@ -267,7 +284,9 @@ def learn_then_test(
         n_jobs=n_jobs,
         verbose=verbose,
     )
-    objective = risks.objective(size_weight, excess_weight)
+    objective = risks.objective(**weights)
+    if select == "last":
+        objective = -np.arange(len(frontier), dtype=np.float64)
     n = calibration.n_prompts
     limit = smallest_epsilon(risks.n_errors[0], n, delta)
     band = achievable_epsilon(data)
@@ -330,7 +349,7 @@ def _search_frontier(
     score: SetScore,
     n_lambdas: int,
     budgets: np.ndarray,
-    weights: tuple[float, float],
+    weights: dict[str, float],
     n_jobs: int | None,
     verbose: int,
 ) -> Frontier:
@@ -339,9 +358,13 @@ def _search_frontier(
     # the frontier keeps the first of several equals, so the most cautious comes first: the least
     # rejection, the largest budget, the latest stop
     loss, objective = (
-        np.flip(costs, axis=(0, 2, 3)).ravel() for costs in (risks.loss, risks.objective(*weights))
+        np.flip(costs, axis=(0, 2, 3)).ravel() for costs in (risks.loss, risks.objective(**weights))
     )
     chosen = pareto_frontier(np.column_stack((loss, objective)))
+    if chosen[0] != 0:
+        # position 0 accepts everything. Another may err as rarely on this part, but none does on
+        # the calibration part: tested first, it costs no power and spares needless nulls
+        chosen = np.append(0, chosen)
     a, b, k, c = np.unravel_index(chosen, risks.loss.shape)
     return Frontier(
         lambdas=np.column_stack((l1[::-1][a], l2[b], l3[::-1][c])),

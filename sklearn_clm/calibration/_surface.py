@@ -54,20 +54,26 @@ class ConfigurationRisks:
     excess: np.ndarray
     n_prompts: int
 
-    def objective(self, size_weight: float = 0.5, excess_weight: float = 0.5) -> np.ndarray:
-        """Objective of Eq. 7.
+    def objective(
+        self, size_weight: float = 0.5, excess_weight: float = 0.5, draw_weight: float = 0.0
+    ) -> np.ndarray:
+        """Objective of Eq. 7, plus a price for each draw.
 
         Parameters
         ----------
         size_weight, excess_weight : float, default=0.5
             rho_1 and rho_2, >= 0.
+        draw_weight : float, default=0.0
+            Price of a draw, >= 0; 0 is Eq. 7.
 
         Returns
         -------
         ndarray
-            ``size_weight * size + excess_weight * excess``, one value per configuration.
+            ``size_weight * size + excess_weight * excess + draw_weight * samples``, one value
+            per configuration.
         """
-        return size_weight * self.size + excess_weight * self.excess
+        objective = size_weight * self.size + excess_weight * self.excess
+        return objective + draw_weight * self.samples if draw_weight else objective
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,13 @@ from sklearn_clm.calibration import (
     Configuration,
     achievable_epsilon,
     binomial_p_value,
+    critical_count,
     evaluate_configurations,
     fixed_sequence_test,
     learn_then_test,
     pareto_frontier,
     risk_surface,
+    smallest_epsilon,
     threshold_grid,
 )
 from sklearn_clm.calibration._engine import _sums
@@ -45,10 +47,16 @@ def test_every_step_against_its_definition(set_score):
     l1, l2, l3 = threshold_grid(optimization, set_score=set_score, n_lambdas=5)
     surface = risk_surface(optimization, l1, l2, l3, set_score=set_score)
     costs = np.column_stack([surface.loss.ravel(), surface.objective(0.7, 0.5).ravel()])
-    assert_array_equal(result.frontier.loss, costs[pareto_frontier(costs), 0])
-    assert_array_equal(result.frontier.objective, costs[pareto_frontier(costs), 1])
-    assert np.all(np.diff(result.frontier.loss) > 0)
-    assert np.all(np.diff(result.frontier.objective) < 0)
+    tested = np.column_stack([result.frontier.loss, result.frontier.objective])
+    # accept everything comes first, where the frontier does not begin with it
+    assert result.frontier.lambdas[0].tolist() == [np.inf, -np.inf, l3[-1]]
+    everything = [surface.loss[-1, 0, -1], surface.objective(0.7, 0.5)[-1, 0, -1]]
+    assert tested[0].tolist() == everything
+    searched = tested[len(tested) - len(pareto_frontier(costs)) :]
+    assert len(tested) - len(searched) == (everything not in searched.tolist())
+    assert_array_equal(searched, costs[pareto_frontier(costs)])
+    assert np.all(np.diff(searched[:, 0]) > 0)
+    assert np.all(np.diff(searched[:, 1]) < 0)
 
     expected = [
         oracle.outcome(calibration, configuration, set_score).n_errors
@@ -115,7 +123,11 @@ def test_budget_as_fourth_dimension(k_max):
         costs.append(np.column_stack([surface.loss.ravel(), surface.objective().ravel()]))
     costs = np.concatenate(costs)
     best = costs[pareto_frontier(costs)]
-    assert_array_equal(np.column_stack([result.frontier.loss, result.frontier.objective]), best)
+    tested = np.column_stack([result.frontier.loss, result.frontier.objective])
+    assert_array_equal(tested[-len(best) :], best)
+    assert result.frontier.lambdas[0].tolist() == [np.inf, -np.inf, np.inf]
+    assert result.frontier.k_max[0] == 6
+    assert len(tested) <= len(best) + 1
     for configuration, k, n_errors in zip(
         result.frontier.lambdas, result.frontier.k_max, result.n_errors
     ):
@@ -169,6 +181,63 @@ def test_null_says_what_would_have_worked():
     assert works.lambda_hat is not None
     just_below = null.smallest_epsilon * (1.0 - 1e-6)
     assert learn_then_test(data, just_below, set_score="max", random_state=0).lambda_hat is None
+
+
+@pytest.mark.parametrize("set_score", SET_SCORES)
+def test_nothing_is_null_that_all_draws_would_certify(set_score):
+    # few optimisation prompts: other configurations tie with accepting everything there
+    n_null = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        ease = rng.beta(0.6, 1.0, (200, 1))
+        admissible = rng.random((200, 8)) < ease
+        quality = np.clip(ease + 0.3 * rng.standard_normal((200, 8)), 0.0, 1.0)
+        data = CalibrationData(quality, rng.random((200, 8, 8)), admissible)
+        result = learn_then_test(
+            data, 0.28, set_score=set_score, random_state=seed, k_max=[4, 8], n_lambdas=8
+        )
+        calibration = data.split(1 / 3, random_state=seed)[1]
+        n_errors = int(np.sum(~calibration.admissible.any(axis=1)))
+        certified = n_errors <= critical_count(calibration.n_prompts, 0.28, 0.05)
+        assert (result.lambda_hat is not None) == certified
+        assert result.n_errors[0] == n_errors == result.n_errors.min()
+        assert result.smallest_epsilon == smallest_epsilon(n_errors, result.n_calibration, 0.05)
+        n_null += not certified
+    assert 0 < n_null < 60
+
+
+def test_the_price_of_a_draw():
+    data = simulate()
+    options = {"set_score": "first_k", "random_state": 0}
+    free, dear = (
+        learn_then_test(data, 0.4, **options, draw_weight=weight) for weight in (0.0, 100.0)
+    )
+    for result, weight in ((free, 0.0), (dear, 100.0)):
+        cost = result.risks.objective(0.5, 0.5, weight)
+        assert_array_equal(
+            cost,
+            0.5 * result.risks.size + 0.5 * result.risks.excess + weight * result.risks.samples,
+        )
+        best = int(np.argmin(cost[: len(result.valid_lambdas)]))
+        assert result.lambda_hat == Configuration(*result.valid_lambdas[best])
+    assert (
+        dear.risks.samples[: len(dear.valid_lambdas)].min()
+        == evaluate_configurations(
+            data.split(1 / 3, 0)[1], [dear.lambda_hat], set_score="first_k"
+        ).samples
+    )
+    only = learn_then_test(data, 0.4, **options, size_weight=0, excess_weight=0, draw_weight=1.0)
+    assert np.all(np.diff(only.frontier.objective) < 0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_last_that_was_certified(seed):
+    options = {"random_state": seed, "set_score": "sum", "n_lambdas": 8}
+    result = learn_then_test(simulate(n=90, seed=seed), 0.6, 0.1, select="last", **options)
+    by_cost = learn_then_test(simulate(n=90, seed=seed), 0.6, 0.1, **options)
+    assert_array_equal(result.valid_lambdas, by_cost.valid_lambdas)
+    assert result.lambda_hat == Configuration(*result.valid_lambdas[-1])
+    assert result.k_max_hat == result.valid_k_max[-1]
 
 
 def test_no_admissible_response_at_all():
@@ -280,6 +349,8 @@ def test_the_number_of_prompts_asked_for_is_the_least_that_suffices(epsilon, fra
             ValueError,
             r"size_weight must be finite and at least 0, got -0\.1",
         ),
+        ({"draw_weight": -1}, ValueError, "draw_weight must be finite and at least 0, got -1"),
+        ({"select": "first"}, ValueError, "select must be 'objective' or 'last', got 'first'"),
         ({"excess_weight": np.inf}, ValueError, "excess_weight must be finite and at least 0"),
         ({"k_max": 7}, ValueError, "k_max must lie between 1 and 6, the number of draws in data"),
         ({"k_max": [0, 3]}, ValueError, r"k_max must lie between 1 and 6, .* got \[0, 3\]"),
