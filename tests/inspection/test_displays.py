@@ -279,6 +279,14 @@ def test_clopper_pearson_is_scipys():
         assert (low, high) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
+def test_reachable_epsilon_counts_in_whole_numbers():
+    # 21 / 75 * 50 is 14, and more than 14 in floating point
+    admissible = np.arange(75)[:, np.newaxis] >= 21
+    display = AchievableBandDisplay.from_data(admissible)
+    assert display.n_calibration == 50
+    assert display.reachable[0] == smallest_epsilon(14, 50, 0.05)
+
+
 def test_band_of_bad_data():
     with pytest.raises(ValueError, match=r"boolean array of shape \(n_prompts, n_draws\)"):
         AchievableBandDisplay.from_data(np.ones(3))
