@@ -43,6 +43,6 @@ class ReportMixin:
         <BLANKLINE>
         With confidence 95 % over the calibration prompts, the set for a new
         """
-        from sklearn_clm.inspection._report import calibration_report
+        from sklearn_clm.inspection._report import CalibrationReport
 
-        return calibration_report(self)
+        return CalibrationReport.from_estimator(self)

@@ -1,19 +1,23 @@
 import re
+import sys
 from html.parser import HTMLParser
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import (
     CalibrationData,
+    ComponentCalibrationData,
+    Provenance,
     binomial_p_value,
     evaluate_configurations,
     smallest_epsilon,
 )
 from sklearn_clm.generators import BaseGenerator, Generation
-from sklearn_clm.inspection._report import calibration_report
+from sklearn_clm.inspection import AchievableBandDisplay, CalibrationReport
 from tests.evaluation.simulated import simulated_data
 
 
@@ -37,26 +41,30 @@ def sampler(data):
     return calibrated(data, set_score="sum")
 
 
+def report_of(estimator):
+    return CalibrationReport.from_estimator(estimator)
+
+
 def section(report, heading):
     return next(part for part in report.sections if part.heading == heading)
 
 
 def cells(report, heading):
-    return {row[0]: row[1:] for row in section(report, heading).table.rows}
+    return {row[0]: row[1:] for row in section(report, heading).table[1:]}
 
 
 def test_the_guarantee_in_words(sampler):
-    text = section(sampler.report(), "Guarantee").paragraphs[0]
+    text = section(report_of(sampler), "Guarantee").paragraphs[0]
     assert "With confidence 95 % over the calibration prompts" in text
     assert "with probability at least 70 %" in text
 
 
 def test_nothing_to_warn_of(data):
-    assert calibrated(data, epsilon=0.38, set_score="sum").report().warnings == ()
+    assert report_of(calibrated(data, epsilon=0.38, set_score="sum")).warnings == ()
 
 
 def test_split_and_thresholds(sampler):
-    report = sampler.report()
+    report = report_of(sampler)
     assert cells(report, "Data") == {
         "prompts": ("900",),
         "optimisation part, finds the frontier": ("300",),
@@ -70,7 +78,7 @@ def test_split_and_thresholds(sampler):
 
 
 def test_tests_show_what_decided(sampler):
-    rows = section(sampler.report(), "Frontier and tests").table.rows
+    rows = section(report_of(sampler), "Frontier and tests").table[1:]
     by_role = {row[-1]: row for row in rows}
     result = sampler.result_
     n_valid = len(result.valid_lambdas)
@@ -82,7 +90,7 @@ def test_tests_show_what_decided(sampler):
 
 
 def test_expectations_are_those_of_the_configuration(sampler, data):
-    shown = cells(sampler.report(), "What to expect of predict")
+    shown = cells(report_of(sampler), "What to expect of predict")
     risks = evaluate_configurations(data, [sampler.lambda_hat_], set_score="sum")
     assert float(shown["error"][0]) == pytest.approx(risks.loss[0], abs=1e-4)
     for name, mean in (("size", risks.size), ("draws", risks.samples), ("excess", risks.excess)):
@@ -98,7 +106,7 @@ def test_interval_of_the_mean_covers(data):
     for seed in range(40):
         sampler = calibrated(simulated_data(300, 6, seed=seed), set_score="first_k", n_lambdas=3)
         low, high = map(
-            float, cells(sampler.report(), "What to expect of predict")["draws"][1].split(" to ")
+            float, cells(report_of(sampler), "What to expect of predict")["draws"][1].split(" to ")
         )
         risks = evaluate_configurations(truth, [sampler.lambda_hat_], set_score="first_k")
         inside.append(low - 1e-3 <= risks.samples[0] <= high + 1e-3)
@@ -106,12 +114,12 @@ def test_interval_of_the_mean_covers(data):
 
 
 def test_band_and_more_prompts(sampler, data):
-    report = sampler.report()
+    report = report_of(sampler)
     band = cells(report, "Achievable band of epsilon")
     high = 1.0 - data.admissible[:, 0].mean()
     assert float(band["always one draw"][0]) == pytest.approx(high, abs=1e-4)
     result = sampler.result_
-    rows = section(report, "What more prompts would gain").table.rows
+    rows = section(report, "What more prompts would gain").table[1:]
     assert float(rows[0][2]) == pytest.approx(result.smallest_epsilon, abs=1e-4)
     gained = [float(row[2]) for row in rows]
     assert gained == sorted(gained, reverse=True)
@@ -124,11 +132,13 @@ def test_band_and_more_prompts(sampler, data):
 def test_null(data):
     with pytest.warns(NullCalibrationWarning):
         sampler = calibrated(data, epsilon=0.02)
-    report = sampler.report()
+    report = report_of(sampler)
     assert section(report, "Guarantee").paragraphs[0].startswith("None. No configuration")
     low = 1.0 - data.admissible.any(axis=1).mean()
     assert "epsilon = 0.02 is out of reach: even all 6 draws err" in report.warnings[0]
-    assert f"certify is {sampler.result_.smallest_epsilon:.3g}" in report.warnings[1]
+    # rounded up, so that the epsilon that is named does work
+    (smallest,) = re.findall(r"certify is (0\.\d{4})\.", report.warnings[1])
+    assert 0 <= float(smallest) - sampler.result_.smallest_epsilon < 1e-4
     assert not [part for part in report.sections if part.heading.startswith("Thresholds")]
     shown = cells(report, "What to expect of predict")
     assert shown["size"][0] == shown["draws"][0] == "6"
@@ -140,7 +150,7 @@ def test_null(data):
 
 def test_too_few_prompts_to_test_at_all(data):
     with pytest.warns(NullCalibrationWarning):
-        report = calibrated(data.take(range(12)), epsilon=0.1).report()
+        report = report_of(calibrated(data.take(range(12)), epsilon=0.1))
     assert "12 prompts are too few for any test to succeed" in report.warnings[0]
     assert "Frontier and tests" not in report.to_markdown()
 
@@ -148,14 +158,14 @@ def test_too_few_prompts_to_test_at_all(data):
 def test_warning_of_a_trivial_epsilon(data):
     assert (
         "epsilon = 0.6 is trivial: the first draw"
-        in calibrated(data, epsilon=0.6).report().warnings[0]
+        in report_of(calibrated(data, epsilon=0.6)).warnings[0]
     )
 
 
 def test_warning_of_small_n():
     with pytest.warns(NullCalibrationWarning):
         sampler = calibrated(simulated_data(45, 6, seed=3), epsilon=0.14, n_lambdas=5)
-    warnings = [text for text in sampler.report().warnings if text.startswith("Small n")]
+    warnings = [text for text in report_of(sampler).warnings if text.startswith("Small n")]
     assert "with 30 calibration prompts" in warnings[0]
     assert f"epsilon >= {smallest_epsilon(0, 30, 0.05):.3g}" in warnings[0]
 
@@ -164,7 +174,7 @@ def test_warning_of_null_near_by(data):
     epsilon = calibrated(data).result_.smallest_epsilon + 1e-6
     sampler = calibrated(data, epsilon=epsilon)
     assert sampler.lambda_hat_ is not None
-    (warning,) = [t for t in sampler.report().warnings if t.startswith("Null is near by")]
+    (warning,) = [t for t in report_of(sampler).warnings if t.startswith("Null is near by")]
     # by simulation: how often do 600 prompts with this error rate fail?
     rate = sampler.result_.n_errors[0] / 600
     errors = np.random.default_rng(0).binomial(600, rate, size=4000)
@@ -179,7 +189,7 @@ def test_warning_of_an_exhausted_budget():
     admissible = np.zeros((300, 4), dtype=bool)
     admissible[:, 3] = True
     data = CalibrationData(rng.random((300, 4)), np.zeros((300, 4, 4)), admissible)
-    report = calibrated(data, set_score="max", epsilon=0.2).report()
+    report = report_of(calibrated(data, set_score="max", epsilon=0.2))
     assert any(text.startswith("The budget is exhausted often") for text in report.warnings)
 
 
@@ -204,7 +214,7 @@ def test_html_is_well_formed_and_escaped(data):
         return float(np.max(quality))
 
     bold.__name__ = "<b>|max"
-    report = calibrated(data.take(range(200)), set_score=bold, n_lambdas=4).report()
+    report = report_of(calibrated(data.take(range(200)), set_score=bold, n_lambdas=4))
     parser = Balanced()
     parser.feed(report._repr_html_())
     assert not parser.open
@@ -214,15 +224,15 @@ def test_html_is_well_formed_and_escaped(data):
 
 
 def test_markdown_tables_are_regular(sampler):
-    for line in sampler.report().to_markdown().splitlines():
+    for line in report_of(sampler).to_markdown().splitlines():
         if line.startswith("|"):
             assert line.endswith("|")
-    assert str(sampler.report()) == sampler.report()._repr_markdown_()
+    assert str(report_of(sampler)) == report_of(sampler)._repr_markdown_()
 
 
 @pytest.mark.parametrize("name", ["report.md", "report.html"])
 def test_save(sampler, tmp_path, name):
-    sampler.report().save(tmp_path / name)
+    report_of(sampler).save(tmp_path / name)
     text = (tmp_path / name).read_text(encoding="utf-8")
     assert "Calibration report" in text
     assert text.startswith("# " if name.endswith(".md") else "<!DOCTYPE html>")
@@ -230,31 +240,129 @@ def test_save(sampler, tmp_path, name):
 
 def test_save_refuses_other_suffixes(sampler, tmp_path):
     with pytest.raises(ValueError, match=r"must end in \.html, \.htm or \.md"):
-        sampler.report().save(tmp_path / "report.pdf")
+        report_of(sampler).save(tmp_path / "report.pdf")
 
 
 def test_report_needs_calibration_data(sampler, tmp_path):
     with pytest.raises(NotFittedError, match="has no calibration data to report on"):
-        ConformalSampler(Words()).report()
+        report_of(ConformalSampler(Words()))
     sampler.save_calibration(tmp_path / "calibration.json")
     loaded = ConformalSampler(Words(), k_max=6, epsilon=0.3, set_score="sum", random_state=0)
     with pytest.raises(NotFittedError, match="loaded from a file has none"):
-        loaded.load_calibration(tmp_path / "calibration.json").report()
+        report_of(loaded.load_calibration(tmp_path / "calibration.json"))
 
 
 def test_many_prompts_are_thinned(data, sampler, monkeypatch):
     monkeypatch.setattr("sklearn_clm.inspection._report._MAX_PROMPTS", 100)
-    text = section(calibration_report(sampler), "What to expect of predict").paragraphs[0]
+    text = section(report_of(sampler), "What to expect of predict").paragraphs[0]
     assert "Means over 100 of the 900 prompts" in text
 
 
 def test_repr_is_short(sampler):
-    shown = repr(sampler.report())
+    shown = repr(report_of(sampler))
     assert shown.startswith("<CalibrationReport: Guarantee")
     assert len(shown) < 300
 
 
 def test_how_many_prompts_the_means_are_over(sampler, monkeypatch):
-    assert "Means over the 900 prompts" in str(sampler.report())
+    assert "Means over the 900 prompts" in str(report_of(sampler))
     monkeypatch.setattr("sklearn_clm.inspection._report._MAX_PROMPTS", 50)
-    assert "Means over 50 of the 900 prompts" in str(sampler.report())
+    assert "Means over 50 of the 900 prompts" in str(report_of(sampler))
+
+
+def test_bare_arrays_are_of_unknown_provenance(sampler, data):
+    text = section(report_of(sampler), "Provenance").paragraphs[0]
+    assert text.startswith("Provenance unknown")
+    # of which a file says a part
+    known = CalibrationData(
+        data.quality,
+        data.similarity,
+        data.admissible,
+        provenance=Provenance(quality="likelihood", similarity="rouge_l", admission="exact_match"),
+    )
+    record = report_of(calibrated(known, quality="likelihood"))
+    text = section(record, "Provenance").paragraphs[0]
+    assert "apart from generator, seed (provenance unknown)" in text
+
+
+def test_left_out_tests_are_counted(sampler):
+    _, *rows = section(report_of(sampler), "Frontier and tests").table
+    shown = sum(row[0] != "..." for row in rows)
+    left_out = sum(int(row[1].strip("()").split()[0]) for row in rows if row[0] == "...")
+    assert left_out > 0
+    assert shown + left_out == len(sampler.frontier_)
+
+
+def test_one_configuration_is_singular():
+    rng = np.random.default_rng(0)
+    data = CalibrationData(rng.random((90, 1)), np.ones((90, 1, 1)), np.ones((90, 1), dtype=bool))
+    assert "1 configurations" not in str(report_of(calibrated(data, n_lambdas=1)))
+    assert "1 draws" not in str(report_of(calibrated(data, n_lambdas=1)))
+
+
+def test_null_message_report_and_display_name_one_epsilon(data):
+    with pytest.warns(NullCalibrationWarning) as caught:
+        sampler = calibrated(data.take(range(400)), epsilon=0.03)
+    named = float(re.search(r"would have worked is (0\.\d+)\.", str(caught[0].message)).group(1))
+    report = report_of(sampler)
+    shown = float(section(report, "What more prompts would gain").table[1][2])
+    warned = float(re.search(r"certify is (0\.\d+)\.", "".join(report.warnings)).group(1))
+    display = AchievableBandDisplay.from_estimator(sampler)
+    plt.close(display.figure_)
+    exact = sampler.result_.smallest_epsilon
+    assert named == shown == warned == np.ceil(display.reachable[-1] * 1e4) / 1e4
+    assert display.reachable[-1] == exact
+
+
+def test_html_shows_pictures(sampler):
+    text = report_of(sampler).to_html()
+    assert text.count('src="data:image/png;base64,') == 3
+    assert text.count("http") == 0
+    assert "![" not in report_of(sampler).to_markdown()
+
+
+def test_html_without_matplotlib_has_no_pictures(sampler, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert "<img" not in report_of(sampler).to_html()
+
+
+@pytest.fixture(scope="module")
+def components():
+    rng = np.random.default_rng(0)
+    scores = rng.random((300, 4))
+    return ComponentCalibrationData.from_arrays(scores, rng.random((300, 4)) < scores**0.2)
+
+
+def test_report_of_a_selector(components):
+    selector = ComponentSelector(alpha=0.3, component_score="support").calibrate(components)
+    report = report_of(selector)
+    guarantee = section(report, "Guarantee").paragraphs[0]
+    assert "all components selected for a new prompt" in guarantee
+    assert "probability at least 70 %" in guarantee
+    rows = {row[-1]: row for row in section(report, "Tests of thresholds").table[1:]}
+    assert float(rows["gamma-hat"][1]) == pytest.approx(selector.gamma_hat_, rel=1e-5)
+    assert float(rows["gamma-hat"][4]) <= 0.05 < float(rows["failed"][4])
+    chosen = components.scores >= selector.gamma_hat_
+    shown = cells(report, "What to expect of predict")
+    assert float(shown["components selected"][0]) == pytest.approx(chosen.sum() / 300, rel=1e-3)
+    wrong = set(components.prompt_index[chosen & ~components.admissible])
+    assert float(shown["error"][0]) == pytest.approx(len(wrong) / 300, abs=1e-4)
+    parser = Balanced()
+    parser.feed(report.to_html())
+    assert not parser.open
+
+
+def test_report_of_a_null_selector(components):
+    hopeless = ComponentCalibrationData(
+        np.full(1200, 0.5), np.zeros(1200, dtype=bool), components.offsets
+    )
+    with pytest.warns(NullCalibrationWarning):
+        selector = ComponentSelector(alpha=0.1, component_score="support").calibrate(hopeless)
+    report = report_of(selector)
+    assert "every selection is empty" in section(report, "Guarantee").paragraphs[0]
+    assert any(text.startswith("Null: the smallest alpha") for text in report.warnings)
+    with pytest.warns(NullCalibrationWarning):
+        selector = ComponentSelector(alpha=0.1).calibrate(components.take(range(8)))
+    assert "8 prompts are too few" in report_of(selector).warnings[0]
+    with pytest.raises(NotFittedError, match="no calibration data to report on"):
+        report_of(ComponentSelector())

@@ -22,6 +22,7 @@ __all__ = [
     "PairedDifference",
     "TrialResults",
     "markdown_table",
+    "markdown_text",
 ]
 
 
@@ -591,13 +592,13 @@ def _refuse_misfits(arrays: dict[str, np.ndarray], scalars: set[str]) -> None:
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown, the first row its header; text that looks like markup is escaped."""
-    header, *body = [f"| {' | '.join(map(_escaped, row))} |" for row in rows]
+    header, *body = [f"| {' | '.join(map(markdown_text, row))} |" for row in rows]
     rule = f"|{' --- |' * len(rows[0])}"
     return "\n".join([header, rule, *body]) + "\n"
 
 
-def _escaped(text: str) -> str:
-    # names of methods and scores may be anything
+def markdown_text(text: str) -> str:
+    """Text for Markdown on one line: names of scores come from users, and may look like markup."""
     for character in "\\`*<>|":
         text = text.replace(character, "\\" + character)
     return " ".join(text.split())

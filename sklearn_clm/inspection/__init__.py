@@ -1,13 +1,16 @@
-"""Figures, in scikit-learn's manner."""
+"""Figures and reports, in scikit-learn's manner."""
 
-from sklearn_clm.inspection._achievable_band import AchievableBandDisplay
-from sklearn_clm.inspection._component_curves import ComponentCurveDisplay
+from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
+from sklearn_clm.inspection._curves import ComponentCurveDisplay, RiskCurveDisplay
 from sklearn_clm.inspection._frontier import FrontierDisplay
-from sklearn_clm.inspection._risk_curves import RiskCurveDisplay
+from sklearn_clm.inspection._report import CalibrationReport, Section
 
 __all__ = [
     "AchievableBandDisplay",
+    "CalibrationReport",
     "ComponentCurveDisplay",
     "FrontierDisplay",
+    "PromptGainDisplay",
     "RiskCurveDisplay",
+    "Section",
 ]

@@ -1,19 +1,40 @@
-"""Curves over epsilon or alpha, with their bands over trials."""
+"""Curves over epsilon or alpha, with their bands over trials (section 6, Appendix G)."""
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from sklearn_clm._sampler import ConformalSampler
+from sklearn_clm._selector import ComponentSelector
+from sklearn_clm.calibration import SetScore
+from sklearn_clm.evaluation import run_component_trials, run_trials
 from sklearn_clm.evaluation._results import LevelResults
-from sklearn_clm.inspection._style import line_style, marker_positions, split_axes
+from sklearn_clm.evaluation._trials import RandomState
+from sklearn_clm.inspection._figures import (
+    TRIVIAL,
+    AxesLike,
+    finish,
+    line_style,
+    marker_positions,
+    new_axes,
+)
+from sklearn_clm.inspection._record import calibration_of
 
-__all__ = ["CurveDisplay"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+__all__ = ["ComponentCurveDisplay", "RiskCurveDisplay"]
 
 
-class CurveDisplay:
+class _CurveDisplay:
     """One row of axes for each measure, one curve for each method."""
 
+    title: ClassVar[str] = ""
+    trivial_label: ClassVar[str] = "trivial"
     default_measures: ClassVar[tuple[str, ...]] = ()
     level_label: ClassVar[str] = "level"
     measure_labels: ClassVar[dict[str, str]] = {}
@@ -27,6 +48,8 @@ class CurveDisplay:
         std: dict[str, np.ndarray],
         auc: dict[str, np.ndarray],
         trivial_level: float | None = None,
+        n_trials: int | None = None,
+        reason: str | None = None,
     ) -> None:
         self.levels = levels
         self.methods = methods
@@ -34,6 +57,8 @@ class CurveDisplay:
         self.std = std
         self.auc = auc
         self.trivial_level = trivial_level
+        self.n_trials = n_trials
+        self.reason = reason
 
     @classmethod
     def from_trials(
@@ -44,7 +69,7 @@ class CurveDisplay:
         methods: Sequence[str] | None = None,
         common: bool = True,
         min_share: float = 1.0,
-        ax: Any = None,
+        ax: AxesLike = None,
     ) -> Self:
         """Plot the results of repeated random splits.
 
@@ -57,7 +82,7 @@ class CurveDisplay:
         methods : sequence of str, optional
             Which methods, in which order. Default: all.
         common : bool, default=True
-            Whether the areas in the legend are over the levels that all methods can use, or
+            Whether the areas above each row are over the levels that all methods can use, or
             over each method's own.
         min_share : float in (0, 1], default=1.0
             Levels are shown where at least this share of the trials did not abstain.
@@ -80,10 +105,12 @@ class CurveDisplay:
             std={name: results.std(name, min_share=min_share)[rows] for name in measures},
             auc={name: results.auc(name, common=common)[rows].mean(axis=1) for name in measures},
             trivial_level=float(results.levels[trivial[0]]) if len(trivial) else None,
+            n_trials=results.n_trials,
+            reason=results.why_no_area(),
         )
         return display.plot(ax=ax)
 
-    def plot(self, *, ax: Any = None, band: bool = True, legend: bool = True) -> Self:
+    def plot(self, *, ax: AxesLike = None, band: bool = True, legend: bool = True) -> Self:
         """Draw the curves.
 
         Parameters
@@ -93,54 +120,44 @@ class CurveDisplay:
         band : bool, default=True
             Whether to shade one standard deviation over trials on each side of a mean.
         legend : bool, default=True
-            Whether each row gets a legend with the normalised areas.
+            Whether the figure gets a legend.
 
         Returns
         -------
         display
             This display, with `figure_`, `axes_` and `lines_`.
         """
-        self.figure_, self.axes_ = split_axes(ax, len(self.mean), 2.3)
-        self.lines_: list[Any] = []
+        n = len(self.mean)
+        self.figure_, self.axes_ = new_axes(ax, (n, 1), (5.6, 2.3 * n + 0.9))
+        self.lines_: list[Line2D] = []
         right = float(self.levels[-1])
         if self.trivial_level is not None:
             # what is trivial needs no room
             right = min(right, 1.15 * self.trivial_level)
         left = self._left(right)
-        for row, (measure, axes) in enumerate(zip(self.mean, self.axes_)):
+        inside = self.levels <= right
+        for measure, axes in zip(self.mean, self.axes_):
             if measure == "loss":
-                ends = [left, right]
-                axes.plot(ends, ends, color="0.45", linewidth=0.9, linestyle=(0, (1, 3)))
-                axes.annotate(
-                    f"loss = {self.level_label.split()[0]}",
-                    (left + 0.9 * (right - left),) * 2,
-                    xytext=(-5, 3),
-                    textcoords="offset points",
-                    ha="right",
-                    fontsize="x-small",
-                    color="0.35",
-                )
-            self._plot_measure(axes, measure, band, self.levels <= right)
-            if np.isnan(self.mean[measure][:, self.levels <= right]).all():
+                label = f"loss = {self.level_label.split()[0]}: valid at or under it"
+                line = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (1, 3))}
+                axes.plot([left, right], [left, right], label=label, **line)
+            self._plot_measure(axes, measure, band, inside)
+            if np.isnan(self.mean[measure][:, inside]).all():
                 self._say_empty(axes)
             if self.trivial_level is not None and self.trivial_level < right:
-                axes.axvspan(self.trivial_level, right, color="0.93", zorder=0, lw=0)
-                if row == 0:
-                    axes.annotate(
-                        "trivial",
-                        (self.trivial_level, 0.0),
-                        xytext=(4, 4),
-                        textcoords="offset points",
-                        fontsize="x-small",
-                        color="0.35",
-                    )
+                label = self.trivial_label
+                axes.axvspan(self.trivial_level, right, color=TRIVIAL, zorder=0, lw=0, label=label)
             axes.set_ylabel(self.measure_labels.get(measure, measure))
             axes.set_xlim(left, right)
             axes.set_ylim(bottom=0.0)
-            axes.spines[["top", "right"]].set_visible(False)
-            if legend:
-                axes.legend(fontsize="x-small", frameon=False, handlelength=3.2, loc="best")
         self.axes_[-1].set_xlabel(self.level_label)
+        trials = "" if self.n_trials is None else f", {self.n_trials} random splits"
+        reason = "" if self.reason is None else "\n" + textwrap.fill(self.reason, 70)
+        finish(self.axes_, f"{self.title}{trials}{reason}", legend=legend, above=True)
+        for measure, axes in zip(self.mean, self.axes_):
+            if not np.isnan(self.auc[measure]).all():
+                areas = ", ".join(map(_area, self.methods, self.auc[measure]))
+                axes.set_title(f"AUC: {areas}", loc="left", fontsize="x-small")
         return self
 
     def _left(self, right: float) -> float:
@@ -150,33 +167,252 @@ class CurveDisplay:
         left = 1.5 * float(reached[0]) - 0.5 * right if len(reached) else 0.0
         return left if left > 0.1 * right else 0.0
 
-    def _say_empty(self, axes: Any) -> None:
-        axes.annotate(
-            f"no {self.level_label.split()[0]} worth having was certified in enough trials:\n"
-            "it takes more prompts, or a lower min_share",
-            (0.5, 0.5),
-            xycoords="axes fraction",
+    def _say_empty(self, axes: "Axes") -> None:
+        name = self.level_label.split()[0]
+        text = f"No {name} worth having was certified in enough trials: it takes more prompts, or "
+        text += "a lower min_share."
+        axes.text(
+            0.5,
+            0.5,
+            textwrap.fill(text, 58),
+            transform=axes.transAxes,
             ha="center",
             va="center",
             fontsize="small",
             color="0.35",
         )
 
-    def _plot_measure(self, axes: Any, measure: str, band: bool, inside: np.ndarray) -> None:
+    def _plot_measure(self, axes: "Axes", measure: str, band: bool, inside: np.ndarray) -> None:
         levels = self.levels[inside]
         for i, method in enumerate(self.methods):
             mean, std = self.mean[measure][i][inside], self.std[measure][i][inside]
-            area = self.auc[measure][i]
             style = line_style(i)
-            (line,) = axes.plot(
-                levels,
-                mean,
-                label=f"{method} (AUC {'–' if np.isnan(area) else f'{area:#.3g}'})",
-                markevery=marker_positions(mean, i, len(self.methods)),
-                **style,
-            )
+            markers = marker_positions(mean, i, len(self.methods))
+            self.lines_ += axes.plot(levels, mean, label=method, markevery=markers, **style)
             if band:
-                axes.fill_between(
-                    levels, mean - std, mean + std, color=style["color"], alpha=0.15, lw=0
-                )
-            self.lines_.append(line)
+                ends = mean - std, mean + std
+                axes.fill_between(levels, *ends, color=style["color"], alpha=0.15, lw=0)
+        if band:
+            label = "shaded: mean ± 1 standard deviation over splits"
+            axes.fill_between([], [], color="0.5", alpha=0.3, lw=0, label=label)
+
+
+def _area(method: str, area: float) -> str:
+    return f"{method} {'–' if np.isnan(area) else f'{area:#.3g}'}"
+
+
+class RiskCurveDisplay(_CurveDisplay):
+    """Loss, relative excess and set size against epsilon (section 6).
+
+    A row for each measure, a curve for each method: the mean over trials, with a band of one
+    standard deviation on each side. A valid method keeps its loss at or under the dotted
+    diagonal. Grey marks the trivial epsilons, which always returning the first generation
+    satisfies. Create it with :meth:`from_trials` or :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    levels : ndarray of shape (n_levels,)
+        The values of epsilon.
+    methods : sequence of str, length n_methods
+        Names for the legend.
+    mean, std : dict of str to ndarray of shape (n_methods, n_levels)
+        For each measure the mean and the standard deviation over trials; NaN is not drawn.
+    auc : dict of str to ndarray of shape (n_methods,)
+        For each measure the normalised area under the curve.
+    trivial_level : float, optional
+        The smallest trivial epsilon.
+    n_trials : int, optional
+        Number of random splits, for the title.
+    reason : str, optional
+        Why there may be nothing to show.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+        The figure.
+    axes_ : ndarray of matplotlib Axes, shape (n_measures,)
+        One for each measure.
+    lines_ : list of matplotlib Line2D
+        The curves, measure by measure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.inspection import RiskCurveDisplay
+    >>> levels = np.array([0.1, 0.2, 0.3])
+    >>> display = RiskCurveDisplay(
+    ...     levels=levels,
+    ...     methods=["max"],
+    ...     mean={"loss": levels[None] - 0.02},
+    ...     std={"loss": np.full((1, 3), 0.01)},
+    ...     auc={"loss": np.array([0.18])},
+    ... )
+    >>> display.levels.shape
+    (3,)
+    """
+
+    title: ClassVar[str] = "Response sets"
+    trivial_label: ClassVar[str] = "trivial: one draw"
+    default_measures: ClassVar[tuple[str, ...]] = ("loss", "excess", "relative_size")
+    level_label: ClassVar[str] = "ε (tolerated risk)"
+    measure_labels: ClassVar[dict[str, str]] = {
+        "loss": "Loss",
+        "excess": "Relative excess",
+        "size": "Set size",
+        "relative_size": "Set size / $k_{max}$",
+        "draws": "Draws",
+        "relative_draws": "Draws / $k_{max}$",
+    }
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: ConformalSampler,
+        *,
+        methods: Sequence[str | Callable[..., float] | SetScore] | None = None,
+        measures: Sequence[str] | None = None,
+        epsilons: ArrayLike | None = None,
+        n_trials: int = 30,
+        random_state: RandomState = None,
+        n_jobs: int | None = None,
+        common: bool = True,
+        min_share: float = 1.0,
+        ax: AxesLike = None,
+    ) -> Self:
+        """Run the protocol on the data that a sampler was calibrated on, and plot it.
+
+        Parameters
+        ----------
+        estimator : ConformalSampler
+            A fitted sampler; nothing is drawn or judged anew.
+        methods : sequence of str or callable, optional
+            Set scores as in :func:`~sklearn_clm.evaluation.run_trials`. Default: the sampler's
+            own.
+        measures : sequence of str, optional
+            What to show, one row each.
+        epsilons : array-like, optional
+            Values of epsilon in [0, 1].
+        n_trials : int, default=30
+            Number of random splits.
+        random_state : int, RandomState or None, default=None
+            Seed of the splits.
+        n_jobs : int, optional
+            Processes, as in joblib.
+        common, min_share, ax
+            As in :meth:`from_trials`.
+
+        Returns
+        -------
+        RiskCurveDisplay
+            The display, plotted.
+        """
+        record = calibration_of(estimator)
+        results = run_trials(
+            record.data,
+            (record.set_score,) if methods is None else methods,
+            epsilons,
+            delta=record.delta,
+            n_trials=n_trials,
+            n_lambdas=estimator.n_lambdas,
+            size_weight=record.size_weight,
+            excess_weight=record.excess_weight,
+            random_state=random_state,
+            n_jobs=n_jobs,
+        )
+        return cls.from_trials(
+            results, measures=measures, common=common, min_share=min_share, ax=ax
+        )
+
+
+class ComponentCurveDisplay(_CurveDisplay):
+    """Loss, number and recall of the selected components against alpha (section 6, Appendix G).
+
+    A row for each measure, a curve for each component score: the mean over trials, with a band
+    of one standard deviation on each side. A valid method keeps its loss at or under the dotted
+    diagonal. Grey marks the trivial alphas, at which every component could be selected. Create
+    it with :meth:`from_trials` or :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    levels : ndarray of shape (n_levels,)
+        The values of alpha.
+    methods : sequence of str, length n_methods
+        Names for the legend.
+    mean, std : dict of str to ndarray of shape (n_methods, n_levels)
+        For each measure the mean and the standard deviation over trials; NaN is not drawn.
+    auc : dict of str to ndarray of shape (n_methods,)
+        For each measure the normalised area under the curve.
+    trivial_level : float, optional
+        The smallest trivial alpha.
+    n_trials : int, optional
+        Number of random splits, for the title.
+    reason : str, optional
+        Why there may be nothing to show.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+        The figure.
+    axes_ : ndarray of matplotlib Axes, shape (n_measures,)
+        One for each measure.
+    lines_ : list of matplotlib Line2D
+        The curves, measure by measure.
+    """
+
+    title: ClassVar[str] = "Selected components"
+    trivial_label: ClassVar[str] = "trivial: every component"
+    default_measures: ClassVar[tuple[str, ...]] = ("loss", "number", "recall")
+    level_label: ClassVar[str] = "α (tolerated risk)"
+    measure_labels: ClassVar[dict[str, str]] = {
+        "loss": "Loss",
+        "number": "Components selected",
+        "recall": "Recall",
+    }
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: ComponentSelector,
+        *,
+        name: str | None = None,
+        alphas: ArrayLike | None = None,
+        n_trials: int = 30,
+        random_state: RandomState = None,
+        common: bool = True,
+        min_share: float = 1.0,
+        ax: AxesLike = None,
+    ) -> Self:
+        """Run the protocol on the data that a selector was calibrated on, and plot it.
+
+        Parameters
+        ----------
+        estimator : ComponentSelector
+            A fitted selector; nothing is drawn, split or judged anew.
+        name : str, optional
+            What to call its component score in the legend.
+        alphas : array-like, optional
+            Values of alpha in [0, 1].
+        n_trials : int, default=30
+            Number of random splits.
+        random_state : int, RandomState or None, default=None
+            Seed of the splits.
+        common, min_share, ax
+            As in :meth:`from_trials`.
+
+        Returns
+        -------
+        ComponentCurveDisplay
+            The display, plotted.
+        """
+        record = calibration_of(estimator)
+        if name is None:
+            score = estimator.component_score
+            name = score if isinstance(score, str) else type(score).__name__
+        results = run_component_trials(
+            {name: record.data},
+            alphas,
+            delta=record.delta,
+            n_trials=n_trials,
+            random_state=random_state,
+        )
+        return cls.from_trials(results, common=common, min_share=min_share, ax=ax)

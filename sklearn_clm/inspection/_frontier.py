@@ -1,11 +1,16 @@
 """The tested sequence of configurations, and where the test stopped."""
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self, TypedDict
 
 import numpy as np
 
-from sklearn_clm.calibration import critical_count
-from sklearn_clm.inspection._style import import_pyplot
+from sklearn_clm._sampler import ConformalSampler
+from sklearn_clm.calibration import LearnThenTestResult, critical_count
+from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, finish, new_axes
+from sklearn_clm.inspection._record import calibration_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["FrontierDisplay", "chosen_position"]
 
@@ -13,8 +18,20 @@ __all__ = ["FrontierDisplay", "chosen_position"]
 _SMALLEST_P = 1e-6
 
 
-def chosen_position(result: Any) -> int | None:
-    """Position of lambda-hat in the tested sequence of a LearnThenTestResult; None for null."""
+class _PointStyle(TypedDict, total=False):
+    """Arguments of ``Axes.scatter`` for one kind of configuration."""
+
+    marker: str
+    c: str
+    facecolors: str
+    edgecolors: str
+    s: float
+    linewidths: float
+    zorder: float
+
+
+def chosen_position(result: LearnThenTestResult) -> int | None:
+    """Position of lambda-hat in the tested sequence; None for null."""
     if result.lambda_hat is None:
         return None
     same = np.all(result.frontier.lambdas == np.asarray(result.lambda_hat), axis=1)
@@ -29,8 +46,8 @@ class FrontierDisplay:
     its loss on the calibration part, on the right at its place in the sequence of tests and its
     p-value. The tests start with the safest, and go on while the p-value is at most delta, that
     is, while the loss stays at or under the dashed line; the cross is where they stopped. The
-    star is lambda-hat. The thin dotted line is the same frontier on the optimisation part, where
-    it was found. Create it with :meth:`from_estimator` or :meth:`from_result`.
+    open star surrounds lambda-hat. The dotted line is the same frontier on the optimisation
+    part, where it was found. Create it with :meth:`from_estimator` or :meth:`from_result`.
 
     Parameters
     ----------
@@ -109,7 +126,7 @@ class FrontierDisplay:
         return np.nan if count < 0 else count / self.n_calibration
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
+    def from_estimator(cls, estimator: ConformalSampler, *, ax: AxesLike = None) -> Self:
         """Plot the calibration of a fitted sampler.
 
         Parameters
@@ -125,29 +142,22 @@ class FrontierDisplay:
         FrontierDisplay
             The display, plotted.
         """
-        from sklearn.utils.validation import check_is_fitted
-
-        check_is_fitted(estimator, "calibration_data_")
-        if estimator.result_ is None:
+        record = calibration_of(estimator)
+        if record.result is None:
             raise ValueError(
                 "estimator has too few calibration prompts for any test, so that it has no "
-                f"frontier: {estimator.calibration_data_.n_prompts} in all."
+                f"frontier: {record.data.n_prompts} in all."
             )
-        return cls.from_result(
-            estimator.result_,
-            size_weight=estimator.size_weight,
-            excess_weight=estimator.excess_weight,
-            ax=ax,
-        )
+        return cls._of(record.result, record.size_weight, record.excess_weight).plot(ax=ax)
 
     @classmethod
     def from_result(
         cls,
-        result: Any,
+        result: LearnThenTestResult,
         *,
         size_weight: float = 0.5,
         excess_weight: float = 0.5,
-        ax: Any = None,
+        ax: AxesLike = None,
     ) -> Self:
         """Plot a result of :func:`~sklearn_clm.calibration.learn_then_test`.
 
@@ -166,7 +176,11 @@ class FrontierDisplay:
         FrontierDisplay
             The display, plotted.
         """
-        display = cls(
+        return cls._of(result, size_weight, excess_weight).plot(ax=ax)
+
+    @classmethod
+    def _of(cls, result: LearnThenTestResult, size_weight: float, excess_weight: float) -> Self:
+        return cls(
             objective=np.asarray(result.risks.objective(size_weight, excess_weight)),
             loss=np.asarray(result.risks.loss),
             optimization_objective=np.asarray(result.frontier.objective),
@@ -178,9 +192,8 @@ class FrontierDisplay:
             delta=result.delta,
             n_calibration=result.n_calibration,
         )
-        return display.plot(ax=ax)
 
-    def plot(self, *, ax: Any = None) -> Self:
+    def plot(self, *, ax: AxesLike = None) -> Self:
         """Draw the frontier.
 
         Parameters
@@ -192,23 +205,16 @@ class FrontierDisplay:
         Returns
         -------
         FrontierDisplay
-            This display, with `figure_` and `ax_`.
+            This display, with `figure_` and `axes_`.
         """
-        if ax is None:
-            _, ax = import_pyplot().subplots(1, 2, figsize=(9.6, 3.9), layout="constrained")
-        self.axes_ = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
-        if len(self.axes_) > 2:
-            raise ValueError(f"ax holds {len(self.axes_)} axes; wanted one or two, or None.")
-        self.figure_ = self.axes_[0].figure
+        self.figure_, self.axes_ = new_axes(ax, (1, 2), (9.6, 4.1), least=1)
         self._plot_frontier(self.axes_[0])
         if len(self.axes_) == 2:
             self._plot_tests(self.axes_[1])
-        for axes in self.axes_:
-            axes.spines[["top", "right"]].set_visible(False)
-        self.axes_[0].legend(fontsize="x-small", framealpha=0.85, edgecolor="none", loc="best")
+        finish(self.axes_, "Frontier of configurations")
         return self
 
-    def _plot_frontier(self, axes: Any) -> None:
+    def _plot_frontier(self, axes: "Axes") -> None:
         axes.plot(
             self.optimization_objective,
             self.optimization_loss,
@@ -226,7 +232,7 @@ class FrontierDisplay:
                 self.critical_loss,
                 color="black",
                 linewidth=1.0,
-                linestyle=(0, (5, 2)),
+                linestyle=DASHED,
                 label=f"largest loss that passes, $\\delta$ = {self.delta:g}",
             )
         axes.set_xlabel("Objective of Eq. 7 (size and excess draws)")
@@ -235,10 +241,10 @@ class FrontierDisplay:
         top = max(2.0 * self.epsilon, 1.5 * float(self.loss[0]), 0.2)
         axes.set_ylim(0.0, min(1.05 * max(float(self.loss.max()), self.epsilon), top))
 
-    def _plot_tests(self, axes: Any) -> None:
+    def _plot_tests(self, axes: "Axes") -> None:
         order = np.arange(1, len(self.p_values) + 1)
         self._points(axes, order, np.maximum(self.p_values, _SMALLEST_P))
-        axes.axhline(self.delta, color="black", linewidth=1.0, linestyle=(0, (5, 2)))
+        axes.axhline(self.delta, color="black", linewidth=1.0, linestyle=DASHED)
         axes.annotate(
             f"$\\delta$ = {self.delta:g}",
             (1, self.delta),
@@ -250,22 +256,25 @@ class FrontierDisplay:
         axes.set_ylim(_SMALLEST_P / 2.0, 2.0)
         axes.set_xlabel("Order of the tests, from the safest")
         axes.set_ylabel(f"p-value (no less than {_SMALLEST_P:g} shown)")
+        axes.set_title("Their tests", fontsize="medium", loc="left")
 
-    def _points(self, axes: Any, x: np.ndarray, y: np.ndarray) -> None:
+    def _points(self, axes: "Axes", x: np.ndarray, y: np.ndarray) -> None:
         n, stop = len(x), self.n_valid
         axes.plot(x, y, color="0.8", linewidth=0.8, zorder=1)
-        groups: list[tuple[slice, str, dict[str, Any]]] = []
+        groups: list[tuple[slice, str, _PointStyle]] = []
         if stop:
-            style = {"marker": "o", "c": "#0072B2", "s": 13, "zorder": 3}
+            style: _PointStyle = {"marker": "o", "c": BLUE, "s": 13, "zorder": 3}
             groups.append((slice(0, stop), f"valid ({stop})", style))
         if stop + 1 < n:
             style = {"marker": "o", "facecolors": "none", "edgecolors": "0.5", "s": 13, "zorder": 2}
             groups.append((slice(stop + 1, n), f"not tested ({n - stop - 1})", style))
+        # open, so that neither hides a point underneath
         if self.selected is not None:
-            style = {"marker": "*", "c": "#F0E442", "edgecolors": "black", "s": 170, "zorder": 4}
+            style = {"marker": "*", "facecolors": "none", "edgecolors": "black", "s": 190}
+            style |= {"linewidths": 1.1, "zorder": 4}
             groups.append((slice(self.selected, self.selected + 1), r"$\hat{\lambda}$", style))
         if stop < n:
-            style = {"marker": "X", "c": "#D55E00", "edgecolors": "black", "s": 48, "zorder": 5}
+            style = {"marker": "x", "c": RED, "s": 40, "linewidths": 1.8, "zorder": 5}
             groups.append((slice(stop, stop + 1), "first failure, tests stop", style))
         for part, label, style in groups:
-            axes.scatter(x[part], y[part], label=label, linewidths=0.7, **style)
+            axes.scatter(x[part], y[part], label=label, **style)

@@ -1,33 +1,42 @@
-"""What a calibration means, in words and numbers."""
+"""What a calibration means, in words, numbers and pictures."""
 
+import base64
+import io
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from scipy.special import ndtri
-from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._calibrating import calibrated_with
-from sklearn_clm._html import Section, Table, to_html, to_markdown
+from sklearn_clm._html import STYLE, counted
+from sklearn_clm._sampler import ConformalSampler
+from sklearn_clm._selector import ComponentSelector
 from sklearn_clm.calibration import (
-    CalibrationData,
-    Configuration,
-    SamplingRule,
-    binomial_p_value,
+    ComponentThreshold,
     clopper_pearson,
-    critical_count,
-    relative_excess,
+    get_set_score,
     smallest_epsilon,
 )
-from sklearn_clm.inspection._frontier import chosen_position
-from sklearn_clm.scoring import get_set_score
+from sklearn_clm.evaluation import (
+    RuleOutcomes,
+    chance_of_null,
+    first_k_errors,
+    mean_interval,
+    rule_outcomes,
+    smallest_epsilons,
+)
+from sklearn_clm.evaluation._results import markdown_table, markdown_text
+from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
+from sklearn_clm.inspection._frontier import FrontierDisplay, chosen_position
+from sklearn_clm.inspection._record import calibration_of
 
-__all__ = ["CalibrationReport", "calibration_report"]
+__all__ = ["CalibrationReport", "Section"]
 
-
+_TITLE = "Calibration report"
 _CONFIDENCE = 0.95
 # the rule is run draw by draw; more prompts would not make the means any clearer
 _MAX_PROMPTS = 20_000
@@ -35,23 +44,46 @@ _GROWTH = (1, 2, 5, 10)
 _OFTEN = 0.25
 _NEAR_BY = 0.05
 
+Display = FrontierDisplay | AchievableBandDisplay | PromptGainDisplay
+
 
 @dataclass(frozen=True)
-class Outcomes:
-    """What lambda-hat does for each prompt: arrays of shape (n,)."""
+class Section:
+    """A heading with what stands under it.
 
-    error: np.ndarray
-    size: np.ndarray
-    draws: np.ndarray
-    excess: np.ndarray
-    exhausted: np.ndarray
+    Parameters
+    ----------
+    heading : str
+        The heading.
+    paragraphs : tuple of str
+        Sentences.
+    table : tuple of tuple of str
+        Rows of cells, the first of them the header; empty for no table.
+    warning : bool
+        Whether the paragraphs are warnings.
+    display : display or None
+        A picture, not drawn yet.
+
+    Examples
+    --------
+    >>> from sklearn_clm.inspection import Section
+    >>> Section("Guarantee", ("None.",)).warning
+    False
+    """
+
+    heading: str
+    paragraphs: tuple[str, ...] = ()
+    table: tuple[tuple[str, ...], ...] = ()
+    warning: bool = False
+    display: Display | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
 class CalibrationReport:
-    """Report on a calibrated sampler, shown as HTML in a notebook and as Markdown in print.
+    """Report on a calibrated estimator: the guarantee in words, and the numbers behind it.
 
-    Create it with :meth:`ConformalSampler.report`.
+    It is shown as HTML with pictures in a notebook and as Markdown in print. Create it with
+    :meth:`from_estimator`.
 
     Parameters
     ----------
@@ -62,9 +94,50 @@ class CalibrationReport:
     ----------
     warnings : tuple of str
         What to be careful about; empty if nothing.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from sklearn_clm import ConformalSampler
+    >>> from sklearn_clm.generators import EstimatorGenerator
+    >>> from sklearn_clm.inspection import CalibrationReport
+    >>> X, y = load_digits(return_X_y=True)
+    >>> generator = EstimatorGenerator(GaussianNB(var_smoothing=0.1))
+    >>> sampler = ConformalSampler(generator, k_max=5, epsilon=0.2, random_state=0).fit(X, y)
+    >>> print(CalibrationReport.from_estimator(sampler).to_markdown()[:104])
+    # Calibration report
+    <BLANKLINE>
+    ## Guarantee
+    <BLANKLINE>
+    With confidence 95 % over the calibration prompts, the set for a new
     """
 
     sections: tuple[Section, ...]
+
+    @classmethod
+    def from_estimator(cls, estimator: ConformalSampler | ComponentSelector) -> Self:
+        """Report on a fitted sampler or selector.
+
+        Parameters
+        ----------
+        estimator : ConformalSampler or ComponentSelector
+            An estimator after ``fit`` or ``calibrate``.
+
+        Returns
+        -------
+        CalibrationReport
+            Guarantee, warnings, data, thresholds, tests, achievable band, what to expect of
+            ``predict``, and what more prompts would gain.
+
+        Raises
+        ------
+        NotFittedError
+            If it was not calibrated, or has its calibration from a file and hence no data.
+        """
+        if isinstance(estimator, ComponentSelector):
+            return cls(tuple(_selector_sections(estimator)))
+        return cls(tuple(_sampler_sections(estimator)))
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -79,7 +152,16 @@ class CalibrationReport:
         str
             The text.
         """
-        return to_markdown("Calibration report", self.sections)
+        blocks = [f"# {_TITLE}"]
+        for section in self.sections:
+            blocks.append(f"## {section.heading}")
+            paragraphs = [markdown_text(text) for text in section.paragraphs]
+            if section.warning:
+                paragraphs = ["\n".join(f"- {text}" for text in paragraphs)]
+            blocks += paragraphs
+            if section.table:
+                blocks.append(markdown_table(section.table).rstrip("\n"))
+        return "\n\n".join(blocks) + "\n"
 
     def to_html(self) -> str:
         """The report as an HTML fragment that needs nothing from elsewhere.
@@ -87,9 +169,20 @@ class CalibrationReport:
         Returns
         -------
         str
-            The markup; all text in it is escaped.
+            The markup, with pictures where matplotlib is installed; all text in it is escaped.
         """
-        return to_html("Calibration report", self.sections)
+        parts = [STYLE, f'<div class="clm-report"><h2>{_TITLE}</h2>']
+        for section in self.sections:
+            parts.append(f"<h3>{escape(section.heading)}</h3>")
+            css = ' class="clm-warning"' if section.warning else ""
+            parts += [f"<p{css}>{escape(text)}</p>" for text in section.paragraphs]
+            if section.table:
+                header, *rows = section.table
+                cells = [_html_row(header, "th"), *(_html_row(row, "td") for row in rows)]
+                parts.append(f"<table>{''.join(cells)}</table>")
+            if section.display is not None:
+                parts.append(_picture(section.display, section.heading))
+        return "".join([*parts, "</div>"])
 
     def save(self, path: str | Path) -> None:
         """Write the report to a file.
@@ -107,11 +200,12 @@ class CalibrationReport:
         suffix = Path(path).suffix.lower()
         if suffix not in (".html", ".htm", ".md"):
             raise ValueError(f"path={str(path)!r} must end in .html, .htm or .md.")
-        text = self.to_markdown()
-        if suffix != ".md":
+        if suffix == ".md":
+            text = self.to_markdown()
+        else:
             text = (
                 '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-                f"<title>Calibration report</title></head><body>{self.to_html()}</body></html>\n"
+                f"<title>{_TITLE}</title></head><body>{self.to_html()}</body></html>\n"
             )
         Path(path).write_text(text, encoding="utf-8")
 
@@ -129,67 +223,74 @@ class CalibrationReport:
         return self.to_markdown()
 
 
-def calibration_report(sampler: Any) -> CalibrationReport:
-    """Report on a calibrated sampler.
-
-    Parameters
-    ----------
-    sampler : ConformalSampler
-        A sampler after ``fit`` or ``calibrate``.
-
-    Returns
-    -------
-    CalibrationReport
-        The report.
-
-    Raises
-    ------
-    NotFittedError
-        If it was not calibrated, or has its calibration from a file and hence no data.
-    """
-    check_is_fitted(
-        sampler,
-        "calibration_data_",
-        msg="This %(name)s has no calibration data to report on; call fit or calibrate. "
-        "A calibration that was loaded from a file has none.",
-    )
-    data: CalibrationData = sampler.calibration_data_
-    outcomes = _outcomes(sampler, data)
-    sections = (
-        _guarantee(sampler),
-        _warnings(sampler, data, outcomes),
-        _split(sampler, data),
-        _thresholds(sampler),
-        _tests(sampler),
-        _band(sampler, data),
-        _expectations(sampler, data, outcomes),
-        _more_prompts(sampler),
-    )
-    return CalibrationReport(tuple(section for section in sections if section is not None))
+def _html_row(cells: Iterable[str], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
-def _guarantee(sampler: Any) -> Section:
-    if sampler.lambda_hat_ is None:
+def _picture(display: Display, heading: str) -> str:
+    """The display as an image within the page; nothing where matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return ""
+    # a figure of its own, which no window shows and no later plot touches
+    wide = isinstance(display, FrontierDisplay)
+    figure = Figure(figsize=(9.6, 4.1) if wide else (5.6, 4.0), layout="constrained")
+    display.plot(ax=figure.subplots(1, 2 if wide else 1))
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=100)
+    data = base64.b64encode(file.getvalue()).decode("ascii")
+    return f'<img alt="{escape(heading)}" src="data:image/png;base64,{data}" />'
+
+
+def _sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
+    record = calibration_of(sampler)
+    n = min(record.data.n_prompts, _MAX_PROMPTS)
+    part = record.data if n == record.data.n_prompts else record.data.take(np.arange(n))
+    outcomes = rule_outcomes(part, record.lambda_hat, record.set_score, record.k_max)
+    yield _sampler_guarantee(record)
+    yield from _warnings(_sampler_warnings(record, outcomes))
+    yield _data(record, record.result, ("draws for each prompt", record.data.k_max))
+    yield _provenance(record)
+    if record.lambda_hat is not None:
+        yield _thresholds(record)
+    if record.result is not None:
+        yield _tests(record)
+    yield _band(record, AchievableBandDisplay._of_calibration(sampler))
+    yield _expectations(record, outcomes)
+    if record.result is not None:
+        yield _more_prompts(record.result, PromptGainDisplay._of_calibration(sampler))
+
+
+def _sampler_guarantee(record: Any) -> Section:
+    if record.lambda_hat is None:
         text = (
             "None. No configuration could be certified, so predict returns all "
-            f"{sampler.k_max_} draws for each prompt, without any guarantee."
+            f"{record.k_max} draws for each prompt, without any guarantee."
         )
-        return Section("Guarantee", (text,))
-    epsilon, delta = (calibrated_with(sampler, name) for name in ("epsilon", "delta"))
-    text = (
-        f"With confidence {_percent(1 - delta)} over the calibration prompts, the set for "
-        "a new prompt from the same distribution holds an admissible response with probability "
-        f"at least {_percent(1 - epsilon)}. This is an average over new prompts, not a "
-        "statement about any one of them, and it is about the generator, scores and admission "
-        "that were calibrated."
-    )
+    else:
+        text = (
+            f"With confidence {_percent(1 - record.delta)} over the calibration prompts, the set "
+            "for a new prompt from the same distribution holds an admissible response with "
+            f"probability at least {_percent(1 - record.epsilon)}. {_AVERAGE}"
+        )
     return Section("Guarantee", (text,))
 
 
-def _warnings(sampler: Any, data: CalibrationData, outcomes: Outcomes) -> Section | None:
-    result = sampler.result_
-    epsilon, delta = (calibrated_with(sampler, name) for name in ("epsilon", "delta"))
-    low, high = sampler.achievable_epsilon_
+_AVERAGE = (
+    "This is an average over new prompts, not a statement about any one of them, and it is about "
+    "the generator, scores and admission that were calibrated."
+)
+
+
+def _warnings(texts: Sequence[str]) -> Iterable[Section]:
+    if texts:
+        yield Section("Warnings", tuple(texts), warning=True)
+
+
+def _sampler_warnings(record: Any, outcomes: RuleOutcomes) -> list[str]:
+    result, epsilon, delta = record.result, record.epsilon, record.delta
+    low, high = record.achievable_epsilon
     texts = []
     if epsilon >= high:
         texts.append(
@@ -198,87 +299,114 @@ def _warnings(sampler: Any, data: CalibrationData, outcomes: Outcomes) -> Sectio
         )
     if epsilon <= low:
         texts.append(
-            f"epsilon = {epsilon:g} is out of reach: even all {data.k_max} draws err for "
+            f"epsilon = {epsilon:g} is out of reach: even all {record.data.k_max} draws err for "
             f"{_percent(low)} of the prompts. Raise epsilon or k_max, or improve the generator."
         )
     if result is None:
+        return [
+            *texts,
+            f"{record.data.n_prompts} prompts are too few for any test to succeed at epsilon = "
+            f"{epsilon:g} and delta = {delta:g}.",
+        ]
+    texts += _small_sample("epsilon", epsilon, delta, result.n_calibration)
+    if record.lambda_hat is None:
         texts.append(
-            f"{data.n_prompts} prompts are too few for any test to succeed at epsilon = "
-            f"{epsilon:g} and delta = {delta:g}."
+            "Null: the smallest epsilon that these data certify is "
+            f"{_rounded_up(result.smallest_epsilon)}."
         )
-        return Section("Warnings", tuple(texts), warning=True)
-    n = result.n_calibration
-    if smallest_epsilon(0, n, delta) > epsilon / 2:
-        texts.append(
-            f"Small n: with {n} calibration prompts, even a rule without a single error is "
-            f"certified only for epsilon >= {smallest_epsilon(0, n, delta):.3g}."
-        )
-    chance = _chance_of_null(int(result.n_errors[0]), n, epsilon, delta)
-    if sampler.lambda_hat_ is None:
-        texts.append(
-            f"Null: the smallest epsilon that these data certify is {result.smallest_epsilon:.3g}."
-        )
-    elif chance > _NEAR_BY:
-        texts.append(
-            f"Null is near by: with another {n} calibration prompts of this kind, nothing would "
-            f"be certified with probability about {_percent(chance)}."
-        )
+    else:
+        texts += _null_near_by(int(result.n_errors[0]), result.n_calibration, epsilon, delta)
     exhausted = float(outcomes.exhausted.mean())
-    if sampler.lambda_hat_ is not None and exhausted > _OFTEN:
+    if record.lambda_hat is not None and record.k_max > 1 and exhausted > _OFTEN:
         texts.append(
             f"The budget is exhausted often: for {_percent(exhausted)} of the prompts all "
-            f"{sampler.k_max_} draws are made without reaching the set score to stop at."
+            f"{record.k_max} draws are made without reaching the set score to stop at."
         )
-    return Section("Warnings", tuple(texts), warning=True) if texts else None
+    return texts
 
 
-def _split(sampler: Any, data: CalibrationData) -> Section:
-    rows = [("prompts", str(data.n_prompts))]
-    if sampler.result_ is not None:
+def _small_sample(name: str, level: float, delta: float, n: int) -> list[str]:
+    least = smallest_epsilon(0, n, delta)
+    if least <= level / 2:
+        return []
+    return [
+        f"Small n: with {n} calibration prompts, even a rule without a single error is certified "
+        f"only for {name} >= {least:.3g}."
+    ]
+
+
+def _null_near_by(n_errors: int, n: int, level: float, delta: float) -> list[str]:
+    chance = chance_of_null(n_errors, n, level, delta)
+    if chance <= _NEAR_BY:
+        return []
+    return [
+        f"Null is near by: with another {n} calibration prompts of this kind, nothing would be "
+        f"certified with probability about {_percent(chance)}."
+    ]
+
+
+def _data(record: Any, result: Any, *more: tuple[str, int]) -> Section:
+    rows = [("prompts", str(record.data.n_prompts))]
+    if result is not None and hasattr(result, "n_optimization"):
         rows += [
-            ("optimisation part, finds the frontier", str(sampler.result_.n_optimization)),
-            ("calibration part, tests it", str(sampler.result_.n_calibration)),
+            ("optimisation part, finds the frontier", str(result.n_optimization)),
+            ("calibration part, tests it", str(result.n_calibration)),
         ]
-    rows += [("draws for each prompt", str(data.k_max)), ("seed of the draws", str(sampler.seed_))]
-    return Section("Data", table=Table(("what", "number"), tuple(rows)))
+    rows += [(what, str(number)) for what, number in more]
+    if getattr(record, "seed", None) is not None:
+        rows.append(("seed of the draws", str(record.seed)))
+    return Section("Data", table=(("what", "number"), *rows))
 
 
-def _thresholds(sampler: Any) -> Section | None:
-    if sampler.lambda_hat_ is None:
-        return None
-    l1, l2, l3 = sampler.lambda_hat_
-    name = get_set_score(calibrated_with(sampler, "set_score")).name
+_COLLECTED = ("generator", "seed", "quality", "similarity", "admission")
+
+
+def _provenance(record: Any) -> Section:
+    unknown = _COLLECTED if record.provenance is None else record.provenance.unknown
+    if set(_COLLECTED) <= set(unknown):
+        text = (
+            "Provenance unknown: the data do not say with which generator, seed and scores they "
+            "were collected. The guarantee holds only if these are the estimator's own."
+        )
+    elif unknown:
+        text = (
+            f"The data say with what they were collected, apart from {', '.join(unknown)} "
+            "(provenance unknown). The guarantee holds only if these are the estimator's own."
+        )
+    else:
+        text = "The data say with what they were collected; it is what the estimator uses."
+    return Section("Provenance", (text,))
+
+
+def _thresholds(record: Any) -> Section:
+    l1, l2, l3 = record.lambda_hat
+    name = get_set_score(record.set_score).name
     rows = (
+        ("threshold", "value", "use"),
         ("similarity", f"{l1:.6g}", "reject a draw more similar than this to an accepted one"),
         ("quality", f"{l2:.6g}", "reject a draw of lower quality than this"),
         ("set_score", f"{l3:.6g}", f"stop once the set score {name} is at least this"),
-        ("k_max", str(sampler.k_max_), "stop after this many draws in any case"),
+        ("k_max", str(record.k_max), "stop after this many draws in any case"),
     )
-    return Section("Thresholds (lambda-hat)", table=Table(("threshold", "value", "use"), rows))
+    return Section("Thresholds (lambda-hat)", table=rows)
 
 
-def _tests(sampler: Any) -> Section | None:
-    result = sampler.result_
-    if result is None:
-        return None
+def _tests(record: Any) -> Section:
+    result = record.result
     m, n_valid = len(result.frontier), len(result.valid_lambdas)
     chosen = chosen_position(result)
     text = (
-        f"The Pareto frontier has {m} configurations. They were tested from the safest on, each "
-        f"at level delta = {result.delta:g}, until one failed: "
+        f"The Pareto frontier has {counted(m, 'configuration')}. They were tested from the safest "
+        f"on, each at level delta = {result.delta:g}, until one failed: "
     )
     if chosen is None:
         text += "the very first."
     else:
         text += f"{'all' if n_valid == m else n_valid} passed. "
         text += "lambda-hat is the one of lowest objective (Eq. 7) among them."
-    # a few from the whole sequence, and what decided
-    steps = np.linspace(0, m - 1, min(m, 7)).round().astype(int).tolist()
-    shown = sorted({*steps, min(n_valid, m - 1), *([] if chosen is None else [chosen])})
-    weights = (calibrated_with(sampler, name) for name in ("size_weight", "excess_weight"))
-    objective = result.risks.objective(*weights)
+    objective = result.risks.objective(record.size_weight, record.excess_weight)
     rows = []
-    for i in shown:
+    for i in _shown(m, n_valid, chosen):
         role = "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
         rows.append(
             (
@@ -291,104 +419,214 @@ def _tests(sampler: Any) -> Section | None:
             )
         )
     header = ("test", "similarity, quality, set score", "errors", "objective", "p-value", "")
-    return Section("Frontier and tests", (text,), Table(header, tuple(rows)))
+    display = FrontierDisplay._of(result, record.size_weight, record.excess_weight)
+    table = (header, *_with_gaps(rows, m))
+    return Section("Frontier and tests", (text,), table, display=display)
 
 
-def _band(sampler: Any, data: CalibrationData) -> Section:
-    n = data.n_prompts
-    found = data.admissible.any(axis=1)
-    errors = (
-        ("always one draw", n - int(data.admissible[:, 0].sum())),
-        (f"always {data.k_max} draws", n - int(found.sum())),
+def _shown(m: int, n_valid: int, chosen: int | None) -> list[int]:
+    """A few positions from the whole sequence, and those that decided."""
+    steps = np.linspace(0, m - 1, min(m, 7)).round().astype(int).tolist()
+    decisive = [min(n_valid, m - 1), *([] if chosen is None else [chosen])]
+    return sorted({*steps, *decisive})
+
+
+def _with_gaps(rows: Sequence[tuple[str, ...]], m: int) -> Iterable[tuple[str, ...]]:
+    """The rows, and between them how many of the m tests are left out."""
+    before = 0
+    for row in rows:
+        position = int(row[0])
+        if position - before > 1:
+            left_out = f"({position - before - 1} more)"
+            yield ("...", left_out, *[""] * (len(row) - 2))
+        yield row
+        before = position
+    if m > before:
+        yield ("...", f"({m - before} more)", *[""] * (len(rows[0]) - 2))
+
+
+def _band(record: Any, display: AchievableBandDisplay) -> Section:
+    n, k_max = record.data.n_prompts, record.data.k_max
+    errors = first_k_errors(record.data.admissible)
+    rows = (
+        ("policy", "error", f"{_percent(_CONFIDENCE)} interval"),
+        ("always one draw", *_share(int(errors[0]), n)),
+        (f"always {counted(k_max, 'draw')}", *_share(int(errors[-1]), n)),
     )
-    rows = tuple((what, f"{count / n:.4f}", _exact_interval(count, n)) for what, count in errors)
     text = (
         "Above the first number, epsilon is trivial; below the second, it is out of reach for "
-        "this generator and budget (Appendix C)."
+        "this generator and budget (Appendix C). Choosing k_max or epsilon by these numbers, and "
+        "calibrating on the same prompts, voids the guarantee: choose on other prompts, or give "
+        "k_max a sequence."
     )
-    header = ("policy", "error", f"{_percent(_CONFIDENCE)} interval")
-    return Section("Achievable band of epsilon", (text,), Table(header, rows))
+    return Section("Achievable band of epsilon", (text,), rows, display=display)
 
 
-def _expectations(sampler: Any, data: CalibrationData, outcomes: Outcomes) -> Section:
-    n = len(outcomes.error)
-    errors = int(outcomes.error.sum())
-    rows = [("error", f"{errors / n:.4f}", _exact_interval(errors, n))]
+def _expectations(record: Any, outcomes: RuleOutcomes) -> Section:
+    n, n_prompts = len(outcomes.error), record.data.n_prompts
+    rows = [("error", *_share(int(outcomes.error.sum()), n))]
     for name in ("size", "draws", "excess"):
-        values = np.asarray(getattr(outcomes, name), dtype=np.float64)
-        half = float(ndtri(0.5 + _CONFIDENCE / 2) * values.std() / math.sqrt(n))
-        low, high = values.mean() - half, values.mean() + half
-        rows.append((name, f"{values.mean():.4g}", _interval(low, high)))
-    shown = f"the {n}" if n == data.n_prompts else f"{n} of the {data.n_prompts}"
-    text = f"Means over {shown} prompts that calibrated. "
-    if sampler.lambda_hat_ is not None:
+        mean, low, high = mean_interval(getattr(outcomes, name), _CONFIDENCE)
+        rows.append((name, f"{mean:.4g}", _interval(low, high)))
+    text = f"Means over {f'the {n}' if n == n_prompts else f'{n} of the {n_prompts}'} prompts "
+    text += "that calibrated. "
+    if record.lambda_hat is not None:
         text += "The thresholds were chosen on them, so new prompts will do a little worse. "
     text += (
         "Size counts the responses in a set; draws, those made for it; excess is the share of "
         "them after the first admissible one."
     )
     header = ("what", "mean", f"{_percent(_CONFIDENCE)} interval")
-    return Section("What to expect of predict", (text,), Table(header, tuple(rows)))
+    return Section("What to expect of predict", (text,), (header, *rows))
 
 
-def _more_prompts(sampler: Any) -> Section | None:
-    result = sampler.result_
-    if result is None:
-        return None
-    n, rate = result.n_calibration, float(result.n_errors[0]) / result.n_calibration
+def _more_prompts(result: Any, display: PromptGainDisplay | None) -> Section:
+    name, safest = "epsilon", "the safest configuration"
+    if isinstance(result, ComponentThreshold):
+        name, safest = "alpha", "the highest threshold"
+    n, n_errors = result.n_calibration, int(result.n_errors[0])
+    sizes = [growth * n for growth in _GROWTH]
+    smallest = smallest_epsilons(n_errors, n, sizes, result.delta)
     rows = [
-        (
-            f"{growth} x",
-            str(growth * n),
-            f"{smallest_epsilon(int(growth * result.n_errors[0]), growth * n, result.delta):.4f}",
-        )
-        for growth in _GROWTH
+        (f"{growth} x", str(size), _rounded_up(float(value)))
+        for growth, size, value in zip(_GROWTH, sizes, smallest)
     ]
-    rows.append(("without end", "", f"{rate:.4f}"))
+    rows.append(("without end", "", f"{n_errors / n:.4f}"))
     text = (
-        "The smallest epsilon that can be certified, if the safest configuration keeps its share "
-        f"of errors, {rate:.4f}, on a larger calibration part."
+        f"The smallest {name} that can be certified, if {safest} keeps its share of errors, "
+        f"{n_errors / n:.4f}, on a larger calibration part."
     )
-    header = ("calibration part", "prompts", "smallest epsilon")
-    return Section("What more prompts would gain", (text,), Table(header, tuple(rows)))
+    header = ("calibration part", "prompts", f"smallest {name}")
+    return Section("What more prompts would gain", (text,), (header, *rows), display=display)
 
 
-def _outcomes(sampler: Any, data: CalibrationData) -> Outcomes:
-    """lambda-hat, or the trivial set of all draws, on the first prompts of the data."""
-    n = min(data.n_prompts, _MAX_PROMPTS)
-    score, k_max = get_set_score(calibrated_with(sampler, "set_score")), sampler.k_max_
-    # no rejection and no stop: all draws
-    everything = Configuration(math.inf, -math.inf, math.inf)
-    configuration = everything if sampler.lambda_hat_ is None else sampler.lambda_hat_
-    error, exhausted = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
-    size, draws = np.zeros(n), np.zeros(n)
-    for i in range(n):
-        rule = SamplingRule(configuration, score, k_max, width=data.k_max)
-        quality, similarity = data.quality[i].tolist(), np.asarray(data.similarity[i]).tolist()
-        while not rule.done:
-            rule.update(quality[rule.n_samples], similarity[rule.n_samples])
-        error[i] = not data.admissible[i, rule.accepted].any()
-        exhausted[i] = not rule.stopped
-        size[i], draws[i] = len(rule.accepted), rule.n_samples
-    admissible = data.admissible[:n, :k_max]
-    first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, 0)
-    excess = relative_excess(draws, first)
-    return Outcomes(error, size, draws, excess, exhausted)
+def _selector_sections(selector: ComponentSelector) -> Iterable[Section]:
+    record = calibration_of(selector)
+    result: ComponentThreshold | None = record.result
+    yield _selector_guarantee(record)
+    yield from _warnings(_selector_warnings(record))
+    data = record.data
+    yield _data(record, None, ("distinct components", data.n_components))
+    yield _provenance(record)
+    if math.isfinite(record.gamma_hat):
+        row = ("component score", f"{record.gamma_hat:.6g}", "select a component of at least this")
+        table = (("threshold", "value", "use"), row)
+        yield Section("Threshold (gamma-hat)", table=table)
+    if result is None or not len(result.thresholds):
+        return
+    yield _component_tests(record)
+    yield _component_band(record)
+    yield _component_expectations(record)
+    yield _more_prompts(result, PromptGainDisplay._of_calibration(selector))
 
 
-def _chance_of_null(n_errors: int, n: int, epsilon: float, delta: float) -> float:
-    """Probability that the safest configuration fails on other prompts with its share of errors."""
-    critical = critical_count(n, epsilon, delta)
-    if critical < 0:
-        return 1.0
-    if n_errors in (0, n):
-        return float(n_errors > critical)
-    return 1.0 - float(binomial_p_value(critical, n, n_errors / n))
+def _selector_guarantee(record: Any) -> Section:
+    if record.gamma_hat == math.inf:
+        text = (
+            "No threshold could be certified, so every selection is empty: an empty selection "
+            "holds no wrong component."
+        )
+        return Section("Guarantee", (text,))
+    text = (
+        f"With confidence {_percent(1 - record.delta)} over the calibration prompts, all "
+        "components selected for a new prompt from the same distribution are admissible with "
+        f"probability at least {_percent(1 - record.alpha)}. {_AVERAGE}"
+    )
+    together = (
+        "The guarantee of the sampler's sets and this one hold at once with confidence 1 - 2 "
+        "delta, by the union bound."
+    )
+    return Section("Guarantee", (text, together))
 
 
-def _exact_interval(count: int, n: int) -> str:
+def _selector_warnings(record: Any) -> list[str]:
+    result, alpha, delta = record.result, record.alpha, record.delta
+    if result is None:
+        return [
+            f"{record.data.n_prompts} prompts are too few for any test to succeed at alpha = "
+            f"{alpha:g} and delta = {delta:g}."
+        ]
+    if not len(result.thresholds):
+        return ["No response of the calibration prompts has any component."]
+    texts = _small_sample("alpha", alpha, delta, result.n_calibration)
+    if record.gamma_hat == math.inf:
+        texts.append(
+            "Null: the smallest alpha that these data certify is "
+            f"{_rounded_up(result.smallest_alpha)}."
+        )
+    else:
+        texts += _null_near_by(int(result.n_errors[0]), result.n_calibration, alpha, delta)
+        selected = int(np.count_nonzero(record.data.scores >= record.gamma_hat))
+        if selected < 0.1 * record.data.n_prompts:
+            texts.append(
+                f"Next to nothing is selected: {counted(selected, 'component')} of "
+                f"{record.data.n_components} reach gamma-hat."
+            )
+    return texts
+
+
+def _component_tests(record: Any) -> Section:
+    result: ComponentThreshold = record.result
+    m = len(result.thresholds)
+    n_valid = int(np.count_nonzero(result.thresholds >= record.gamma_hat))
+    text = (
+        f"The {counted(m, 'distinct score')} of the calibration data were tested from the largest "
+        f"down, each at level delta = {result.delta:g}, until one failed: "
+        f"{'all' if n_valid == m else n_valid or 'none'} passed."
+    )
+    rows = []
+    for i in _shown(m, n_valid, n_valid - 1 if n_valid else None):
+        role = "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
+        rows.append(
+            (
+                str(i + 1),
+                f"{result.thresholds[i]:.6g}",
+                f"{result.n_errors[i]} of {result.n_calibration}",
+                f"{result.n_components[i]:.4g}",
+                f"{result.p_values[i]:.3g}",
+                "gamma-hat" if i == n_valid - 1 else role,
+            )
+        )
+    header = ("test", "score", "prompts with an error", "components selected", "p-value", "")
+    return Section("Tests of thresholds", (text,), (header, *_with_gaps(rows, m)))
+
+
+def _component_band(record: Any) -> Section:
+    result: ComponentThreshold = record.result
+    n = result.n_calibration
+    rows = (
+        ("policy", "error", f"{_percent(_CONFIDENCE)} interval"),
+        ("select everything", *_share(int(result.n_errors[-1]), n)),
+        ("select what has the highest score", *_share(int(result.n_errors[0]), n)),
+    )
+    text = (
+        "Above the first number, alpha is trivial; below the second, next to nothing can be "
+        "selected."
+    )
+    return Section("Achievable band of alpha", (text,), rows)
+
+
+def _component_expectations(record: Any) -> Section:
+    data, n = record.data, record.data.n_prompts
+    chosen = data.scores >= record.gamma_hat
+    number = np.bincount(data.prompt_index[chosen], minlength=n)
+    wrong = np.bincount(data.prompt_index[chosen & ~data.admissible], minlength=n) > 0
+    mean, low, high = mean_interval(number, _CONFIDENCE)
+    rows = (
+        ("what", "mean", f"{_percent(_CONFIDENCE)} interval"),
+        ("error", *_share(int(wrong.sum()), n)),
+        ("components selected", f"{mean:.4g}", _interval(low, high)),
+    )
+    text = (
+        f"Means over the {n} prompts that calibrated, with the components of all draws: sets that "
+        "stop early hold fewer components, and no more errors."
+    )
+    return Section("What to expect of predict", (text,), rows)
+
+
+def _share(count: int, n: int) -> tuple[str, str]:
     low, high = clopper_pearson(count, n, _CONFIDENCE)
-    return _interval(float(low), float(high))
+    return f"{count / n:.4f}", _interval(float(low), float(high))
 
 
 def _interval(low: float, high: float) -> str:
@@ -397,3 +635,8 @@ def _interval(low: float, high: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{100.0 * share:.3g} %"
+
+
+def _rounded_up(level: float) -> str:
+    """The level with four decimals, so that a test at the level that is named does succeed."""
+    return f"{math.ceil(level * 1e4) / 1e4:.4f}"

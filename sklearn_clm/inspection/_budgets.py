@@ -1,0 +1,397 @@
+"""What more draws and more calibration prompts bring: the band of Appendix C, and its edge."""
+
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sklearn_clm._sampler import ConformalSampler
+from sklearn_clm._selector import ComponentSelector
+from sklearn_clm.calibration import CalibrationData, clopper_pearson
+from sklearn_clm.calibration._data import optimization_size
+from sklearn_clm.evaluation import first_k_errors, smallest_epsilons
+from sklearn_clm.inspection._figures import BLUE, DASHED, RED, TRIVIAL, finish, new_axes
+from sklearn_clm.inspection._record import calibration_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["AchievableBandDisplay", "PromptGainDisplay"]
+
+
+class AchievableBandDisplay:
+    """Error of the first k draws against k: what a budget can achieve (Appendix C).
+
+    With a budget of k draws, an epsilon below the blue line is out of reach, and the dashed line
+    is the smallest epsilon that a calibration of this many prompts certifies. Grey marks the
+    trivial epsilons, which the first draw alone satisfies. Create it with
+    :meth:`from_estimator` or :meth:`from_data`.
+
+    Choosing `k_max` by this figure on the data that then calibrate voids the guarantee. Look at
+    other prompts, or give `k_max` a sequence: then calibration chooses, under the guarantee.
+
+    Parameters
+    ----------
+    error : ndarray of shape (n_draws,)
+        Share of the prompts with no admissible response among the first 1, 2, ... draws.
+    low, high : ndarray of shape (n_draws,)
+        Their exact (Clopper-Pearson) confidence intervals.
+    reachable : ndarray of shape (n_draws,)
+        Smallest epsilon that `n_calibration` prompts with this share of errors certify. Of an
+        estimator, the last is what its calibration part certifies.
+    n_prompts, n_calibration : int
+        Prompts that `error` was measured on; prompts in the calibration part.
+    confidence, delta : float
+        Confidence of the intervals; level of the tests.
+    epsilon : float, optional
+        An epsilon to mark.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+        The figure.
+    ax_ : matplotlib Axes
+        Its axes.
+    """
+
+    def __init__(
+        self,
+        *,
+        error: np.ndarray,
+        low: np.ndarray,
+        high: np.ndarray,
+        reachable: np.ndarray,
+        n_prompts: int,
+        n_calibration: int,
+        confidence: float = 0.95,
+        delta: float = 0.05,
+        epsilon: float | None = None,
+    ) -> None:
+        self.error = error
+        self.low = low
+        self.high = high
+        self.reachable = reachable
+        self.n_prompts = n_prompts
+        self.n_calibration = n_calibration
+        self.confidence = confidence
+        self.delta = delta
+        self.epsilon = epsilon
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: ConformalSampler, *, confidence: float = 0.95, ax: "Axes | None" = None
+    ) -> Self:
+        """Plot the band of a fitted sampler.
+
+        Parameters
+        ----------
+        estimator : ConformalSampler
+            A sampler after ``fit`` or ``calibrate``.
+        confidence : float in (0, 1), default=0.95
+            Confidence of the intervals.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        AchievableBandDisplay
+            The display, plotted.
+        """
+        return cls._of_calibration(estimator, confidence).plot(ax=ax)
+
+    @classmethod
+    def _of_calibration(cls, estimator: ConformalSampler, confidence: float = 0.95) -> Self:
+        record = calibration_of(estimator)
+        n, result = record.data.n_prompts, record.result
+        fraction = estimator.optimization_fraction
+        n_calibration = n - optimization_size(n, fraction) if n > 1 else n
+        if result is not None:
+            n_calibration = result.n_calibration
+        settings = confidence, record.epsilon, record.delta
+        display = cls._of(record.data.admissible, n_calibration, *settings)
+        if result is not None:
+            display.reachable[-1] = result.smallest_epsilon
+        return display
+
+    @classmethod
+    def from_data(
+        cls,
+        data: CalibrationData | ArrayLike,
+        *,
+        epsilon: float | None = None,
+        delta: float = 0.05,
+        optimization_fraction: float = 1 / 3,
+        confidence: float = 0.95,
+        ax: "Axes | None" = None,
+    ) -> Self:
+        """Plot the band of calibration data, before any calibration.
+
+        Parameters
+        ----------
+        data : CalibrationData or array-like of bool, shape (n_prompts, n_draws)
+            The data, or which draws are admissible.
+        epsilon : float, optional
+            An epsilon to mark.
+        delta : float in (0, 1), default=0.05
+            Level of the tests.
+        optimization_fraction : float in [0, 1), default=1/3
+            Share of the prompts that will not be used for the tests.
+        confidence : float in (0, 1), default=0.95
+            Confidence of the intervals.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        AchievableBandDisplay
+            The display, plotted.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_clm.inspection import AchievableBandDisplay
+        >>> admissible = np.random.default_rng(0).random((300, 10)) < 0.3
+        >>> AchievableBandDisplay.from_data(admissible).error.round(2)[:3]
+        array([0.71, 0.45, 0.3 ])
+        """
+        admissible = data.admissible if isinstance(data, CalibrationData) else np.asarray(data)
+        if admissible.ndim != 2 or admissible.size == 0:
+            raise ValueError(
+                "data must be CalibrationData or a boolean array of shape (n_prompts, n_draws), "
+                f"got an array of shape {admissible.shape}."
+            )
+        n_calibration = max(1, len(admissible) - round(optimization_fraction * len(admissible)))
+        return cls._of(admissible, n_calibration, confidence, epsilon, delta).plot(ax=ax)
+
+    @classmethod
+    def _of(
+        cls,
+        admissible: np.ndarray,
+        n_calibration: int,
+        confidence: float,
+        epsilon: float | None,
+        delta: float,
+    ) -> Self:
+        n, n_errors = len(admissible), first_k_errors(admissible)
+        low, high = clopper_pearson(n_errors, n, confidence)
+        return cls(
+            error=n_errors / n,
+            low=low,
+            high=high,
+            reachable=np.array(
+                [smallest_epsilons(int(e), n, [n_calibration], delta)[0] for e in n_errors]
+            ),
+            n_prompts=n,
+            n_calibration=n_calibration,
+            confidence=confidence,
+            delta=delta,
+            epsilon=epsilon,
+        )
+
+    def plot(self, *, ax: "Axes | None" = None) -> Self:
+        """Draw the band.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        AchievableBandDisplay
+            This display, with `figure_` and `ax_`.
+        """
+        self.figure_, axes = new_axes(ax, (1, 1), (5.6, 4.0))
+        self.ax_ = ax = axes[0]
+        k = np.arange(1, len(self.error) + 1)
+        top = min(1.0, 1.25 * max(self.high[0], self.reachable[0]))
+        ax.axhspan(self.error[0], top, color=TRIVIAL, lw=0, zorder=0, label="trivial: one draw")
+        ax.plot(
+            k,
+            self.reachable,
+            color=RED,
+            linestyle=DASHED,
+            marker="s",
+            markerfacecolor="none",
+            markersize=5.5,
+            linewidth=1.4,
+            label=f"smallest $\\epsilon$ within reach, n = {self.n_calibration}, "
+            f"$\\delta$ = {self.delta:g}",
+        )
+        ax.errorbar(
+            k,
+            self.error,
+            yerr=[self.error - self.low, self.high - self.error],
+            color=BLUE,
+            marker="o",
+            markersize=3.5,
+            linewidth=1.6,
+            capsize=2,
+            label=f"error of first-k, bars: {100 * self.confidence:g} % interval",
+        )
+        if self.epsilon is not None:
+            ax.axhline(
+                self.epsilon, color="black", linewidth=1.0, label=f"$\\epsilon$ = {self.epsilon:g}"
+            )
+        ax.plot(
+            [],
+            [],
+            " ",
+            label=f"achievable, not trivial: {self.error[-1]:.3f} to {self.error[0]:.3f}",
+        )
+        ax.set_xlabel("k (budget of draws)")
+        ax.set_ylabel(f"Share of {self.n_prompts} prompts without\nan admissible response")
+        ax.set_ylim(0.0, top)
+        ax.locator_params(axis="x", integer=True)
+        finish(axes, "What more draws bring")
+        return self
+
+
+class PromptGainDisplay:
+    """Smallest epsilon that can be certified against the number of calibration prompts.
+
+    The line supposes that the safest rule keeps its share of errors on a larger calibration
+    part; the band follows the ends of the exact interval of that share. The dotted line is the
+    share itself, which no number of prompts undercuts. Create it with :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    n_errors, n_calibration : int
+        Errors of the safest rule among the calibration prompts.
+    delta : float
+        Level of the tests.
+    level : float
+        The tolerated risk: epsilon, or alpha.
+    symbol : str, default="epsilon"
+        Its name.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+        The figure.
+    ax_ : matplotlib Axes
+        Its axes.
+
+    Examples
+    --------
+    >>> from sklearn_clm.inspection import PromptGainDisplay
+    >>> display = PromptGainDisplay(n_errors=30, n_calibration=300, delta=0.05, level=0.15)
+    >>> display.smallest([300, 3000]).round(3)
+    array([0.133, 0.109])
+    """
+
+    def __init__(
+        self,
+        *,
+        n_errors: int,
+        n_calibration: int,
+        delta: float,
+        level: float,
+        symbol: str = "epsilon",
+    ) -> None:
+        self.n_errors = n_errors
+        self.n_calibration = n_calibration
+        self.delta = delta
+        self.level = level
+        self.symbol = symbol
+
+    def smallest(self, sizes: ArrayLike) -> np.ndarray:
+        """Smallest level that calibration parts of these sizes certify.
+
+        Parameters
+        ----------
+        sizes : array-like of int
+            Prompts in the calibration part.
+
+        Returns
+        -------
+        ndarray of float
+            One level for each size.
+        """
+        return smallest_epsilons(self.n_errors, self.n_calibration, np.asarray(sizes), self.delta)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: ConformalSampler | ComponentSelector, *, ax: "Axes | None" = None
+    ) -> Self:
+        """Plot what more prompts bring to a fitted sampler or selector.
+
+        Parameters
+        ----------
+        estimator : ConformalSampler or ComponentSelector
+            An estimator after ``fit`` or ``calibrate``.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        PromptGainDisplay
+            The display, plotted.
+        """
+        display = cls._of_calibration(estimator)
+        if display is None:
+            raise ValueError("estimator has too few calibration prompts for any test.")
+        return display.plot(ax=ax)
+
+    @classmethod
+    def _of_calibration(cls, estimator: ConformalSampler | ComponentSelector) -> Self | None:
+        record = calibration_of(estimator)
+        if record.result is None or not len(record.result.n_errors):
+            return None
+        selector = isinstance(estimator, ComponentSelector)
+        return cls(
+            n_errors=int(record.result.n_errors[0]),
+            n_calibration=record.result.n_calibration,
+            delta=record.delta,
+            level=record.alpha if selector else record.epsilon,
+            symbol="alpha" if selector else "epsilon",
+        )
+
+    def _smooth(self, n_errors: int, sizes: np.ndarray) -> np.ndarray:
+        """Levels at these sizes, between sizes at which the errors are a whole number."""
+        counts = np.unique(np.geomspace(max(1, n_errors // 5), 11 * n_errors + 1, 40).round())
+        n = self.n_calibration
+        exact = sizes if n_errors == 0 else (counts * n // n_errors).astype(int)
+        return np.interp(sizes, exact, smallest_epsilons(n_errors, n, exact, self.delta))
+
+    def plot(self, *, ax: "Axes | None" = None) -> Self:
+        """Draw the curve.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        PromptGainDisplay
+            This display, with `figure_` and `ax_`.
+        """
+        self.figure_, axes = new_axes(ax, (1, 1), (5.6, 4.0))
+        self.ax_ = ax = axes[0]
+        n, share = self.n_calibration, self.n_errors / self.n_calibration
+        sizes = np.unique(np.geomspace(max(2, n // 4), 10 * n, 60).round().astype(int))
+        ends = [round(float(end) * n) for end in clopper_pearson(self.n_errors, n)]
+        middle, low, high = (self._smooth(e, sizes) for e in (self.n_errors, *ends))
+        symbol = f"$\\{self.symbol}$"
+        ax.fill_between(
+            sizes, low, high, color=BLUE, alpha=0.15, lw=0, label="95 % interval of that share"
+        )
+        label = f"smallest {symbol}, $\\delta$ = {self.delta:g}, same share of errors"
+        ax.plot(sizes, middle, color=BLUE, linewidth=1.6, label=label)
+        ax.plot(
+            [n],
+            self.smallest([n]),
+            "o",
+            color=BLUE,
+            label=f"this calibration part: n = {n}, {symbol} = {self.smallest([n])[0]:.3f}",
+        )
+        ax.axhline(self.level, color="black", linewidth=1.0, label=f"{symbol} = {self.level:g}")
+        floor = f"share of errors of the safest rule: {share:.3f}"
+        ax.axhline(share, color="0.4", linewidth=1.0, linestyle=(0, (1, 2)), label=floor)
+        ax.set_xscale("log")
+        ax.set_ylim(bottom=0.0)
+        ax.set_xlabel("Prompts in the calibration part")
+        ax.set_ylabel(f"Smallest {symbol} that is certified")
+        finish(axes, "What more prompts bring")
+        return self
