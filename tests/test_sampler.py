@@ -417,7 +417,7 @@ def test_a_single_empty_string_is_a_draw():
 @pytest.mark.parametrize(
     ("params", "y", "error", "message"),
     [
-        ({"admission": lambda a, b: 1}, None, TypeError, "wanted a bool"),
+        ({"admission": lambda a, b: 2}, None, TypeError, "wanted a bool"),
         ({"admission": lambda a, b: None}, None, TypeError, "wanted a bool"),
         ({"quality": lambda p, g: math.nan}, None, ValueError, "quality"),
         ({"quality": lambda p, g: [1.0, 2.0]}, None, (TypeError, ValueError), "quality"),
