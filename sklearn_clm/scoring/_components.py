@@ -27,7 +27,7 @@ from sklearn_clm.scoring._protocols import (
     Span,
     Spans,
 )
-from sklearn_clm.scoring._quality import ClassifierScore
+from sklearn_clm.scoring._quality import LOGPROB_ROUNDING, ClassifierScore, length_normalised
 from sklearn_clm.scoring._results import as_bool, as_score, as_scores, name_of, refuse_unfitted
 from sklearn_clm.scoring._similarity import RougeL, get_similarity
 from sklearn_clm.scoring._splitters import Splitter, get_splitter
@@ -233,31 +233,33 @@ class SpanLikelihood(BaseEstimator):
         ]
 
     def _one(self, draw: Generation, span: Span | None, i: int, j: int) -> float:
-        if draw.token_logprobs is None or draw.token_spans is None:
-            if draw.logprob is not None and _is_whole(draw.response, span):
-                return _normalised(draw.logprob, draw.n_tokens or 1)
+        logprobs = draw.token_logprobs
+        if logprobs is None or draw.token_spans is None:
+            if draw.logprob is None or not _is_whole(draw.response, span):
+                raise ValueError(
+                    "component_score='span_likelihood' needs the log-probability of each token and "
+                    f"the characters it produced; sample {j} of prompt {i} has "
+                    f"token_logprobs={logprobs} and token_spans={draw.token_spans}. Use a "
+                    "generator that gives them or another component_score."
+                )
+            inside, n_tokens = [draw.logprob], draw.n_tokens or 1
+        else:
+            inside = [
+                logprob
+                for logprob, (start, stop) in zip(logprobs, draw.token_spans)
+                if span is None or (start < stop and start < span[1] and stop > span[0])
+            ]
+            n_tokens = len(inside)
+        if not all(logprob <= LOGPROB_ROUNDING for logprob in inside):
             raise ValueError(
-                f"component_score='span_likelihood' needs the log-probability of each token and "
-                f"the characters it produced; sample {j} of prompt {i} has "
-                f"token_logprobs={draw.token_logprobs} and token_spans={draw.token_spans}. Use a "
-                "generator that gives them or another component_score."
+                "component_score='span_likelihood' needs log-probabilities of at most 0; sample "
+                f"{j} of prompt {i} has {max(inside)!r}."
             )
-        if span is None:
-            return _normalised(math.fsum(draw.token_logprobs), len(draw.token_logprobs))
-        inside = [
-            logprob
-            for logprob, (start, stop) in zip(draw.token_logprobs, draw.token_spans)
-            if start < stop and start < span[1] and stop > span[0]
-        ]
-        return _normalised(math.fsum(inside), len(inside)) if inside else 0.0
+        return float(length_normalised(math.fsum(inside), n_tokens)) if inside else 0.0
 
 
 def _is_whole(response: Response, span: Span | None) -> bool:
     return span is None or response[span[0] : span[1]] == response.strip()
-
-
-def _normalised(logprob: float, n_tokens: int) -> float:
-    return math.exp(logprob / ((5.0 + n_tokens) / 6.0) ** 0.6)
 
 
 class RandomScore(BaseEstimator):

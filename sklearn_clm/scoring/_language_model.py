@@ -1,46 +1,54 @@
-"""Qualities for which a language model is asked about its own answer.
+"""Questions to a language model about responses: a judge, and two qualities.
 
-Questions to a language model whose answer must be understood.
-
-A language model as the judge of responses."""
+The judge asks whether a response is acceptable given a reference; the qualities ask how likely it
+is that a response is right, without a reference.
+"""
 
 import math
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Self, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.generators import Generation
+from sklearn_clm.generators import Generation, Generator, prompt_bytes
 from sklearn_clm.generators._base import sample
-from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import digest_of
+from sklearn_clm.scoring._protocols import Prompt, Reference, Response
 
-__all__ = ["Asking", "LLMJudge", "PTrue", "VerbalizedConfidence", "yes_or_no"]
+__all__ = ["LLMJudge", "PTrue", "VerbalizedConfidence"]
 
+Template: TypeAlias = str | Callable[[Prompt | Reference, Response], Prompt]
+Understood = TypeVar("Understood")
 
 _YES_NO = re.compile(r"[\W_]*(yes|no)\b(?!\s*(?:/|\\|or\b|and\b)\s*(?:yes|no)\b)", re.IGNORECASE)
+# "85", "85%", "0.85", "8.5/10", "85 out of 100"
+_CONFIDENCE = re.compile(
+    r"""[^\w.,-]* (?P<value>\d{1,3}(?:\.\d+|,\d{1,2})?|\.\d+) (?![.,]?\d) [*_]*
+    (?: \s*(?P<percent>%|per\s?cent) | \s*(?:/|out\s+of)\s*(?P<whole>\d+(?:\.\d+)?) )?""",
+    re.VERBOSE | re.IGNORECASE,
+)
 
 
-def _filled(template: str, fields: Mapping[str, Any]) -> str:
+def _filled(template: str, fields: Mapping[str, object]) -> str:
     """A template with its ``{names}`` replaced; braces in what replaces them stay as they are."""
     return re.sub(r"\{(\w+)\}", lambda m: str(fields[m[1]]) if m[1] in fields else m[0], template)
 
 
-def yes_or_no(generation: Generation) -> bool | None:
+def _yes_or_no(generation: Generation) -> bool | None:
     """Whether an answer begins with yes (True) or no (False); None where with neither."""
     found = _YES_NO.match(str(generation.response))
     return None if found is None else found[1].lower() == "yes"
 
 
-class Asking(BaseEstimator):
-    """What asks a generator about responses, by a template of its own or the one it is given."""
+class _Asking(BaseEstimator):
+    """Questions about responses, from a template, and answers that are understood."""
 
     _template: str
-    generator: Any
-    template: str | Callable[[Any, Any], Any] | None
+    generator: Generator | None
+    template: Template | None
     max_attempts: int
     seed: int
 
@@ -48,36 +56,48 @@ class Asking(BaseEstimator):
         """Hexadecimal digest of what an answer depends on."""
         return digest_of(type(self), self.get_params(deep=False))
 
-    def _question(self, subject: Any, fields: Mapping[str, Any], response: Any) -> Any:
+    def _question(
+        self, subject: Prompt | Reference, fields: Mapping[str, object], response: Response
+    ) -> Prompt:
         """What to ask about a response to `subject`, which the template knows as `fields`."""
         if callable(self.template):
             return self.template(subject, response)
         template = self._template if self.template is None else self.template
         if "{response}" not in template:
             raise ValueError(f"template must hold '{{response}}', got {template!r:.80}.")
-        return _filled(template, {**fields, "response": response})
+        shown = response.strip() if isinstance(response, str) else response
+        return _filled(template, {**fields, "response": shown})
 
     def _ask(
-        self, questions: Sequence[Any], understand: Callable[[Generation], Any], wanted: str
-    ) -> list[Any]:
-        """What `understand` makes of an answer to each question; asked again where that is None.
+        self,
+        questions: Sequence[Prompt],
+        understand: Callable[[Generation], Understood | None],
+        wanted: str,
+    ) -> list[Understood]:
+        """Understand an answer to each question, which is asked again where that gives None.
 
-        The first draw is the first answer, the second one the next, and so on: answers are as keyed
-        as the generator's draws.
+        Attempt j takes draw j: answers are as keyed as the generator's draws.
         """
+        if self.generator is None:
+            raise ValueError(
+                f"{type(self).__name__} has no generator to ask; wanted "
+                f"{type(self).__name__}(generator)."
+            )
         if self.max_attempts < 1:
             raise ValueError(f"max_attempts must be at least 1, got {self.max_attempts}.")
-        understood: list[Any] = [None] * len(questions)
+        understood: dict[int, Understood] = {}
         answers: dict[int, Generation] = {}
         unclear = list(range(len(questions)))
         for attempt in range(self.max_attempts):
             asked = [questions[i] for i in unclear]
             rows = sample(self.generator, asked, 1, start=attempt, seed=self.seed)
             for i, (answers[i],) in zip(unclear, rows):
-                understood[i] = understand(answers[i])
-            unclear = [i for i in unclear if understood[i] is None]
+                value = understand(answers[i])
+                if value is not None:
+                    understood[i] = value
+            unclear = [i for i in unclear if i not in understood]
             if not unclear:
-                return understood
+                return [understood[i] for i in range(len(questions))]
         first = unclear[0]
         raise ValueError(
             f"{type(self.generator).__name__} gave no answer that begins with {wanted}, in "
@@ -98,7 +118,7 @@ Is the response acceptable? Begin your answer with yes or no.
 Answer:"""
 
 
-class LLMJudge(Asking):
+class LLMJudge(_Asking):
     """Admission that asks a language model whether a response is acceptable.
 
     What it admits defines what the guarantee is about. Where its errors matter, let it be stricter
@@ -138,9 +158,9 @@ class LLMJudge(Asking):
 
     def __init__(
         self,
-        generator: Any,
+        generator: Generator,
         *,
-        template: str | Callable[[Any, Any], Any] | None = None,
+        template: Template | None = None,
         max_attempts: int = 5,
         seed: int = 0,
     ) -> None:
@@ -149,12 +169,16 @@ class LLMJudge(Asking):
         self.max_attempts = max_attempts
         self.seed = seed
 
-    def __call__(self, reference: Any, response: Any) -> bool:
+    def __call__(self, reference: Reference, response: Response) -> bool:
         """Whether the model calls `response` acceptable given `reference`."""
         return bool(self.judge_pairs([reference], [response])[0])
 
     def judge_pairs(
-        self, references: Sequence[Any], responses: Sequence[Any], *, n_jobs: int | None = None
+        self,
+        references: Sequence[Reference],
+        responses: Sequence[Response],
+        *,
+        n_jobs: int | None = None,
     ) -> np.ndarray:
         """Judgement of each pair, from one stream of questions.
 
@@ -179,10 +203,10 @@ class LLMJudge(Asking):
             self._question(reference, _fields(reference), response)
             for reference, response in zip(references, responses)
         ]
-        return np.array(self._ask(questions, yes_or_no, "yes or no"), dtype=bool)
+        return np.array(self._ask(questions, _yes_or_no, "yes or no"), dtype=bool)
 
 
-def _fields(reference: Any) -> dict[str, Any]:
+def _fields(reference: Reference) -> dict[str, object]:
     return dict(reference) if isinstance(reference, Mapping) else {"reference": reference}
 
 
@@ -201,20 +225,19 @@ Proposed answer: {response}
 How likely is it that the proposed answer is right? Begin your answer with a number from 0 \
 (certainly wrong) to 100 (certainly right).
 Answer:"""
-_NUMBER = re.compile(r"[^\w.-]*(\d{1,3}(?:\.\d+)?)(?!\.?\d)")
 
 
-class _AskedQuality(Asking):
-    """Quality from what a model says of each response."""
+class _AskedQuality(_Asking):
+    """Quality from the answer of a model to a question about each response."""
 
-    def bind(self, generator: Any) -> Self:
+    def bind(self, generator: Generator) -> Self:
         """This quality with a generator to ask: its own, or else the one given."""
         if self.generator is not None:
             return self
         return type(self)(**{**self.get_params(deep=False), "generator": generator})
 
     def score_draws(
-        self, prompts: Sequence[Any], generations: Sequence[Sequence[Generation]], start: int = 0
+        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], start: int = 0
     ) -> np.ndarray:
         """Quality of the draws from `start` on; equal responses to a prompt are asked about once.
 
@@ -238,15 +261,10 @@ class _AskedQuality(Asking):
             If there is no generator to ask, or an answer cannot be understood in `max_attempts`
             attempts.
         """
-        if self.generator is None:
-            raise ValueError(
-                f"{type(self).__name__} has no generator to ask; wanted "
-                f"{type(self).__name__}(generator)."
-            )
-        questions: dict[bytes, Any] = {}
+        questions: dict[bytes, Prompt] = {}
         rows: list[list[bytes]] = []
         for prompt, row in zip(prompts, generations):
-            fields = {"prompt": _as_text(prompt)}
+            fields = {"prompt": _contents(prompt)}
             asked = [self._question(prompt, fields, draw.response) for draw in row[start:]]
             rows.append([prompt_bytes(question) for question in asked])
             questions.update(zip(rows[-1], asked))
@@ -256,14 +274,15 @@ class _AskedQuality(Asking):
         return np.array(values, dtype=np.float64).reshape(shape)
 
     @abstractmethod
-    def _answers(self, questions: list[Any]) -> list[float]:
+    def _answers(self, questions: list[Prompt]) -> list[float]:
         """A quality from the answers to each question."""
 
 
 class PTrue(_AskedQuality):
     """Probability that a model answers yes when asked whether a response is right.
 
-    Where its answers come with log-probabilities, one answer tells the probability; elsewhere it is
+    Where its answers come with log-probabilities, one answer gives the probability: that of the
+    tokens which hold the word, whatever white space or formatting stands before it. Elsewhere it is
     the share of yes among several answers.
 
     Parameters
@@ -295,9 +314,9 @@ class PTrue(_AskedQuality):
 
     def __init__(
         self,
-        generator: Any = None,
+        generator: Generator | None = None,
         *,
-        template: str | Callable[[Any, Any], Any] | None = None,
+        template: Template | None = None,
         n_answers: int = 5,
         max_attempts: int = 5,
         seed: int = 0,
@@ -308,22 +327,25 @@ class PTrue(_AskedQuality):
         self.max_attempts = max_attempts
         self.seed = seed
 
-    def _answers(self, questions: list[Any]) -> list[float]:
+    def _answers(self, questions: list[Prompt]) -> list[float]:
         first = self._ask(questions, _probability_of_yes, "yes or no")
-        unknown = [k for k, (known, _) in enumerate(first) if not known]
         values = [value for _, value in first]
-        # question by question: a score must not hang on what else is asked
+        # question by question: a score must not depend on what else is asked
+        unknown = [k for k, (known, _) in enumerate(first) if not known]
         asked = [questions[k] for k in unknown]
         rows = sample(self.generator, asked, self.n_answers, seed=self.seed) if asked else []
         for k, row in zip(unknown, rows):
             # answers that are neither yes nor no do not count
-            votes = [vote for vote in map(yes_or_no, row) if vote is not None]
+            votes = [vote for vote in map(_yes_or_no, row) if vote is not None]
             values[k] = float(np.mean(votes or [values[k]]))
         return values
 
 
 class VerbalizedConfidence(_AskedQuality):
     """Confidence that a model names when asked how likely it is that a response is right.
+
+    The answer begins with a percentage ("95", "95%", "95 out of 100"), a decimal fraction of at
+    most 1 ("0.95", "1.0") or a ratio ("9/10"). "1" alone is 1 %, as the question asks for.
 
     Parameters
     ----------
@@ -352,9 +374,9 @@ class VerbalizedConfidence(_AskedQuality):
 
     def __init__(
         self,
-        generator: Any = None,
+        generator: Generator | None = None,
         *,
-        template: str | Callable[[Any, Any], Any] | None = None,
+        template: Template | None = None,
         max_attempts: int = 5,
         seed: int = 0,
     ) -> None:
@@ -363,38 +385,50 @@ class VerbalizedConfidence(_AskedQuality):
         self.max_attempts = max_attempts
         self.seed = seed
 
-    def _answers(self, questions: list[Any]) -> list[float]:
-        return self._ask(questions, _percentage, "a number from 0 to 100")
+    def _answers(self, questions: list[Prompt]) -> list[float]:
+        return self._ask(questions, _confidence, "a number from 0 to 100")
 
 
 def _probability_of_yes(answer: Generation) -> tuple[bool, float] | None:
-    """Whether the probability is known, and the probability (else 1 or 0)."""
-    verdict = yes_or_no(answer)
-    if verdict is None:
+    """Whether the probability of yes is known, and that probability (else 1 or 0)."""
+    found = _YES_NO.match(str(answer.response))
+    if found is None:
         return None
-    if not answer.token_logprobs:
-        return False, float(verdict)
-    probability = math.exp(sum(answer.token_logprobs[: _n_tokens_of_verdict(answer)]))
-    return True, probability if verdict else 1.0 - probability
+    is_yes = found[1].lower() == "yes"
+    logprobs = answer.token_logprobs
+    if logprobs and answer.token_spans is not None:
+        first, last = found.span(1)
+        inside = [
+            logprob
+            for logprob, (start, stop) in zip(logprobs, answer.token_spans)
+            if start < stop and start < last and stop > first
+        ]
+    else:
+        # without spans, a first token that need not be formatting is the word
+        first_alone = logprobs is not None and found.start(1) == 0
+        inside = list(logprobs[:1]) if logprobs is not None and first_alone else []
+    if not inside:
+        return False, float(is_yes)
+    probability = math.exp(min(math.fsum(inside), 0.0))
+    return True, probability if is_yes else 1.0 - probability
 
 
-def _n_tokens_of_verdict(answer: Generation) -> int:
-    """Number of tokens up to the end of the word yes or no."""
-    if answer.token_spans is None:
-        return 1
-    text = str(answer.response)
-    end = re.search(r"yes|no", text, re.IGNORECASE).end()  # type: ignore[union-attr]
-    return next((k for k, (_, stop) in enumerate(answer.token_spans, 1) if stop >= end), 1)
-
-
-def _percentage(answer: Generation) -> float | None:
-    found = _NUMBER.match(str(answer.response))
-    if found is None or float(found[1]) > 100.0:
+def _confidence(answer: Generation) -> float | None:
+    """The confidence that an answer begins with, between 0 and 1; None where there is none."""
+    found = _CONFIDENCE.match(str(answer.response))
+    if found is None:
         return None
-    return float(found[1]) / 100.0
+    written = found["value"].replace(",", ".")
+    value = float(written)
+    if found["whole"] is not None:
+        whole = float(found["whole"])
+    else:
+        is_fraction = "." in written and value <= 1.0 and not found["percent"]
+        whole = 1.0 if is_fraction else 100.0
+    return value / whole if 0.0 < whole >= value else None
 
 
-def _as_text(prompt: Any) -> Any:
+def _contents(prompt: Prompt) -> object:
     """The contents of chat messages; any other prompt as it is."""
     if isinstance(prompt, Sequence) and not isinstance(prompt, str):
         contents = [message.get("content") for message in prompt if isinstance(message, dict)]

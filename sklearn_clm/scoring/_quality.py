@@ -1,45 +1,70 @@
-"""Quality Q of a response, given its prompt (section 4.2 of the paper).
-
-Quality of a response as the probability that a fitted classifier gives it.
-
-Quality of a response as its agreement with what was drawn before it."""
+"""Quality Q of a response, given its prompt (section 4.2 of the paper)."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.generators import Generation
+from sklearn_clm.generators import Generation, Generator
+from sklearn_clm.scoring._language_model import PTrue, VerbalizedConfidence
 from sklearn_clm.scoring._parallel import map_chunks
-from sklearn_clm.scoring._results import as_score, as_scores, name_of, refuse_unfitted
+from sklearn_clm.scoring._protocols import (
+    AskingQuality,
+    DrawScorer,
+    PairScorer,
+    PairwiseSimilarity,
+    Prompt,
+    Quality,
+    Similarity,
+)
+from sklearn_clm.scoring._results import (
+    as_score,
+    as_scores,
+    check_draws,
+    name_of,
+    refuse_unfitted,
+)
 from sklearn_clm.scoring._similarity import similarity_tensor
 
 __all__ = [
+    "LOGPROB_ROUNDING",
     "ClassifierQuality",
     "ClassifierScore",
     "SelfConsistency",
     "bind_quality",
     "get_quality",
+    "length_normalised",
     "likelihood",
     "quality_matrix",
 ]
 
-
+_LENGTH_EXPONENT = 0.6
+# models in low precision give log-probabilities slightly above 0
+LOGPROB_ROUNDING = 0.01
 # linear algebra rounds a row differently in batches of different sizes, and short answers are
 # shared by many prompts: a threshold that is one of their scores must not miss all of them
 _LOGIT_DECIMALS = 3
 
 
-class ClassifierScore(BaseEstimator):
-    """What a fitted binary classifier says of rows, each made of a prompt and one thing more."""
+class Classifier(Protocol):
+    """Fitted classifier."""
 
-    def __init__(self, classifier: Any, features: Callable[[Any, Any], Any] | None = None) -> None:
+    def predict_proba(self, rows: Sequence[object]) -> np.ndarray:
+        """Probability of each class, of shape (n, n_classes)."""
+
+
+class ClassifierScore(BaseEstimator):
+    """Score from a fitted binary classifier of rows made of a prompt and one thing more."""
+
+    def __init__(
+        self, classifier: Classifier, features: Callable[..., object] | None = None
+    ) -> None:
         self.classifier = classifier
         self.features = features
 
-    def _probabilities(self, rows: list[Any], argument: str) -> np.ndarray:
+    def _probabilities(self, rows: list[object], argument: str) -> np.ndarray:
         """Probability of the positive class, for each row."""
         if not rows:
             return np.empty(0)
@@ -89,7 +114,7 @@ class ClassifierQuality(ClassifierScore):
 
     def score_draws(
         self,
-        prompts: Sequence[Any],
+        prompts: Sequence[Prompt],
         generations: Sequence[Sequence[Generation]],
         start: int = 0,
     ) -> np.ndarray:
@@ -161,7 +186,10 @@ class SelfConsistency(BaseEstimator):
     # draws scored together would then be missed by a draw scored alone
 
     def __init__(
-        self, similarity: Any = "rouge_l", threshold: float | None = None, prior: float = 0.5
+        self,
+        similarity: str | Similarity | PairwiseSimilarity = "rouge_l",
+        threshold: float | None = None,
+        prior: float = 0.5,
     ) -> None:
         self.similarity = similarity
         self.threshold = threshold
@@ -169,7 +197,7 @@ class SelfConsistency(BaseEstimator):
 
     def score_draws(
         self,
-        prompts: Sequence[Any],
+        prompts: Sequence[Prompt],
         generations: Sequence[Sequence[Generation]],
         start: int = 0,
     ) -> np.ndarray:
@@ -202,10 +230,7 @@ class SelfConsistency(BaseEstimator):
         return total / (n_earlier + 1.0)
 
 
-_LENGTH_EXPONENT = 0.6
-
-
-def likelihood(prompt: Any, generation: Generation) -> float:
+def likelihood(prompt: Prompt, generation: Generation) -> float:
     """Length-normalised likelihood of a response under the base model.
 
     Parameters
@@ -219,12 +244,14 @@ def likelihood(prompt: Any, generation: Generation) -> float:
     -------
     float
         ``exp(log p(y | x) / lp(y))`` with ``lp(y) = (5 + |y|)**0.6 / 6**0.6`` for |y| generated
-        tokens; 0.0 where that is smaller than a float can hold.
+        tokens; 0.0 where that is smaller than a float can hold. 0.0, the lowest quality, for a
+        response of no tokens as well: its log-probability of 0 is that of nothing.
 
     Raises
     ------
     ValueError
-        If the log-probability or the number of tokens is unknown, or NaN.
+        If the log-probability or the number of tokens is unknown, or NaN, or if the
+        log-probability is above 0 (by more than 0.01, which is rounding).
 
     Examples
     --------
@@ -237,42 +264,42 @@ def likelihood(prompt: Any, generation: Generation) -> float:
 
 
 def _likelihoods(
-    prompts: Sequence[Any], generations: Sequence[Sequence[Generation]], start: int
+    prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], start: int
 ) -> np.ndarray:
     rows = [row[start:] for row in generations]
     logprob = np.array([[g.logprob for g in row] for row in rows], dtype=np.float64)
     n_tokens = np.array([[g.n_tokens for g in row] for row in rows], dtype=np.float64)
-    unknown = np.isnan(logprob) | ~(n_tokens >= 0)
+    unknown = ~(logprob <= LOGPROB_ROUNDING) | ~(n_tokens >= 0)
     if unknown.any():
         i, j = (int(index) for index in np.argwhere(unknown)[0])
         draw = rows[i][j]
         raise ValueError(
-            'quality="likelihood" needs the log-probability and the number of tokens of every '
-            f"draw, got logprob={draw.logprob!r} and n_tokens={draw.n_tokens!r} for draw "
+            'quality="likelihood" needs the log-probability (at most 0) and the number of tokens '
+            f"of every draw, got logprob={draw.logprob!r} and n_tokens={draw.n_tokens!r} for draw "
             f"{start + j} of prompt {i} ({prompts[i]!r:.80}). For a generator that gives none: "
             'quality="self_consistency", "p_true" or "verbalized" (the model asked whether '
             "its answer is right), or a callable (prompt, generation) -> float."
         )
-    penalty = ((5.0 + n_tokens) / 6.0) ** _LENGTH_EXPONENT
+    quality = length_normalised(logprob, n_tokens)
+    return np.where(n_tokens > 0, quality, 0.0)
+
+
+def length_normalised(logprob: np.ndarray | float, n_tokens: np.ndarray | float) -> np.ndarray:
+    """Likelihood of `n_tokens` tokens, with the length penalty of the paper."""
+    penalty = ((5.0 + np.asarray(n_tokens)) / 6.0) ** _LENGTH_EXPONENT
     with np.errstate(under="ignore", over="ignore"):
-        return np.exp(logprob / penalty)
+        return np.asarray(np.exp(np.minimum(logprob, 0.0) / penalty))
 
 
-def _asked(name: str) -> Any:
-    from sklearn_clm.scoring import _language_model as _verbalized
-
-    return getattr(_verbalized, name)()
-
-
-_QUALITIES: dict[str, Callable[[], Any]] = {
-    "likelihood": lambda: likelihood,
-    "p_true": lambda: _asked("PTrue"),
+_QUALITIES: dict[str, Quality | type[DrawScorer]] = {
+    "likelihood": likelihood,
+    "p_true": PTrue,
     "self_consistency": SelfConsistency,
-    "verbalized": lambda: _asked("VerbalizedConfidence"),
+    "verbalized": VerbalizedConfidence,
 }
 
 
-def get_quality(quality: Any) -> Any:
+def get_quality(quality: str | Quality | DrawScorer | BaseEstimator) -> Quality | DrawScorer:
     """Quality from its name.
 
     Parameters
@@ -310,9 +337,10 @@ def get_quality(quality: Any) -> Any:
                 "(prompt, generation) -> float, an object with a method score_draws, or a fitted "
                 "classifier with predict_proba."
             )
-        return _QUALITIES[quality]()
+        named = _QUALITIES[quality]
+        return named() if isinstance(named, type) else named
     if not isinstance(quality, type):
-        if hasattr(quality, "score_draws"):
+        if isinstance(quality, DrawScorer):
             return quality
         if hasattr(quality, "predict_proba"):
             refuse_unfitted(quality, "quality")
@@ -326,15 +354,17 @@ def get_quality(quality: Any) -> Any:
     )
 
 
-def bind_quality(quality: Any, generator: Any) -> Any:
+def bind_quality(
+    quality: str | Quality | DrawScorer | BaseEstimator, generator: Generator
+) -> Quality | DrawScorer:
     """Quality from its name; one that has to ask a model and has none asks `generator`."""
-    quality = get_quality(quality)
-    return quality.bind(generator) if hasattr(quality, "bind") else quality
+    found = get_quality(quality)
+    return found.bind(generator) if isinstance(found, AskingQuality) else found
 
 
 def quality_matrix(
-    quality: Any,
-    prompts: Sequence[Any],
+    quality: str | Quality | DrawScorer | BaseEstimator,
+    prompts: Sequence[Prompt],
     generations: Sequence[Sequence[Generation]],
     *,
     start: int = 0,
@@ -374,47 +404,33 @@ def quality_matrix(
     >>> quality_matrix(lambda prompt, draw: len(draw.response), ["Q: ?"], draws, start=1)
     array([[2., 3.]])
     """
-    from sklearn_clm.caching import CachedScore
-
-    quality = get_quality(quality)
+    scorer = get_quality(quality)
     if len(prompts) != len(generations):
         raise ValueError(
             f"prompts and generations differ in length: {len(prompts)} and {len(generations)}."
         )
-    size = len(generations[0]) if len(generations) else 0
-    for i, row in enumerate(generations):
-        if len(row) != size:
-            raise ValueError(
-                f"generations[{i}] holds {len(row)} draws and generations[0] {size}; wanted the "
-                "same number for every prompt."
-            )
-    if not 0 <= start <= size:
-        raise ValueError(f"start must be between 0 and {size} (the draws so far), got {start!r}.")
+    size = check_draws(generations, "generations", start)
     shape = len(prompts), size - start
     if shape[0] == 0 or shape[1] == 0:
         return np.zeros(shape)
-    if quality is likelihood:
+    if scorer is likelihood:
         return _likelihoods(prompts, generations, start)
-    if hasattr(quality, "score_draws"):
-        return as_scores(
-            quality.score_draws(prompts, generations, start), shape, "quality", quality
-        )
-    if isinstance(quality, CachedScore):
+    if isinstance(scorer, DrawScorer):
+        return as_scores(scorer.score_draws(prompts, generations, start), shape, "quality", scorer)
+    if isinstance(scorer, PairScorer):
         pairs = [
             (prompt, draw) for prompt, row in zip(prompts, generations) for draw in row[start:]
         ]
-        return quality.score_pairs(*zip(*pairs), n_jobs=n_jobs).reshape(shape)
+        return scorer.score_pairs(*zip(*pairs), n_jobs=n_jobs).reshape(shape)
     draws = [
         (prompt, row[j], f"draw {j} of prompt {i} ({row[j].response!r:.80})")
         for i, (prompt, row) in enumerate(zip(prompts, generations))
         for j in range(start, size)
     ]
-    return np.array(map_chunks(_score_chunk, draws, quality, n_jobs=n_jobs)).reshape(shape)
+    return np.array(map_chunks(_score_chunk, draws, scorer, n_jobs=n_jobs)).reshape(shape)
 
 
-def _score_chunk(
-    draws: Sequence[tuple[Any, Generation, str]], quality: Callable[[Any, Generation], Any]
-) -> list[float]:
+def _score_chunk(draws: Sequence[tuple[Prompt, Generation, str]], quality: Quality) -> list[float]:
     return [
         as_score(quality(prompt, generation), "quality", quality, where)
         for prompt, generation, where in draws

@@ -67,6 +67,15 @@ def test_span_likelihood_without_tokens():
         scored(SpanLikelihood(), "One. Two.")
 
 
+@pytest.mark.parametrize("value", [3.5, math.inf, math.nan])
+def test_span_likelihood_refuses_impossible_log_probabilities(value):
+    draws = [[Generation("One."), Generation("Two.", value, 1, (value,), ((0, 4),))]]
+    with pytest.raises(ValueError, match="log-probabilities of at most 0; sample 1 of prompt 0"):
+        SpanLikelihood().score_components(["p"], draws, [[[], [(0, 4)]]])
+    sentinel = Generation("Two.", -9999.0, 1, (-9999.0,), ((0, 4),))
+    assert SpanLikelihood().score_components(["p"], [[sentinel]], [[[(0, 4)]]]) == [[[0.0]]]
+
+
 def test_random_score_depends_on_prompt_component_and_seed_alone():
     first = scored(RandomScore(), "No effusion. Clear lungs.", "No effusion.")
     second = scored(RandomScore(), "Clear lungs.")

@@ -26,7 +26,7 @@ def draws(*rows):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.floats(max_value=0.0, allow_nan=False), st.integers(0, 4000))
+@given(st.floats(max_value=0.0, allow_nan=False), st.integers(1, 4000))
 def test_likelihood_is_equation_of_the_paper(logprob, n_tokens):
     generation = Generation("y", logprob=logprob, n_tokens=n_tokens)
     with warnings.catch_warnings():
@@ -45,6 +45,14 @@ def test_one_token_is_not_normalised_and_underflow_is_zero():
     assert likelihood("x", Generation("y", logprob=-math.inf, n_tokens=9)) == 0.0
 
 
+def test_unknown_is_not_certain():
+    assert likelihood("x", Generation("", logprob=0.0, n_tokens=0)) == 0.0
+    assert likelihood("x", Generation("", logprob=-math.inf, n_tokens=0)) == 0.0
+    assert likelihood("x", Generation("y", logprob=-9999.0, n_tokens=1)) == 0.0
+    # rounding in low precision
+    assert likelihood("x", Generation("y", logprob=0.004, n_tokens=1)) == 1.0
+
+
 def test_likelihood_of_many_draws_from_a_start():
     rows = [
         [Generation("y", logprob=-0.5 * (i + j), n_tokens=j + 1) for j in range(4)]
@@ -58,7 +66,15 @@ def test_likelihood_of_many_draws_from_a_start():
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"logprob": -1.0}, {"n_tokens": 3}, {"logprob": math.nan, "n_tokens": 3}],
+    [
+        {},
+        {"logprob": -1.0},
+        {"n_tokens": 3},
+        {"logprob": math.nan, "n_tokens": 3},
+        {"logprob": 3.5, "n_tokens": 3},
+        {"logprob": math.inf, "n_tokens": 3},
+        {"logprob": -1.0, "n_tokens": -1},
+    ],
 )
 def test_missing_logprob_names_the_alternatives(fields):
     rows = [[Generation("a", logprob=-1.0, n_tokens=1), Generation("b", **fields)]]

@@ -61,6 +61,34 @@ def test_p_true_of_an_answer_in_several_tokens():
     np.testing.assert_allclose(values, [[0.25] * 3])
 
 
+@pytest.mark.parametrize(
+    ("text", "spans", "logprobs", "value"),
+    [
+        ("\nNo", ((0, 1), (1, 3)), (0.1, 0.9), 0.1),
+        ("\n\nNo.", ((0, 2), (2, 4), (4, 5)), (0.3, 0.9, 0.2), 0.1),
+        ("**Yes**", ((0, 2), (2, 5), (5, 7)), (0.2, 0.99, 0.5), 0.99),
+        ("**No**", ((0, 2), (2, 4), (4, 6)), (0.2, 0.99, 0.5), 0.01),
+        ('"Yes', ((0, 1), (1, 2), (2, 4)), (0.2, 0.5, 0.8), 0.4),
+        (" No", ((0, 3),), (0.7,), 0.3),
+        ("no", ((0, 0), (0, 2), (2, 2)), (0.4, 0.75, 0.3), 0.25),
+        ("YES, because no", ((0, 3), (3, 15)), (0.6, 0.1), 0.6),
+    ],
+)
+def test_only_tokens_of_the_word_count(text, spans, logprobs, value):
+    logs = tuple(map(math.log, logprobs))
+    model = Model(reply=lambda question, draw: Generation(text, sum(logs), len(logs), logs, spans))
+    assert PTrue(model).score_draws(["?"], DRAWS, 2) == [[pytest.approx(value)]]
+
+
+def test_without_spans_a_formatted_answer_is_a_vote():
+    def reply(text, draw):
+        return Generation("**No**" if draw % 4 else "**Yes**", -9.0, 3, (-7.0, -1.0, -1.0))
+
+    assert PTrue(Model(reply=reply), n_answers=4).score_draws(["?"], DRAWS, 2) == [[0.25]]
+    plain = Model(reply=lambda text, draw: Generation("No", -0.5, 1, (-0.5,)))
+    assert PTrue(plain).score_draws(["?"], DRAWS, 2) == [[pytest.approx(1 - math.exp(-0.5))]]
+
+
 def test_p_true_from_votes():
     values = quality_matrix(PTrue(Model(logprobs=False)), ["Capital?"], DRAWS)
     np.testing.assert_allclose(values, [[0.8, 0.2, 0.8]])
@@ -93,14 +121,46 @@ def test_verbalized_confidence():
         ("**70**", 0.7),
         ("50, I think", 0.5),
         ("7.", 0.07),
+        ("8/10", 0.8),
+        ("8 / 10", 0.8),
+        ("95/100", 0.95),
+        ("9.5/10.", 0.95),
+        ("**9**/10", 0.9),
+        ("5 out of 100", 0.05),
+        ("8 out of 10", 0.8),
+        ("3/4", 0.75),
+        ("1/1", 1.0),
+        ("0/10", 0.0),
+        ("0.95", 0.95),
+        (".95", 0.95),
+        ("0,95", 0.95),
+        ("0.955, surely", 0.955),
+        ("1.0", 1.0),
+        ("0.0", 0.0),
+        ("95", 0.95),
+        ("95%", 0.95),
+        ("95.5%", 0.955),
+        ("95 percent", 0.95),
+        ("95 per cent", 0.95),
+        ("0.5%", 0.005),
+        ("1", 0.01),
+        ("1%", 0.01),
+        ("100.0", 1.0),
+        ("1.5", 0.015),
+        ("~90%", 0.9),
+        ("\n90\n", 0.9),
+        ("(90)", 0.9),
     ],
 )
 def test_answers_that_begin_with_a_percentage(answer, value):
     model = Model(reply=lambda text, draw: Generation(answer))
-    assert VerbalizedConfidence(model).score_draws(["?"], DRAWS, 2) == [[value]]
+    assert VerbalizedConfidence(model).score_draws(["?"], DRAWS, 2) == [[pytest.approx(value)]]
 
 
-@pytest.mark.parametrize("answer", ["", "high", "I say 70", "101", "-5", "1000", "1.2.3"])
+@pytest.mark.parametrize(
+    "answer",
+    ["", "high", "I say 70", "101", "-5", "1000", "1.2.3", "1,000", "11/10", "5/0", "2/1", "-0.5"],
+)
 def test_other_answers_are_refused(answer):
     model = Model(reply=lambda text, draw: Generation(answer))
     with pytest.raises(ValueError, match="begins with a number from 0 to 100, in 2 attempts"):
