@@ -337,7 +337,8 @@ class PTrue(_AskedQuality):
         for k, row in zip(unknown, rows):
             # answers that are neither yes nor no do not count
             votes = [vote for vote in map(_yes_or_no, row) if vote is not None]
-            values[k] = float(np.mean(votes or [values[k]]))
+            if votes:
+                values[k] = float(np.mean(votes))
         return values
 
 
@@ -405,8 +406,7 @@ def _probability_of_yes(answer: Generation) -> tuple[bool, float] | None:
         ]
     else:
         # without spans, a first token that need not be formatting is the word
-        first_alone = logprobs is not None and found.start(1) == 0
-        inside = list(logprobs[:1]) if logprobs is not None and first_alone else []
+        inside = list(logprobs[:1]) if logprobs is not None and found.start(1) == 0 else []
     if not inside:
         return False, float(is_yes)
     probability = math.exp(min(math.fsum(inside), 0.0))
