@@ -8,7 +8,7 @@ import numpy as np
 from sklearn_clm._calibrating import calibrated_with, draw_budgets
 from sklearn_clm._drawing import draw_until_done, progress_bar, take
 from sklearn_clm._results import PredictionSet, PredictionSets
-from sklearn_clm.calibration import Configuration, SamplingRule
+from sklearn_clm.calibration import CalibrationData, Configuration, SamplingRule
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import get_set_score, quality_matrix, similarity_tensor
 from sklearn_clm.scoring._quality import bind_quality
@@ -79,7 +79,11 @@ def _new_rules(sampler: Any, n: int) -> list[SamplingRule]:
     set_score = get_set_score(calibrated_with(sampler, "set_score"))
     # a budget that was chosen among several: calibration saw the draws of the largest
     width = max(sampler.k_max_, draw_budgets(calibrated_with(sampler, "k_max"))[-1])
-    return [SamplingRule(configuration, set_score, sampler.k_max_, width) for _ in range(n)]
+    data: CalibrationData | None = getattr(sampler, "calibration_data_", None)
+    precision = None if data is None else data.provenance.precision
+    return [
+        SamplingRule(configuration, set_score, sampler.k_max_, width, precision) for _ in range(n)
+    ]
 
 
 def _as_set(

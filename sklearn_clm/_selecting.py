@@ -11,6 +11,7 @@ from sklearn_clm._results import ComponentSet, PredictionSet
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
     ComponentThreshold,
+    Provenance,
     component_learn_then_test,
     prompts_needed,
 )
@@ -52,9 +53,11 @@ def parts_of(selector: Any) -> dict[str, Any]:
     }
 
 
-def select(one: PredictionSet, found: DistinctComponents, gamma: float) -> ComponentSet:
+def select(
+    one: PredictionSet, found: DistinctComponents, gamma: float, calibrated: Provenance
+) -> ComponentSet:
     """The components that reach the threshold (Algorithm 2)."""
-    chosen = np.flatnonzero(found.scores >= gamma)
+    chosen = np.flatnonzero(calibrated.rounded(found.scores) >= gamma)
     return ComponentSet(
         components=tuple(found.components[c] for c in chosen),
         scores=found.scores[chosen],

@@ -315,8 +315,12 @@ class ComponentSelector(  # type: ignore[call-arg]
         components = found_components(
             self.splitter_, self.component_score_, prompts, draws, indices
         )
+        calibrated = self.calibration_data_.provenance
         return ComponentSets(
-            [select(one, found, self.gamma_hat_) for one, found in zip(sets, components)],
+            [
+                select(one, found, self.gamma_hat_, calibrated)
+                for one, found in zip(sets, components)
+            ],
             min_width=sets.k_max,
             selector=self,
         )

@@ -428,6 +428,9 @@ class ComponentThreshold:
     achievable_alpha : tuple of (float, float)
         Share of prompts with an error at the highest threshold and at the lowest: below this
         band next to nothing can be selected, above it everything is.
+    provenance : Provenance
+        What the data were collected with. The threshold holds for scores of its precision: select
+        by ``provenance.rounded(scores) >= gamma_hat``.
 
     Examples
     --------
@@ -448,6 +451,7 @@ class ComponentThreshold:
     n_calibration: int
     smallest_alpha: float
     achievable_alpha: tuple[float, float]
+    provenance: Provenance = field(default_factory=Provenance)
 
 
 @overload
@@ -543,6 +547,7 @@ def component_learn_then_test(
                 n_calibration=data.n_prompts,
                 smallest_alpha=_smallest_alpha(n_errors, data.n_prompts, delta),
                 achievable_alpha=_achievable(n_errors, data.n_prompts),
+                provenance=data.provenance,
             )
         )
     return results[0] if np.ndim(alpha) == 0 else tuple(results)

@@ -32,7 +32,8 @@ class CalibrationData:
     Parameters
     ----------
     quality : array-like of shape (n, K)
-        Q(x_i, y_ij). Infinite values are allowed, NaN is not. Held as float64.
+        Q(x_i, y_ij). Infinite values are allowed, NaN is not. Held as float64; that they came in
+        single precision is kept in `provenance.precision`.
     similarity : array-like of shape (n, K, K)
         S(y_ij, y_il) at [i, j, l] for l < j; all other entries are ignored. float32 and float64
         are kept as they are, and so is a memory-mapped array.

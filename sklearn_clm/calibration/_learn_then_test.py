@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from sklearn_clm.calibration._data import CalibrationData, check_data, optimizat
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._grid import threshold_grid
 from sklearn_clm.calibration._pareto import pareto_frontier
+from sklearn_clm.calibration._provenance import Provenance
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.calibration._surface import (
@@ -124,6 +125,9 @@ class LearnThenTestResult:
         Estimated on both parts together.
     risks : ConfigurationRisks
         Losses and costs of the frontier on the calibration part.
+    provenance : Provenance
+        What the data were collected with. Its `precision` belongs to the thresholds:
+        :class:`SamplingRule` rounds new scores to it before it compares them.
 
     Examples
     --------
@@ -144,6 +148,7 @@ class LearnThenTestResult:
     smallest_epsilon: float
     achievable_epsilon: AchievableEpsilon
     risks: ConfigurationRisks
+    provenance: Provenance = field(default_factory=Provenance)
 
 
 def achievable_epsilon(data: CalibrationData) -> AchievableEpsilon:
@@ -314,6 +319,7 @@ def learn_then_test(
                 smallest_epsilon=limit,
                 achievable_epsilon=band,
                 risks=risks,
+                provenance=data.provenance,
             )
         )
     return results[0] if np.ndim(epsilon) == 0 else tuple(results)

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 __all__ = ["Provenance", "of_arrays", "precision_of"]
 
@@ -30,7 +31,9 @@ class Provenance:
     precision : str or None
         Floating-point format of the scores, such as "float64" or "float32"; where quality and
         similarity differ, both, joined by a slash: "float64/float32". Thresholds are found among
-        numbers of that format, so that a new score is rounded to it before it is compared.
+        numbers of that format: a new score is rounded to it before it is compared, by
+        :class:`SamplingRule` for draws and by :meth:`rounded` for components. Otherwise all that
+        ties with a threshold could fall on the other side of it than in calibration.
 
     Examples
     --------
@@ -81,6 +84,33 @@ class Provenance:
             for name, value in asdict(self).items()
             if value is None and (about_components or name not in _OF_COMPONENTS)
         )
+
+    def rounded(self, scores: ArrayLike, name: str = "quality") -> np.ndarray:
+        """Scores as calibration saw them: rounded to its precision.
+
+        Parameters
+        ----------
+        scores : array-like of float
+            New scores.
+        name : {"quality", "similarity"}, default="quality"
+            Which precision, where the two differ. Components have one only.
+
+        Returns
+        -------
+        ndarray of float64
+            The scores, unchanged where the precision is double or unknown.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_clm.calibration import Provenance
+        >>> threshold = float(np.float32(0.1))  # more than 0.1
+        >>> bool(Provenance(precision="float32").rounded(0.1) >= threshold)
+        True
+        """
+        values = np.asarray(scores, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            return values.astype(precision_of(self.precision, name)).astype(np.float64, copy=False)
 
     def differences(self, other: "Provenance") -> tuple[str, ...]:
         """Names of the fields known in both that differ.

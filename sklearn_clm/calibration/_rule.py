@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sklearn_clm.calibration._provenance import Provenance, precision_of
 from sklearn_clm.calibration._set_scores import SetScore
 
 __all__ = ["Configuration", "SamplingRule", "relative_excess"]
@@ -55,6 +56,10 @@ class SamplingRule:
         K of the data that calibration saw, >= `k_max`; None is `k_max`. A vectorised set score is
         given arrays of this width, as in calibration: with another, its sums could be rounded
         otherwise, and miss a threshold that they reached there.
+    precision : str, default=None
+        `precision` of the provenance of the calibration data. Quality and similarity are rounded
+        to it before they are compared, so that scores in double precision fall on the same side
+        of a threshold as in calibration on single ones; None is double precision.
 
     Attributes
     ----------
@@ -88,12 +93,17 @@ class SamplingRule:
         set_score: SetScore,
         k_max: int,
         width: int | None = None,
+        precision: str | None = None,
     ) -> None:
         if k_max < 1:
             raise ValueError(f"k_max must be at least 1, got {k_max!r}.")
         self.configuration = configuration
         self.set_score = set_score
         self.k_max = k_max
+        self._provenance = Provenance(precision=precision)
+        self._rounds = any(
+            precision_of(precision, name) != np.float64 for name in ("quality", "similarity")
+        )
         self.accepted: list[int] = []
         self.n_samples = 0
         self.score = -math.inf
@@ -131,6 +141,9 @@ class SamplingRule:
             raise RuntimeError("the sampling rule has stopped; it takes no further draw")
         draw = self.n_samples
         self.n_samples += 1
+        if self._rounds:
+            quality = float(self._provenance.rounded(quality, "quality"))
+            similarity = self._provenance.rounded(similarity[:draw], "similarity").tolist()
         # as float64, of which a lower precision must not round the thresholds to its own
         similarity_threshold, quality_threshold, set_score_threshold = map(
             float, self.configuration
