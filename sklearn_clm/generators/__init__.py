@@ -9,6 +9,7 @@ from sklearn_clm.generators._base import (
 )
 from sklearn_clm.generators._classifiers import EstimatorGenerator, ResamplingGenerator
 from sklearn_clm.generators._draws import Generation, check_text, draw_stream, prompt_bytes
+from sklearn_clm.generators._parallel import ParallelGenerator
 from sklearn_clm.generators._precomputed import PrecomputedGenerator
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest, QueueGenerator
 from sklearn_clm.generators.openai import BudgetExceededError, OpenAIGenerator, ServiceError
@@ -23,6 +24,7 @@ __all__ = [
     "Generation",
     "Generator",
     "OpenAIGenerator",
+    "ParallelGenerator",
     "PrecomputedGenerator",
     "QueueGenerator",
     "ResamplingGenerator",

@@ -170,8 +170,7 @@ class BaseGenerator(BaseEstimator):
         str
             Equal for equal generators, in any process; different where a parameter differs.
         """
-        learnt = state_of(self) if is_trainable(self) else {}
-        return digest_of(type(self), {**self.get_params(deep=False), **learnt})
+        return description(self)
 
 
 def trait(generator: object, name: str) -> Any:
@@ -188,10 +187,15 @@ def fingerprint(generator: object) -> str:
     """Fingerprint of any generator, by its own method or else by class, parameters and state."""
     if isinstance(generator, Fingerprinted) and not isinstance(generator, type):
         return str(generator.fingerprint())
-    if isinstance(generator, BaseEstimator):
-        learnt = state_of(generator) if is_trainable(generator) else {}
-        return digest_of(type(generator), {**generator.get_params(deep=False), **learnt})
-    return digest_of(type(generator), state_of(generator))
+    return description(generator)
+
+
+def description(generator: object) -> str:
+    """Digest of the class and the parameters of a generator, and of what it has learnt."""
+    if not isinstance(generator, BaseEstimator):
+        return digest_of(type(generator), state_of(generator))
+    learnt = state_of(generator) if is_trainable(generator) else {}
+    return digest_of(type(generator), {**generator.get_params(deep=False), **learnt})
 
 
 def check_keyed(generator: Generator, prompt: Any, *, seed: int = 0, n_draws: int = 2) -> bool:

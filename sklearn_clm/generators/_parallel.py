@@ -1,0 +1,288 @@
+"""Draws made by several processes or machines at once."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from threading import Lock
+from typing import Any, NamedTuple, Self
+
+from joblib import Parallel, delayed, effective_n_jobs
+from joblib.parallel import get_active_backend
+from sklearn.base import clone
+from sklearn.utils.metaestimators import available_if
+
+from sklearn_clm.generators._base import (
+    BaseGenerator,
+    Generator,
+    Prompts,
+    check_prompts,
+    description,
+    fingerprint,
+    is_trainable,
+    sample,
+    serve,
+    stream,
+    trait,
+)
+from sklearn_clm.generators._draws import Generation, prompt_bytes
+from sklearn_clm.generators._queue import DrawQueue
+
+__all__ = ["ParallelGenerator"]
+
+_TASKS_PER_WORKER = 4  # so that a worker with short answers does not wait for one with long ones
+_WINDOW = 1024  # prompts that are open at once
+# what dask and ray raise where a worker is lost; naming them imports neither
+_LOST = ("KilledWorker", "WorkerCrashedError", "NodeDiedError")
+
+_Key = tuple[str, int, bytes, int]  # generator, seed, prompt, draw
+
+
+def _can_be_fitted(generator: "ParallelGenerator") -> bool:
+    return is_trainable(generator.generator)
+
+
+class ParallelGenerator(BaseGenerator):
+    """Let joblib's workers make the draws of another generator.
+
+    Draws are keyed, so it does not matter which worker makes them: they are those of one process.
+    The workers are those of the active joblib backend: processes of this machine (loky, the
+    default), or those of a cluster, as in ``joblib.parallel_config(backend="dask")``. Each worker
+    keeps the generator that it was sent, so that a model given by name is loaded once in each.
+
+    Parameters
+    ----------
+    generator : Generator
+        Makes the draws. Workers get a pickle of it: give models by name, or each task carries
+        the weights.
+    n_jobs : int, default=None
+        Number of workers, as in joblib.
+    chunk_size : int, default=256
+        How many prompts a task holds at most; fewer where that spreads the work evenly.
+
+    Attributes
+    ----------
+    generator_ : Generator
+        The fitted generator, where it is one that is trained.
+
+    Notes
+    -----
+    A worker that dies ends the call with a RuntimeError. The draws that had arrived are kept, and
+    the next call makes only the rest; backends that replace lost workers themselves, such as dask,
+    go on. Inside a :class:`~sklearn_clm.caching.CachedGenerator` this process alone writes.
+
+    Where linear algebra runs on another number of threads it may round differently; joblib gives
+    each process its share of the processors. ``parallel_config(inner_max_num_threads=1)`` fixes it.
+
+    Examples
+    --------
+    >>> from sklearn_clm.generators import ParallelGenerator, PrecomputedGenerator
+    >>> inner = PrecomputedGenerator(["a", "b"], [["yes", "no"], ["no", "no"]])
+    >>> rows = ParallelGenerator(inner, n_jobs=1).sample(["b", "a"], 2)
+    >>> [[draw.response for draw in row] for row in rows]
+    [['no', 'no'], ['yes', 'no']]
+    """
+
+    def __init__(
+        self, generator: Generator, *, n_jobs: int | None = None, chunk_size: int = 256
+    ) -> None:
+        self.generator = generator
+        self.n_jobs = n_jobs
+        self.chunk_size = chunk_size
+
+    @property
+    def gives_logprobs(self) -> bool:  # type: ignore[override]
+        """As the inner generator says."""
+        return bool(trait(self._inner(), "gives_logprobs"))
+
+    @property
+    def gives_labels(self) -> bool:  # type: ignore[override]
+        """As the inner generator says."""
+        return bool(trait(self._inner(), "gives_labels"))
+
+    @property
+    def is_cheap(self) -> bool:  # type: ignore[override]
+        """As the inner generator says."""
+        return bool(trait(self._inner(), "is_cheap"))
+
+    @available_if(_can_be_fitted)
+    def fit(self, prompts: Prompts, references: Sequence[Any]) -> Self:
+        """Fit a clone of the inner generator, in this process.
+
+        Parameters
+        ----------
+        prompts, references
+            As the inner generator's ``fit`` takes them.
+
+        Returns
+        -------
+        ParallelGenerator
+            Itself.
+        """
+        inner = clone(self.generator, safe=False)
+        if is_trainable(inner):
+            self.generator_ = inner.fit(prompts, references)
+        return self
+
+    def stream(
+        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
+    ) -> Iterator[tuple[int, int, Generation]]:
+        """Yield draws as workers finish them.
+
+        Parameters
+        ----------
+        prompts, n_samples, start, seed
+            As in :meth:`BaseGenerator.stream`.
+
+        Yields
+        ------
+        (int, int, Generation)
+            Position of the prompt, index of the draw, the draw.
+
+        Raises
+        ------
+        RuntimeError
+            If a worker died. What had arrived is kept for the next call.
+        """
+        check_prompts(prompts)
+        if effective_n_jobs(self.n_jobs) == 1:
+            yield from stream(self._inner(), prompts, n_samples, start=start, seed=seed)
+            return
+        queue = DrawQueue(prompts, start + n_samples, seed=seed) if n_samples else None
+        if queue is not None:
+            yield from self._made(
+                queue, [_Task(list(range(len(prompts))), start, start + n_samples)]
+            )
+
+    def serve(self, queue: DrawQueue) -> None:
+        """Answer a queue, in rounds over all workers.
+
+        Parameters
+        ----------
+        queue : DrawQueue
+            The draws that are wanted.
+        """
+        if effective_n_jobs(self.n_jobs) == 1:
+            serve(self._inner(), queue)
+            return
+        while requests := queue.take(max_prompts=max(_WINDOW, self.chunk_size)):
+            rounds: dict[tuple[int, int], list[int]] = {}
+            for index, start, stop in requests:
+                rounds.setdefault((start, stop), []).append(index)
+            tasks = [_Task(indices, *run) for run, indices in sorted(rounds.items())]
+            for index, draw, generation in self._made(queue, tasks):
+                queue.put(index, draw, generation)
+
+    def fingerprint(self) -> str:
+        """The inner generator's fingerprint: where draws are made does not change them."""
+        return fingerprint(self._inner())
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_kept", None)
+        return state
+
+    def _inner(self) -> Any:
+        return getattr(self, "generator_", self.generator)
+
+    def _made(
+        self, queue: DrawQueue, wanted: list["_Task"]
+    ) -> Iterator[tuple[int, int, Generation]]:
+        """Draws of some tasks, those first that an earlier call left."""
+        inner = self._inner()
+        token = description(inner)  # a fingerprint could load the model in this process too
+        kept: dict[_Key, Generation] = getattr(self, "_kept", {})
+        arrived: dict[_Key, Generation] = {}
+        keys = {i: prompt_bytes(queue.prompts[i]) for task in wanted for i in task.indices}
+        n_wanted = sum(len(task.indices) * (task.stop - task.start) for task in wanted)
+        n_sent = 0
+        tasks: list[_Task] = []
+        for task in wanted:
+            missing: list[int] = []
+            for i in task.indices:
+                draws = range(task.start, task.stop)
+                known = [kept.get((token, queue.seed, keys[i], j)) for j in draws]
+                if None in known:
+                    missing.append(i)
+                    continue
+                for j, generation in zip(draws, known):
+                    if generation is not None:
+                        arrived[token, queue.seed, keys[i], j] = generation
+                        n_sent += 1
+                        yield i, j, generation
+            tasks += self._split(missing, task.start, task.stop, n_wanted)
+        try:
+            calls = (
+                delayed(_draws_of)(
+                    number, token, inner, queue.prompts_at(indices), start, stop, queue.seed
+                )
+                for number, (indices, start, stop) in enumerate(tasks)
+            )
+            with closing(self._results(calls)) as results:
+                for number, rows in results:
+                    indices, start, _ = tasks[number]
+                    # kept whole before anything is handed on, as the caller may stop at any draw
+                    for i, row in zip(indices, rows):
+                        for j, generation in enumerate(row, start):
+                            arrived[token, queue.seed, keys[i], j] = generation
+                    for i, row in zip(indices, rows):
+                        for j, generation in enumerate(row, start):
+                            n_sent += 1
+                            yield i, j, generation
+        except Exception as error:
+            self._kept = {**kept, **arrived}
+            if isinstance(error, BrokenProcessPool) or type(error).__name__ in _LOST:
+                raise RuntimeError(
+                    f"a worker died after {n_sent} of {n_wanted} draws had arrived; they are "
+                    "kept, and the same call makes only the rest "
+                    f"({type(error).__name__}: {error!s:.200})"
+                ) from error
+            raise
+        self._kept = {}
+
+    def _split(self, indices: list[int], start: int, stop: int, n_draws: int) -> list["_Task"]:
+        n_tasks = _TASKS_PER_WORKER * effective_n_jobs(self.n_jobs)
+        even = -(-n_draws // (n_tasks * (stop - start)))
+        size = max(1, min(int(self.chunk_size), even))
+        return [
+            _Task(indices[first : first + size], start, stop)
+            for first in range(0, len(indices), size)
+        ]
+
+    def _results(self, calls: Iterator[Any]) -> Iterator[tuple[int, list[list[Generation]]]]:
+        """Results of tasks, as they are finished where the backend can tell."""
+        backend, _ = get_active_backend()
+        if backend.supports_return_generator:
+            parallel = Parallel(n_jobs=self.n_jobs, return_as="generator_unordered", batch_size=1)
+            yield from parallel(calls)
+        else:
+            yield from Parallel(n_jobs=self.n_jobs, batch_size=1)(calls)
+
+
+class _Task(NamedTuple):
+    """Draws ``start`` to ``stop - 1`` of the prompts at some positions."""
+
+    indices: list[int]
+    start: int
+    stop: int
+
+
+# the generator that this worker holds, so that what it has loaded stays loaded
+_held: dict[str, Generator] = {}
+_lock = Lock()
+
+
+def _draws_of(
+    number: int,
+    token: str,
+    generator: Generator,
+    prompts: Prompts,
+    start: int,
+    stop: int,
+    seed: int,
+) -> tuple[int, list[list[Generation]]]:
+    with _lock:
+        if token not in _held:
+            _held.clear()
+            _held[token] = generator
+        generator = _held[token]
+    return number, sample(generator, prompts, stop - start, start=start, seed=seed)
