@@ -2,16 +2,18 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
-from sklearn_clm.caching._store import Row, StoreBacked, decoded, encoded
-from sklearn_clm.generators import _base
+from sklearn_clm.caching._queue import DrawKeeper, KeepingQueue, serve_kept
+from sklearn_clm.caching._store import Row, Shared, Space, StoreBacked, encoded
+from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator, _base
 from sklearn_clm.generators._base import BaseGenerator
-from sklearn_clm.generators._draws import Generation, prompt_bytes
+from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
 from sklearn_clm.generators._records import (
     content_json,
@@ -23,6 +25,8 @@ from sklearn_clm.generators._records import (
 )
 
 __all__ = ["CachedGenerator"]
+
+_MOST_READ = 1024  # prompts whose kept draws are held at once
 
 
 def _can_be_fitted(cached: "CachedGenerator") -> bool:
@@ -80,9 +84,14 @@ class CachedGenerator(StoreBacked, BaseGenerator):
 
     _kind = "draws"
     _source_field = "generator"
+    _key_field = "prompt"
 
     def __init__(
-        self, generator: Any, path: str | os.PathLike[str] | None = None, *, key: str | None = None
+        self,
+        generator: Generator,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        key: str | None = None,
     ) -> None:
         self.generator = generator
         self.path = path
@@ -91,15 +100,25 @@ class CachedGenerator(StoreBacked, BaseGenerator):
     @property
     def chunk_size(self) -> int:  # type: ignore[override]
         """The inner generator's."""
-        return int(getattr(self.generator, "chunk_size", BaseGenerator.chunk_size))
+        return int(_base.trait(self.generator, "chunk_size"))
 
     @property
-    def gives_logprobs(self) -> bool:
+    def gives_labels(self) -> bool:  # type: ignore[override]
+        """The inner generator's."""
+        return bool(_base.trait(self._inner(), "gives_labels"))
+
+    @property
+    def is_cheap(self) -> bool:  # type: ignore[override]
+        """The inner generator's."""
+        return bool(_base.trait(self._inner(), "is_cheap"))
+
+    @property
+    def gives_logprobs(self) -> bool:  # type: ignore[override]
         """Whether draws come with log-probabilities: as those kept do, else as the inner says."""
         kept = self._shared().store.first_value(self._space())
         if kept is not None:
             return self._restored(kept).logprob is not None
-        return bool(getattr(self._inner(), "gives_logprobs", True))
+        return bool(_base.trait(self._inner(), "gives_logprobs"))
 
     @property
     def usage_(self) -> dict[str, Any]:
@@ -128,6 +147,16 @@ class CachedGenerator(StoreBacked, BaseGenerator):
         self._training = training.hexdigest()
         return self
 
+    def serve(self, queue: DrawQueue) -> None:
+        """Answer a queue with kept draws; the inner generator makes the others.
+
+        Parameters
+        ----------
+        queue : DrawQueue
+            The draws that are wanted. Each one is stored before it is handed in.
+        """
+        serve_kept(self._inner(), queue, self._keeper(queue.seed, queue.n_draws))
+
     def stream(
         self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
     ) -> Iterator[tuple[int, int, Generation]]:
@@ -143,98 +172,149 @@ class CachedGenerator(StoreBacked, BaseGenerator):
         (int, int, Generation)
             Position of the prompt, index of the draw, the draw.
         """
+        if n_samples < 1:
+            return
         prompts = list(prompts)  # a pandas Series looks positions up among its labels
-        positions: dict[bytes, list[int]] = {}
-        for i, prompt in enumerate(prompts):
-            positions.setdefault(key_digest(prompt), []).append(i)
-        digests = list(positions)
-        space, chunk_size = self._space(), self.chunk_size
-        for first in range(0, len(digests), chunk_size):
-            chunk = digests[first : first + chunk_size]
-            missing: dict[tuple[int, int], list[bytes]] = {}
-            kept = self._shared().store.lookup(space, chunk, seed, start, start + n_samples)
-            for digest in chunk:
-                wanted = range(start, start + n_samples)
-                for j in wanted:
-                    value = kept.get((digest, j))
-                    if value is not None:
-                        generation = self._restored(value)
-                        self._shared().count_hits(len(positions[digest]))
-                        for i in positions[digest]:
-                            yield i, j, generation
-                for run in _runs([j for j in wanted if (digest, j) not in kept]):
-                    missing.setdefault(run, []).append(digest)
-            for (run_start, length), asked in missing.items():
-                texts = [prompts[positions[digest][0]] for digest in asked]
-                made = _base.stream(self._inner(), texts, length, start=run_start, seed=seed)
-                contents: dict[int, str | None] = {}
+        stop, ready = start + n_samples, deque[tuple[int, int, Generation]]()
+        outer = DrawQueue(
+            prompts,
+            stop,
+            seed=seed,
+            first=[start] * len(prompts),
+            on_draw=lambda i, j, generation: ready.append((i, j, generation)),
+        )
+        queue, chunk_size = KeepingQueue(outer, self._keeper(seed, stop)), self.chunk_size
+        while (requests := queue.take_block(chunk_size)) is not None:
+            runs: dict[tuple[int, int], list[int]] = {}
+            for position, first, last in requests:
+                runs.setdefault((first, last), []).append(position)
+            yield from _drained(ready)
+            for (first, last), asked in runs.items():
+                texts = [prompts[i] for i in asked]
+                made = _base.stream(self._inner(), texts, last - first, start=first, seed=seed)
                 for k, j, generation in made:
-                    if k not in contents:
-                        contents[k] = content_json(texts[k])
-                    value = encoded(draw_to_record(generation))
-                    row = Row(space, asked[k], contents[k], seed, j, value)
-                    generation = self._kept(row)
-                    self._shared().count_misses(1)
-                    self._shared().count_hits(len(positions[asked[k]]) - 1)
-                    for i in positions[asked[k]]:
-                        yield i, j, generation
+                    queue.put(asked[k], j, generation)
+                    yield from _drained(ready)
 
     def fingerprint(self) -> str:
-        """The inner generator's fingerprint (or `key`): keeping draws does not change them."""
-        if self.key is not None:
-            return str(self.key)
+        """The inner generator's (or `key`), with a digest of what it was fitted on here."""
+        training = getattr(self, "_training", None)
+        name = self._inner_fingerprint() if self.key is None else str(self.key)
+        return name if training is None else f"{name}-{training}"
+
+    def _inner_fingerprint(self) -> str:
         try:
             with strictly():
-                inner = _base.fingerprint(self._inner())
+                return _base.fingerprint(self._inner())
         except UnidentifiedError as error:
             raise ValueError(
                 f"generator: {error}, so CachedGenerator cannot know its draws again; give it a "
                 "key=."
             ) from error
-        training = getattr(self, "_training", None)
-        return inner if training is None else f"{inner}-{training}"
 
-    def _inner(self) -> Any:
+    def _inner(self) -> Generator:
         return getattr(self, "generator_", self.generator)
 
-    def _kept(self, row: Row) -> Generation:
-        return self._restored(self._shared().store.put(row))
+    def _keeper(self, seed: int, n_draws: int) -> "_FileKeeper":
+        return _FileKeeper(self._shared(), self._space(), seed, n_draws)
 
     def _restored(self, text: str) -> Generation:
-        with naming(f"path={str(self.path)!r} is damaged"):
-            return draw_from_record(json_value(text))
-
-    def _record_key(self, record: dict[str, Any]) -> tuple[bytes, str | None]:
-        if record.get("prompt_key"):
-            digest = bytes.fromhex(record["prompt_key"])
-        elif record.get("prompt") is None:
-            raise ValueError("neither prompt nor prompt_key")
-        else:
-            digest = key_digest(record["prompt"])
-        prompt = record.get("prompt")
-        return digest, None if prompt is None else encoded(prompt)
+        return _restored(text, self.path)
 
     def _record_value(self, record: dict[str, Any]) -> str:
         return encoded(draw_to_record(draw_from_record(record)))
 
     def _row_record(self, row: Row) -> dict[str, Any]:
-        prompt = None if row.content is None else decoded(row.content, self.path)
         return {
             "generator": row.space.name,
             "seed": row.seed,
             "draw": row.draw,
-            "prompt": prompt,
+            "prompt": self._content(row),
             "prompt_key": row.digest.hex(),
             **draw_to_record(self._restored(row.value)),
         }
 
 
-def _runs(draws: Sequence[int]) -> list[tuple[int, int]]:
-    """Runs of consecutive indices, as (first, length)."""
-    runs: list[tuple[int, int]] = []
-    for draw in draws:
-        if runs and draw == sum(runs[-1]):
-            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
-        else:
-            runs.append((draw, 1))
-    return runs
+class _FileKeeper(DrawKeeper):
+    """The draws of one generator and seed in a file, looked up in blocks."""
+
+    def __init__(self, shared: Shared, space: Space, seed: int, n_draws: int) -> None:
+        self._shared = shared
+        self._store = shared.store
+        self._space = space
+        self._seed = seed
+        self._n_draws = n_draws
+        self._read: OrderedDict[bytes, _Read] = OrderedDict()
+
+    def key(self, prompt: Any) -> bytes:
+        return key_digest(prompt)
+
+    def recall(
+        self, keys: Sequence[bytes], requests: Sequence[DrawRequest]
+    ) -> Sequence[Mapping[int, Generation]]:
+        self._read_ahead(keys, requests)
+        path = self._store.path
+        found = []
+        for key, (_, start, stop) in zip(keys, requests):
+            values = self._read[key].values
+            kept = {j: _restored(values[j], path) for j in range(start, stop) if j in values}
+            if len(kept) < stop - start:
+                self._store.check_writable("draws")
+            found.append(kept)
+        while len(self._read) > _MOST_READ:
+            self._read.popitem(last=False)
+        return found
+
+    def keep(self, key: bytes, prompt: Any, draw: int, generation: Generation) -> Generation:
+        read = self._read.get(key)
+        if read is None:
+            read = self._read[key] = _Read(self._n_draws)
+        if read.content is None:
+            read.content = (content_json(prompt),)
+        value = encoded(draw_to_record(generation))
+        row = Row(self._space, key, *read.content, self._seed, draw, value)
+        value = self._store.put(row)
+        if draw >= read.start:
+            read.values[draw] = value
+        return _restored(value, self._store.path)
+
+    def count(self, hits: int, misses: int) -> None:
+        self._shared.count(hits, misses)
+
+    def _read_ahead(self, keys: Sequence[bytes], requests: Sequence[DrawRequest]) -> None:
+        """Read what is kept from the first draw that is wanted on, later ones included."""
+        starts = [request.start for request in requests]
+        new = [
+            key
+            for key, start in zip(keys, starts)
+            if key not in self._read or start < self._read[key].start
+        ]
+        if not new:
+            return
+        first = min(starts)
+        rows = self._store.lookup(self._space, new, self._seed, first, self._n_draws)
+        for key in new:
+            self._read[key] = _Read(first)
+        for (key, draw), value in rows.items():
+            self._read[key].values[draw] = value
+
+
+class _Read:
+    """What is kept of a prompt from draw `start` on."""
+
+    __slots__ = ("content", "start", "values")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.values: dict[int, str] = {}
+        self.content: tuple[str | None] | None = None  # JSON text of the prompt, once it is known
+
+
+def _restored(text: str, path: str | os.PathLike[str] | None) -> Generation:
+    with naming(f"path={str(path)!r} is damaged"):
+        return draw_from_record(json_value(text))
+
+
+def _drained(ready: "deque[tuple[int, int, Generation]]") -> Iterator[tuple[int, int, Generation]]:
+    while ready:
+        yield ready.popleft()

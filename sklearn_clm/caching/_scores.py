@@ -2,7 +2,7 @@
 
 import abc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ class _PairCache(StoreBacked):
     """Results for pairs, kept in a store as they become known."""
 
     _source_field = "scorer"
+    _key_field = "pair"
 
     def fingerprint(self) -> str:
         """Name that results are kept under: `key`, or a digest of what is wrapped.
@@ -60,8 +61,9 @@ class _PairCache(StoreBacked):
         kept = shared.store.lookup(space, list(places), 0, 0, 1)
         values = {digest: self._restored(text) for (digest, _), text in kept.items()}
         missing = [(digest, k) for digest, k in places.items() if digest not in values]
-        shared.count_hits(len(digests) - len(missing))
-        shared.count_misses(len(missing))
+        if missing:
+            shared.store.check_writable("results")
+        shared.count(len(digests) - len(missing), len(missing))
         wanted = [(firsts[k], seconds[k]) for _, k in missing]
         for m, value in self._make(wanted, n_jobs):
             digest, k = missing[m]
@@ -88,21 +90,19 @@ class _PairCache(StoreBacked):
     def _make(self, pairs: list[tuple[Any, Any]], n_jobs: int | None) -> Iterator[tuple[int, Any]]:
         """Positions of pairs and their values, as they become known."""
 
-    def _record_key(self, record: dict[str, Any]) -> tuple[bytes, str | None]:
-        pair = record.get("pair")
-        if record.get("pair_key"):
-            digest = bytes.fromhex(record["pair_key"])
-        elif not isinstance(pair, list) or len(pair) != 2:
+    def _record_content(self, record: Mapping[str, Any]) -> Any:
+        pair = super()._record_content(record)
+        if pair is not None and (not isinstance(pair, list) or len(pair) != 2):
             raise ValueError("neither pair, a list of two, nor pair_key")
-        else:
-            digest = key_digest(pair)
-        return digest, None if pair is None else encoded(pair)
+        return pair
 
     def _row_record(self, row: Row) -> dict[str, Any]:
-        pair = None if row.content is None else decoded(row.content, self.path)
-        value = decoded(row.value, self.path)
-        key = row.digest.hex()
-        return {"scorer": row.space.name, "pair": pair, "pair_key": key, "value": value}
+        return {
+            "scorer": row.space.name,
+            "pair": self._content(row),
+            "pair_key": row.digest.hex(),
+            "value": decoded(row.value, self.path),
+        }
 
 
 class CachedAdmission(_PairCache):

@@ -1,42 +1,48 @@
-"""What everything that keeps its results in a store has in common.
-
-A SQLite file that keeps what was expensive to get, each value under its key.
+"""A SQLite file that keeps what was expensive to get, each value under its key.
 
 Values are JSON text under (space, key, seed, draw): the space says what it is (a draw, a judgement)
 and whose (the fingerprint of the generator or of the judge), the key is a digest of the prompt or
 of the pair that was judged. A value is written in a transaction of its own as soon as it is known.
-In write-ahead mode, what was committed survives the death of the process at any moment."""
+In write-ahead mode, what was committed survives the death of the process at any moment.
+
+Each value carries a checksum over itself and its key, so that a damaged file is noticed. Values of
+format 1 have none; such a file becomes format 2 when it is opened, its values as they are.
+"""
 
 import abc
 import contextlib
 import copy
+import hashlib
 import json
 import os
+import sqlite3
+import stat
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from sklearn.base import BaseEstimator, clone
 
 from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.generators._records import json_lines, json_value, naming, whole_number
+from sklearn_clm.generators._records import json_lines, json_value, key_digest, naming, whole_number
 
-__all__ = ["Row", "Space", "Store", "StoreBacked", "decoded", "encoded", "open_store"]
+__all__ = ["Row", "Shared", "Space", "Store", "StoreBacked", "decoded", "encoded", "open_store"]
 
 
 _APPLICATION_ID = 0x53434C4D
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _SCHEMA = """
 CREATE TABLE spaces (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL,
     UNIQUE (kind, name));
 CREATE TABLE keys (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, content TEXT);
 CREATE TABLE entries (
     space INTEGER NOT NULL, key INTEGER NOT NULL, seed INTEGER NOT NULL, draw INTEGER NOT NULL,
-    value TEXT NOT NULL, PRIMARY KEY (space, key, seed, draw)) WITHOUT ROWID;
+    value TEXT NOT NULL, checksum BLOB, PRIMARY KEY (space, key, seed, draw)) WITHOUT ROWID;
 """
+_FROM_VERSION_1 = "ALTER TABLE entries ADD COLUMN checksum BLOB"
 _BUSY_SECONDS = 60.0
 _LOOKUP_KEYS = 400  # stays below SQLite's historical limit of 999 bound parameters
 
@@ -44,7 +50,9 @@ _open_stores: "weakref.WeakValueDictionary[tuple[str, int, int], Store]" = (
     weakref.WeakValueDictionary()
 )
 _open_lock = threading.Lock()
-_inherited: list[Any] = []  # connections of a parent process, which a child must not close
+_inherited: list[
+    sqlite3.Connection | None
+] = []  # connections of a parent process, which a child must not close
 
 
 class Space(NamedTuple):
@@ -71,11 +79,19 @@ class Store:
     def __init__(self, path: str | None) -> None:
         self.path = path
         self._lock = threading.RLock()
-        self._connection: Any = None
+        self._connection: sqlite3.Connection | None = None
         self._pid = os.getpid()
         self._spaces: dict[Space, int] = {}
         with self._using():
-            pass
+            self.read_only = _is_read_only(path)
+
+    def check_writable(self, what: str) -> None:
+        """Refuse to get what could not be kept."""
+        if self.read_only:
+            raise OSError(
+                f"cache path={self.path!r} is read-only and lacks some of the {what} that are "
+                "wanted. Copy it to where it can be written to."
+            )
 
     def lookup(
         self, space: Space, digests: Sequence[bytes], seed: int, start: int, stop: int
@@ -87,14 +103,17 @@ class Store:
             marks = ",".join("?" * len(chunk))
             # nothing but question marks is put in
             query = (
-                "SELECT keys.digest, entries.draw, entries.value FROM keys "  # nosec B608
+                "SELECT keys.digest, entries.draw, entries.value, entries.checksum "  # nosec B608
+                "FROM keys "
                 "CROSS JOIN entries ON entries.key = keys.id WHERE entries.space = "
                 "(SELECT id FROM spaces WHERE kind = ? AND name = ?) AND entries.seed = ? "
                 f"AND entries.draw >= ? AND entries.draw < ? AND keys.digest IN ({marks})"
             )
             with self._using() as connection:
                 rows = connection.execute(query, (*space, seed, start, stop, *chunk)).fetchall()
-            found.update({(digest, draw): self._text(value) for digest, draw, value in rows})
+            for digest, draw, value, checksum in rows:
+                row = Row(space, digest, None, seed, draw, value)
+                found[digest, draw] = self._checked(row, checksum).value
         return found
 
     def put(self, row: Row) -> str:
@@ -102,12 +121,12 @@ class Store:
         with self._using() as connection, _transaction(connection):
             if self._insert(connection, row):
                 return row.value
-            stored = connection.execute(
-                "SELECT value FROM entries WHERE space = ? AND seed = ? AND draw = ? "
+            value, checksum = connection.execute(
+                "SELECT value, checksum FROM entries WHERE space = ? AND seed = ? AND draw = ? "
                 "AND key = (SELECT id FROM keys WHERE digest = ?)",
                 (self._spaces[row.space], row.seed, row.draw, row.digest),
             ).fetchone()
-        return self._text(stored[0])
+        return self._checked(row._replace(value=value), checksum).value
 
     def put_all(self, rows: Iterable[Row]) -> int:
         """Store many values at once, all or (where `rows` raises) none; the number that is new."""
@@ -125,7 +144,7 @@ class Store:
     def _rows_of(self, number: int, space: Space) -> Iterator[Row]:
         query = (
             "SELECT keys.digest, keys.content, entries.seed, entries.draw, entries.value, "
-            "entries.key FROM entries CROSS JOIN keys ON keys.id = entries.key "
+            "entries.checksum, entries.key FROM entries CROSS JOIN keys ON keys.id = entries.key "
             "WHERE entries.space = ? AND (entries.key, entries.seed, entries.draw) > (?, ?, ?) "
             "ORDER BY entries.key, entries.seed, entries.draw LIMIT 1000"
         )
@@ -134,14 +153,11 @@ class Store:
         while True:
             with self._using() as connection:
                 page = connection.execute(query, (number, *last)).fetchall()
-            for digest, content, seed, draw, value, _ in page:
-                text = None if content is None else self._text(content)
-                yield Row(
-                    space, self._of(bytes, digest), text, int(seed), int(draw), self._text(value)
-                )
+            for *fields, checksum, _ in page:
+                yield self._checked(Row(space, *fields), checksum)
             if not page:
                 return
-            last = (page[-1][5], page[-1][2], page[-1][3])
+            last = (page[-1][6], page[-1][2], page[-1][3])
 
     def count(self, kind: str, name: str | None = None) -> int:
         """Number of stored values of a kind (under one name)."""
@@ -160,7 +176,7 @@ class Store:
         )
         with self._using() as connection:
             row = connection.execute(query, tuple(space)).fetchone()
-        return None if row is None else self._text(row[0])
+        return None if row is None else str(row[0])
 
     def n_bytes(self) -> int:
         """Size of the database, the write-ahead log included."""
@@ -169,21 +185,19 @@ class Store:
                 (pages,) = connection.execute("PRAGMA page_count").fetchone()
                 (size,) = connection.execute("PRAGMA page_size").fetchone()
                 return int(pages * size)
-        files = (Path(self.path), Path(self.path + "-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
+        return os.stat(self.path).st_size + _log_size(self.path)
 
-    def _text(self, value: Any) -> str:
-        return str(self._of(str, value))
-
-    def _of(self, kind: type, value: Any) -> Any:
+    def _checked(self, row: Row, checksum: bytes | None) -> Row:
         # SQLite lets a column hold values of any type
-        if not isinstance(value, kind):
+        types = bytes, str | None, int, int, str
+        if not all(map(isinstance, row[1:], types)) or checksum not in (None, _checksum(row)):
             raise ValueError(
-                f"path={self.path!r} is damaged: it holds {value!r:.40} in a wrong place."
+                f"path={self.path!r} is damaged: it holds {row.value!r:.40} in a wrong place or "
+                "not as it was written."
             )
-        return value
+        return row
 
-    def _insert(self, connection: Any, row: Row) -> bool:
+    def _insert(self, connection: sqlite3.Connection, row: Row) -> bool:
         if row.space not in self._spaces:
             query = "INSERT OR IGNORE INTO spaces (kind, name) VALUES (?, ?)"
             connection.execute(query, tuple(row.space))
@@ -193,17 +207,22 @@ class Store:
             "INSERT OR IGNORE INTO keys (digest, content) VALUES (?, ?)", (row.digest, row.content)
         )
         cursor = connection.execute(
-            "INSERT OR IGNORE INTO entries (space, key, seed, draw, value) "
-            "SELECT ?, id, ?, ?, ? FROM keys WHERE digest = ?",
-            (self._spaces[row.space], row.seed, row.draw, row.value, row.digest),
+            "INSERT OR IGNORE INTO entries (space, key, seed, draw, value, checksum) "
+            "SELECT ?, id, ?, ?, ?, ? FROM keys WHERE digest = ?",
+            (
+                self._spaces[row.space],
+                row.seed,
+                row.draw,
+                row.value,
+                _checksum(row),
+                row.digest,
+            ),
         )
         return cursor.rowcount == 1
 
     @contextlib.contextmanager
-    def _using(self) -> Iterator[Any]:
+    def _using(self) -> Iterator[sqlite3.Connection]:
         """The connection of this process, held by one thread at a time; its errors, translated."""
-        import sqlite3
-
         if self._pid != os.getpid():
             self._after_fork()
         with self._lock:
@@ -250,14 +269,26 @@ def open_store(path: str | os.PathLike[str] | None) -> Store:
     if isinstance(name, bytes) or "\0" in name:
         raise TypeError(f"path must be text without NUL characters, got {path!r}.")
     name = os.path.realpath(name)
-    with _open_lock:
-        with contextlib.suppress(FileNotFoundError):
-            store = _open_stores.get(_identity(name))
-            if store is not None:
-                return store
-        store = Store(name)
-        _open_stores[_identity(name)] = store
-        return store
+    store = _already_open(name)
+    if store is None:
+        new = Store(name)  # may wait for another process, so not under the lock
+        with _open_lock:
+            store = _open_stores.setdefault(_identity(name), new)
+    return store
+
+
+def _already_open(name: str) -> Store | None:
+    with contextlib.suppress(FileNotFoundError):
+        status = os.stat(name)
+        if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+            raise OSError(
+                f"cache path={name!r} has {status.st_nlink} names (hard links), and SQLite would "
+                "keep a log of its own for each. Remove the others, or copy the file and use the "
+                "copy."
+            )
+        with _open_lock:
+            return _open_stores.get(_identity(name))
+    return None
 
 
 def _identity(name: str) -> tuple[str, int, int]:
@@ -266,22 +297,49 @@ def _identity(name: str) -> tuple[str, int, int]:
     return name, status.st_dev, status.st_ino
 
 
-def _connect(path: str | None) -> Any:
-    import sqlite3
+def _checksum(row: Row) -> bytes:
+    key = f"{row.space.kind} {row.space.name} {row.seed} {row.draw} {row.value}"
+    content = row.digest + key.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(content, digest_size=8).digest()
 
-    if path is not None:
-        _check_header(path)
-    connection = sqlite3.connect(
-        ":memory:" if path is None else path,
-        timeout=_BUSY_SECONDS,
-        isolation_level=None,
-        check_same_thread=False,
+
+def _connect(path: str | None) -> sqlite3.Connection:
+    if path is None:
+        return _prepared(_opened(":memory:"), path)
+    _check_header(path)
+    try:
+        return _prepared(_opened(path), path)
+    except sqlite3.OperationalError:
+        if not _is_read_only(path) or _log_size(path):
+            raise
+        # beside a file on a read-only medium SQLite cannot make the log that it wants to read
+        return _prepared(_opened(f"{Path(path).as_uri()}?immutable=1", uri=True), path)
+
+
+def _is_read_only(path: str | None) -> bool:
+    if path is None or not os.path.exists(path):
+        return False
+    return not (os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK))
+
+
+def _log_size(path: str) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return os.stat(path + "-wal").st_size
+    return 0
+
+
+def _opened(name: str, *, uri: bool = False) -> sqlite3.Connection:
+    return sqlite3.connect(
+        name, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=uri
     )
+
+
+def _prepared(connection: sqlite3.Connection, path: str | None) -> sqlite3.Connection:
     try:
         if _application_id(connection) != _APPLICATION_ID:
             _create(connection, path)
         _check_version(connection, path)
-        if path is not None:
+        if path is not None and not _is_read_only(path):
             _write_ahead(connection)
     except BaseException:
         connection.close()
@@ -312,11 +370,11 @@ def _check_header(path: str) -> None:
         )
 
 
-def _application_id(connection: Any) -> int:
+def _application_id(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA application_id").fetchone()[0])
 
 
-def _create(connection: Any, path: str | None) -> None:
+def _create(connection: sqlite3.Connection, path: str | None) -> None:
     with _transaction(connection):
         if _application_id(connection) == _APPLICATION_ID:
             return  # another process was faster
@@ -328,18 +386,29 @@ def _create(connection: Any, path: str | None) -> None:
         connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
 
-def _check_version(connection: Any, path: str | None) -> None:
+def _check_version(connection: sqlite3.Connection, path: str | None) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == 1 and not _is_read_only(path):
+        with _transaction(connection):
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version == 1:
+                for statement in _FROM_VERSION_1.split(";"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+                version = _SCHEMA_VERSION
+    if version == 1:
+        raise OSError(
+            f"cache path={path!r} is in format 1 and read-only; copy it to where it can be written "
+            f"to, to be read as format {_SCHEMA_VERSION}."
+        )
     if version != _SCHEMA_VERSION:
         raise ValueError(
             f"path={path!r} is a cache in format {version}; this version of the package reads "
-            f"format {_SCHEMA_VERSION}. It is left as it is."
+            f"formats 1 and {_SCHEMA_VERSION}. It is left as it is."
         )
 
 
-def _write_ahead(connection: Any) -> None:
-    import sqlite3
-
+def _write_ahead(connection: sqlite3.Connection) -> None:
     # the change of mode does not wait for the lock of a process that is just doing the same
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
@@ -354,7 +423,7 @@ def _write_ahead(connection: Any) -> None:
 
 
 @contextlib.contextmanager
-def _transaction(connection: Any) -> Iterator[None]:
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -364,7 +433,7 @@ def _transaction(connection: Any) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def _close(connection: Any, pid: int) -> None:
+def _close(connection: sqlite3.Connection, pid: int) -> None:
     if pid == os.getpid():
         connection.close()
     else:
@@ -376,41 +445,40 @@ def encoded(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def decoded(text: str, path: Any) -> Any:
+def decoded(text: str, path: str | os.PathLike[str] | None) -> Any:
     """The value of JSON text that a store held."""
     with naming(f"path={str(path)!r} is damaged"):
         return json_value(text)
 
 
-class _Shared:
+class Shared:
     """What an object and its clones have in common: the store and the counts."""
 
-    def __init__(self, path: Any) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = path
-        self.store: Store = open_store(path)
+        self.store = open_store(path)
         self.n_hits = 0
         self.n_misses = 0
         self._lock = threading.Lock()
 
-    def count_hits(self, n: int) -> None:
+    def count(self, hits: int, misses: int) -> None:
+        """Add to the counts."""
         with self._lock:
-            self.n_hits += n
-
-    def count_misses(self, n: int) -> None:
-        with self._lock:
-            self.n_misses += n
+            self.n_hits += hits
+            self.n_misses += misses
 
 
 class StoreBacked(BaseEstimator, abc.ABC):
     """Base of the caches: sharing by clones, pickling, counts, JSON Lines.
 
-    A subclass has a parameter `path`; `_kind` names its kind of results in the store, and
-    `_source_field` their fingerprint in JSON Lines.
+    A subclass has a parameter `path`; `_kind` names its kind of results in the store,
+    `_source_field` their fingerprint in JSON Lines, and `_key_field` what they belong to.
     """
 
     _kind: ClassVar[str]
     _source_field: ClassVar[str]
-    path: Any
+    _key_field: ClassVar[str]
+    path: str | os.PathLike[str] | None
 
     @property
     def n_hits_(self) -> int:
@@ -498,7 +566,7 @@ class StoreBacked(BaseEstimator, abc.ABC):
         twin.__dict__.update(self.__dict__, _shared_state=self._shared())
         return twin
 
-    def __deepcopy__(self, memo: Any) -> Self:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         shared = self._shared()
         state = {name: value for name, value in vars(self).items() if name != "_shared_state"}
         twin = type(self).__new__(type(self))
@@ -511,10 +579,10 @@ class StoreBacked(BaseEstimator, abc.ABC):
         state.pop("_shared_state", None)
         return state
 
-    def _shared(self) -> _Shared:
-        shared: _Shared | None = self.__dict__.get("_shared_state")
+    def _shared(self) -> Shared:
+        shared: Shared | None = self.__dict__.get("_shared_state")
         if shared is None or shared.path != self.path:
-            shared = self._shared_state = _Shared(self.path)
+            shared = self._shared_state = Shared(self.path)
         return shared
 
     def _space(self) -> Space:
@@ -532,6 +600,32 @@ class StoreBacked(BaseEstimator, abc.ABC):
                 value = self._record_value(record)
             yield Row(Space(self._kind, source), digest, content, *place, value)
 
+    def _record_key(self, record: Mapping[str, Any]) -> tuple[bytes, str | None]:
+        """Digest and content of an imported line."""
+        name, content = self._key_field, self._record_content(record)
+        given = record.get(f"{name}_key")
+        if content is None:
+            if not given:
+                raise ValueError(f"neither {name} nor {name}_key")
+            return bytes.fromhex(given), None
+        digest = key_digest(content)
+        if given and bytes.fromhex(given) != digest:
+            raise ValueError(f"{name}_key {given!r:.20} belongs to another {name}")
+        return digest, encoded(content)
+
+    def _record_content(self, record: Mapping[str, Any]) -> Any:
+        """What an imported line belongs to; None where only its key is there."""
+        return record.get(self._key_field)
+
+    def _content(self, row: Row) -> Any:
+        """What a row belongs to; None where the store holds only its digest."""
+        if row.content is None:
+            return None
+        content = decoded(row.content, self.path)
+        if key_digest(content) != row.digest:
+            raise ValueError(f"path={str(self.path)!r} is damaged: {content!r:.40} was altered.")
+        return content
+
     @abc.abstractmethod
     def fingerprint(self) -> str:
         """Name that results are kept under."""
@@ -539,10 +633,6 @@ class StoreBacked(BaseEstimator, abc.ABC):
     @abc.abstractmethod
     def _row_record(self, row: Row) -> dict[str, Any]:
         """Fields of an exported line."""
-
-    @abc.abstractmethod
-    def _record_key(self, record: dict[str, Any]) -> tuple[bytes, str | None]:
-        """Digest and content of an imported line."""
 
     @abc.abstractmethod
     def _record_value(self, record: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ import json
 import pickle
 import sqlite3
 import threading
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from sklearn_clm.caching import CachedGenerator
-from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
-from sklearn_clm.generators._base import sample, stream
+from sklearn_clm.generators import BaseGenerator, DrawQueue, Generation, draw_stream
+from sklearn_clm.generators._base import sample, serve, stream
 
 
 class Counting(BaseGenerator):
@@ -278,6 +279,16 @@ def test_gives_logprobs_is_known_from_what_is_kept(path):
     assert cached.usage_ == {}
 
 
+def test_traits_are_the_inner_ones():
+    class Labels(Counting):
+        gives_labels = True
+        is_cheap = False
+
+    assert CachedGenerator(Labels()).gives_labels is True
+    assert CachedGenerator(Labels()).is_cheap is False
+    assert CachedGenerator(Counting()).gives_labels is False
+
+
 class Trained(Counting):
     def fit(self, prompts, references):
         self.known_ = list(zip(prompts, references))
@@ -297,6 +308,17 @@ def test_fit_is_the_inner_ones_and_part_of_the_key(path):
     assert clone(cached).fit(["p"], ["r"]).fingerprint() == one.fingerprint()
     assert cached.n_misses_ == 2
     assert not hasattr(cached.generator, "known_")
+
+
+def test_a_key_keeps_differently_trained_draws_apart(path):
+    cached = CachedGenerator(Trained(), path, key="mine")
+    one = clone(cached).fit(["p"], ["r"])
+    other = clone(cached).fit(["p"], ["s"])
+    assert one.sample(["a"], 1)[0][0].response == "('p', 'r')"
+    assert other.sample(["a"], 1)[0][0].response == "('p', 's')"
+    assert cached.fingerprint() == "mine"
+    assert one.fingerprint() == clone(cached).fit(["p"], ["r"]).fingerprint()
+    assert one.fingerprint().startswith("mine-")
 
 
 def test_export_and_import(tmp_path, path):
@@ -366,7 +388,7 @@ def _damaged(path):
     [
         (lambda path: path.write_text("my notes " * 100), "is not a SQLite file; it is left as"),
         (_foreign_database, "is a SQLite file of another application; it is left as it is"),
-        (_newer_format, "is a cache in format 99; this version of the package reads format 1"),
+        (_newer_format, "is a cache in format 99; this version of the package reads formats 1"),
         (_truncated_header, "is not a SQLite file"),
         (_damaged, "is damaged, or is no cache of this package"),
     ],
@@ -400,6 +422,98 @@ def test_a_file_made_anew_is_another_file(tmp_path):
     sample(fresh, ["a"], 2)
     assert fresh.n_misses_ == 2
     assert path.exists()
+
+
+class Serving(Counting):
+    """Answers a queue itself, one draw at a time."""
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        raise AssertionError("asked in rounds")
+
+    def serve(self, queue):
+        while requests := queue.take(1):
+            for i, start, stop in requests:
+                for j in range(start, stop):
+                    self.asked.append((queue.prompts[i], queue.seed, j))
+                    queue.put(i, j, self.draw(queue.prompts[i], queue.seed, j))
+
+
+@pytest.mark.parametrize("inner", [Counting, Serving])
+def test_a_queue_is_answered_from_what_is_kept(path, inner):
+    cached = CachedGenerator(inner(), path)
+
+    def run(n_draws, first=None):
+        rows = [{} for _ in PROMPTS]
+        queue = DrawQueue(
+            PROMPTS,
+            n_draws,
+            seed=7,
+            first=first,
+            on_draw=lambda i, j, generation: rows[i].update({j: generation}),
+        )
+        serve(cached, queue)
+        return [[row[j] for j in sorted(row)] for row in rows]
+
+    drawn = [[Counting().draw(prompt, 7, j) for j in range(6)] for prompt in PROMPTS]
+    assert run(6, [4] * len(PROMPTS)) == [row[4:] for row in drawn]
+    assert run(3) == [row[:3] for row in drawn]
+    assert sorted(Counting.asked) == sorted({(p, 7, j) for p in PROMPTS for j in (0, 1, 2, 4, 5)})
+    assert run(6) == drawn
+    assert len(Counting.asked) == 30
+    assert (cached.n_hits_, cached.n_misses_) == (2 + 3 + 25 + 1 + 5, 30)
+
+
+def test_an_interrupted_queue_keeps_what_arrived(path):
+    class Interrupted(Serving):
+        def draw(self, prompt, seed, j):
+            if len(self.asked) == 8:
+                raise KeyboardInterrupt
+            return super().draw(prompt, seed, j)
+
+    cached = CachedGenerator(Interrupted(), path, key="serving")
+    with pytest.raises(KeyboardInterrupt):
+        serve(cached, DrawQueue(PROMPTS, 3))
+    assert cached.stats()["n_stored"] == 7
+    again = clone(cached).set_params(generator=Serving())
+    serve(again, DrawQueue(PROMPTS, 3))
+    assert again.stats()["n_stored"] == 15
+    assert len(set(Counting.asked)) == 15
+    assert len(Counting.asked) == 16
+
+
+def test_kept_draws_of_many_prompts_are_read_in_little_memory(tmp_path):
+    class Many:
+        """As many prompts as there are lines of a long file."""
+
+        def __init__(self, n):
+            self.n = n
+
+        def __len__(self):
+            return self.n
+
+        def __getitem__(self, i):
+            return f"{i}".zfill(500)
+
+        def __iter__(self):
+            return (self[i] for i in range(self.n))
+
+    def peak(n):
+        cached = CachedGenerator(Counting(), tmp_path / f"{n}.sqlite")
+        file = tmp_path / "draws.jsonl"
+        with open(file, "w") as lines:
+            for prompt in Many(n):
+                for j in range(4):
+                    lines.write(json.dumps({"prompt": prompt, "draw": j, "response": "x" * 500}))
+                    lines.write("\n")
+        assert cached.import_jsonl(file) == 4 * n
+        tracemalloc.start()
+        serve(cached, DrawQueue(Many(n), 4))
+        used = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert Counting.asked == []
+        return used
+
+    assert peak(4500) < peak(1500) + 3000 * 200  # a draw and its prompt take more than 1,000 each
 
 
 def test_repr_names_the_parts():

@@ -1,0 +1,229 @@
+"""Files of a cache: older formats, damage, read-only media, names that share a file."""
+
+import json
+import os
+import random
+import shutil
+import sqlite3
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sklearn_clm.caching import CachedAdmission, CachedGenerator
+from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
+
+PROMPTS = [f"prompt {i}" for i in range(40)]
+
+
+class Model(BaseGenerator):
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [
+            [self.draw(prompt, seed, j) for j in range(start, start + n_samples)]
+            for prompt in prompts
+        ]
+
+    def draw(self, prompt, seed, j):
+        value = float(draw_stream(prompt, seed, j).random())
+        return Generation(f"answer {value!r}", -value, 3, (-value, 0.0, 0.0))
+
+
+class Gone(Model):
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        raise AssertionError("asked for a draw")
+
+
+def cache(path, model=Model):
+    return CachedGenerator(model(), path, key="model")
+
+
+def filled(path):
+    rows = cache(path).sample(PROMPTS, 4)
+    CachedAdmission("exact_match", path).judge_pairs(["a"] * 3, ["a", "b", "c"])
+    folded(path)
+    return rows
+
+
+def folded(path):
+    """Everything in the one file, in rollback-journal mode."""
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+    connection.close()
+
+
+def as_format_1(path):
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        """
+        CREATE TABLE old (space INTEGER NOT NULL, key INTEGER NOT NULL, seed INTEGER NOT NULL,
+            draw INTEGER NOT NULL, value TEXT NOT NULL,
+            PRIMARY KEY (space, key, seed, draw)) WITHOUT ROWID;
+        INSERT INTO old SELECT space, key, seed, draw, value FROM entries;
+        DROP TABLE entries;
+        ALTER TABLE old RENAME TO entries;
+        PRAGMA user_version = 1;
+        """
+    )
+    connection.close()
+
+
+def test_files_of_format_1_open_as_they_are(tmp_path):
+    rows = filled(tmp_path / "new.sqlite")
+    path = shutil.copy(tmp_path / "new.sqlite", tmp_path / "old.sqlite")
+    as_format_1(path)
+    assert cache(path, Gone).sample(PROMPTS, 4) == rows
+    assert cache(path).sample(PROMPTS, 5)[0][:4] == rows[0]
+    assert cache(path).stats()["n_stored"] == 200
+    assert cache(path).export_jsonl(tmp_path / "draws.jsonl") == 200
+
+
+def test_a_flipped_bit_never_changes_a_draw(tmp_path):
+    whole = tmp_path / "whole.sqlite"
+    rows = filled(whole)
+    content = whole.read_bytes()
+    rng = random.Random(0)
+    messages = []
+    for k in range(60):
+        damaged = bytearray(content)
+        for _ in range(8):
+            damaged[rng.randrange(100, len(damaged))] ^= 1 << rng.randrange(8)
+        path = tmp_path / f"{k}.sqlite"
+        path.write_bytes(damaged)
+        try:
+            assert cache(path).sample(PROMPTS, 4) == rows
+            cached = cache(path)
+            cached.export_jsonl(tmp_path / "draws.jsonl", every_fingerprint=True)
+            for line in (tmp_path / "draws.jsonl").read_text().splitlines():
+                record = json.loads(line)
+                if record["prompt"] is not None:
+                    draw = Model().draw(record["prompt"], record["seed"], record["draw"])
+                    assert record["response"] == draw.response
+        except (ValueError, OSError) as error:
+            messages.append((str(path), str(error)))
+    assert all(path in message for path, message in messages)
+    assert len(messages) > 10
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE entries SET value = replace(value, 'answer 0', 'answer 1')",
+        "UPDATE entries SET draw = draw + 4",
+        "CREATE TABLE other AS SELECT digest FROM keys WHERE id = 2;"
+        "UPDATE keys SET digest = x'00' WHERE id = 2;"
+        "UPDATE keys SET digest = (SELECT digest FROM other) WHERE id = 1",
+        "UPDATE spaces SET name = 'x' WHERE name = 'model';"
+        "UPDATE spaces SET name = 'model' WHERE name = 'other'",
+    ],
+)
+def test_values_that_are_not_as_written_are_refused(tmp_path, change):
+    path = tmp_path / "draws.sqlite"
+    cache(path).sample(PROMPTS, 4)
+    CachedGenerator(Model(), path, key="other").sample(PROMPTS, 2)
+    folded(path)
+    connection = sqlite3.connect(path)
+    connection.executescript(change)
+    connection.close()
+    with pytest.raises(ValueError, match="is damaged: it holds"):
+        cache(path).sample(PROMPTS, 8)
+
+
+def test_a_line_whose_prompt_and_key_disagree_is_refused(tmp_path):
+    cached = cache(tmp_path / "draws.sqlite")
+    cached.sample(PROMPTS[:2], 1)
+    file = tmp_path / "draws.jsonl"
+    cached.export_jsonl(file)
+    file.write_text(file.read_text().replace("prompt 1", "prompt 9"))
+    with pytest.raises(ValueError, match=r"line \d of .* prompt_key .* another prompt"):
+        cache(tmp_path / "other.sqlite").import_jsonl(file)
+
+
+@pytest.fixture
+def public_folder():
+    """A folder that another user can reach, as the folders of pytest are not."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def as_another_user(task):
+    """What `task` returns in a process whose user may not write everywhere."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            answer = task()
+        except BaseException as error:
+            answer = repr(error)
+        os.write(writing, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return json.loads(text)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs users and permissions")
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+@pytest.mark.parametrize("folder_mode", [0o555, 0o777])
+def test_a_read_only_file_is_read(public_folder, mode, folder_mode):
+    path = public_folder / "draws.sqlite"
+    rows = filled(path)
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()
+    connection.close()
+    path.chmod(0o444)
+    public_folder.chmod(folder_mode)
+
+    def read():
+        began = time.monotonic()
+        cached = cache(path, Gone)
+        response = cached.sample(["prompt 3"], 4)[0][1].response
+        try:
+            cached.sample(["prompt 3"], 5)
+        except OSError as error:
+            return response, str(error), time.monotonic() - began
+
+    response, message, seconds = as_another_user(read)
+    assert response == rows[3][1].response
+    assert message.startswith(f"cache path={str(path)!r} is read-only and lacks some of the draws")
+    assert seconds < 30
+
+
+@pytest.mark.skipif(not hasattr(os, "link"), reason="needs hard links")
+def test_a_hard_link_to_an_open_cache_is_refused(tmp_path):
+    path, other = tmp_path / "draws.sqlite", tmp_path / "other.sqlite"
+    cached = cache(path)
+    rows = cached.sample(PROMPTS, 2)
+    os.link(path, other)
+    with pytest.raises(OSError, match=r"other.sqlite' has 2 names \(hard links\)"):
+        cache(other).sample(PROMPTS, 3)
+    assert cached.sample(PROMPTS, 2) == rows
+    other.unlink()
+    assert cache(path, Gone).sample(PROMPTS, 2) == rows
+
+
+def test_a_file_that_is_waited_for_keeps_no_other_from_opening(tmp_path):
+    busy, free = tmp_path / "busy.sqlite", tmp_path / "free.sqlite"
+    filled(busy)
+    holder = sqlite3.connect(busy, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    waiting = threading.Thread(target=lambda: cache(busy).sample(PROMPTS[:1], 1))
+    waiting.start()
+    time.sleep(0.3)
+    opened = threading.Thread(target=lambda: cache(free).sample(PROMPTS[:1], 1))
+    opened.start()
+    opened.join(timeout=20)
+    alive = opened.is_alive(), waiting.is_alive()
+    holder.execute("ROLLBACK")
+    holder.close()
+    waiting.join()
+    opened.join()
+    assert alive == (False, True)
