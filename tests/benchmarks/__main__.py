@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks``: every benchmark of this folder as one table."""
+"""``python tests/benchmarks``: every benchmark of this folder as one table."""
 
 import argparse
 import datetime as dt
@@ -7,14 +7,18 @@ import os
 import pkgutil
 import platform
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import scipy
 
-import tests.benchmarks
-from tests.benchmarks import Row
+# the name "tests" may belong to another package of the environment
+sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
+
+import benchmarks  # noqa: E402
+from benchmarks import Row  # noqa: E402
 
 __all__ = ["main"]
 
@@ -25,10 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmarks that the command line asks for, and print them."""
     names = sorted(
         module.name
-        for module in pkgutil.iter_modules(tests.benchmarks.__path__)
+        for module in pkgutil.iter_modules(benchmarks.__path__)
         if not module.name.startswith("_")
     )
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tests/benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller data, in a minute or two")
     parser.add_argument(
         "--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}"
@@ -36,14 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there, too")
     options = parser.parse_args(arguments)
 
+    start = time.monotonic()
     rows: list[Row] = []
     for name in options.only or names:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        module = importlib.import_module(f"tests.benchmarks.{name}")
+        module = importlib.import_module(f"benchmarks.{name}")
         for row in module.rows(options.quick):
             print(f"  {row.what}: {_ratio(row.ratio)}", file=sys.stderr, flush=True)
             rows.append(row)
     print(as_text(rows))
+    print(f"{time.monotonic() - start:.0f} s in all", file=sys.stderr)
     if options.markdown is not None:
         options.markdown.write_text(as_markdown(rows), encoding="utf-8")
 

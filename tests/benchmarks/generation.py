@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks import Row
+from . import Row
 
 __all__ = ["rows"]
 

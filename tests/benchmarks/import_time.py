@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from tests.benchmarks import Row
+from . import Row
 
 __all__ = ["rows"]
 

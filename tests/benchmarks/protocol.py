@@ -1,7 +1,6 @@
 """The paper's whole protocol, beside one evaluation in NumPy for each configuration."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from time import perf_counter
@@ -12,8 +11,9 @@ from joblib import cpu_count
 
 from sklearn_clm.calibration import CalibrationData, threshold_grid
 from sklearn_clm.evaluation import run_trials
-from tests.benchmarks import Row
-from tests.benchmarks._memory import peak_gib
+
+from . import Row, measured_apart
+from ._memory import peak_gib
 
 __all__ = ["rows"]
 
@@ -27,9 +27,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
     """Time all trials, and memory at its peak, in a process of its own."""
     name = "quick" if quick else "full"
     settings = _SETTINGS[name]
-    command = [sys.executable, "-m", "tests.benchmarks.protocol", name]
-    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    measured = json.loads(run.stdout)
+    measured = measured_apart(__name__, name)
     what = (
         f"protocol: {settings['n_trials']} trials x 5 methods x {settings['n_epsilons']} epsilons, "
         f"n = {settings['n']:,}, K = {settings['k']}, {measured['n_jobs']} cores"

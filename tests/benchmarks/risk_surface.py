@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, risk_surface, threshold_grid
-from tests.benchmarks import Row
-from tests.benchmarks._memory import forget_peak, peak_gib
+
+from . import Row, measured_apart
+from ._memory import forget_peak, peak_gib
 
 __all__ = ["rows"]
 
@@ -90,9 +90,7 @@ def _growing(quick: bool) -> Iterator[Row]:
     sizes = [1_000, 10_000] if quick else [1_000, 10_000, 100_000, 1_000_000]
     per_prompt = None
     for n in sizes:
-        command = [sys.executable, "-m", "tests.benchmarks.risk_surface", str(n)]
-        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        measured = json.loads(run.stdout)
+        measured = measured_apart(__name__, str(n))
         seconds = measured["seconds"]
         if per_prompt is None:
             per_prompt = seconds / n

@@ -11,7 +11,8 @@ from rapidfuzz.process import cdist
 from rouge_score.rouge_scorer import RougeScorer
 
 from sklearn_clm.scoring import rouge_l_matrix, similarity_tensor
-from tests.benchmarks import Row
+
+from . import Row
 
 __all__ = ["rows"]
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, binomial_p_value
 
-from .procedures import PROCEDURES, Setting, components
-from .study import Cell, first_k_error
+from .procedures import Setting, components
+from .study import PROCEDURES, Cell, first_k_error
 
 __all__ = ["MUTATIONS", "Mutation"]
 

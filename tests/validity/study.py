@@ -7,10 +7,17 @@ import numpy as np
 from joblib import Parallel, delayed
 from scipy.stats import binomtest
 
-from .procedures import PROCEDURES, Setting, mean_quality
+from .estimators import command_line, component_files, estimators, files
+from .procedures import PROCEDURES as OF_ARRAYS
+from .procedures import Setting, mean_quality
 from .worlds import WORLDS, make_world
 
-__all__ = ["Cell", "CellResult", "all_cells", "run_cell", "run_study"]
+__all__ = ["PROCEDURES", "Cell", "CellResult", "all_cells", "run_cell", "run_study"]
+
+PROCEDURES = OF_ARRAYS | {
+    procedure.__name__: procedure
+    for procedure in (estimators, files, command_line, component_files)
+}
 
 SET_SCORES: tuple[str | Callable, ...] = ("first_k", "first_k_reject", "max", "sum", mean_quality)
 
@@ -34,6 +41,11 @@ class Cell:
     def allowed(self) -> float:
         """Largest probability of failure that the theory allows."""
         return self.setting.delta * (2 if self.procedure == "both" else 1)
+
+    @property
+    def cost(self) -> int:
+        """Roughly how many calibrations of arrays one calibration takes as long as."""
+        return 10 if self.procedure in ("estimators", "files", "command_line") else 1
 
     @property
     def set_score_name(self) -> str:
@@ -84,8 +96,12 @@ def all_cells() -> Iterator[Cell]:
             yield Cell("conservative_admission", world, set_score, Setting(150, 0.4, 0.1))
         for setting in (Setting(150, 0.5, 0.1), Setting(24, 0.6, 0.2), Setting(150, 0.3, 0.1)):
             yield Cell("components", world, "max", setting)
+        yield Cell("component_files", world, "max", Setting(150, 0.5, 0.1))
         yield Cell("both", world, "max", Setting(150, 0.4, 0.1))
         yield Cell("both", world, "sum", Setting(150, 0.5, 0.1))
+    for world in ("mixed", "heavy_ties"):
+        for name in ("estimators", "files", "command_line"):
+            yield Cell(name, world, "max", Setting(60, first_k_error(world) + 0.1, 0.1))
 
 
 def run_cell(cell: Cell, n_calibrations: int, seed: int = 0, procedure=None) -> CellResult:
@@ -104,5 +120,5 @@ def run_cell(cell: Cell, n_calibrations: int, seed: int = 0, procedure=None) -> 
 def run_study(cells, n_calibrations: int, *, n_jobs: int | None = None, verbose: int = 0):
     """Results of all cells, in order."""
     return Parallel(n_jobs=n_jobs, verbose=verbose)(
-        delayed(run_cell)(cell, n_calibrations) for cell in cells
+        delayed(run_cell)(cell, max(n_calibrations // cell.cost, 20)) for cell in cells
     )

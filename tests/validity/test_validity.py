@@ -1,13 +1,19 @@
 """The study in reduced form, and the proof that it would notice a broken calibration."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from sklearn_clm.calibration import Configuration, SamplingRule, evaluate_configurations
 from sklearn_clm.scoring import get_set_score
 
+from .estimators import estimators, files, sampler_for
 from .mutations import MUTATIONS
-from .procedures import accepted_at_stop, mean_quality
+from .procedures import Setting, accepted_at_stop, mean_quality
 from .report import as_markdown
 from .study import SETTINGS, Cell, all_cells, run_cell
 from .worlds import WORLDS, make_world
@@ -23,6 +29,34 @@ def _name(cell: Cell) -> str:
 def test_risk_stays_under_epsilon_with_the_promised_confidence(cell):
     result = run_cell(cell, n_calibrations=30)
     assert result.holds, f"failed {result.n_failed} times of 30, interval {result.interval}"
+
+
+@pytest.mark.parametrize("procedure", [estimators, files])
+def test_estimators_draw_what_the_world_holds(procedure):
+    world = make_world("mixed")
+    rng = np.random.default_rng(0)
+    assert procedure(world, "max", Setting(60, 0.6, 0.1), rng) is False
+    # and predict makes the sets of the arrays
+    prompts = [str(i) for i in range(60)]
+    sampler = sampler_for(world, "max", Setting(60, 0.6, 0.1), 0).fit(prompts, prompts)
+    part = world.population.take(np.arange(60, 160))
+    accepted = accepted_at_stop(part, sampler.lambda_hat_, "max")
+    sets = sampler.predict([str(i) for i in range(60, 160)])
+    assert [one.indices.tolist() for one in sets] == [
+        np.flatnonzero(row).tolist() for row in accepted
+    ]
+
+
+@pytest.mark.parametrize("folder", ["validity", "benchmarks"])
+def test_runs_where_another_package_is_called_tests(folder, tmp_path):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "__init__.py").touch()
+    command = [sys.executable, str(Path(__file__).parents[1] / folder), "--help"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    options = {"capture_output": True, "text": True, "cwd": tmp_path, "env": environment}
+    run = subprocess.run(command, check=False, **options)
+    assert run.returncode == 0, run.stderr
+    assert "--quick" in run.stdout
 
 
 @pytest.mark.slow

@@ -1,0 +1,178 @@
+"""The same worlds as a user meets them: generators, scores, files and the command line.
+
+Draw j for prompt i is the text "i:j"; quality, similarity and label are looked up in the world.
+What is calibrated must then have the risk that the arrays say.
+"""
+
+import tempfile
+import warnings
+from contextlib import redirect_stderr
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+
+from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm.__main__ import main
+from sklearn_clm.calibration import (
+    CalibrationData,
+    ComponentCalibrationData,
+    evaluate_configurations,
+)
+from sklearn_clm.generators import BaseGenerator, Generation
+
+from .procedures import N_LAMBDAS, Setting, component_risk, components_of
+from .worlds import World, make_world
+
+__all__ = ["command_line", "component_files", "estimators", "files", "sampler_for"]
+
+
+def _place(text: str) -> tuple[int, int]:
+    prompt, draw = text.split(":")
+    return int(prompt), int(draw)
+
+
+class WorldGenerator(BaseGenerator):
+    """Draws of a world.
+
+    Parameters
+    ----------
+    world : str
+        Its name.
+    """
+
+    def __init__(self, world: str) -> None:
+        self.world = world
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        draws = range(start, start + n_samples)
+        return [[Generation(f"{prompt}:{j}") for j in draws] for prompt in prompts]
+
+
+class WorldScore:
+    """What is known of a text in a world: its quality, similarity or admissibility.
+
+    Parameters
+    ----------
+    world : str
+        Its name.
+    kind : {"quality", "similarity", "admissible"}
+        What to look up.
+    """
+
+    def __init__(self, world: str, kind: str) -> None:
+        self.world = world
+        self.kind = kind
+
+    def __call__(self, first, second):
+        table = _TABLES[self.world, self.kind]
+        if self.kind == "similarity":
+            (i, j), (_, earlier) = _place(first), _place(second)
+            return float(table[i, max(j, earlier), min(j, earlier)])
+        value = table[_place(second if isinstance(second, str) else second.response)]
+        return bool(value) if self.kind == "admissible" else float(value)
+
+
+class _Tables(dict):
+    """Arrays of worlds, made when first asked for, and not part of any estimator."""
+
+    def __missing__(self, key):
+        self[key] = getattr(make_world(key[0]).population, key[1])
+        return self[key]
+
+
+_TABLES = _Tables()
+
+
+def sampler_for(world: World, set_score, setting: Setting, seed: int) -> ConformalSampler:
+    """An estimator that is not fitted yet."""
+    return ConformalSampler(
+        WorldGenerator(world.name),
+        k_max=world.population.k_max,
+        epsilon=setting.epsilon,
+        delta=setting.delta,
+        quality=WorldScore(world.name, "quality"),
+        similarity=WorldScore(world.name, "similarity"),
+        admission=WorldScore(world.name, "admissible"),
+        set_score=set_score,
+        n_lambdas=N_LAMBDAS,
+        random_state=seed,
+    )
+
+
+def _failed(world: World, sampler: ConformalSampler, set_score) -> bool | None:
+    """Whether the promise of the sampler is broken on the whole population."""
+    if sampler.lambda_hat_ is None:
+        return None
+    risk = evaluate_configurations(world.population, [sampler.lambda_hat_], set_score=set_score)
+    return bool(risk.n_errors[0] / world.population.n_prompts > sampler.epsilon)
+
+
+def _sample(world: World, setting: Setting, rng) -> tuple[list[str], list[str], int]:
+    prompts = [str(i) for i in world.draw(setting.n, rng)]
+    return prompts, prompts, int(rng.integers(2**31))
+
+
+def estimators(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """``fit`` and what it promises."""
+    prompts, references, seed = _sample(world, setting, rng)
+    sampler = sampler_for(world, set_score, setting, seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sampler.fit(prompts, references)
+    return _failed(world, sampler, set_score)
+
+
+def files(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """Collected data and the calibration go through files into a new sampler."""
+    prompts, references, seed = _sample(world, setting, rng)
+    sampler = sampler_for(world, set_score, setting, seed)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data, calibration = Path(folder, "data.npz"), Path(folder, "calibration.json")
+        sampler.collect(prompts, references).save(data)
+        sampler.calibrate(CalibrationData.load(data)).save_calibration(calibration)
+        loaded = sampler_for(world, set_score, setting, seed).load_calibration(calibration)
+    return _failed(world, loaded, set_score)
+
+
+def command_line(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """Bare arrays go through ``python -m sklearn_clm calibrate`` into a sampler."""
+    part = world.population.take(world.draw(setting.n, rng))
+    seed = int(rng.integers(2**31))
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        arrays = {
+            "scores": part.quality,
+            "similarity": part.similarity,
+            "labels": part.admissible,
+        }
+        command = ["calibrate", "--quiet", "--set-score", set_score, "--seed", str(seed)]
+        command += ["--epsilon", str(setting.epsilon), "--delta", str(setting.delta)]
+        for name, array in arrays.items():
+            path = Path(folder, f"{name}.npy")
+            np.save(path, array)
+            command += [f"--{name}", str(path)]
+        calibration = Path(folder, "calibration.json")
+        command += ["--n-lambdas", str(N_LAMBDAS), "--output", str(calibration)]
+        with redirect_stderr(StringIO()):
+            if main(command):
+                return None
+        sampler = sampler_for(world, set_score, setting, 0).load_calibration(calibration)
+    return _failed(world, sampler, set_score)
+
+
+def component_files(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """Component scores go through a file into a selector; sets hold all draws."""
+    data = components_of(world, world.draw(setting.n, rng))
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(folder, "components.npz")
+        data.save(path)
+        selector = ComponentSelector(
+            alpha=setting.epsilon, delta=setting.delta, component_score="support"
+        ).calibrate(ComponentCalibrationData.load(path))
+    if selector.gamma_hat_ == np.inf:
+        return None
+    everything = np.ones(world.population.admissible.shape, dtype=bool)
+    return component_risk(world, selector.gamma_hat_, everything) > setting.epsilon
