@@ -1,10 +1,7 @@
-"""Arrays on disk: written whole or not at all, and read without ever unpickling.
+"""Arrays from outside: checked as they come in, written whole or not at all, never unpickled.
 
-Files that are there whole or not at all.
-
-Arrays read from disk as they are needed, without filling memory with what was read before.
-
-The three arrays of calibration data, as they are held, or an error that says what is wrong."""
+Memory-mapped arrays are read as they are needed, without filling memory with what was read before.
+"""
 
 import contextlib
 import mmap
@@ -14,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._provenance import Provenance
 
 __all__ = [
+    "Source",
     "as_array",
     "as_boolean",
     "as_float",
@@ -32,6 +31,13 @@ __all__ = [
 ]
 
 
+# what stands for an array: values, or the path of a .npy file
+Source = ArrayLike | str | os.PathLike[str]
+
+_ROWS_AT_ONCE = 1024
+_CHUNK_BYTES = 64 * 2**20
+
+
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     """Name of a file to write, which takes the place of the one at `path` once it is complete."""
@@ -44,9 +50,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
         with contextlib.suppress(OSError):
             os.unlink(unfinished)
         raise
-
-
-_ROWS_AT_ONCE = 1024
 
 
 def release_pages(array: np.ndarray) -> None:
@@ -73,11 +76,8 @@ def copy_rows(array: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return rows
 
 
-_CHUNK_BYTES = 64 * 2**20
-
-
-def as_float(values: Any, name: str, ndim: int, *, keep_single: bool) -> np.ndarray:
-    array = as_array(values, name)
+def as_float(array: np.ndarray, name: str, ndim: int, *, keep_single: bool) -> np.ndarray:
+    """`array` as float64, or as it is where single precision is to be kept."""
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be an array of numbers, got dtype {array.dtype}.")
     if array.ndim != ndim:
@@ -88,7 +88,8 @@ def as_float(values: Any, name: str, ndim: int, *, keep_single: bool) -> np.ndar
     return array.astype(np.float32 if single else np.float64)
 
 
-def as_boolean(values: Any, shape: tuple[int, int]) -> np.ndarray:
+def as_boolean(values: ArrayLike, shape: tuple[int, int]) -> np.ndarray:
+    """The labels as booleans of the wanted shape."""
     array = as_array(values, "admissible")
     if array.dtype.kind not in "fiub":
         raise TypeError(f"admissible must hold booleans or 0 and 1, got dtype {array.dtype}.")
@@ -102,7 +103,7 @@ def as_boolean(values: Any, shape: tuple[int, int]) -> np.ndarray:
     return array.astype(bool)
 
 
-def as_array(values: Any, name: str) -> np.ndarray:
+def as_array(values: ArrayLike, name: str) -> np.ndarray:
     """`values` as an array; rows of different lengths are refused."""
     if isinstance(values, np.ndarray):
         return values
@@ -116,6 +117,7 @@ def as_array(values: Any, name: str) -> np.ndarray:
 
 
 def refuse_nan(quality: np.ndarray, similarity: np.ndarray) -> None:
+    """Refuse NaN in the qualities and in the similarities to earlier draws."""
     if np.isnan(quality).any():
         i, j = np.argwhere(np.isnan(quality))[0]
         raise ValueError(f"quality must not be NaN, but is for prompt {i}, draw {j}.")
@@ -185,7 +187,8 @@ def read_arrays(
         return arrays
 
 
-def read_npy(source: Any, name: str, *, mmap: bool = False) -> Any:
+def read_npy(source: Source, name: str, *, mmap: bool = False) -> ArrayLike:
+    """The array of a .npy file; what is no path is returned as it is."""
     if not isinstance(source, (str, os.PathLike)):
         return source
     try:

@@ -1,6 +1,4 @@
-"""Which threshold on the scores of components is safe (section 4.4 of the paper).
-
-What component calibration needs to know: scores and labels of components, as arrays."""
+"""Calibration of components (section 4.4): scores and labels in, the safe threshold out."""
 
 import math
 import os
@@ -342,7 +340,9 @@ def _merge_occurrences(
     return np.maximum.reduceat(scores, starts), label, offsets
 
 
-def _flatten(scores: Any, labels: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _flatten(
+    scores: np.ndarray | Sequence[np.ndarray], labels: np.ndarray | Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if len(scores) != len(labels):
         raise ValueError(
             f"scores is for {len(scores)} prompts and labels for {len(labels)}; wanted the same."
@@ -374,7 +374,7 @@ def _flatten(scores: Any, labels: Any) -> tuple[np.ndarray, np.ndarray, np.ndarr
     )
 
 
-def _refuse_flat(scores: Sequence[Any]) -> None:
+def _refuse_flat(scores: np.ndarray | Sequence[np.ndarray]) -> None:
     if any(np.ndim(row) != 1 for row in scores):
         raise ValueError(
             "scores must hold one 1-D array for each prompt (or be 2-D, padded with NaN); for "
@@ -382,14 +382,14 @@ def _refuse_flat(scores: Sequence[Any]) -> None:
         )
 
 
-def _as_numbers(scores: Any) -> np.ndarray:
+def _as_numbers(scores: ArrayLike) -> np.ndarray:
     array = np.asarray(scores)
     if array.size and array.dtype.kind not in "fiub":
         raise TypeError(f"scores must be numbers, got {array.dtype} such as {array.ravel()[0]!r}.")
     return array if array.dtype.kind == "f" else array.astype(np.float64)
 
 
-def _as_bool(labels: Any) -> np.ndarray:
+def _as_bool(labels: ArrayLike) -> np.ndarray:
     labels = np.asarray(labels)
     if labels.dtype == bool:
         return labels

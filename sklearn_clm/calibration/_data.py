@@ -3,11 +3,12 @@
 import os
 from dataclasses import replace
 from numbers import Integral
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._arrays import (
+    Source,
     as_array,
     as_boolean,
     as_float,
@@ -20,7 +21,9 @@ from sklearn_clm.calibration._arrays import (
 )
 from sklearn_clm.calibration._provenance import Provenance, of_arrays
 
-__all__ = ["CalibrationData"]
+__all__ = ["CalibrationData", "RandomState"]
+
+RandomState = int | np.random.Generator | np.random.RandomState | np.random.SeedSequence | None
 
 _FORMAT = "sklearn_clm.CalibrationData/"
 _MEMBERS = ("quality", "similarity", "admissible")
@@ -71,9 +74,9 @@ class CalibrationData:
 
     def __init__(
         self,
-        quality: Any,
-        similarity: Any,
-        admissible: Any,
+        quality: ArrayLike,
+        similarity: ArrayLike,
+        admissible: ArrayLike,
         provenance: Provenance | None = None,
     ) -> None:
         quality, similarity = as_array(quality, "quality"), as_array(similarity, "similarity")
@@ -118,7 +121,7 @@ class CalibrationData:
     def __repr__(self) -> str:
         return f"CalibrationData(n_prompts={self.n_prompts}, k_max={self.k_max})"
 
-    def take(self, indices: Any) -> "CalibrationData":
+    def take(self, indices: ArrayLike) -> "CalibrationData":
         """The prompts at the given positions.
 
         Parameters
@@ -220,7 +223,7 @@ class CalibrationData:
         return self._part(self.quality[:, :k], self.similarity[:, :k, :k], self.admissible[:, :k])
 
     def split(
-        self, fraction: float, random_state: Any = None
+        self, fraction: float, random_state: RandomState = None
     ) -> tuple["CalibrationData", "CalibrationData"]:
         """Split the prompts at random into an optimisation and a calibration part.
 
@@ -316,9 +319,9 @@ class CalibrationData:
     @classmethod
     def from_arrays(
         cls,
-        scores: Any,
-        similarity: Any,
-        labels: Any,
+        scores: Source,
+        similarity: Source,
+        labels: Source,
         *,
         mmap: bool = False,
         provenance: Provenance | None = None,
@@ -364,7 +367,7 @@ class CalibrationData:
         )
 
 
-def check_data(data: Any) -> None:
+def check_data(data: object) -> None:
     """Refuse what is no calibration data."""
     if not isinstance(data, CalibrationData):
         raise TypeError(f"data must be CalibrationData, got {type(data).__name__}.")
@@ -379,7 +382,7 @@ def optimization_size(n_prompts: int, fraction: float) -> int:
     return min(max(round(fraction * n_prompts), 1), n_prompts - 1)
 
 
-def _permutation(n: int, random_state: Any) -> np.ndarray:
+def _permutation(n: int, random_state: RandomState) -> np.ndarray:
     if random_state is None:
         return np.random.permutation(n)  # noqa: NPY002, the global state is what None stands for
     if hasattr(random_state, "permutation"):

@@ -1,15 +1,14 @@
 """Fixed sequence testing (appendix E): hypotheses in a given order, until the first failure."""
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._binomial import check_probability
 
 __all__ = ["fixed_sequence_test"]
 
 
-def fixed_sequence_test(p_values: Any, delta: float) -> np.ndarray:
+def fixed_sequence_test(p_values: ArrayLike, delta: float) -> np.ndarray:
     """Hypotheses rejected by fixed sequence testing.
 
     The order must have been fixed without looking at the data that gave the p-values. The

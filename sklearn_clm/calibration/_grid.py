@@ -1,7 +1,5 @@
 """The grid Lambda of thresholds worth trying, from observed values alone."""
 
-from typing import Any
-
 import numpy as np
 
 from sklearn_clm.calibration._data import CalibrationData
@@ -13,7 +11,7 @@ from sklearn_clm.calibration._engine._acceptance import (
 )
 from sklearn_clm.calibration._engine._distinct import distinct_sets
 from sklearn_clm.calibration._engine._stopping import scores_of_prefixes
-from sklearn_clm.calibration._set_scores import SetScore, get_set_score
+from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 
 __all__ = ["threshold_grid"]
 
@@ -25,7 +23,7 @@ _COUNTING = (get_set_score("first_k"), get_set_score("first_k_reject"))
 
 
 def threshold_grid(
-    data: CalibrationData, *, set_score: Any, n_lambdas: int = 25
+    data: CalibrationData, *, set_score: SetScoreLike, n_lambdas: int = 25
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Thresholds that are worth trying, taken from the values that occur in the data.
 

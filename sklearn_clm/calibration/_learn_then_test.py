@@ -13,13 +13,18 @@ from sklearn_clm.calibration._binomial import (
     prompts_needed,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._data import CalibrationData, check_data, optimization_size
+from sklearn_clm.calibration._data import (
+    CalibrationData,
+    RandomState,
+    check_data,
+    optimization_size,
+)
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._grid import threshold_grid
 from sklearn_clm.calibration._pareto import pareto_frontier
 from sklearn_clm.calibration._provenance import Provenance
 from sklearn_clm.calibration._rule import Configuration
-from sklearn_clm.calibration._set_scores import SetScore, get_set_score
+from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import (
     ConfigurationRisks,
     evaluate_configurations,
@@ -182,8 +187,8 @@ def learn_then_test(
     epsilon: float | Sequence[float],
     delta: float = 0.05,
     *,
-    set_score: Any = "max",
-    random_state: Any = None,
+    set_score: SetScoreLike = "max",
+    random_state: RandomState = None,
     n_lambdas: int = 25,
     optimization_fraction: float = 1 / 3,
     size_weight: float = 0.5,
@@ -325,7 +330,7 @@ def learn_then_test(
     return results[0] if np.ndim(epsilon) == 0 else tuple(results)
 
 
-def _check_budgets(k_max: Any, available: int) -> np.ndarray:
+def _check_budgets(k_max: int | Sequence[int] | None, available: int) -> np.ndarray:
     """The budgets, ascending and distinct."""
     budgets = np.atleast_1d(available if k_max is None else np.asarray(k_max))
     if budgets.ndim != 1 or not len(budgets) or budgets.dtype.kind not in "iu":

@@ -1,13 +1,12 @@
 """The Pareto frontier of two costs (appendix E, stage 1)."""
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 __all__ = ["pareto_frontier"]
 
 
-def pareto_frontier(costs: Any) -> np.ndarray:
+def pareto_frontier(costs: ArrayLike) -> np.ndarray:
     """Indices of the points that no other point beats.
 
     A point is beaten by another that is no worse in both costs and better in one. Of several

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SetScore", "get_set_score"]
+__all__ = ["SetScore", "SetScoreLike", "get_set_score"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,9 @@ class SetScore:
     rejects_quality: bool = True
     rejects_similarity: bool = True
     counts_draws: bool = False
+
+
+SetScoreLike = str | Callable[..., object] | SetScore
 
 
 def _running_max(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
@@ -106,7 +109,7 @@ _SET_SCORES = {
 }
 
 
-def get_set_score(set_score: str | Callable[..., Any] | SetScore) -> SetScore:
+def get_set_score(set_score: SetScoreLike) -> SetScore:
     """Set score from its name or from a callable.
 
     Parameters
@@ -168,14 +171,14 @@ def _as_number(name: str, returned: Any) -> float:
         raise _no_number(name, returned) from error
 
 
-def _no_number(name: str, returned: Any) -> TypeError:
+def _no_number(name: str, returned: object) -> TypeError:
     return TypeError(
         f"set_score {name} returned {returned!r:.80} ({type(returned).__name__}); wanted a number "
         "for each set."
     )
 
 
-def _is_vectorised(function: Callable[..., Any]) -> bool:
+def _is_vectorised(function: Callable[..., object]) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -189,7 +192,7 @@ def _is_vectorised(function: Callable[..., Any]) -> bool:
     return len(required) >= 2
 
 
-def _from_vectorised(function: Callable[..., Any], name: str) -> SetScore:
+def _from_vectorised(function: Callable[..., object], name: str) -> SetScore:
     def score_many(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
         # the same bytes in the same order, whoever asks: the memory layout decides the order in
         # which NumPy adds, and what is not in the set must have no part in any rounding

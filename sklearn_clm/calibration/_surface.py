@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._data import CalibrationData, check_data
 from sklearn_clm.calibration._engine._acceptance import Pairs
 from sklearn_clm.calibration._engine._sums import Sums, sum_over_prompts
-from sklearn_clm.calibration._set_scores import SetScore, get_set_score
+from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 
 __all__ = ["ConfigurationRisks", "RiskSurface", "evaluate_configurations", "risk_surface"]
 
@@ -106,11 +106,11 @@ class RiskSurface(ConfigurationRisks):
 
 def risk_surface(
     data: CalibrationData,
-    similarity_thresholds: Any,
-    quality_thresholds: Any,
-    set_score_thresholds: Any,
+    similarity_thresholds: ArrayLike,
+    quality_thresholds: ArrayLike,
+    set_score_thresholds: ArrayLike,
     *,
-    set_score: Any,
+    set_score: SetScoreLike,
     n_jobs: int | None = None,
     verbose: int = 0,
 ) -> RiskSurface:
@@ -182,10 +182,10 @@ def risk_surface(
 
 def evaluate_configurations(
     data: CalibrationData,
-    lambdas: Any,
+    lambdas: ArrayLike,
     *,
-    set_score: Any,
-    k_max: Any = None,
+    set_score: SetScoreLike,
+    k_max: ArrayLike | None = None,
     n_jobs: int | None = None,
     verbose: int = 0,
 ) -> ConfigurationRisks:
@@ -314,7 +314,7 @@ def _means(sums: Sums, n: int) -> ConfigurationRisks:
     )
 
 
-def _check_thresholds(values: Any, name: str) -> np.ndarray:
+def _check_thresholds(values: ArrayLike, name: str) -> np.ndarray:
     try:
         thresholds = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
