@@ -417,8 +417,8 @@ class ComponentClassifier(ClassifierScore):
         Returns
         -------
         list of n lists of 1-D arrays
-            Probabilities of the positive class; their log-odds are rounded to three decimals, so
-            that the batch which a component is in does not matter.
+            Probabilities of the positive class; their log-odds are rounded to three decimals, as
+            in :class:`ClassifierQuality`.
 
         Raises
         ------

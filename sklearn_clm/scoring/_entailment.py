@@ -1,8 +1,11 @@
 """Entailment of components by a text, judged by a model of natural language inference."""
 
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.special import expit
@@ -11,12 +14,27 @@ from sklearn.base import BaseEstimator
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring._components import component_of
 from sklearn_clm.scoring._protocols import Prompt, Spans
+from sklearn_clm.scoring._results import near_boundary
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 __all__ = ["EntailmentAdmission", "EntailmentScore"]
 
-# a batch of another size or padding moves the last digits of float32, which must not decide
-# whether a score reaches the threshold that it set itself
+Pair: TypeAlias = tuple[str, str]
+
+# A batch of another size or padding moves the last digits of float32, which must not decide
+# whether a score reaches the threshold that it set itself: log-odds are rounded, and those that a
+# batch leaves too near to a boundary of rounding are had from the pair alone.
 _LOGIT_DECIMALS = 4
+_BATCH_ERROR = 5e-6
+_NO_LIMIT = 10**9  # transformers writes "unknown" as a huge number
+
+_modes_lock = threading.Lock()
+_modes: "WeakKeyDictionary[PreTrainedModel, tuple[int, list[torch.nn.Module]]]" = (
+    WeakKeyDictionary()
+)
 
 
 class EntailmentScore(BaseEstimator):
@@ -50,7 +68,12 @@ class EntailmentScore(BaseEstimator):
 
     Notes
     -----
-    The log-odds are rounded to four decimals, so that the batch a pair is in does not matter.
+    A score is that of the pair alone, its log-odds rounded to four decimals, whatever batch the
+    pair is in: where the log-odds in a batch come within 5e-6 (and 5e-7 of their size) of a
+    boundary of rounding, as one pair in ten does, the pair is run again alone. This holds on one
+    machine with one number of threads; elsewhere the fourth decimal may differ. A checkpoint is
+    run in single precision. A loaded model in half precision, where batches differ by more, is
+    given one pair at a time. A loaded model stays in training mode if it is in it.
 
     Examples
     --------
@@ -62,14 +85,14 @@ class EntailmentScore(BaseEstimator):
 
     def __init__(
         self,
-        model: Any,
+        model: "str | os.PathLike[str] | PreTrainedModel",
         *,
-        tokenizer: Any = None,
-        premise: Callable[[Any], str] | None = None,
+        tokenizer: "PreTrainedTokenizerBase | None" = None,
+        premise: Callable[[Prompt], str] | None = None,
         entailment_label: int | str | None = None,
         batch_size: int = 32,
         max_length: int | None = None,
-        device: Any = None,
+        device: "str | torch.device | None" = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
@@ -172,7 +195,7 @@ class EntailmentScore(BaseEstimator):
         scores = self.score_pairs(list(positions))
         return [[scores[np.asarray(row, dtype=np.intp)] for row in rows] for rows in ids]
 
-    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    def score_pairs(self, pairs: Sequence[Pair]) -> np.ndarray:
         """Scores of many pairs, in batches.
 
         Parameters
@@ -191,18 +214,36 @@ class EntailmentScore(BaseEstimator):
             isinstance(self.batch_size, (int, np.integer)) and self.batch_size >= 1
         ):
             raise ValueError(f"batch_size={self.batch_size!r} is invalid; wanted an int >= 1.")
-        judge = self._judge()
+        model, tokenizer = self._model_and_tokenizer()
+        if model.config.is_encoder_decoder:
+            answer = _answer_tokens(tokenizer)
+        else:
+            entailment = _entailment_index(model.config, self.entailment_label)
+        limit = self._limit(model, tokenizer)
+
+        def log_odds(rows: np.ndarray) -> np.ndarray:
+            batch = [pairs[row] for row in rows]
+            if model.config.is_encoder_decoder:
+                log_probability = _answer_log_probability(model, tokenizer, batch, answer, limit)
+            else:
+                log_probability = _class_log_probability(model, tokenizer, batch, entailment, limit)
+            with np.errstate(divide="ignore"):
+                return np.asarray(log_probability - np.log(-np.expm1(log_probability)))
+
+        size = self.batch_size if model.dtype.itemsize >= np.dtype(np.float32).itemsize else 1
         # texts of like length share a batch, so that little of it is padding
         order = np.argsort([len(p) + len(h) for p, h in pairs], kind="stable")
-        log_probability = np.empty(len(pairs))
-        for first in range(0, len(order), self.batch_size):
-            rows = order[first : first + self.batch_size]
-            log_probability[rows] = judge([pairs[row] for row in rows])
-        with np.errstate(divide="ignore"):
-            log_odds = log_probability - np.log(-np.expm1(log_probability))
-        return np.asarray(expit(np.round(log_odds, _LOGIT_DECIMALS)))
+        values = np.empty(len(pairs))
+        with _evaluation_mode(model):
+            for first in range(0, len(order), size):
+                rows = order[first : first + size]
+                values[rows] = log_odds(rows)
+                if len(rows) > 1:
+                    for row in rows[near_boundary(values[rows], _LOGIT_DECIMALS, _BATCH_ERROR)]:
+                        values[row] = log_odds(np.array([row])).item()
+        return np.asarray(expit(np.round(values, _LOGIT_DECIMALS)))
 
-    def _premise(self, prompt: Any, i: int) -> str:
+    def _premise(self, prompt: Prompt, i: int) -> str:
         premise = prompt if self.premise is None else self.premise(prompt)
         if not isinstance(premise, str):
             source = "prompt" if self.premise is None else "premise made of prompt"
@@ -212,19 +253,13 @@ class EntailmentScore(BaseEstimator):
             )
         return premise
 
-    def _judge(self) -> Callable[[list[tuple[str, str]]], np.ndarray]:
+    def _model_and_tokenizer(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         wanted = (self.model, self.tokenizer, self.device)
         if getattr(self, "_loaded_for", None) != wanted:
             self._loaded, self._loaded_for = self._load(), wanted
-        model, tokenizer = self._loaded
-        if model.config.is_encoder_decoder:
-            return lambda pairs: _answer_log_probability(model, tokenizer, pairs, self._limit())
-        entailment = _entailment_index(model.config, self.entailment_label)
-        return lambda pairs: _class_log_probability(
-            model, tokenizer, pairs, entailment, self._limit()
-        )
+        return self._loaded
 
-    def _load(self) -> tuple[Any, Any]:
+    def _load(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         try:
             import transformers
         except ImportError as error:
@@ -249,22 +284,47 @@ class EntailmentScore(BaseEstimator):
             model = auto.from_pretrained(
                 self.model, config=config, use_safetensors=True, trust_remote_code=False
             )
+            model = model.float()
+            model.train(False)
         if self.device is not None:
-            model = model.to(self.device)
+            model = model.to(self.device)  # type: ignore[arg-type]
         tokenizer = self.tokenizer
         if tokenizer is None:
             tokenizer = transformers.AutoTokenizer.from_pretrained(  # see above  # nosec B615
                 self.model, trust_remote_code=False
             )
-        return model.eval(), tokenizer
+        return model, tokenizer
 
-    def _limit(self) -> int:
-        if self.max_length is not None:
-            return int(self.max_length)
-        model, tokenizer = self._loaded
-        positions = getattr(model.config, "max_position_embeddings", None) or 10**9
-        # transformers writes "unknown" as a huge number
-        return int(min(tokenizer.model_max_length, positions, 10**9))
+    def _limit(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> int:
+        limits = [getattr(model.config, "max_position_embeddings", None) or _NO_LIMIT]
+        for name, module in model.named_modules():
+            padding = getattr(module, "padding_idx", None)
+            if name.endswith("position_embeddings") and padding is not None:
+                # RoBERTa and its kin count positions from the one after that of padding
+                limits.append(module.num_embeddings - padding - 1)
+        wanted = tokenizer.model_max_length if self.max_length is None else self.max_length
+        return int(min(wanted, *limits, _NO_LIMIT))
+
+
+@contextmanager
+def _evaluation_mode(model: "PreTrainedModel") -> Iterator[None]:
+    """Turn off dropout while anybody scores, and then leave the model as it was."""
+    with _modes_lock:
+        n_users, training = _modes.get(model, (0, []))
+        training = training + [module for module in model.modules() if module.training]
+        _modes[model] = n_users + 1, training
+        model.train(False)
+    try:
+        yield
+    finally:
+        with _modes_lock:
+            n_users, training = _modes[model]
+            if n_users > 1:
+                _modes[model] = n_users - 1, training
+            else:
+                del _modes[model]
+                for module in training:
+                    module.training = True
 
 
 class EntailmentAdmission:
@@ -315,8 +375,8 @@ class EntailmentAdmission:
         return f"EntailmentAdmission({self.score!r}, {self.threshold})"
 
 
-def _entailment_index(config: Any, wanted: int | str | None) -> int:
-    names = {int(index): str(name) for index, name in config.id2label.items()}
+def _entailment_index(config: "PretrainedConfig", wanted: int | str | None) -> int:
+    names = {int(index): str(name) for index, name in (config.id2label or {}).items()}
     if isinstance(wanted, (int, np.integer)) and int(wanted) in names:
         return int(wanted)
     if wanted is None:
@@ -332,7 +392,11 @@ def _entailment_index(config: Any, wanted: int | str | None) -> int:
 
 
 def _class_log_probability(
-    model: Any, tokenizer: Any, pairs: list[tuple[str, str]], entailment: int, limit: int
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    pairs: list[Pair],
+    entailment: int,
+    limit: int,
 ) -> np.ndarray:
     import torch
 
@@ -342,7 +406,7 @@ def _class_log_probability(
         list(hypotheses),
         padding=True,
         truncation="only_first",
-        max_length=limit if limit < 10**9 else None,
+        max_length=limit if limit < _NO_LIMIT else None,
         return_tensors="pt",
     ).to(model.device)
     with torch.inference_mode():
@@ -351,18 +415,16 @@ def _class_log_probability(
 
 
 def _answer_log_probability(
-    model: Any, tokenizer: Any, pairs: list[tuple[str, str]], limit: int
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    pairs: list[Pair],
+    answer: list[int],
+    limit: int,
 ) -> np.ndarray:
     import torch
 
     rows = [_true_format(tokenizer, premise, hypothesis, limit) for premise, hypothesis in pairs]
     encoded = tokenizer.pad({"input_ids": rows}, return_tensors="pt").to(model.device)
-    answer = tokenizer("1", add_special_tokens=False)["input_ids"]
-    if not answer or tokenizer.unk_token_id in answer:
-        raise ValueError(
-            "model cannot answer '1': its tokenizer has no such token; wanted a classifier, or a "
-            "T5 in the format of the TRUE benchmark."
-        )
     start = model.config.decoder_start_token_id
     before = torch.tensor([[start, *answer[:-1]]] * len(rows), device=model.device)
     with torch.inference_mode():
@@ -376,7 +438,19 @@ def _answer_log_probability(
     return each.sum(dim=1).cpu().numpy()
 
 
-def _true_format(tokenizer: Any, premise: str, hypothesis: str, limit: int) -> list[int]:
+def _answer_tokens(tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    answer = list(tokenizer("1", add_special_tokens=False)["input_ids"])
+    if not answer or tokenizer.unk_token_id in answer:
+        raise ValueError(
+            "model cannot answer '1': its tokenizer has no such token; wanted a classifier, or a "
+            "T5 in the format of the TRUE benchmark."
+        )
+    return answer
+
+
+def _true_format(
+    tokenizer: "PreTrainedTokenizerBase", premise: str, hypothesis: str, limit: int
+) -> list[int]:
     """Token ids of a pair, the end of the premise cut off where it is too long."""
     text = f"premise: {premise} hypothesis: {hypothesis}"
     ids = tokenizer(text, verbose=False)["input_ids"]

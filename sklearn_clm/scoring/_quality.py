@@ -24,6 +24,7 @@ from sklearn_clm.scoring._results import (
     as_scores,
     check_draws,
     name_of,
+    near_boundary,
     refuse_unfitted,
 )
 from sklearn_clm.scoring._similarity import similarity_tensor
@@ -43,9 +44,11 @@ __all__ = [
 _LENGTH_EXPONENT = 0.6
 # models in low precision give log-probabilities slightly above 0
 LOGPROB_ROUNDING = 0.01
-# linear algebra rounds a row differently in batches of different sizes, and short answers are
-# shared by many prompts: a threshold that is one of their scores must not miss all of them
+# Linear algebra rounds a row differently in batches of different sizes, and short answers are
+# shared by many prompts: a threshold that is one of their scores must not miss all of them. So
+# log-odds are rounded, and those that a batch leaves near a boundary are those of the row alone.
 _LOGIT_DECIMALS = 3
+_BATCH_ERROR = 5e-6
 
 
 class Classifier(Protocol):
@@ -68,6 +71,13 @@ class ClassifierScore(BaseEstimator):
         """Probability of the positive class, for each row."""
         if not rows:
             return np.empty(0)
+        log_odds = self._log_odds(rows, argument)
+        if len(rows) > 1:
+            for k in np.flatnonzero(near_boundary(log_odds, _LOGIT_DECIMALS, _BATCH_ERROR)):
+                log_odds[k] = self._log_odds(rows[k : k + 1], argument).item()
+        return np.asarray(expit(np.round(log_odds, _LOGIT_DECIMALS)))
+
+    def _log_odds(self, rows: list[object], argument: str) -> np.ndarray:
         values = self.classifier.predict_proba(rows)
         bad, good = as_scores(values, (len(rows), 2), argument, self.classifier).T
         wrong = (bad < 0.0) | (good < 0.0) | (bad + good == 0.0)
@@ -79,8 +89,7 @@ class ClassifierScore(BaseEstimator):
             )
         # the smaller of the two is what tells probabilities near 0 and near 1 apart
         with np.errstate(divide="ignore"):
-            log_odds = np.log(good) - np.log(bad)
-        return np.asarray(expit(np.round(log_odds, _LOGIT_DECIMALS)))
+            return np.asarray(np.log(good) - np.log(bad))
 
 
 class ClassifierQuality(ClassifierScore):
@@ -133,7 +142,8 @@ class ClassifierQuality(ClassifierScore):
         -------
         ndarray of shape (n, K - start)
             Probabilities of the positive class, in [0, 1]; their log-odds are rounded to three
-            decimals, so that the batch which a draw is in does not matter.
+            decimals, and are those of a draw alone, as long as a batch changes log-odds by no more
+            than 5e-6 (and 5e-7 of their size), as classifiers in single or double precision do.
 
         Raises
         ------
@@ -164,7 +174,7 @@ class SelfConsistency(BaseEstimator):
         With a threshold, two draws agree fully (1) where their similarity is at least this, and
         not at all (0) otherwise: the quality is then a share of near-duplicates. None uses the
         similarity as it is.
-    prior : float, default=0.5
+    prior : float, default=0.0
         Quality of the first draw, which has no earlier one. It goes on counting as one earlier
         draw with this agreement, so that two draws that happen to agree do not score like twenty.
 
@@ -173,13 +183,21 @@ class SelfConsistency(BaseEstimator):
     The quality of draw j = 0, 1, ... is ``(prior + s_j0 + ... + s_j(j-1)) / (j + 1)``, with s_jl
     the similarity of draws j and l, or 1 and 0 for above and below the threshold.
 
+    The quality of a draw may not depend on later ones, so nothing can be known of the first. Above
+    `prior`, a threshold accepts an answer when it is repeated: the repetition is what is kept. With
+    a prior near 0 every repetition passes where single answers do not, and sampling stops soon
+    after. In simulations (answers with one right one per prompt, compared by `exact_match`, and
+    paraphrases compared by ROUGE-L; K = 12 and 20, set score `max`), priors of 0 and 0.1 took 2 to
+    10 draws and sets of 0.9 to 1.9 responses for a certified loss of 0.1 to 0.3. A prior of 0.5
+    took all draws in most of them, and sets up to 30 % larger.
+
     Examples
     --------
     >>> from sklearn_clm.generators import Generation
     >>> from sklearn_clm.scoring import SelfConsistency
     >>> draws = [Generation(text) for text in ("Paris", "Lyon", "Paris", "Paris")]
     >>> SelfConsistency().score_draws(["Q: ?"], [draws], start=0)
-    array([[0.5  , 0.25 , 0.5  , 0.625]])
+    array([[0.        , 0.        , 0.33333333, 0.5       ]])
     """
 
     # the sum is taken draw by draw: other orders round differently, and a threshold found on
@@ -189,7 +207,7 @@ class SelfConsistency(BaseEstimator):
         self,
         similarity: str | Similarity | PairwiseSimilarity = "rouge_l",
         threshold: float | None = None,
-        prior: float = 0.5,
+        prior: float = 0.0,
     ) -> None:
         self.similarity = similarity
         self.threshold = threshold

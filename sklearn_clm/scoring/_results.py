@@ -7,7 +7,15 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["as_bool", "as_score", "as_scores", "check_draws", "name_of", "refuse_unfitted"]
+__all__ = [
+    "as_bool",
+    "as_score",
+    "as_scores",
+    "check_draws",
+    "name_of",
+    "near_boundary",
+    "refuse_unfitted",
+]
 
 
 def refuse_unfitted(classifier: object, argument: str) -> None:
@@ -106,3 +114,11 @@ def check_draws(rows: Sequence[Sized], argument: str, start: int = 0) -> int:
     if not 0 <= start <= size:
         raise ValueError(f"start must be between 0 and {size} (the draws so far), got {start!r}.")
     return size
+
+
+def near_boundary(values: np.ndarray, decimals: int, error: float) -> np.ndarray:
+    """Where an error, or a tenth of it times the value, could change what values are rounded to."""
+    finite = np.where(np.isfinite(values), values, 0.0)
+    scaled = finite * 10.0**decimals
+    distance = np.abs(scaled - np.floor(scaled) - 0.5) / 10.0**decimals
+    return np.asarray(distance <= error * (1.0 + 0.1 * np.abs(finite)))

@@ -1,6 +1,7 @@
 """Entailment scores on tiny random checkpoints, against one pair at a time done by hand."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -120,6 +121,98 @@ def test_batches_do_not_matter(classifier, true_t5):
         one = EntailmentScore(path, batch_size=1).score_pairs(PAIRS)
         assert np.array_equal(one, EntailmentScore(path, batch_size=8).score_pairs(PAIRS))
         assert EntailmentScore(path).score_pairs([]).shape == (0,)
+
+
+def perturbed(model, size=4e-6):
+    """The model, with an error that depends on the shape of the batch, as rounding has."""
+    forward = model.forward
+
+    def with_error(*args, **kwargs):
+        output = forward(*args, **kwargs)
+        rows, columns = kwargs["input_ids"].shape
+        sign = 1 if (rows + columns) % 2 else -1
+        output.logits[..., -1] += sign * size * (rows > 1)
+        return output
+
+    model.forward = with_error
+    return model
+
+
+def many_pairs(n=300):
+    rng = np.random.default_rng(0)
+    words = TEXT.split()
+    sizes = rng.integers(1, 12, size=(n, 2))
+    return [tuple(" ".join(rng.choice(words, size)) for size in row) for row in sizes]
+
+
+def test_errors_of_batches_do_not_matter(classifier):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(classifier)
+    load = transformers.AutoModelForSequenceClassification.from_pretrained
+    pairs = many_pairs()
+    alone = EntailmentScore(load(classifier), tokenizer=tokenizer, batch_size=1).score_pairs(pairs)
+    model = perturbed(load(classifier))
+    for batch_size in (7, 64):
+        score = EntailmentScore(model, tokenizer=tokenizer, batch_size=batch_size)
+        assert np.array_equal(score.score_pairs(pairs), alone)
+    assert [EntailmentScore(model, tokenizer=tokenizer)(*pair) for pair in pairs[:20]] == list(
+        alone[:20]
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision(classifier, tmp_path, dtype):
+    load = transformers.AutoModelForSequenceClassification.from_pretrained
+    tokenizer = transformers.AutoTokenizer.from_pretrained(classifier)
+    half = load(classifier).to(getattr(torch, dtype))
+    half.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    pairs = many_pairs(60)
+    from_disk = EntailmentScore(tmp_path, batch_size=16).score_pairs(pairs)
+    single = EntailmentScore(half.float(), tokenizer=tokenizer, batch_size=1)
+    assert np.array_equal(from_disk, single.score_pairs(pairs))
+    loaded = load(tmp_path, dtype=getattr(torch, dtype))
+    together = EntailmentScore(perturbed(loaded, 0.1), tokenizer=tokenizer).score_pairs(pairs)
+    apart = [EntailmentScore(loaded, tokenizer=tokenizer)(*pair) for pair in pairs]
+    assert np.array_equal(together, apart)
+    assert loaded.dtype == getattr(torch, dtype)
+
+
+def test_positions_of_roberta_begin_after_padding(tmp_path):
+    tokenizer = word_tokenizer("<s> $A </s>", "<s> $A </s> </s> $B </s>", ["<s>", "</s>"])
+    config = transformers.RobertaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=34,
+        pad_token_id=0,
+        id2label={0: "other", 1: "entailment"},
+    )
+    model = transformers.RobertaForSequenceClassification(config)
+    tokenizer.model_max_length = 10**9
+    premise = "the heart is large . " * 30
+    for max_length in (None, 1000, 20):
+        score = EntailmentScore(model, tokenizer=tokenizer, max_length=max_length)
+        assert 0.0 < score(premise, "no effusion") < 1.0
+        assert score(premise + "no effusion", "no effusion") == score(premise, "no effusion")
+
+
+def test_a_model_in_training_stays_so_and_scores_without_dropout(classifier):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(classifier)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(classifier)
+    expected = EntailmentScore(classifier).score_pairs(PAIRS)
+    model.train()
+    model.classifier.eval()
+    before = [module.training for module in model.modules()]
+    score = EntailmentScore(model, tokenizer=tokenizer)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: score.score_pairs(PAIRS * 5), range(12)))
+    assert all(np.array_equal(result, np.tile(expected, 5)) for result in results)
+    assert [module.training for module in model.modules()] == before
+    with pytest.raises(TypeError):
+        score.score_pairs([(1, 2)])
+    assert [module.training for module in model.modules()] == before
 
 
 def test_a_long_premise_is_cut_and_the_hypothesis_kept(classifier, true_t5):

@@ -239,3 +239,19 @@ def test_bad_shapes_are_named():
         quality_matrix("likelihood", ["x", "y"], draws(["a"], ["a", "b"]))
     with pytest.raises(ValueError, match="start must be between 0 and 1"):
         quality_matrix("likelihood", ["x"], draws(["a"]), start=2)
+
+
+def test_errors_of_batches_do_not_matter_to_classifiers():
+    class Rounding:
+        def predict_proba(self, rows):
+            log_odds = np.array([len(row) * 0.37 - 3.0 + hash(row) % 1000 / 997 for row in rows])
+            log_odds += 4e-6 * (-1) ** len(rows) * (len(rows) > 1)
+            good = 1.0 / (1.0 + np.exp(-log_odds))
+            return np.stack([1.0 - good, good], axis=1)
+
+    rows = draws([f"{'x' * (i % 17)} {i}" for i in range(501)])
+    quality = ClassifierQuality(Rounding())
+    whole = quality.score_draws(["p"], rows)
+    assert_array_equal(quality.score_draws(["p"], rows, start=1), whole[:, 1:])
+    alone = [quality.score_draws(["p"], [[draw]]).item() for draw in rows[0]]
+    assert_array_equal(whole[0], alone)

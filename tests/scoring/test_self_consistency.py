@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 
+from sklearn_clm.calibration import CalibrationData, learn_then_test, risk_surface
 from sklearn_clm.generators import Generation
-from sklearn_clm.scoring import SelfConsistency, quality_matrix, rouge_l
+from sklearn_clm.scoring import SelfConsistency, quality_matrix, rouge_l, similarity_tensor
 
 word = st.sampled_from(["a", "b", "c", "d e", "d f", "日本"])
 rows_of_answers = st.integers(1, 9).flatmap(
@@ -39,7 +40,7 @@ def test_rounds_give_the_very_same_numbers(rows, threshold, data):
 @settings(max_examples=40, deadline=None)
 @given(rows_of_answers)
 def test_quality_is_the_mean_with_one_prior_draw(rows):
-    quality = quality_matrix("self_consistency", [""] * len(rows), as_draws(rows))
+    quality = quality_matrix(SelfConsistency(prior=0.5), [""] * len(rows), as_draws(rows))
     for row, scores in zip(rows, quality):
         for j, score in enumerate(scores):
             agreement = [1.0 if row[j] == row[i] else rouge_l(row[j], row[i]) for i in range(j)]
@@ -48,7 +49,7 @@ def test_quality_is_the_mean_with_one_prior_draw(rows):
 
 def test_threshold_counts_near_duplicates():
     rows = as_draws([["x y z w", "x y z v", "q", "x y z"]])
-    share = SelfConsistency(threshold=0.7).score_draws(["?"], rows)
+    share = SelfConsistency(threshold=0.7, prior=0.5).score_draws(["?"], rows)
     np.testing.assert_allclose(share, [[0.5, 1.5 / 2, 0.5 / 3, 2.5 / 4]])
 
 
@@ -62,3 +63,24 @@ def test_prior_and_similarity():
 def test_more_agreement_scores_higher():
     rows = as_draws([["x"] * 6])
     assert np.all(np.diff(SelfConsistency().score_draws(["?"], rows)[0]) > 0)
+
+
+def test_by_default_a_repeated_answer_stops_sampling():
+    rng = np.random.default_rng(0)
+    rows, correct = [], []
+    for share in rng.beta(2.0, 0.7, size=500):
+        others = (1.0 - share) * np.array([0.4, 0.3, 0.2, 0.1])
+        answers = rng.choice(5, size=12, p=[share, *others])
+        rows.append([f"answer {answer}" for answer in answers])
+        correct.append(answers == 0)
+    similarity = similarity_tensor("exact_match", rows)
+    draws = {}
+    for prior in (SelfConsistency().prior, 0.5):
+        score = SelfConsistency("exact_match", prior=prior)
+        quality = quality_matrix(score, [""] * len(rows), as_draws(rows))
+        data = CalibrationData(quality, similarity, np.array(correct))
+        result = learn_then_test(data, 0.2, 0.05, random_state=0)
+        surface = risk_surface(data, *([value] for value in result.lambda_hat), set_score="max")
+        draws[prior] = surface.samples.item()
+        assert surface.loss.item() < 0.2
+    assert draws[0.0] < 6.0 < draws[0.5]
