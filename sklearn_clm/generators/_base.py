@@ -227,7 +227,7 @@ def check_keyed(generator: Generator, prompt: Any, *, seed: int = 0, n_draws: in
     >>> check_keyed(PrecomputedGenerator(["a"], [["yes", "no"]]), "a")
     True
     """
-    prompts = prompt[np.newaxis] if isinstance(prompt, np.ndarray) else [prompt]
+    prompts: Any = prompt[np.newaxis] if isinstance(prompt, np.ndarray) else [prompt]
     together = sample(generator, prompts, n_draws, seed=seed)[0][-1]
     alone = sample(generator, prompts, 1, start=n_draws - 1, seed=seed)[0][0]
     return bool(together.response == alone.response)
@@ -322,10 +322,10 @@ def stream(
         chunk = prompts[first : first + chunk_size]
         rows = generator.sample(chunk, n_samples, start=start, seed=seed)
         if not isinstance(rows, Sequence) or len(rows) != len(chunk):
-            got = len(rows) if isinstance(rows, Sequence) else type(rows).__name__
+            n_rows = len(rows) if isinstance(rows, Sequence) else type(rows).__name__
             raise ValueError(
-                f"generator {_name(generator)} returned draws for {got} prompts; wanted one list "
-                f"for each of {len(chunk)}."
+                f"generator {_name(generator)} returned draws for {n_rows} prompts; wanted one "
+                f"list for each of {len(chunk)}."
             )
         for i, row in enumerate(rows):
             is_list = isinstance(row, Sequence) and not isinstance(row, str)

@@ -182,8 +182,8 @@ class EstimatorGenerator(BaseGenerator):
             logs = np.log(probabilities)
         labels = classes.tolist()
         return [
-            _Distribution(prompt_bytes(prompt), *rows, labels)
-            for prompt, *rows in zip(prompts, cumulative, logs)
+            _Distribution(prompt_bytes(prompt), row, row_of_logs, labels)
+            for prompt, row, row_of_logs in zip(prompts, cumulative, logs)
         ]
 
 

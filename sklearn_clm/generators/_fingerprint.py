@@ -280,6 +280,9 @@ def _contents(cell: Any) -> Any:
     return "state of runs" if isinstance(contents, _STATE_OF_RUNS) else identity(contents)
 
 
+_Place = tuple[int | None, int | None]  # line and column
+
+
 class _Names(NamedTuple):
     """Names that a function, or one that it defines, looks up or changes."""
 
@@ -296,12 +299,12 @@ def _names(code: types.CodeType) -> _Names:
     imports: set[str] = set()
     written: set[str] = set()
     # where the expressions begin that are written to, and what is looked up from there
-    places: set[tuple[int | None, int | None]] = set()
-    roots: dict[tuple[int | None, int | None], set[str]] = {}
-    attributes: dict[tuple[int | None, int | None], set[str]] = {}
+    places: set[_Place] = set()
+    roots: dict[_Place, set[str]] = {}
+    attributes: dict[_Place, set[str]] = {}
     for step in dis.get_instructions(code):
         operation, name = step.opname, step.argval
-        place = (None, None)
+        place: _Place = (None, None)
         if step.positions is not None:
             place = (step.positions.lineno, step.positions.col_offset)
         if operation in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):

@@ -1,5 +1,6 @@
 """Draws made by several processes or machines at once."""
 
+from collections import abc
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
@@ -34,6 +35,7 @@ _WINDOW = 1024  # prompts that are open at once
 # what dask and ray raise where a worker is lost; naming them imports neither
 _LOST = ("KilledWorker", "WorkerCrashedError", "NodeDiedError")
 
+_Result = tuple[int, list[list[Generation]]]  # number of the task, its rows
 _Key = tuple[str, int, bytes, int]  # generator, seed, prompt, draw
 
 
@@ -248,7 +250,7 @@ class ParallelGenerator(BaseGenerator):
             for first in range(0, len(indices), size)
         ]
 
-    def _results(self, calls: Iterator[Any]) -> Iterator[tuple[int, list[list[Generation]]]]:
+    def _results(self, calls: Iterator[Any]) -> abc.Generator[_Result, None, None]:
         """Results of tasks, as they are finished where the backend can tell."""
         backend, _ = get_active_backend()
         if backend.supports_return_generator:
@@ -279,7 +281,7 @@ def _draws_of(
     start: int,
     stop: int,
     seed: int,
-) -> tuple[int, list[list[Generation]]]:
+) -> _Result:
     with _lock:
         if token not in _held:
             _held.clear()

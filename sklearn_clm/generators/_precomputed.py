@@ -2,16 +2,18 @@
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from sklearn_clm.generators._base import BaseGenerator
+from sklearn_clm.generators._base import BaseGenerator, Prompts
 from sklearn_clm.generators._draws import Generation, prompt_bytes
 from sklearn_clm.generators._records import (
     draw_from_record,
     draw_to_record,
+    is_missing,
     json_lines,
     key_digest,
     naming,
@@ -72,7 +74,7 @@ class PrecomputedGenerator(BaseGenerator):
     @classmethod
     def from_jsonl(
         cls, path: str | os.PathLike[str], *, prompt: str = "prompt", response: str = "response"
-    ) -> "PrecomputedGenerator":
+    ) -> Self:
         """Read draws from a file in JSON Lines.
 
         Parameters
@@ -112,9 +114,7 @@ class PrecomputedGenerator(BaseGenerator):
         return cls(*table.lists())
 
     @classmethod
-    def from_frame(
-        cls, frame: Any, *, prompt: str = "prompt", response: str = "response"
-    ) -> "PrecomputedGenerator":
+    def from_frame(cls, frame: Any, *, prompt: str = "prompt", response: str = "response") -> Self:
         """Read draws from a data frame (pandas, polars, or a mapping of columns).
 
         Parameters
@@ -129,6 +129,11 @@ class PrecomputedGenerator(BaseGenerator):
         Returns
         -------
         PrecomputedGenerator
+
+        Raises
+        ------
+        ValueError
+            If a column or a response is missing (the message names the rows), or draws are.
         """
         names = list(getattr(frame, "columns", frame))
         wanted = [prompt, response]
@@ -141,22 +146,22 @@ class PrecomputedGenerator(BaseGenerator):
             if name in names and name not in wanted
         ]
         columns = [_listed(frame[name]) for name in wanted + extra]
+        _refuse_missing(columns[1], response)
         table = _DrawTable()
         for i, (text, reply, *rest) in enumerate(zip(*columns, strict=True)):
-            fields = {k: v for k, v in zip(extra, rest) if v is not None and v == v}
+            fields = {k: v for k, v in zip(extra, rest) if not is_missing(v)}
             fields["response"] = reply.item() if isinstance(reply, np.generic) else reply
             source = (fields.get("generator"), fields.get("seed"))
             table.add(f"row {i} of frame", text, fields, "response", source)
         return cls(*table.lists())
 
     @property
-    def gives_logprobs(self) -> bool:
+    def gives_logprobs(self) -> bool:  # type: ignore[override]
         """Whether every draw comes with its log-probability."""
-        draws = self._draws().values()
-        return all(generation.logprob is not None for row in draws for generation in row)
+        return self._index_of_draws().gives_logprobs
 
     def sample(
-        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
     ) -> list[list[Generation]]:
         """Serve draws ``start`` to ``start + n_samples - 1`` of known prompts.
 
@@ -176,7 +181,7 @@ class PrecomputedGenerator(BaseGenerator):
         ValueError
             If a prompt is unknown, or has fewer draws than asked for.
         """
-        known = self._draws()
+        known = self._index_of_draws().draws
         rows = []
         for i, prompt in enumerate(prompts):
             draws = known.get(_key(prompt))
@@ -195,15 +200,16 @@ class PrecomputedGenerator(BaseGenerator):
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of all prompts and draws."""
-        digest = hashlib.blake2b(digest_size=16)
-        for key, draws in sorted(self._draws().items()):
-            records = [
-                prompt_bytes(record) for record in map(draw_to_record, draws)
-            ]  # length-prefixed parts, so no two sets of draws run into the same bytes
-            digest.update(key + prompt_bytes(records))
-        return digest.hexdigest()
+        index = self._index_of_draws()
+        if not index.fingerprint:  # of many draws it takes a while, and they stay what they are
+            digest = hashlib.blake2b(digest_size=16)
+            for key, draws in sorted(index.draws.items()):
+                # length-prefixed parts, so no two sets of draws run into the same bytes
+                digest.update(key + prompt_bytes([prompt_bytes(draw_to_record(g)) for g in draws]))
+            index.fingerprint.append(digest.hexdigest())
+        return index.fingerprint[0]
 
-    def __sklearn_clone__(self) -> "PrecomputedGenerator":
+    def __sklearn_clone__(self) -> Self:
         # the draws are read only: a search over many candidates must not copy them for each
         return type(self)(**self.get_params(deep=False))
 
@@ -212,13 +218,21 @@ class PrecomputedGenerator(BaseGenerator):
         state.pop("_index", None)
         return state
 
-    def _draws(self) -> dict[bytes, list[Generation]]:
+    def _index_of_draws(self) -> "_Index":
         given = (self.prompts, self.responses, self.logprobs, self.n_tokens)
-        index = getattr(self, "_index", None)
-        if index is None or any(a is not b for a, b in zip(index[0], given)):
-            index = (given, _indexed(*given))
-            self._index = index
-        return index[1]
+        index: _Index | None = getattr(self, "_index", None)
+        if index is None or any(a is not b for a, b in zip(index.given, given)):
+            index = self._index = _indexed(*given)
+        return index
+
+
+class _Index(NamedTuple):
+    """Draws by prompt, and what they were made from."""
+
+    given: tuple[Any, ...]
+    draws: dict[bytes, list[Generation]]
+    gives_logprobs: bool
+    fingerprint: list[str]  # empty until it is known
 
 
 class _DrawTable:
@@ -227,10 +241,16 @@ class _DrawTable:
     def __init__(self) -> None:
         self.prompts: dict[bytes, Any] = {}
         self.rows: dict[bytes, dict[int, Generation]] = {}
-        self.source: tuple[Any, Any] | None = None
+        self.source: tuple[object, object] | None = None
+        self.without_logprob: list[str] = []
 
     def add(
-        self, where: str, prompt: Any, fields: Mapping[str, Any], response: str, source: Any
+        self,
+        where: str,
+        prompt: object,
+        fields: Mapping[str, Any],
+        response: str,
+        source: tuple[object, object],
     ) -> None:
         if self.source not in (None, source):
             raise ValueError(
@@ -241,7 +261,7 @@ class _DrawTable:
         with naming(where):
             if response not in fields:
                 raise ValueError(f"no field {response!r}; it has {sorted(fields)}.")
-            if prompt is None or (isinstance(prompt, float) and prompt != prompt):
+            if is_missing(prompt):
                 raise ValueError(f"the prompt is missing ({prompt!r}).")
             generation = draw_from_record({**fields, "response": fields[response]})
             key = key_digest(prompt)
@@ -251,6 +271,8 @@ class _DrawTable:
             if draw in row:
                 raise ValueError(f"draw {draw} of {_shortened(prompt)} is given twice.")
             row[draw] = generation
+        if generation.logprob is None:
+            self.without_logprob.append(where)
 
     def lists(self) -> tuple[list[Any], list[list[Generation]]]:
         for key, row in self.rows.items():
@@ -261,17 +283,21 @@ class _DrawTable:
                     f"{max(row)}."
                 )
         rows = [[row[j] for j in range(len(row))] for row in self.rows.values()]
+        _warn_of_unknown(self.without_logprob, sum(map(len, rows)))
         return list(self.prompts.values()), rows
 
 
 def _indexed(
-    prompts: Sequence[Any], responses: Sequence[Sequence[Any]], logprobs: Any, n_tokens: Any
-) -> dict[bytes, list[Generation]]:
+    prompts: Prompts, responses: Sequence[Sequence[Any]], logprobs: Any, n_tokens: Any
+) -> _Index:
+    given = (prompts, responses, logprobs, n_tokens)
     for name, value in (("responses", responses), ("logprobs", logprobs), ("n_tokens", n_tokens)):
         if value is not None and len(value) != len(prompts):
             raise ValueError(f"{name} has {len(value)} rows for {len(prompts)} prompts.")
     responses, logprobs, n_tokens = _rows(responses), _rows(logprobs), _rows(n_tokens)
     index: dict[bytes, list[Generation]] = {}
+    unknown: list[str] = []
+    n_draws = 0
     for i, prompt in enumerate(_listed(prompts)):
         row = responses[i]
         if isinstance(row, str) or not hasattr(row, "__len__"):
@@ -283,10 +309,36 @@ def _indexed(
             if value is not None and len(value[i]) != len(row):
                 raise ValueError(f"{name}[{i}] has {len(value[i])} values for {len(row)} draws.")
             columns.append([None] * len(row) if value is None else value[i])
-        index.setdefault(_key(prompt), []).extend(
-            _generation(i, j, *fields) for j, fields in enumerate(zip(row, *columns))
+        draws = [_generation(i, j, *fields) for j, fields in enumerate(zip(row, *columns))]
+        n_draws += len(draws)
+        unknown += [f"logprobs[{i}][{j}]" for j, draw in enumerate(draws) if draw.logprob is None]
+        index.setdefault(_key(prompt), []).extend(draws)
+    if logprobs is not None:
+        _warn_of_unknown(unknown, n_draws)
+    return _Index(given, index, not unknown, [])
+
+
+def _warn_of_unknown(places: Sequence[str], n_draws: int) -> None:
+    """Name the draws without a log-probability, where others have one."""
+    if 0 < len(places) < n_draws:
+        warnings.warn(
+            f"{len(places)} of {n_draws} draws have no log-probability, which "
+            f'quality="likelihood" needs of all: {_a_few(places)}.',
+            stacklevel=4,
         )
-    return index
+
+
+def _refuse_missing(column: Sequence[Any], name: str) -> None:
+    rows = [str(i) for i, value in enumerate(column) if is_missing(value)]
+    if rows:
+        raise ValueError(
+            f"column {name!r} of frame must hold a response in each row, got none in "
+            f"{len(rows)} of {len(column)} rows: {_a_few(rows)}. Drop them first."
+        )
+
+
+def _a_few(items: Sequence[str]) -> str:
+    return ", ".join(items[:10]) + (", ..." if len(items) > 10 else "")
 
 
 def _rows(values: Any) -> Any:
@@ -296,22 +348,22 @@ def _rows(values: Any) -> Any:
     return values if values is None else _listed(values)
 
 
-def _listed(column: Any) -> list[Any]:
+def _listed(column: Iterable[Any]) -> list[Any]:
     # what polars iterates over is of its own types
     return list(column.to_list() if hasattr(column, "to_list") else column)
 
 
-def _key(prompt: Any) -> bytes:
+def _key(prompt: object) -> bytes:
     # the estimators make an array of a list of numbers
     if isinstance(prompt, (list, tuple)) and prompt and all(map(_is_number, prompt)):
-        prompt = np.array(prompt, dtype=np.float64)
+        prompt = np.asarray(prompt)
     # a chat, as a Parquet file gives it to pandas
     if isinstance(prompt, np.ndarray) and prompt.dtype.kind == "O":
         prompt = prompt.tolist()
     return key_digest(prompt)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (bool, int, float, np.number, np.bool_))
 
 
@@ -320,7 +372,7 @@ def _generation(i: int, j: int, response: Any, logprob: Any, n_tokens: Any) -> G
         return response
     if isinstance(response, np.generic):
         response = response.item()
-    if response is None or response != response:
+    if is_missing(response):
         raise ValueError(f"responses[{i}][{j}] is missing ({response!r}).")
     record = {"response": response, "logprob": logprob, "n_tokens": n_tokens}
     try:
@@ -329,6 +381,6 @@ def _generation(i: int, j: int, response: Any, logprob: Any, n_tokens: Any) -> G
         raise ValueError(f"responses[{i}][{j}]: {error}") from error
 
 
-def _shortened(prompt: Any) -> str:
+def _shortened(prompt: object) -> str:
     text = repr(prompt)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,29 +1,30 @@
 """Draws as JSON: text and numbers, never a pickle.
 
-JSON from anywhere: whatever is wrong with it is a ValueError that says where."""
+Whatever is wrong with JSON from elsewhere is a ValueError that says where.
+"""
 
 import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
-from sklearn_clm.generators._draws import Generation, prompt_bytes
+from sklearn_clm.generators._draws import Generation, check_text, prompt_bytes
 
 __all__ = [
     "content_json",
     "draw_from_record",
     "draw_to_record",
+    "is_missing",
     "json_lines",
     "json_value",
     "key_digest",
     "naming",
     "whole_number",
 ]
-
 
 _LARGEST = 2**63 - 1  # what SQLite and NumPy can hold
 
@@ -66,7 +67,7 @@ def json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, An
             yield where, record
 
 
-def whole_number(record: Any, name: str, default: int) -> int:
+def whole_number(record: Mapping[str, Any], name: str, default: int) -> int:
     """A field that counts from 0; `default` where there is none."""
     value = record.get(name)
     if value is None:
@@ -78,15 +79,19 @@ def whole_number(record: Any, name: str, default: int) -> int:
     return int(value)
 
 
-_OPTIONAL = ("logprob", "n_tokens", "token_logprobs", "token_spans", "finish_reason")
+def is_missing(value: object) -> bool:
+    """Whether a table has no value here: None, NaN, or what pandas writes for them."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
 
 
-def key_digest(value: Any) -> bytes:
+def key_digest(value: object) -> bytes:
     """256-bit digest under which what belongs to a prompt (or to a pair) is kept."""
     return hashlib.blake2b(prompt_bytes(value), digest_size=32).digest()
 
 
-def content_json(value: Any) -> str | None:
+def content_json(value: object) -> str | None:
     """JSON text of a prompt, or None where JSON would not give the same prompt back."""
     try:
         text = json.dumps(value)
@@ -97,56 +102,61 @@ def content_json(value: Any) -> str | None:
 
 def draw_to_record(generation: Generation) -> dict[str, Any]:
     """The fields of a draw that are known, as JSON values."""
-    record: dict[str, Any] = {"response": _plain(generation.response)}
-    for name in _OPTIONAL:
-        value = getattr(generation, name)
-        if value is None:
-            continue
-        if name == "token_logprobs":
-            value = [float(logprob) for logprob in value]
-        elif name == "token_spans":
-            value = [[int(first), int(last)] for first, last in value]
-        elif name == "logprob":
-            value = float(value)
-        elif name == "n_tokens":
-            value = int(value)
-        record[name] = value
-    return record
+    record = {
+        "response": _plain(generation.response),
+        "logprob": _known(float, generation.logprob),
+        "n_tokens": _known(int, generation.n_tokens),
+        "token_logprobs": _known(_floats, generation.token_logprobs),
+        "token_spans": _known(_pairs, generation.token_spans),
+        "finish_reason": generation.finish_reason,
+    }
+    return {name: value for name, value in record.items() if value is not None}
 
 
-def draw_from_record(record: dict[str, Any]) -> Generation:
+def draw_from_record(record: Mapping[str, Any]) -> Generation:
     """The draw that :func:`draw_to_record` wrote (or a user, by hand)."""
-    if not isinstance(record, dict):
+    if not isinstance(record, Mapping):
         raise ValueError(f"a draw must be an object with fields, got {record!r:.40}.")
     response = record.get("response")
-    if not isinstance(response, (str, int, float)):
+    if not isinstance(response, (str, int, float)) or is_missing(response):
         raise ValueError(f"response must be text or a number, got {response!r}.")
-    logprobs, spans = record.get("token_logprobs"), record.get("token_spans")
+    check_text(response, "response")
     try:
         return Generation(
             response,
-            logprob=_number(record.get("logprob"), float),
-            n_tokens=_number(record.get("n_tokens"), int),
-            token_logprobs=None if logprobs is None else tuple(float(x) for x in logprobs),
-            token_spans=None if spans is None else tuple((int(a), int(b)) for a, b in spans),
-            finish_reason=_text(record.get("finish_reason")),
+            logprob=_known(float, record.get("logprob")),
+            n_tokens=_known(int, record.get("n_tokens")),
+            token_logprobs=_known(_floats, record.get("token_logprobs")),
+            token_spans=_known(_pairs, record.get("token_spans")),
+            finish_reason=_known(_text, record.get("finish_reason")),
         )
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"not the fields of a draw: {error}.") from error
 
 
-def _number(value: Any, kind: Any) -> Any:
+_T = TypeVar("_T")
+
+
+def _known(kind: Callable[[Any], _T], value: object) -> _T | None:
     # a data frame writes what it does not know as NaN
-    return None if value is None or value != value else kind(value)
+    return None if is_missing(value) else kind(value)
 
 
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str) or value != value:
-        return value if isinstance(value, str) else None
+def _floats(values: Iterable[Any]) -> tuple[float, ...]:
+    return tuple(map(float, values))
+
+
+def _pairs(values: Iterable[tuple[Any, Any]]) -> tuple[tuple[int, int], ...]:
+    return tuple((int(first), int(last)) for first, last in values)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
     raise TypeError(f"finish_reason must be text, got {value!r:.40}")
 
 
-def _plain(response: Any) -> Any:
+def _plain(response: object) -> str | bool | int | float:
     if isinstance(response, np.generic):
         response = response.item()
     if not isinstance(response, (str, bool, int, float)):

@@ -202,3 +202,56 @@ def test_chats_of_a_parquet_file_are_known():
         by_column = PrecomputedGenerator(held["prompt"], pl.Series([["A"], ["B"]]))
         assert responses(by_column.sample(chats, 1)) == [["A"], ["B"]]
     assert responses(by_column.sample(list(frame.to_pandas()["prompt"]), 1)) == [["A"], ["B"]]
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
+def test_rows_without_a_response_are_named(missing):
+    frame = pd.DataFrame({"prompt": ["a"] * 40, "response": pd.Series(["x"] * 40, dtype=object)})
+    frame.loc[[3, 17], "response"] = missing
+    with pytest.raises(
+        ValueError, match=r"'response' of frame .* none in 2 of 40 rows: 3, 17\. Drop"
+    ):
+        PrecomputedGenerator.from_frame(frame)
+    frame.loc[:30, "response"] = missing
+    with pytest.raises(
+        ValueError, match=r"in 31 of 40 rows: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, \.\.\.\."
+    ):
+        PrecomputedGenerator.from_frame(frame)
+    numbers = pd.DataFrame({"prompt": ["a", "a"], "response": [1.0, np.nan]})
+    with pytest.raises(ValueError, match="none in 1 of 2 rows: 1"):
+        PrecomputedGenerator.from_frame(numbers)
+
+
+def test_one_missing_log_probability_is_named(tmp_path):
+    n = 5000
+    frame = pd.DataFrame({"prompt": np.arange(n) % 500, "response": "x", "logprob": -1.0})
+    frame.loc[1234, "logprob"] = np.nan
+    with pytest.warns(
+        UserWarning, match=r"1 of 5000 draws have no log-probability.*: row 1234 of fr"
+    ):
+        generator = PrecomputedGenerator.from_frame(frame)
+    assert generator.gives_logprobs is False
+    lines = [{"prompt": "a", "response": "x", "logprob": -1.0}, {"prompt": "a", "response": "y"}]
+    (tmp_path / "draws.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with pytest.warns(UserWarning, match=r"1 of 2 draws have no .*: line 2 of .*draws\.jsonl"):
+        PrecomputedGenerator.from_jsonl(tmp_path / "draws.jsonl")
+    arrays = PrecomputedGenerator(["a", "b"], [["x"], ["y"]], logprobs=[[-1.0], [None]])
+    with pytest.warns(
+        UserWarning, match=r"1 of 2 draws have no log-probability.*logprobs\[1\]\[0\]"
+    ):
+        arrays.sample(["a"], 1)
+
+
+def test_prompts_of_large_integers_are_told_apart():
+    prompts = [[2**53, 1], [2**53 + 1, 1]]
+    generator = PrecomputedGenerator(prompts, [["a"], ["b"]])
+    for held in (prompts, np.array(prompts)):
+        assert responses(generator.sample(held, 1)) == [["a"], ["b"]]
+
+
+def test_half_characters_are_refused_where_they_are(tmp_path):
+    (tmp_path / "draws.jsonl").write_text(
+        '{"prompt": "a", "response": "x"}\n{"prompt": "b", "response": "half \\ud83d"}'
+    )
+    with pytest.raises(ValueError, match=r"line 2 of .*: response holds '\\ud83d' at position 5"):
+        PrecomputedGenerator.from_jsonl(tmp_path / "draws.jsonl")
