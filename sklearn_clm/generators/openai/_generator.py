@@ -136,6 +136,7 @@ class OpenAIGenerator(BaseGenerator):
     """
 
     chunk_size = 4096
+    is_cheap = False
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "model": [str],
@@ -215,7 +216,7 @@ class OpenAIGenerator(BaseGenerator):
         return self._shared().usage(self.prices)
 
     @property
-    def gives_logprobs(self) -> bool:
+    def gives_logprobs(self) -> bool:  # type: ignore[override]
         """Whether draws come with log-probabilities; may ask the service (see :meth:`probe`)."""
         return self.logprobs and self.probe()
 
