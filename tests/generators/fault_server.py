@@ -5,11 +5,13 @@ that arrive through any number of faults can be compared with those that arrived
 """
 
 import contextlib
+import gzip
 import hashlib
 import json
 import random
 import socket
 import threading
+import zlib
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -29,6 +31,10 @@ FAULTS = (
     "no_text",
     "dropped",
     "dropped_midway",
+    "dripping",
+    "nested",
+    "bomb",
+    "half_character",
 )
 
 
@@ -45,6 +51,13 @@ def tokens(prompt, seed, index):
     return [(piece, -0.25 * (1 + sum(piece) % 7)) for piece in pieces]
 
 
+def bomb(n_bytes=2**28):
+    """Few bytes of gzip that are many once decompressed."""
+    deflate = zlib.compressobj(9, wbits=31)
+    blank = bytes(2**20)
+    return b"".join(deflate.compress(blank) for _ in range(n_bytes // 2**20)) + deflate.flush()
+
+
 class FaultServer:
     """Serves both endpoints from a thread; use it as a context manager."""
 
@@ -58,6 +71,9 @@ class FaultServer:
         self.refuses_logprobs = False
         self.honours_n = True
         self.retry_after = "0.01"
+        self.compresses = False
+        self.padding = ""  # of messages about errors
+        self.delay = None  # callable (request) that returns when the answer may be sent
         self.requests = []
         self.headers = []
         self.n_answered = Counter()
@@ -147,6 +163,8 @@ class _Handler(BaseHTTPRequestHandler):
             owner.requests.append(request)
             owner.headers.append(dict(self.headers))
         try:
+            if owner.delay is not None:
+                owner.delay(request)
             self.respond(request, owner.next_fault(), chat="chat" in self.path)
         finally:
             with owner._lock:
@@ -159,8 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault == "429":
             self.send(429, {"error": {"message": "slow down"}}, {"Retry-After": owner.retry_after})
         elif fault in ("400", "401", "500", "503"):
-            key = self.headers.get("Authorization")
-            self.send(int(fault), {"error": {"message": f"failed for {key}"}})
+            self.send(int(fault), {"error": {"message": self.complaint()}})
         elif fault == "hang":
             threading.Event().wait(owner.hang)
             self.close_connection = True
@@ -169,6 +186,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         else:
             self.send_body(request, owner.body(request, chat), fault, chat)
+
+    def complaint(self):
+        return f"{self.owner.padding}failed for {self.headers.get('Authorization')}"
 
     def send_body(self, request, body, fault, chat):
         choices = body["choices"]
@@ -186,18 +206,29 @@ class _Handler(BaseHTTPRequestHandler):
             for choice in choices:
                 choice.update({"message": {"content": None}} if chat else {"text": None})
         elif fault == "error_body":
-            body = {"error": {"message": "the engine died"}}
+            body = {"error": {"message": self.complaint()}}
+        elif fault == "half_character":
+            for choice in choices:
+                choice.update({"message": {"content": "\ud83e"}} if chat else {"text": "\ud83e"})
         text = json.dumps(body).encode()
         if fault == "truncated":
             text = text[: len(text) // 2]
         elif fault == "malformed":
-            text = b"<html>Bad Gateway</html>"
+            text = f"<html>Bad Gateway: {self.complaint()}</html>".encode()
+        elif fault == "nested":
+            text = b"[" * 100_000 + b"]" * 100_000
+        elif fault == "bomb":
+            self.send(200, bomb(), {"Content-Encoding": "gzip"})
+            return
+        elif self.owner.compresses and "gzip" in self.headers.get("Accept-Encoding", ""):
+            self.send(200, gzip.compress(text), {"Content-Encoding": "gzip"})
+            return
         if fault is None:
             with self.owner._lock:
                 self.owner.n_answered[json.dumps(request, sort_keys=True)] += 1
-        self.send(200, text, cut=fault == "dropped_midway")
+        self.send(200, text, cut=fault == "dropped_midway", drip=fault == "dripping")
 
-    def send(self, status, body, headers=None, *, cut=False):
+    def send(self, status, body, headers=None, *, cut=False, drip=False):
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -205,6 +236,11 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in (headers or {}).items():
             self.send_header(name, value)
         self.end_headers()
+        if drip:
+            for k in range(len(content)):
+                self.wfile.write(content[k : k + 1])
+                threading.Event().wait(0.05)
+            return
         self.wfile.write(content[: len(content) // 2] if cut else content)
         if cut:
             self.close_connection = True

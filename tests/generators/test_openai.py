@@ -1,7 +1,13 @@
 """Draws from a service: what is sent, what is understood, faults, budget."""
 
 import email.utils
+import multiprocessing
+import os
+import random
 import threading
+import time
+import tracemalloc
+import warnings
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -214,6 +220,99 @@ def test_a_retry_after_of_hours_is_an_error_at_once(server, written):
         sample(generator, ["a"], 1)
 
 
+def test_a_timeout_holds_for_the_whole_body(server):
+    generator = generator_for(server, timeout=0.5, max_retries=0)
+    generator.probe()
+    server.planned = ["dripping"]
+    begun = time.monotonic()
+    with pytest.raises(ServiceError, match=r"did not answer in time \(1 attempts\)"):
+        sample(generator, ["a"], 1)
+    assert time.monotonic() - begun < 5.0
+
+
+def test_a_body_that_decompresses_to_much_takes_little_memory(server):
+    generator = generator_for(server, timeout=60.0, max_retries=0)
+    generator.probe()
+    server.planned = ["bomb"]
+    tracemalloc.start()
+    try:
+        with pytest.raises(ServiceError, match="the body holds more than 33,554,432 bytes"):
+            sample(generator, ["a"], 1)
+        assert tracemalloc.get_traced_memory()[1] < 2**27
+    finally:
+        tracemalloc.stop()
+
+
+def test_compressed_bodies_are_read(server):
+    server.compresses = True
+    rows = sample(generator_for(server), PROMPTS, 2)
+    server.compresses = False
+    assert rows == sample(generator_for(server), PROMPTS, 2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("nested", "the body is not JSON"), ("half_character", "half a character")],
+)
+def test_bodies_that_python_cannot_read_are_plain_errors(server, fault, message):
+    generator = generator_for(server, max_retries=0)
+    generator.probe()
+    server.planned = [fault]
+    with pytest.raises(ServiceError, match=message):
+        sample(generator, ["a"], 1)
+
+
+def test_log_probabilities_of_reasoning_are_unknown_with_one_warning(server):
+    def body(request, chat):
+        answer = FaultServer.body(server, request, chat)
+        for choice in answer["choices"]:
+            thought = {"token": "hm,", "bytes": None, "logprob": -0.1}
+            choice["logprobs"]["content"].insert(0, thought)
+        return answer
+
+    server.body = body
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rows = sample(generator_for(server), PROMPTS, 3)
+    shown = [str(w.message) for w in caught]
+    assert len([text for text in shown if "include those of hidden reasoning" in text]) == 1
+    assert {draw.logprob for row in rows for draw in row} == {None}
+
+
+def draw_in_child(generator, prompts, results):
+    results.put((os.getpid(), sample(generator, prompts, 4)))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked_processes_do_not_share_sockets(server):
+    generator = generator_for(server, timeout=30.0)
+    sample(generator, PROMPTS, 2)  # leaves open connections behind
+    prompts = {k: [f"process {k}, question {i}" for i in range(8)] for k in range(4)}
+    context = multiprocessing.get_context("fork")
+    results = [context.SimpleQueue() for _ in prompts]
+    server.delay = lambda request: time.sleep(random.uniform(0.0, 0.02))
+    children = [
+        context.Process(target=draw_in_child, args=(generator, prompts[k], results[k]))
+        for k in prompts
+    ]
+    for child in children:
+        child.start()
+    pids, n_right = set(), 0
+    for k in prompts:
+        pid, rows = results[k].get()
+        pids.add(pid)
+        for prompt, row in zip(prompts[k], rows):
+            for draw, generation in enumerate(row):
+                spelled = b"".join(piece for piece, _ in expected(prompt, 0, draw))
+                n_right += generation.response.encode() == spelled
+    for child in children:
+        child.join()
+    assert len(pids - {os.getpid()}) == 4
+    assert n_right == 128
+    assert len(sample(generator, ["the parent"], 1)) == 1
+
+
 def test_a_refused_request_is_not_repeated_and_others_arrive(server):
     generator = generator_for(server, max_concurrency=2)
     generator.probe()
@@ -350,6 +449,8 @@ def test_nothing_to_draw_costs_nothing(server):
         ),
         ({}, np.array([1.0]), TypeError, "takes prompts that are text or lists of messages"),
         ({}, None, TypeError, "got a NoneType: None"),
+        ({}, "half \ud83e", ValueError, r"a prompt must be text that UTF-8 can encode.*'half"),
+        ({}, [{"role": "user", "content": b"x"}], TypeError, "must be made of what JSON can hold"),
     ],
 )
 def test_bad_parameters_and_prompts_cost_nothing(server, params, prompt, error, message):

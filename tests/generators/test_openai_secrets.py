@@ -101,6 +101,21 @@ def test_no_error_or_log_holds_it(origin, fault, caplog):
         assert "<secret>" in shown
 
 
+@pytest.mark.parametrize("fault", ["400", "error_body", "malformed"])
+def test_no_error_holds_a_part_of_it(fault):
+    with FaultServer() as server:
+        generator = generator_for(server, "argument", max_retries=0)
+        generator.probe()
+        shown = ""
+        for length in range(0, 560, 7):
+            server.padding, server.planned = "x" * length, [fault]
+            with pytest.raises(ServiceError) as caught:
+                sample(generator, ["a"], 1)
+            shown += str(caught.value)
+    # every message is cut, some of them where the key was
+    assert not [part for part in (KEY[k : k + 6] for k in range(len(KEY) - 5)) if part in shown]
+
+
 def test_no_file_holds_it(tmp_path, origin):
     with FaultServer(0.2, hang=0.1) as server:
         generator = generator_for(server, origin, max_retries=20)

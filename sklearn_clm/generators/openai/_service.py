@@ -339,6 +339,8 @@ class Service:
         resource = self._client.chat.completions if endpoint == "chat" else self._client.completions
         try:
             return str(resource.with_raw_response.create(**request).text)
+        except ResponseFormatError as error:
+            return self._unusable(error)
         except openai.APIStatusError as error:
             status, headers = error.status_code, error.response.headers
             return _Failure(

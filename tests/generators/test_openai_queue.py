@@ -1,0 +1,191 @@
+"""A service that answers a queue: no rounds, no draws ahead, the same sets in any order."""
+
+import random
+import threading
+
+import pytest
+from generators.fault_server import FaultServer
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.generators import (
+    BudgetExceededError,
+    DrawQueue,
+    OpenAIGenerator,
+    QueueGenerator,
+    ServiceError,
+)
+
+PROMPTS = [f"question {i}" for i in range(12)]
+
+
+@pytest.fixture
+def server():
+    with FaultServer() as server:
+        yield server
+
+
+def generator_for(server, **params):
+    params = {"timeout": 10.0, "max_retries": 0, "logprobs": False, **params}
+    return OpenAIGenerator("tiny", base_url=server.url, api_key="sk-test", **params)
+
+
+def prompt_of(request):
+    return request["messages"][-1]["content"]
+
+
+class FirstLongAnswer:
+    """Ask for draws until one of them has three words or more, and note what arrives."""
+
+    def __init__(self, prompts, n_draws, **params):
+        self.n_draws = n_draws
+        self.draws = [[] for _ in prompts]
+        self.arrived = []
+        self.queue = DrawQueue(
+            prompts, n_draws, decide=self.decide, on_draw=lambda *draw: self.arrived.append(draw)
+        )
+
+    def decide(self, arrived):
+        for i, draws in arrived:
+            self.draws[i] += draws
+            done = any(len(draw.response.split()) >= 3 for draw in draws)
+            yield 0 if done else len(self.draws[i]) + 1
+
+
+def random_delays(seed):
+    lengths, lock = random.Random(seed), threading.Lock()
+
+    def delay(request):
+        with lock:
+            seconds = lengths.uniform(0.0, 0.03)
+        threading.Event().wait(seconds)
+
+    return delay
+
+
+def test_it_is_declared(server):
+    assert isinstance(generator_for(server), QueueGenerator)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_draws_are_the_same_in_any_order_and_only_those_wanted_are_made(server, seed):
+    reference = FirstLongAnswer(PROMPTS, 6)
+    generator_for(server, max_concurrency=1).serve(reference.queue)
+    n_requests = len(server.requests)
+    assert n_requests == sum(map(len, reference.draws)) == len(reference.arrived)
+    assert len({len(row) for row in reference.draws}) > 2
+    server.delay = random_delays(seed)
+    shuffled = random.Random(seed).sample(PROMPTS, len(PROMPTS))
+    rule = FirstLongAnswer(shuffled, 6)
+    generator_for(server, max_concurrency=5).serve(rule.queue)
+    assert dict(zip(shuffled, rule.draws)) == dict(zip(PROMPTS, reference.draws))
+    assert len(server.requests) == 2 * n_requests
+    assert [i for i, *_ in rule.arrived] != [i for i, *_ in reference.arrived]
+
+
+def test_nothing_waits_for_the_slowest(server):
+    """One answer is held back until every other prompt has all of its draws."""
+    others_done = threading.Event()
+    held = []
+
+    def delay(request):
+        if prompt_of(request) == PROMPTS[3] and not held:
+            held.append(False)
+            held[0] = others_done.wait(8.0)
+
+    server.delay = delay
+    counts = [0] * len(PROMPTS)
+
+    def on_draw(i, draw, generation):
+        counts[i] += 1
+        if sum(counts) - counts[3] == 5 * (len(PROMPTS) - 1):
+            others_done.set()
+
+    queue = DrawQueue(PROMPTS, 5, on_draw=on_draw)
+    queue_by_one = DrawQueue(
+        PROMPTS, 5, on_draw=on_draw, decide=lambda arrived: [counts[i] + 1 for i, _ in arrived]
+    )
+    for one in (queue, queue_by_one):
+        counts[:] = [0] * len(PROMPTS)
+        others_done.clear()
+        held.clear()
+        generator_for(server, max_concurrency=3).serve(one)
+        assert held == [True]
+        assert counts == [5] * len(PROMPTS)
+
+
+def test_all_allowed_requests_are_under_way(server):
+    """Each answer waits until as many requests stand beside it as may."""
+    full = threading.Event()
+
+    def delay(request):
+        if server.n_at_a_time == 4:
+            full.set()
+        assert full.wait(20.0)
+
+    server.delay = delay
+    generator_for(server, max_concurrency=4).serve(DrawQueue(["only one"], 8))
+    assert server.most_at_a_time == 4
+
+
+def test_a_repeated_prompt_is_asked_about_once(server):
+    server.delay = random_delays(0)
+    rule = FirstLongAnswer(["a", "b", "a", "a"], 5)
+    generator_for(server, max_concurrency=3).serve(rule.queue)
+    assert rule.draws[0] == rule.draws[2] == rule.draws[3]
+    assert len(server.requests) == len(rule.draws[0]) + len(rule.draws[1])
+
+
+def test_several_draws_in_one_request(server):
+    queue = DrawQueue(PROMPTS, 5, first=[1] * len(PROMPTS), seed=3)
+    generator = generator_for(server, n_per_request=3)
+    generator.serve(queue)
+    sizes = sorted(request.get("n", 1) for request in server.requests)
+    assert sizes == [1] * len(PROMPTS) + [3] * len(PROMPTS)
+
+
+def test_a_budget_ends_a_queue_and_loses_nothing(server):
+    generator = generator_for(server, max_draws=7, max_concurrency=3)
+    arrived = []
+    queue = DrawQueue(PROMPTS, 2, on_draw=lambda *draw: arrived.append(draw))
+    with pytest.raises(BudgetExceededError, match="max_draws=7: 7 draws are made or being made"):
+        generator.serve(queue)
+    assert len(arrived) == len(server.requests) == generator.usage_["draws"] == 7
+
+
+def test_answers_under_way_are_handed_in_before_an_error(server):
+    server.planned = [None] * 5 + ["400"]
+    arrived = []
+    queue = DrawQueue(PROMPTS, 2, on_draw=lambda *draw: arrived.append(draw))
+    with pytest.raises(ServiceError, match="status 400"):
+        generator_for(server, max_concurrency=3).serve(queue)
+    assert len(arrived) == len(server.requests) - 1 >= 5
+
+
+def test_nothing_wanted_costs_nothing(server):
+    generator_for(server, logprobs=True).serve(DrawQueue([], 3))
+    generator_for(server).serve(DrawQueue(["a"], 3, first=[3]))
+    assert server.requests == []
+
+
+def test_sets_do_not_depend_on_the_order_of_answers(server, tmp_path):
+    prompts = [f"question {i}" for i in range(40)]
+
+    def sets(max_concurrency, delay, new, name):
+        server.delay = delay
+        generator = generator_for(server, logprobs=True, max_concurrency=max_concurrency)
+        sampler = ConformalSampler(
+            CachedGenerator(generator, tmp_path / name),
+            k_max=4,
+            epsilon=0.5,
+            delta=0.2,
+            admission=lambda reference, response: "maybe" in response or "42" in response,
+            random_state=0,
+        ).fit(prompts, ["maybe"] * len(prompts))
+        return {one.prompt: one.responses for one in sampler.predict(new)}
+
+    new = [f"new {i}" for i in range(20)]
+    reference = sets(1, None, new, "one.sqlite")
+    for seed in range(2):
+        shuffled = random.Random(seed).sample(new, len(new))
+        assert sets(6, random_delays(seed), shuffled, f"{seed}.sqlite") == reference
