@@ -395,7 +395,6 @@ class OpenAIGenerator(BaseGenerator):
             "top_p": self.top_p,
             "max_tokens": self.max_tokens,
             "stop": list(self.stop) if isinstance(self.stop, tuple) else self.stop,
-            "extra_body": self.extra_body,
             "seed": draw_seed(prompt, seed, draws[0]) if draws else None,
             "n": len(draws) if len(draws) > 1 else None,
         }
@@ -406,6 +405,7 @@ class OpenAIGenerator(BaseGenerator):
             system_prompt=self.system_prompt,
             logprobs=self.logprobs,
             options=options,
+            extra_body=self.extra_body or {},
         )
 
     def _service(self) -> Service:

@@ -33,8 +33,9 @@ def request_for(
     system_prompt: str | None,
     logprobs: bool,
     options: Mapping[str, object],
+    extra_body: Mapping[str, object],
 ) -> Request:
-    """Arguments of the client's ``create`` for one prompt; options that are None are left out."""
+    """Body of a request for one prompt; options that are None are left out."""
     prompt = filled(prompt_template, prompt)
     request = {name: value for name, value in options.items() if value is not None}
     if endpoint == "completions":
@@ -54,6 +55,7 @@ def request_for(
         if logprobs:
             # one alternative for each token: some servers give nothing where it is none
             request.update(logprobs=True, top_logprobs=1)
+    request.update(extra_body)
     try:
         json.dumps(request, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

@@ -1,0 +1,111 @@
+"""Prediction on a service with latency, beside the time in which its requests could be made."""
+
+import asyncio
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from sklearn_clm.generators import DrawQueue, Generation, OpenAIGenerator
+from sklearn_clm.generators._base import stream
+from tests.benchmarks import Row
+
+__all__ = ["rows"]
+
+LONGEST, N_AT_A_TIME, N_PROMPTS, K = 0.1, 8, 200, 20  # uniform latency: 50 ms +- 50 ms
+
+
+def rows(quick: bool = False) -> Iterator[Row]:
+    """Time a queue and rounds over the same prompts, with a rule that stops at a random draw."""
+    n_prompts = 60 if quick else N_PROMPTS
+    prompts = [f"question {i}" for i in range(n_prompts)]
+    for what, draw in (("a queue", _queue), ("rounds of one draw for each open prompt", _rounds)):
+        with _server() as url:
+            generator = OpenAIGenerator(
+                "m", base_url=url, api_key="x", logprobs=False, max_concurrency=N_AT_A_TIME
+            )
+            generator.sample(["warm up"], N_AT_A_TIME)
+            before = generator.usage_
+            start = perf_counter()
+            draw(generator, prompts)
+            seconds = perf_counter() - start
+            used = {name: count - before[name] for name, count in generator.usage_.items()}
+        latency = used["completion_tokens"] / 1e6  # what the server reports there
+        ideal = latency / N_AT_A_TIME
+        yield Row(
+            f"service: {what}, {n_prompts} prompts, {used['draws']} draws, {N_AT_A_TIME} requests "
+            "at a time (a queue: at most 1.15)",
+            f"draws / {N_AT_A_TIME} x mean latency {1e3 * latency / used['draws']:.0f} ms: "
+            f"{ideal:.1f} s",
+            f"{seconds:.1f} s",
+            seconds / ideal,
+        )
+
+
+def _is_last(generation: Generation) -> bool:
+    return hashlib.blake2b(generation.response.encode()).digest()[0] < 40
+
+
+def _queue(generator: OpenAIGenerator, prompts: list[str]) -> None:
+    counts = [0] * len(prompts)
+
+    def decide(arrived: list[tuple[int, list[Generation]]]) -> Iterator[int]:
+        for i, draws in arrived:
+            counts[i] += len(draws)
+            yield 0 if any(map(_is_last, draws)) else counts[i] + 1
+
+    generator.serve(DrawQueue(prompts, K, decide=decide))
+
+
+def _rounds(generator: OpenAIGenerator, prompts: list[str]) -> None:
+    for start in range(K):
+        drawn = stream(generator, prompts, 1, start=start)
+        last = {i for i, _, generation in drawn if _is_last(generation)}
+        prompts = [prompt for i, prompt in enumerate(prompts) if i not in last]
+
+
+@contextmanager
+def _server() -> Iterator[str]:
+    """Address of a server in a process of its own."""
+    command = [sys.executable, "-m", "tests.benchmarks.service"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+        finally:
+            process.terminate()
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the requests of one connection, each after a time that depends on it alone."""
+    while not reader.at_eof():
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        except asyncio.IncompleteReadError:  # the client is done
+            break
+        length = head.partition("content-length:")[2].partition("\r\n")[0]
+        request = await reader.readexactly(int(length))
+        digest = hashlib.blake2b(request, digest_size=8).digest()
+        seconds = LONGEST * int.from_bytes(digest, "big") / 2**64
+        await asyncio.sleep(seconds)
+        message = {"role": "assistant", "content": digest.hex()}
+        usage = {"prompt_tokens": 1, "completion_tokens": round(1e6 * seconds)}
+        body = {"choices": [{"index": 0, "message": message}], "usage": usage}
+        content = json.dumps(body).encode()
+        header = (
+            f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(content)}"
+        )
+        writer.write(header.encode() + b"\r\n\r\n" + content)
+
+
+async def _serve() -> None:
+    server = await asyncio.start_server(_answer, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())
