@@ -4,20 +4,22 @@ import os
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 
-from sklearn_clm.generators._base import BaseGenerator, Template
+from sklearn_clm.generators._base import BaseGenerator, Template, check_several
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
 from sklearn_clm.generators._records import key_digest
 from sklearn_clm.generators.openai._answers import parse_choices, probe_logprobs
+from sklearn_clm.generators.openai._batch import answered_draws, write_requests
 from sklearn_clm.generators.openai._requests import (
     Request,
     draw_seed,
@@ -294,6 +296,109 @@ class OpenAIGenerator(BaseGenerator):
         """
         for _ in self._conversation(queue):
             pass
+
+    def write_batch(
+        self,
+        prompts: Sequence[object],
+        n_samples: int,
+        path: str | os.PathLike[str],
+        *,
+        start: int = 0,
+        seed: int = 0,
+        known: Collection[tuple[bytes, int]] = (),
+    ) -> list[Path]:
+        """Write the requests for some draws to files of OpenAI's Batch API.
+
+        ``vllm run-batch`` reads them, too (with ``endpoint="chat"``). The answers give the same
+        draws as :meth:`sample` would, on services that honour seeds.
+
+        Parameters
+        ----------
+        prompts, n_samples, start, seed
+            As in :meth:`BaseGenerator.sample`. A prompt that occurs several times is written once.
+        path : str or path
+            The JSON Lines file. Where more requests are needed than one file may hold (50,000, or
+            200 MB), further files get the numbers 2, 3, ... before the suffix.
+        known : collection of (bytes, int), default=()
+            Draws that are not needed, as (prompt digest, draw): what :meth:`read_batch` gave so
+            far, so that the next file asks for what is missing.
+
+        Returns
+        -------
+        list of Path
+            The files that were written; none where nothing is missing.
+
+        Notes
+        -----
+        Each line's ``custom_id`` holds a digest of the generator's fingerprint and the seed, the
+        digest of the prompt, the first draw and the number of draws (`n_per_request` at most), in
+        64 characters. `max_draws` does not count what a batch draws.
+
+        Examples
+        --------
+        >>> import json, tempfile
+        >>> from sklearn_clm.generators import OpenAIGenerator
+        >>> generator = OpenAIGenerator("my-model", logprobs=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     (path,) = generator.write_batch(["2+2?"], 3, f"{folder}/requests.jsonl")
+        ...     lines = path.read_text().splitlines()
+        >>> len(lines), json.loads(lines[0])["url"]
+        (3, '/v1/chat/completions')
+        """
+        self._validate()
+        check_several(prompts)
+        prompts = list(prompts)
+        for prompt in prompts:
+            self._request(prompt)  # a bad prompt leaves no half of a file
+        return write_requests(
+            path,
+            prompts,
+            range(start, start + n_samples),
+            lambda prompt, draws: self._request(prompt, draws, seed),
+            endpoint=self.endpoint,
+            fingerprint=self.fingerprint(),
+            seed=seed,
+            n_per_request=self.n_per_request,
+            known=known,
+        )
+
+    def read_batch(
+        self, *paths: str | os.PathLike[str], seed: int = 0
+    ) -> Iterator[tuple[bytes, int, Generation]]:
+        """Yield the draws in the answers to files of :meth:`write_batch`.
+
+        Parameters
+        ----------
+        *paths : str or path
+            Output and error files of a batch: in any order, incomplete, with answers that occur
+            twice (the first one counts) or are errors (they stay missing).
+        seed : int, default=0
+            The seed that the requests were written with.
+
+        Yields
+        ------
+        prompt_digest : bytes
+            The key under which a store keeps draws of the prompt.
+        draw : int
+            Index of the draw.
+        generation : Generation
+            The draw.
+
+        Raises
+        ------
+        ValueError
+            If a file is not JSON Lines, or answers requests of another generator or seed.
+        """
+        self._validate()
+        for digest, draw, generation in answered_draws(
+            paths,
+            lambda body, n: parse_choices(body, n, logprobs=self.logprobs),
+            fingerprint=self.fingerprint(),
+            seed=seed,
+        ):
+            if self.logprobs and generation.logprob is None:
+                self._warn_of_reasoning()
+            yield digest, draw, generation
 
     def _conversation(
         self, queue: DrawQueue, n_samples: int | None = None

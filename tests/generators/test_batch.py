@@ -1,0 +1,254 @@
+"""Batch files: what is written, and what is made of answers in any order and state."""
+
+import http.client
+import json
+import random
+import urllib.error
+import urllib.request
+from dataclasses import asdict
+
+import pytest
+from generators.fault_server import FAULTS, FaultServer
+
+from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.generators import OpenAIGenerator
+
+PROMPTS = [f"question {i}" for i in range(7)]
+
+
+@pytest.fixture
+def server():
+    with FaultServer() as server:
+        yield server
+
+
+def generator_for(server, **params):
+    params = {"timeout": 5.0, "max_retries": 20, **params}
+    return OpenAIGenerator("tiny", base_url=server.url, api_key="sk-test", **params)
+
+
+def requests_in(paths):
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+def write_lines(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def answered(record, body, status=200):
+    """A line of an output file, in the form of OpenAI's documentation."""
+    response = {"status_code": status, "request_id": "req_123", "body": body}
+    return {
+        "id": "batch_req_123",
+        "custom_id": record["custom_id"],
+        "response": response,
+        "error": None,
+    }
+
+
+def expired(record):
+    """A line of an error file, in the form of OpenAI's documentation."""
+    message = "This request could not be executed before the completion window expired."
+    return {
+        "id": "batch_req_123",
+        "custom_id": record["custom_id"],
+        "response": None,
+        "error": {"code": "batch_expired", "message": message},
+    }
+
+
+def completion(text, tokens=("Hel", "lo.")):
+    """A chat completion in the form of OpenAI's documentation."""
+    content = [
+        {"token": token, "logprob": -0.25, "bytes": list(token.encode()), "top_logprobs": []}
+        for token in tokens
+    ]
+    return {
+        "id": "chatcmpl-123",
+        "object": "chat.completion",
+        "created": 1711652795,
+        "model": "gpt-4o-mini",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": text, "refusal": None},
+                "logprobs": {"content": content, "refusal": None},
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {"prompt_tokens": 22, "completion_tokens": 2, "total_tokens": 24},
+        "system_fingerprint": "fp_123",
+    }
+
+
+def run_batch(paths, url, output, seed=0):
+    """Answer batch files as a program of one's own would: in random order, some of them twice."""
+    records = requests_in(paths)
+    records += random.Random(seed).sample(records, len(records) // 5)
+    random.Random(seed).shuffle(records)
+    with open(output, "w") as file:
+        for record in records:
+            request = urllib.request.Request(
+                url.removesuffix("/v1") + record["url"],
+                json.dumps(record["body"]).encode(),
+                {"Content-Type": "application/json"},
+                method=record["method"],
+            )
+            try:
+                with urllib.request.urlopen(request, timeout=0.5) as response:
+                    line = answered(record, json.load(response))
+            except urllib.error.HTTPError as error:
+                line = answered(record, json.load(error), error.code)
+            except (OSError, ValueError, http.client.HTTPException):
+                line = expired(record)
+            file.write(json.dumps(line) + "\n")
+    return output
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+def test_requests_are_those_of_sampling(server, tmp_path, endpoint):
+    generator = generator_for(
+        server, endpoint=endpoint, extra_body={"top_k": 3}, prompt_template="Q: {prompt}"
+    )
+    paths = generator.write_batch(PROMPTS, 3, tmp_path / "requests.jsonl", start=2, seed=5)
+    assert paths == [tmp_path / "requests.jsonl"]
+    records = requests_in(paths)
+    generator.sample(PROMPTS, 3, start=2, seed=5)
+
+    def in_order(requests):
+        return sorted(requests, key=json.dumps)
+
+    assert in_order(record["body"] for record in records) == in_order(
+        dict(sorted(body.items(), key=lambda item: list(records[0]["body"]).index(item[0])))
+        for body in server.requests[1:]
+    )
+    url = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}[endpoint]
+    assert {(record["method"], record["url"]) for record in records} == {("POST", url)}
+    ids = [record["custom_id"] for record in records]
+    assert len(set(ids)) == len(ids) == 21
+    assert max(map(len, ids)) <= 64
+
+
+@pytest.mark.parametrize("n_per_request", [1, 3])
+def test_answers_through_faults_are_the_draws_of_sampling(server, tmp_path, n_per_request):
+    generator = generator_for(server, n_per_request=n_per_request)
+    reference = generator.sample(PROMPTS, 6, seed=1)
+    known, n_files = {}, 0
+    faults = [fault for fault in FAULTS if fault not in ("nested", "bomb", "dripping")]
+    with FaultServer(0.4, faults, seed=3, hang=0.6) as faulty:
+        while paths := generator.write_batch(
+            PROMPTS, 6, tmp_path / f"{n_files}.jsonl", seed=1, known=known.keys()
+        ):
+            assert len(requests_in(paths)) <= 42
+            output = run_batch(paths, faulty.url, tmp_path / f"{n_files}-out.jsonl", n_files)
+            for digest, draw, generation in generator.read_batch(output, seed=1):
+                assert (digest, draw) not in known
+                known[digest, draw] = generation
+            n_files += 1
+    assert n_files > 1
+    digests = list(dict.fromkeys(digest for digest, _ in known))
+    rows = {tuple(known[digest, j].response for j in range(6)) for digest in digests}
+    if n_per_request == 1:
+        assert rows == {tuple(draw.response for draw in row) for row in reference}
+        draws = {known[digest, j] for digest in digests for j in range(6)}
+        assert draws == {draw for row in reference for draw in row}
+    assert len(digests) == len(PROMPTS)
+
+
+def test_recorded_answers(tmp_path):
+    """Lines as OpenAI and the versions of vLLM write them."""
+    generator = OpenAIGenerator("gpt-4o-mini")
+    paths = generator.write_batch(["a", "b", "a"], 3, tmp_path / "requests.jsonl")
+    records = requests_in(paths)
+    assert len(records) == 6
+    limit = {"error": {"message": "Rate limit reached", "type": "rate_limit", "code": None}}
+    without = completion("Hello.")
+    without["choices"][0]["logprobs"] = None
+    older = {"id": "vllm-1", "custom_id": records[3]["custom_id"], "error": None}
+    lines = [
+        answered(records[1], completion("Hello.")),
+        expired(records[0]),
+        answered(records[4], without),
+        answered(records[2], limit, 429),
+        older | {"response": completion("Hello.")},
+        answered(records[1], completion("Another", ["Another"])),
+    ]
+    output = write_lines(tmp_path / "output.jsonl", lines)
+    with output.open("a") as file:
+        file.write(json.dumps(answered(records[5], completion("Hello.")))[:-20])
+    drawn = list(generator.read_batch(output))
+    assert [(draw, generation.response) for _, draw, generation in drawn] == [
+        (1, "Hello."),
+        (0, "Hello."),
+    ]
+    assert {generation.logprob for *_, generation in drawn} == {-0.5}
+    assert drawn[0][0] != drawn[1][0]
+    again = generator.write_batch(
+        ["a", "b"], 3, tmp_path / "next.jsonl", known={key[:2] for key in drawn}
+    )
+    missing = {record["custom_id"] for record in requests_in(again)}
+    assert missing == {records[k]["custom_id"] for k in (0, 2, 4, 5)}
+    assert generator.write_batch(["a"], 0, tmp_path / "none.jsonl") == []
+
+
+def test_a_store_of_answers_needs_no_request(server, tmp_path):
+    cached = CachedGenerator(generator_for(server), tmp_path / "draws.sqlite")
+    paths = cached.generator.write_batch(PROMPTS, 3, tmp_path / "requests.jsonl", seed=2)
+    output = run_batch(paths, server.url, tmp_path / "output.jsonl")
+    draws = cached.generator.read_batch(output, seed=2)
+    records = [
+        {"prompt_key": digest.hex(), "seed": 2, "draw": draw, **asdict(generation)}
+        for digest, draw, generation in draws
+    ]
+    assert cached.import_jsonl(write_lines(tmp_path / "draws.jsonl", records)) == 21
+    n_requests = len(server.requests)
+    rows = cached.sample(PROMPTS, 3, seed=2)
+    assert len(server.requests) == n_requests
+    assert rows == cached.generator.sample(PROMPTS, 3, seed=2)
+
+
+def test_files_are_split_at_the_limits(tmp_path, monkeypatch):
+    generator = OpenAIGenerator("m")
+    whole = requests_in(generator.write_batch(PROMPTS, 4, tmp_path / "whole.jsonl"))
+    line = len((tmp_path / "whole.jsonl").read_bytes().splitlines(keepends=True)[0])
+    monkeypatch.setattr("sklearn_clm.generators.openai._batch._MOST_REQUESTS", 10)
+    paths = generator.write_batch(PROMPTS, 4, tmp_path / "count.jsonl")
+    assert [path.name for path in paths] == ["count.jsonl", "count-2.jsonl", "count-3.jsonl"]
+    assert [len(requests_in([path])) for path in paths] == [10, 10, 8]
+    assert requests_in(paths) == whole
+    monkeypatch.setattr("sklearn_clm.generators.openai._batch._MOST_BYTES", 3 * line)
+    paths = generator.write_batch(PROMPTS, 4, tmp_path / "bytes.jsonl")
+    assert requests_in(paths) == whole
+    assert all(path.stat().st_size <= 3 * line for path in paths)
+
+
+def test_answers_of_others_are_refused(tmp_path):
+    generator = OpenAIGenerator("m")
+    (path,) = generator.write_batch(["a"], 1, tmp_path / "requests.jsonl", seed=3)
+    line = answered(requests_in([path])[0], completion("Hello."))
+    output = write_lines(tmp_path / "output.jsonl", [line])
+    assert len(list(generator.read_batch(output, seed=3))) == 1
+    message = "custom_id must be one that write_batch gave for this generator and seed"
+    for other, seed in ((generator, 4), (OpenAIGenerator("n"), 3)):
+        with pytest.raises(ValueError, match=rf"{message}.*line 1 of "):
+            list(other.read_batch(output, seed=seed))
+    for custom_id in ("request-1", None, "x" * 54 + "-1-1", "ä" * 54 + "-1-1"):
+        write_lines(output, [line | {"custom_id": custom_id}])
+        with pytest.raises(ValueError, match=message):
+            list(generator.read_batch(output, seed=3))
+    output.write_text("{\n")
+    with pytest.raises(ValueError, match=r"line 1 of .*: it is not JSON"):
+        list(generator.read_batch(output))
+    output.write_text("[]\n")
+    with pytest.raises(ValueError, match=r"line 1 of .*: a line must be an object, got"):
+        list(generator.read_batch(output))
+
+
+def test_bad_prompts_leave_no_file(tmp_path):
+    generator = OpenAIGenerator("m")
+    with pytest.raises(TypeError, match="got a NoneType"):
+        generator.write_batch(["a", None], 1, tmp_path / "requests.jsonl")
+    with pytest.raises(TypeError, match="prompts must be a sequence of prompts"):
+        generator.write_batch("a", 1, tmp_path / "requests.jsonl")
+    assert list(tmp_path.iterdir()) == []
