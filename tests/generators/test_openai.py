@@ -449,7 +449,13 @@ def test_nothing_to_draw_costs_nothing(server):
         ),
         ({}, np.array([1.0]), TypeError, "takes prompts that are text or lists of messages"),
         ({}, None, TypeError, "got a NoneType: None"),
-        ({}, "half \ud83e", ValueError, r"a prompt must be text that UTF-8 can encode.*'half"),
+        ({}, "half \ud83e", ValueError, r"prompts\[1\] holds .* half of a character"),
+        (
+            {"prompt_template": lambda prompt: f"{prompt} \ud83e"},
+            "a",
+            ValueError,
+            "a prompt holds .* half of a character",
+        ),
         ({}, [{"role": "user", "content": b"x"}], TypeError, "must be made of what JSON can hold"),
     ],
 )

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 
-from sklearn_clm.generators._base import BaseGenerator, Template, check_several
+from sklearn_clm.generators._base import BaseGenerator, Template, check_prompts
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
@@ -102,10 +102,11 @@ class OpenAIGenerator(BaseGenerator):
     max_retries : int, default=6
         How often a request is repeated.
     timeout : float, default=120.0
-        Seconds that one request may take.
+        Seconds that one request may take, until the last byte of its answer.
     max_draws : int, default=None
-        Budget of draws, of this object and its clones in this process. A call that would exceed it
-        is refused before it costs anything.
+        Budget of draws, of this object and its clones in this process. A call of `sample` that
+        would exceed it is refused before it costs anything; :meth:`serve`, which cannot know what
+        its queue will ask for, stops before the request that would.
     prices : mapping, default=None
         Price of a million tokens, under ``"prompt"`` and ``"completion"``; adds ``"cost"`` to
         `usage_`.
@@ -125,6 +126,13 @@ class OpenAIGenerator(BaseGenerator):
 
     Log-probabilities are taken as the service gives them. Most give those of the base model, before
     temperature and `top_p`; few count the end-of-sequence token.
+
+    What is unknown is never certain. A token's log-probability that is none (-9999, which stands
+    for a token outside of those that OpenAI ranks; positive; infinite) is taken as -inf, as is that
+    of an empty response without tokens: the likelihood of the draw is then 0, the lowest. Where
+    the log-probabilities include hidden reasoning, `logprob` is None, and one warning says so.
+
+    Clients and connections belong to a process: after a fork, a generator opens its own.
 
     Examples
     --------
@@ -346,7 +354,7 @@ class OpenAIGenerator(BaseGenerator):
         (3, '/v1/chat/completions')
         """
         self._validate()
-        check_several(prompts)
+        check_prompts(prompts)
         prompts = list(prompts)
         for prompt in prompts:
             self._request(prompt)  # a bad prompt leaves no half of a file

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from sklearn_clm.generators._base import Template, filled
-from sklearn_clm.generators._draws import draw_stream
+from sklearn_clm.generators._draws import check_text, draw_stream
 
 __all__ = ["Request", "draw_seed", "request_for", "run_concurrently"]
 
@@ -56,13 +56,9 @@ def request_for(
             # one alternative for each token: some servers give nothing where it is none
             request.update(logprobs=True, top_logprobs=1)
     request.update(extra_body)
+    check_text(request, "a prompt")
     try:
-        json.dumps(request, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            "a prompt must be text that UTF-8 can encode, got half a character (a lone surrogate) "
-            f"at position {error.start} of its request: {prompt!r:.60}."
-        ) from None
+        json.dumps(request)
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(
             f"a prompt must be made of what JSON can hold, got {type(prompt).__name__} "
