@@ -7,6 +7,7 @@ from sklearn_clm.calibration._binomial import (
     prompts_needed,
     smallest_epsilon,
 )
+from sklearn_clm.calibration._bounded_losses import betting_p_value, hoeffding_bentkus_p_value
 from sklearn_clm.calibration._components import (
     ComponentCalibrationData,
     ComponentThreshold,
@@ -42,6 +43,11 @@ from sklearn_clm.calibration._pareto import pareto_frontier
 from sklearn_clm.calibration._provenance import Provenance
 from sklearn_clm.calibration._rule import Configuration, SamplingRule, relative_excess
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
+from sklearn_clm.calibration._shift import (
+    group_sequence_tests,
+    keep_by_weight,
+    weighted_betting_p_value,
+)
 from sklearn_clm.calibration._surface import (
     ConfigurationRisks,
     RiskSurface,
@@ -67,6 +73,7 @@ __all__ = [
     "SamplingRule",
     "SetScore",
     "achievable_epsilon",
+    "betting_p_value",
     "binomial_p_value",
     "clopper_pearson",
     "component_learn_then_test",
@@ -78,9 +85,12 @@ __all__ = [
     "fit_exit_model",
     "fixed_sequence_test",
     "get_set_score",
+    "group_sequence_tests",
+    "hoeffding_bentkus_p_value",
     "impute_labels",
     "judge_in_falling_order",
     "judge_lazily",
+    "keep_by_weight",
     "learn_then_test",
     "pareto_frontier",
     "prompts_needed",
@@ -89,4 +99,5 @@ __all__ = [
     "sets_at_stop",
     "smallest_epsilon",
     "threshold_grid",
+    "weighted_betting_p_value",
 ]

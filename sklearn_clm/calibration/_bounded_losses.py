@@ -1,0 +1,138 @@
+"""P-values for losses in [0, 1]: betting, and Hoeffding-Bentkus.
+
+The hypothesis is that the mean loss exceeds epsilon. For losses of 0 and 1 the exact binomial test
+is the best there is; these are for the others, such as the share of wrong members of a set.
+
+**Betting** (Waudby-Smith and Ramdas, 2024). Put the losses into an order that was fixed before any
+of them was seen, and let W_t = prod_{s <= t} (1 + b_s (epsilon - L_s)), where the stake
+0 <= b_s < 1 / (1 - epsilon) depends on the first s - 1 losses alone.
+
+1. Every factor is positive, because epsilon - L_s >= epsilon - 1.
+2. Under the hypothesis E[epsilon - L_s | the losses before] <= 0 for independent losses with a
+   mean of at least epsilon, so that W is a nonnegative supermartingale that starts at 1.
+3. Ville's inequality: P(W_t >= 1 / p for some t) <= p, so that p = 1 / max_t W_t is
+   super-uniform.
+
+Step 2 needs the order to be fixed beforehand: an order that was chosen after a look at the losses
+makes any p-value small. Here a seed determines it.
+
+**Hoeffding-Bentkus** (Bates et al., 2021). Let m be the mean of n losses, and
+h(a, b) = a log(a / b) + (1 - a) log((1 - a) / (1 - b)). Hoeffding's bound
+exp(-n h(min(m, epsilon), epsilon)) and Bentkus' bound e P(Binom(n, epsilon) <= ceil(n m)) are
+super-uniform. So is the smaller of the two: both rise with m, hence {min(p, q) <= u} is the larger
+of two nested events, each of probability at most u.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import rel_entr
+
+from sklearn_clm.calibration._binomial import binomial_p_value, check_probability
+
+__all__ = ["betting_p_value", "hoeffding_bentkus_p_value"]
+
+# stakes below their limit keep every factor away from zero
+_LARGEST_STAKE = 0.5
+
+
+def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.ndarray:
+    """P-value of a mean loss above epsilon, by betting in a fixed order.
+
+    The stakes are predictable plug-in stakes: the mean excess of the losses so far below epsilon
+    in units of their variance, after one prior observation of each.
+
+    Parameters
+    ----------
+    losses : array-like of shape (n,) or (n, m)
+        Losses in [0, 1] of n independent prompts, of m configurations side by side.
+    epsilon : float
+        Tolerated mean loss, in (0, 1).
+    seed : int, default=0
+        Seed of the order of the prompts. To be fixed before any loss is seen.
+
+    Returns
+    -------
+    ndarray of shape () or (m,)
+        The p-values, in (0, 1].
+
+    Raises
+    ------
+    ValueError
+        If a loss or `epsilon` is out of range, or there is no loss.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import betting_p_value
+    >>> losses = np.random.default_rng(0).beta(1.0, 9.0, 300)  # mean 0.1
+    >>> bool(betting_p_value(losses, 0.15) < 0.01), bool(betting_p_value(losses, 0.1) < 0.01)
+    (True, False)
+    """
+    values = _check_losses(losses)
+    check_probability(epsilon, "epsilon")
+    ordered = values[np.random.default_rng(seed).permutation(len(values))]
+    count = np.arange(1, len(ordered) + 1).reshape((-1,) + (1,) * (ordered.ndim - 1))
+    # mean and variance of the losses *before* each, as if a loss of epsilon had come first
+    before = np.zeros_like(ordered)
+    np.cumsum(ordered[:-1], axis=0, out=before[1:])
+    mean = (epsilon + before) / count
+    deviation = (ordered - mean) ** 2
+    spread = np.full_like(ordered, 0.25)
+    spread[1:] += np.cumsum(deviation[:-1], axis=0)
+    variance = spread / count
+    stake = np.clip((epsilon - mean) / (variance + (epsilon - mean) ** 2), 0.0, None)
+    stake = np.minimum(stake, _LARGEST_STAKE / (1.0 - epsilon))
+    log_wealth = np.cumsum(np.log1p(stake * (epsilon - ordered)), axis=0)
+    return np.exp(-np.maximum(log_wealth.max(axis=0), 0.0))
+
+
+def hoeffding_bentkus_p_value(losses: ArrayLike, epsilon: float) -> np.ndarray:
+    """P-value of a mean loss above epsilon, by the Hoeffding-Bentkus bound.
+
+    Parameters
+    ----------
+    losses : array-like of shape (n,) or (n, m)
+        Losses in [0, 1] of n independent prompts, of m configurations side by side.
+    epsilon : float
+        Tolerated mean loss, in (0, 1).
+
+    Returns
+    -------
+    ndarray of shape () or (m,)
+        The p-values, in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If a loss or `epsilon` is out of range, or there is no loss.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import hoeffding_bentkus_p_value
+    >>> losses = np.random.default_rng(0).beta(1.0, 9.0, 300)  # mean 0.1
+    >>> bool(hoeffding_bentkus_p_value(losses, 0.2) < 0.01)
+    True
+    """
+    values = _check_losses(losses)
+    check_probability(epsilon, "epsilon")
+    n = len(values)
+    total = values.sum(axis=0)
+    mean = np.minimum(total / n, epsilon)
+    divergence = rel_entr(mean, epsilon) + rel_entr(1.0 - mean, 1.0 - epsilon)
+    # a sum that rounding has lifted over a whole number only makes the p-value larger
+    count = np.minimum(np.ceil(total), n).astype(np.int64)
+    bentkus = np.e * np.asarray(binomial_p_value(count, n, epsilon))
+    return np.minimum(np.minimum(np.exp(-n * divergence), bentkus), 1.0)
+
+
+def _check_losses(losses: ArrayLike) -> np.ndarray:
+    values = np.asarray(losses, dtype=np.float64)
+    if values.ndim not in (1, 2) or not values.size:
+        raise ValueError(
+            f"losses must have shape (n,) or (n, m) with n, m >= 1, got {values.shape} instead."
+        )
+    if not np.all((values >= 0.0) & (values <= 1.0)):
+        strange = values[~((values >= 0.0) & (values <= 1.0))][0]
+        raise ValueError(f"losses must lie in [0, 1], got {strange} instead.")
+    return values

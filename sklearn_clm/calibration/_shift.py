@@ -1,0 +1,201 @@
+"""Tests under a shift of the prompts, and for groups of them.
+
+**Covariate shift.** New prompts have the density w(x) relative to the calibration prompts, with
+0 <= w(x) <= B; their risk is E[w L] / E[w].
+
+*Rejection.* Keep prompt i with probability w_i / B, independently of everything else.
+
+1. P(x is kept) is proportional to w(x), so that a kept prompt is distributed as a new one.
+2. The decision uses the prompt alone, hence given the number of kept prompts their losses are
+   i.i.d. with the new risk.
+3. The exact binomial test on the kept prompts is therefore valid, given that number. What is
+   dropped need not be judged.
+
+*Betting.* The risk is at most epsilon if and only if E[w (L - epsilon)] <= 0. The numbers
+epsilon + (w / B) (L - epsilon) lie in [0, 1], and their mean is at most epsilon in the same case:
+the test for bounded losses applies to them. It uses all prompts, which pays where B is large.
+
+Both are exact for known weights; with estimated ones the guarantee is approximate.
+
+**Groups.** With one path for all, one fixed sequence test per group, on the prompts of that group:
+at delta each, the claim for each group holds with probability 1 - delta; at delta / G, all G claims
+hold at once with probability 1 - delta (union bound).
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sklearn_clm.calibration._binomial import binomial_p_value, check_probability
+from sklearn_clm.calibration._bounded_losses import betting_p_value
+
+__all__ = ["group_sequence_tests", "keep_by_weight", "weighted_betting_p_value"]
+
+
+def keep_by_weight(
+    weights: ArrayLike, bound: float, keys: ArrayLike, *, seed: int = 0
+) -> np.ndarray:
+    """Choose prompts so that those kept are distributed as new ones.
+
+    Parameters
+    ----------
+    weights : array-like of shape (n,)
+        Density of the new prompts relative to the calibration prompts, in [0, bound].
+    bound : float
+        Largest weight that any prompt may have, B; fixed without a look at these prompts.
+    keys : array-like of int, shape (n,)
+        A number for each prompt, such as a digest. The choice depends on seed, key and weight
+        alone, never on the other prompts; equal keys share one random number.
+    seed : int, default=0
+        Seed of the choice, >= 0.
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
+        True with probability ``weights / bound``.
+
+    Raises
+    ------
+    ValueError
+        If a weight is NaN, negative or above the bound, or all are zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import keep_by_weight
+    >>> keep_by_weight([0.0, 2.0, 2.0], bound=2.0, keys=[11, 12, 13])
+    array([False,  True,  True])
+    """
+    values = _check_weights(weights, bound)
+    numbers = np.asarray(keys)
+    if numbers.shape != values.shape or numbers.dtype.kind not in "iu":
+        raise ValueError(
+            f"keys must be {len(values)} integers, one for each weight, got {numbers.dtype} of "
+            f"shape {numbers.shape} instead."
+        )
+    start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+    # 53 bits make a uniform number in [0, 1)
+    uniform = (_mixed(numbers.astype(np.uint64) ^ start) >> np.uint64(11)) * 2.0**-53
+    return uniform * bound < values
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """The output function of SplitMix64: each bit of the result depends on all of the number's."""
+    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def weighted_betting_p_value(
+    losses: ArrayLike, weights: ArrayLike, epsilon: float, *, bound: float, seed: int = 0
+) -> float:
+    """P-value of a weighted risk above epsilon, by betting.
+
+    Parameters
+    ----------
+    losses : array-like of shape (n,)
+        Losses in [0, 1].
+    weights : array-like of shape (n,)
+        Density of the new prompts relative to the calibration prompts, in [0, bound].
+    epsilon : float
+        Tolerated risk of new prompts, in (0, 1).
+    bound : float
+        Largest weight that any prompt may have, B.
+    seed : int, default=0
+        Seed of the order of the prompts, fixed before any loss is seen.
+
+    Returns
+    -------
+    float
+        The p-value, in (0, 1].
+
+    Raises
+    ------
+    ValueError
+        If a loss, a weight or `epsilon` is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import weighted_betting_p_value
+    >>> weights = np.tile([0.5, 1.5], 150)
+    >>> losses = np.tile([0.9, 0.0], 150)  # the weighted risk is 0.225
+    >>> weighted_betting_p_value(losses, weights, 0.4, bound=1.5) < 0.05
+    True
+    """
+    values, loss = _check_weights(weights, bound), np.asarray(losses, dtype=np.float64)
+    check_probability(epsilon, "epsilon")
+    if loss.shape != values.shape:
+        raise ValueError(
+            f"losses must have shape {values.shape} like weights, got {loss.shape} instead."
+        )
+    if not np.all((loss >= 0.0) & (loss <= 1.0)):
+        raise ValueError("losses must lie in [0, 1] and not be NaN.")
+    transformed = epsilon + values / bound * (loss - epsilon)
+    return float(betting_p_value(np.clip(transformed, 0.0, 1.0), epsilon, seed=seed))
+
+
+def group_sequence_tests(
+    n_errors: ArrayLike, n: ArrayLike, epsilon: float, delta: float, *, all_at_once: bool = False
+) -> np.ndarray:
+    """Fixed sequence tests of one path of configurations, one test for each group.
+
+    Parameters
+    ----------
+    n_errors : array-like of int, shape (m, G)
+        Errors of each configuration, in the order of testing, on the prompts of each group.
+    n : array-like of int, shape (G,)
+        Prompts of each group; a group without any certifies nothing.
+    epsilon : float
+        Tolerated risk within each group, in (0, 1).
+    delta : float
+        Level, in (0, 1).
+    all_at_once : bool, default=False
+        Whether all claims are to hold together with probability ``1 - delta``; otherwise each
+        does.
+
+    Returns
+    -------
+    ndarray of bool, shape (m, G)
+        The certified configurations of each group.
+
+    Raises
+    ------
+    TypeError
+        If the counts are not integers.
+    ValueError
+        If shapes disagree or a number is out of range.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import group_sequence_tests
+    >>> group_sequence_tests([[5, 0], [20, 1]], [100, 8], epsilon=0.3, delta=0.05)
+    array([[ True, False],
+           [ True, False]])
+    """
+    errors, totals = np.asarray(n_errors), np.asarray(n)
+    if errors.ndim != 2 or totals.shape != errors.shape[1:] or not totals.size:
+        raise ValueError(
+            f"n_errors must have shape (m, G) and n shape (G,), got {errors.shape} and "
+            f"{totals.shape} instead."
+        )
+    check_probability(delta, "delta")
+    if np.any(errors[:, totals == 0] != 0):
+        raise ValueError("n_errors must be 0 for a group without prompts.")
+    level = delta / len(totals) if all_at_once else delta
+    p_values = np.asarray(binomial_p_value(errors, np.maximum(totals, 1), epsilon))
+    return np.logical_and.accumulate((p_values <= level) & (totals > 0), axis=0)
+
+
+def _check_weights(weights: ArrayLike, bound: float) -> np.ndarray:
+    values = np.asarray(weights, dtype=np.float64)
+    if not 0.0 < bound < np.inf:
+        raise ValueError(f"bound must be positive and finite, got {bound!r} instead.")
+    if values.ndim != 1 or not values.size:
+        raise ValueError(f"weights must have shape (n,) with n >= 1, got {values.shape} instead.")
+    if not np.all((values >= 0.0) & (values <= bound)):
+        strange = values[~((values >= 0.0) & (values <= bound))][0]
+        raise ValueError(f"weights must lie in [0, bound={bound:g}], got {strange} instead.")
+    if not values.any():
+        raise ValueError("weights must not all be zero.")
+    return values

@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from sklearn_clm.calibration import (
+    betting_p_value,
+    binomial_p_value,
+    fixed_sequence_test,
+    group_sequence_tests,
+    keep_by_weight,
+    weighted_betting_p_value,
+)
+
+
+def world(n, bound, epsilon, seed):
+    """Half of the prompts are hard, and new ones are hard more often; the new risk is epsilon."""
+    rng = np.random.default_rng(seed)
+    share = 1.0 / (bound + 1.0)  # of hard prompts: weight `bound`, the others make up the mean of 1
+    hard = rng.random(n) < share
+    weights = np.where(hard, bound, (1.0 - share * bound) / (1.0 - share))
+    risk = np.where(hard, 1.2 * epsilon, 0.0)
+    mass = share * bound
+    risk[~hard] = (epsilon - mass * 1.2 * epsilon) / (1.0 - mass)
+    return weights, (rng.random(n) < risk).astype(float), rng.integers(2**63, size=n)
+
+
+@pytest.mark.parametrize("bound", [2.0, 4.0])
+def test_p_values_under_shift_are_superuniform(bound):
+    kept, betting, ignored = [], [], []
+    for seed in range(1_500):
+        weights, losses, keys = world(120, bound, 0.3, seed)
+        keep = keep_by_weight(weights, bound, keys, seed=seed)
+        kept.append(binomial_p_value(int(losses[keep].sum()), max(int(keep.sum()), 1), 0.3))
+        betting.append(weighted_betting_p_value(losses, weights, 0.3, bound=bound, seed=seed))
+        ignored.append(binomial_p_value(int(losses.sum()), 120, 0.3))
+    for level in (0.05, 0.2):
+        for p in (kept, betting):
+            assert binom.sf(int(np.sum(np.array(p) <= level)) - 1, 1_500, level) > 1e-4
+    # the risk of the calibration prompts is lower: a test that ignores the weights must be noticed
+    assert binom.sf(int(np.sum(np.array(ignored) <= 0.05)) - 1, 1_500, 0.05) < 1e-6
+
+
+def test_kept_prompts_are_distributed_as_new_ones():
+    weights, _, keys = world(40_000, 3.0, 0.3, 0)
+    keep = keep_by_weight(weights, 3.0, keys)
+    n_hard = int(np.sum(keep & (weights == 3.0)))
+    assert abs(n_hard - 0.75 * keep.sum()) < 4.5 * np.sqrt(keep.sum() * 0.75 * 0.25)
+    # the choice depends on nothing but seed, key and weight
+    part = np.arange(0, 40_000, 7)[::-1]
+    assert np.array_equal(keep_by_weight(weights[part], 3.0, keys[part]), keep[part])
+    assert not np.array_equal(keep_by_weight(weights[part], 3.0, keys[part], seed=1), keep[part])
+
+
+def test_weights_of_one_change_nothing():
+    losses = np.random.default_rng(0).random(50)
+    p = weighted_betting_p_value(losses, np.ones(50), 0.6, bound=1.0, seed=3)
+    assert p == pytest.approx(float(betting_p_value(losses, 0.6, seed=3)), rel=1e-12)
+    assert keep_by_weight(np.ones(50), 1.0, np.arange(50)).all()
+
+
+def test_groups_are_fixed_sequence_tests():
+    n_errors, n = np.array([[3, 0, 0], [8, 9, 0], [5, 1, 0]]), np.array([40, 30, 0])
+    for all_at_once, level in ((False, 0.05), (True, 0.05 / 3)):
+        valid = group_sequence_tests(n_errors, n, 0.3, 0.05, all_at_once=all_at_once)
+        for g in (0, 1):
+            p = binomial_p_value(n_errors[:, g], int(n[g]), 0.3)
+            assert valid[:, g].tolist() == fixed_sequence_test(p, level).tolist()
+        assert not valid[:, 2].any()
+
+
+def test_groups_hold_the_level_where_pooling_does_not():
+    rng = np.random.default_rng(0)
+    n, risks, repetitions = np.array([80, 20]), np.array([0.1, 0.3]), 3_000
+    counts = np.stack([rng.binomial(n, risks) for _ in range(repetitions)])
+    wrong = sum(bool(group_sequence_tests(one[np.newaxis], n, 0.3, 0.05)[0, 1]) for one in counts)
+    assert binom.sf(wrong - 1, repetitions, 0.05) > 1e-4
+    pooled = int(np.sum(binomial_p_value(counts.sum(axis=1), 100, 0.3) <= 0.05))
+    assert binom.sf(pooled - 1, repetitions, 0.05) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("weights", "bound", "keys", "message"),
+    [
+        ([1.0, 2.5], 2.0, [1, 2], r"weights must lie in \[0, bound=2\], got 2\.5 instead"),
+        ([1.0, -1.0], 2.0, [1, 2], r"got -1\.0 instead"),
+        ([np.nan], 2.0, [1], "got nan instead"),
+        ([0.0, 0.0], 2.0, [1, 2], "weights must not all be zero"),
+        ([1.0], 0.0, [1], r"bound must be positive and finite, got 0\.0 instead"),
+        ([[1.0]], 2.0, [1], r"weights must have shape \(n,\) with n >= 1, got \(1, 1\) instead"),
+        ([1.0], 2.0, [1, 2], "keys must be 1 integers"),
+        ([1.0], 2.0, [0.5], "keys must be 1 integers, one for each weight, got float64"),
+    ],
+)
+def test_bad_weights(weights, bound, keys, message):
+    with pytest.raises(ValueError, match=message):
+        keep_by_weight(weights, bound, keys)
+
+
+def test_bad_losses_and_counts():
+    with pytest.raises(ValueError, match=r"losses must have shape \(2,\) like weights"):
+        weighted_betting_p_value([0.5], [1.0, 1.0], 0.3, bound=1.0)
+    with pytest.raises(ValueError, match=r"losses must lie in \[0, 1\]"):
+        weighted_betting_p_value([1.5], [1.0], 0.3, bound=1.0)
+    with pytest.raises(ValueError, match=r"n_errors must have shape \(m, G\) and n shape \(G,\)"):
+        group_sequence_tests([1, 2], [10, 10], 0.3, 0.05)
+    with pytest.raises(ValueError, match="n_errors must be 0 for a group without prompts"):
+        group_sequence_tests([[1]], [0], 0.3, 0.05)
+    with pytest.raises(TypeError, match="n_errors must be integers"):
+        group_sequence_tests([[1.0]], [10], 0.3, 0.05)
