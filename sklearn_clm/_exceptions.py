@@ -1,6 +1,13 @@
-"""Warnings and errors that callers may want to catch by name."""
+"""Warnings and errors that callers may want to catch by name, and where warnings belong."""
 
-__all__ = ["NullCalibrationError", "NullCalibrationWarning"]
+import sys
+import warnings
+from types import FrameType
+
+__all__ = ["NullCalibrationError", "NullCalibrationWarning", "steps_before", "warn", "warn_of_null"]
+
+_NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib"}
+_nulls_of_search: dict[int, list[str]] = {}
 
 
 class NullCalibrationWarning(UserWarning):
@@ -27,3 +34,73 @@ class NullCalibrationError(ValueError):
     >>> issubclass(NullCalibrationError, ValueError)
     True
     """
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn, pointing at the line of the user's code that called this package."""
+    warnings.warn(message, category, stacklevel=len(_frames()))
+
+
+def warn_of_null(message: str | None) -> None:
+    """Warn of a null calibration, in a parameter search once, with their number.
+
+    Parameters
+    ----------
+    message : str or None
+        What was found; None where the calibration is not null, which may end a search.
+    """
+    place = _place_in_search()
+    if place is None:
+        if message is not None:
+            warn(message, NullCalibrationWarning)
+        return
+    search, (position, n_fits) = place
+    if position == 0:
+        _nulls_of_search.pop(search, None)
+    if message is not None:
+        _nulls_of_search.setdefault(search, []).append(message)
+    if position == n_fits - 1 and (nulls := _nulls_of_search.pop(search, [])):
+        warn(
+            f"{len(nulls)} of the {n_fits} calibrations of this search are null; each scores "
+            f"-inf. The first: {nulls[0]}",
+            NullCalibrationWarning,
+        )
+
+
+def steps_before(kind: type) -> list[tuple[str, object]]:
+    """Steps before the first one of a kind, in the pipeline that fits in this thread, if any."""
+    for frame in _frames():
+        pipeline = frame.f_locals.get("self")
+        if frame.f_globals.get("__name__") == "sklearn.pipeline" and hasattr(pipeline, "steps"):
+            kinds = [isinstance(step, kind) for _, step in pipeline.steps]
+            return list(pipeline.steps[: kinds.index(True)]) if any(kinds) else []
+    return []
+
+
+def _frames() -> list[FrameType]:
+    """The caller's frame and those above it, up to the first one of the user's code."""
+    frames = [sys._getframe(1)]
+    while frames[-1].f_back is not None and _package(frames[-1]) in _NOT_THE_USERS:
+        frames.append(frames[-1].f_back)
+    return frames
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _place_in_search() -> tuple[int, tuple[int, int]] | None:
+    """Identity of the parameter search in this thread, the position of the fit, their number.
+
+    None outside of a search, and in the workers of one.
+    """
+    progress = None
+    for frame in _frames():
+        place = frame.f_globals.get("__name__"), frame.f_code.co_name
+        if place == ("sklearn.model_selection._validation", "_fit_and_score"):
+            names = ("candidate_progress", "split_progress")
+            progress = [frame.f_locals.get(name) for name in names]
+        elif place == ("sklearn.model_selection._search", "fit") and progress and all(progress):
+            (candidate, n_candidates), (split, n_splits) = progress
+            return id(frame), (candidate * n_splits + split, n_candidates * n_splits)
+    return None

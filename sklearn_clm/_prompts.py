@@ -1,11 +1,10 @@
-"""What arrives as prompts and admissions, in any container, as one plain form.
+"""Prompts and admissions of any container in one plain form, and prompts as short text."""
 
-What a prompt looks like in a table or on a line, be it text, a chat, numbers or else."""
-
+import hashlib
 import math
 import numbers
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names, validate_data
 
+from sklearn_clm.generators import prompt_bytes
 from sklearn_clm.scoring._admission import checked_admissions
 
 __all__ = [
@@ -103,16 +103,37 @@ class CheckedPrompts:
     def __len__(self) -> int:
         return len(self.prompts)
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.prompts)
+
+
+    def take(self, indices: Sequence[int] | np.ndarray) -> "CheckedPrompts":
+        """The prompts at these positions."""
+        if self.numeric:
+            return replace(self, prompts=self.prompts[np.asarray(indices, dtype=np.intp)])
+        return replace(self, prompts=[self.prompts[i] for i in indices])
+
+    def digests(self) -> np.ndarray:
+        """Numbers that tell prompts from each other."""
+        digests = (hashlib.blake2b(prompt_bytes(one), digest_size=8).digest() for one in self)
+        return np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
+
 
 def check_prompts(X: Any, *, estimator: Any = None) -> CheckedPrompts:
     """Prompts of any container as a list, or as a 2-D array where they are rows of numbers."""
+    if isinstance(X, CheckedPrompts):
+        return X
     if X is None or isinstance(X, (str, bytes, dict, numbers.Number)) or callable(X):
         raise TypeError(
             f"prompts (X) must be a sequence of prompts, got {type(X).__name__}"
             f"{'' if X is None else f' {X!r:.60}'}."
         )
     if sparse.issparse(X):
-        return _numeric(X, estimator)
+        raise TypeError(
+            f"prompts (X) must be dense, got a sparse matrix of shape {X.shape} instead. A "
+            "vectoriser belongs to the generator, which is then trained on its own part of the "
+            "data: EstimatorGenerator(make_pipeline(TfidfVectorizer(), classifier))."
+        )
     if hasattr(X, "columns") and hasattr(X, "shape"):
         return _from_frame(X, estimator)
     if hasattr(X, "__array__"):
@@ -130,6 +151,8 @@ def check_prompts(X: Any, *, estimator: Any = None) -> CheckedPrompts:
 
 def check_fitted_prompts(estimator: Any, X: Any) -> CheckedPrompts:
     """Prompts for a fitted estimator, of the kind it was fitted on."""
+    if isinstance(X, CheckedPrompts):
+        return X
     checked = check_prompts(X, estimator=estimator)
     fitted_numeric = getattr(estimator, "_numeric_prompts", None)
     if fitted_numeric is not None and checked.numeric != fitted_numeric:
@@ -198,6 +221,12 @@ def _from_frame(X: Any, estimator: Any) -> CheckedPrompts:
         if not all(_is_number(item) for item in items):
             checked = _from_items(items, estimator)
             return CheckedPrompts(checked.prompts, False, 1, _get_feature_names(X))
+    if len(values) and any(isinstance(item, str) for item in values[0]):
+        raise ValueError(
+            f"prompts (X) must be one column of prompts or several of numbers, got a data frame "
+            f"with the columns {list(X.columns)[:8]!r}, which hold text. Pass one of them, such "
+            f"as X[{X.columns[0]!r}]."
+        )
     return _numeric(X, estimator)
 
 

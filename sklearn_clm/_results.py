@@ -1,9 +1,6 @@
-"""What component selection returns: the trusted components of each prompt's responses.
+"""What the estimators return: sets of responses and of components, one for each prompt."""
 
-What prediction sets and selected components are as sequences and as arrays.
-
-What predict returns: one set of responses for each prompt, together array-like."""
-
+import copy
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +10,7 @@ import numpy as np
 
 from sklearn_clm import _html
 from sklearn_clm._prompts import prompt_line
+from sklearn_clm.calibration import Provenance
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import Occurrence
 
@@ -146,6 +144,9 @@ class PredictionSet:
         False where calibration was null: the set then holds every draw, without a guarantee.
     generations : tuple of `n_samples` Generation
         All draws taken, the rejected ones included.
+    provenance_known : bool, default=True
+        Whether calibration knew what its data were collected with. Where it did not, the guarantee
+        rests on the user's word that it was all that is used here.
 
     Examples
     --------
@@ -164,6 +165,7 @@ class PredictionSet:
     stopped: bool
     guaranteed: bool
     generations: tuple[Generation, ...] = field(default=(), repr=False)
+    provenance_known: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "responses", tuple(self.responses))
@@ -204,11 +206,6 @@ class PredictionSet:
         return _html.prediction_set_html(self)
 
 
-def drawn_by(sampler: Any) -> tuple[Any, int] | None:
-    """The generator of a sampler and the seed of its draws, where there is one that has drawn."""
-    return (sampler.generator_, sampler.seed_) if hasattr(sampler, "generator_") else None
-
-
 class PredictionSets(SetSequence[PredictionSet]):
     """Sets of responses for n prompts: a sequence, indexed like an array.
 
@@ -224,11 +221,8 @@ class PredictionSets(SetSequence[PredictionSet]):
         The budget of draws, which is the width as an array.
     sampler : ConformalSampler, optional
         The estimator that made them. It does not travel with a pickle.
-    calibration_draws : sequence of sequences of Generation, optional
-        From ``fit_transform``: all draws known for each prompt from ``fit``; empty for prompts
-        that calibration did not use.
-    calibration_mask : ndarray of shape (n,) of bool, optional
-        From ``fit_transform``: False for prompts that trained the generator.
+    provenance : Provenance, optional
+        What they were drawn and scored with.
 
     Attributes
     ----------
@@ -262,18 +256,14 @@ class PredictionSets(SetSequence[PredictionSet]):
         k_max: int,
         *,
         sampler: Any = None,
-        calibration_draws: Sequence[Sequence[Generation]] | None = None,
-        calibration_mask: np.ndarray | None = None,
+        provenance: Provenance | None = None,
     ) -> None:
         self._sets = list(sets)
         self.k_max = int(k_max)
         self.sampler = sampler
-        # the sampler may be fitted anew, with another one
-        self._drawn_by = drawn_by(sampler)
-        self.calibration_draws = None if calibration_draws is None else list(calibration_draws)
-        self.calibration_mask = (
-            None if calibration_mask is None else np.asarray(calibration_mask, dtype=bool)
-        )
+        self.provenance = provenance
+        # of the very prompts that the sampler was fitted on, by its fit_transform
+        self.of_fit = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -290,19 +280,10 @@ class PredictionSets(SetSequence[PredictionSet]):
         return np.array([one.n_samples for one in self._sets], dtype=np.intp)
 
     def _take(self, rows: np.ndarray) -> "PredictionSets":
-        draws, mask = self.calibration_draws, self.calibration_mask
-        taken = PredictionSets(
-            [self._sets[i] for i in rows],
-            self.k_max,
-            sampler=self.sampler,
-            calibration_draws=None if draws is None else [draws[i] for i in rows],
-            calibration_mask=None if mask is None else mask[rows],
-        )
-        taken._drawn_by = self._drawn_by
+        taken = copy.copy(self)
+        taken.sampler = self.sampler
+        taken._sets = [self._sets[i] for i in rows]
         return taken
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_drawn_by": None}
 
     @staticmethod
     def _is_numeric(one: PredictionSet) -> bool:
@@ -373,6 +354,8 @@ class ComponentSet:
     guaranteed : bool
         False where no threshold could be certified. The selection is empty then, which is valid
         but says nothing.
+    provenance_known : bool, default=True
+        Whether calibration knew what its data were collected with.
 
     Examples
     --------
@@ -390,6 +373,7 @@ class ComponentSet:
     occurrences: tuple[tuple[Occurrence, ...], ...]
     prediction_set: PredictionSet
     guaranteed: bool
+    provenance_known: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "components", tuple(self.components))

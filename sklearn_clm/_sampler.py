@@ -1,33 +1,194 @@
 """The estimator that calibrates when to stop sampling and what to throw away."""
 
+import copy
+import math
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import TransformerMixin
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state, get_tags
+from sklearn.utils._param_validation import (
+    HasMethods,
+    Interval,
+    InvalidParameterError,
+    StrOptions,
+)
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm import _calibrating
-from sklearn_clm._collecting import N_JOBS, collect, generator_for
+from sklearn_clm import _calibration_file as files
+from sklearn_clm._exceptions import NullCalibrationError, steps_before, warn, warn_of_null
 from sklearn_clm._html import visual_block
-from sklearn_clm._judging import judge_sets, set_objective
-from sklearn_clm._persistence import CalibrationFileMixin
-from sklearn_clm._predicting import sample_sets, sets_of_fitted_prompts
-from sklearn_clm._prompts import check_admissions, check_fitted_prompts, check_prompts
-from sklearn_clm._reporting import ReportMixin
-from sklearn_clm._results import PredictionSets
-from sklearn_clm._wrong_generator import GeneratorOwner
-from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.generators import Generation
-from sklearn_clm.scoring import SetScore
+from sklearn_clm._prompts import (
+    CheckedPrompts,
+    check_admissions,
+    check_fitted_prompts,
+    check_prompts,
+)
+from sklearn_clm._results import PredictionSet, PredictionSets
+from sklearn_clm.caching import DrawMemory
+from sklearn_clm.calibration import (
+    AchievableEpsilon,
+    CalibrationData,
+    Configuration,
+    Frontier,
+    LearnThenTestResult,
+    Provenance,
+    SamplingRule,
+    SetScore,
+    achievable_epsilon,
+    get_set_score,
+    learn_then_test,
+)
+from sklearn_clm.calibration._binomial import prompts_needed
+from sklearn_clm.calibration._data import optimization_size
+from sklearn_clm.calibration._provenance import precision_of
+from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingGenerator
+from sklearn_clm.generators._base import fingerprint
+from sklearn_clm.metrics._sets import judge_sets, objective_of
+from sklearn_clm.scoring import (
+    admission_matrix,
+    get_admission,
+    get_quality,
+    get_similarity,
+    likelihood,
+    quality_matrix,
+    similarity_tensor,
+)
+from sklearn_clm.scoring._identity import frozen, score_fingerprint
+from sklearn_clm.scoring._quality import bind_quality
 
-__all__ = ["ConformalSampler"]
+__all__ = ["N_JOBS", "ConformalSampler", "SamplerCalibration", "report_null", "seed_of_draws"]
+
+# values of the parameter n_jobs; joblib refuses 0 only after draws have been paid for
+N_JOBS = [
+    Interval(Integral, None, -1, closed="right"),
+    Interval(Integral, 1, None, closed="left"),
+    None,
+]
+_FORMAT = "sklearn_clm.calibration/2"
+_FIELDS = {
+    *("lambda_hat", "achievable_epsilon", "k_max", "width", "seed", "scores", "generator"),
+    *("epsilon", "delta", "size_weight", "excess_weight", "precision"),
+}
+_SCORES = ("quality", "similarity", "admission")
+# no number reaches a set score that is none: even one of +inf stops nothing
+_ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
+
+
+@dataclass(frozen=True)
+class DrawSource:
+    """Where the draws of an estimator come from.
+
+    Parameters
+    ----------
+    generator : Generator
+        A copy that belongs to the estimator, trained where it can be.
+    fingerprint : str
+        Of the generator, before it drew anything.
+    seed : int
+        Seed of all draws.
+    trained_on : ndarray of uint64
+        Digests of the prompts that trained the generator.
+    indices : ndarray of int, or None
+        Positions of the prompts left for calibration; None where nothing was collected.
+    data : CalibrationData, or None
+        What was collected.
+    """
+
+    generator: Generator
+    fingerprint: str
+    seed: int
+    trained_on: np.ndarray
+    indices: np.ndarray | None = None
+    data: CalibrationData | None = None
+
+    def refuse_changes(self) -> None:
+        """Refuse a generator whose fingerprint is no longer that of the calibration."""
+        named = hasattr(self.generator, "fingerprint") or hasattr(self.generator, "get_params")
+        # the attributes of any other one count as well, even mere counters
+        if named and (now := fingerprint(self.generator)) != self.fingerprint:
+            raise ValueError(
+                f"generator_ must be the {type(self.generator).__name__} that was calibrated, "
+                f"fingerprint {self.fingerprint}, got one with the fingerprint {now} instead: it "
+                "was changed or trained since. Call fit again."
+            )
+
+
+@dataclass(frozen=True)
+class SamplerCalibration:
+    """What was calibrated, and all that prediction depends on.
+
+    Parameters
+    ----------
+    lambda_hat : Configuration or None
+        The chosen thresholds; None for null.
+    k_max, width : int
+        The budget in force, and the largest one that calibration saw.
+    epsilon, delta, size_weight, excess_weight : float
+        As calibration was asked for.
+    quality, similarity, admission : str, callable or object
+        The scores and the judge, as copies that later changes do not reach.
+    set_score : SetScore
+        The set function F.
+    source : DrawSource
+        Generator and seed of the draws.
+    provenance : Provenance
+        What the data were collected with; unknown fields are None.
+    achievable_epsilon : AchievableEpsilon
+        Error of always drawing K, and of always drawing one.
+    result : LearnThenTestResult or None
+        The tests; None for a calibration from a file or on too few prompts.
+    data : CalibrationData or None
+        What was calibrated on; None for a calibration from a file.
+    """
+
+    lambda_hat: Configuration | None
+    k_max: int
+    width: int
+    epsilon: float
+    delta: float
+    size_weight: float
+    excess_weight: float
+    quality: Any
+    similarity: Any
+    admission: Any
+    set_score: SetScore
+    source: DrawSource
+    provenance: Provenance
+    achievable_epsilon: AchievableEpsilon
+    result: LearnThenTestResult | None = None
+    data: CalibrationData | None = None
+
+    @property
+    def generator(self) -> Generator:
+        """The generator in use."""
+        return self.source.generator
+
+    @property
+    def seed(self) -> int:
+        """Seed of the draws."""
+        return self.source.seed
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What is not known to have collected the data."""
+        of_data = ("generator", "seed", *_SCORES)
+        return tuple(name for name in of_data if getattr(self.provenance, name) is None)
+
+    @property
+    def drawn_with(self) -> Provenance:
+        """What predictions are made with."""
+        source = self.source
+        return replace(self.provenance, generator=source.fingerprint, seed=source.seed)
 
 
 class ConformalSampler(  # type: ignore[call-arg]
-    CalibrationFileMixin, ReportMixin, TransformerMixin, GeneratorOwner, auto_wrap_output_keys=None
+    TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
 ):
     """Sample responses until the set of them holds an admissible one, with a guarantee.
 
@@ -66,10 +227,11 @@ class ConformalSampler(  # type: ignore[call-arg]
     optimization_fraction : float, default=1/3
         Part of the collected prompts that chooses which configurations to test, in (0, 1).
     on_null : {"warn", "raise"}, default="warn"
-        What happens if no configuration can be certified, be it that none is safe enough or that
+        What happens if no configuration can be certified, because none is safe enough or because
         there are too few prompts for any test to succeed. With "warn" a
-        :class:`NullCalibrationWarning` is issued and ``predict`` returns all draws, marked as
-        not guaranteed; with "raise" it is a :class:`NullCalibrationError`.
+        :class:`NullCalibrationWarning` is issued (a parameter search issues one, with their
+        number) and ``predict`` returns all draws, marked as not guaranteed; with "raise" it is a
+        :class:`NullCalibrationError`.
     random_state : int, RandomState instance or None, default=None
         An int is itself the seed of the draws, and seeds the random splits of the data. With
         None the seed of the draws is 0, so that draws which were paid for are found again in a
@@ -77,16 +239,15 @@ class ConformalSampler(  # type: ignore[call-arg]
     n_jobs : int or None, default=None
         Processes or threads for scores and admissions.
     verbose : int, default=0
-        Whether to show a progress bar that counts draws.
+        Whether to show progress: draws in ``fit``, prompts and their draws in ``predict``.
     training_fraction : float, default=0.5
         Part of the data that trains a generator with a ``fit`` method, in (0, 1).
-    draws_per_round : int, default=1
-        Draws that ``predict`` asks for at once for each prompt that is still open. More means
-        fewer, larger calls of the generator, and draws beyond the stop that are thrown away;
-        the sets are the same.
 
     Attributes
     ----------
+    calibration_ : SamplerCalibration
+        All that ``predict`` depends on, as calibration saw it. The attributes below are read from
+        it, and later changes of parameters do not reach it.
     lambda_hat_ : Configuration or None
         The chosen thresholds, named `similarity`, `quality` and `set_score`; None for null.
     k_max_ : int
@@ -101,10 +262,9 @@ class ConformalSampler(  # type: ignore[call-arg]
         Error of always drawing K, and of always drawing one (appendix C).
     calibration_data_ : CalibrationData
         Scores, similarities and admissions of the draws that calibration saw.
-    calibration_draws_ : list of lists of Generation
-        The draws themselves, K for each prompt.
     calibration_indices_ : ndarray of int
-        Positions in X of the prompts in `calibration_data_`.
+        Positions in X of the prompts in `calibration_data_`; only where ``fit`` or ``collect`` of
+        this very estimator gave these data.
     result_ : LearnThenTestResult or None
         The whole result of calibration; None where there were too few prompts to test at all.
     generator_, seed_ : generator, int
@@ -123,6 +283,19 @@ class ConformalSampler(  # type: ignore[call-arg]
     among several estimators by their calibration data, for instance `k_max` by grid search on
     the very data that then calibrates, or `epsilon` after a look at what these data certify,
     voids it. Search on other data, or give `k_max` a sequence.
+
+    Steps of a pipeline that learn from references, such as a selection of features, must not
+    stand before the sampler: they would have seen the references that calibrate. They belong to
+    the estimator inside the generator, which is trained on prompts of its own.
+
+    Draws are kept in this process and made once, whoever asks for them: a ``fit`` that is tried
+    again, ``predict``, and a selector after the sampler. A service that is not keyed gives other
+    draws once that memory is gone, and repeated prompts are then no longer independent of how
+    often they occur: put a :class:`~sklearn_clm.caching.CachedGenerator` before it.
+
+    ``predict`` refuses a generator whose parameters or training have changed since calibration,
+    as far as its fingerprint tells. What a generator without a fingerprint holds (a client, a
+    model of its own) is not known here.
 
     Calibrating with an admission that is stricter than the one in mind keeps the guarantee
     (Corollary A.4).
@@ -161,7 +334,6 @@ class ConformalSampler(  # type: ignore[call-arg]
         "n_jobs": N_JOBS,
         "verbose": ["verbose"],
         "training_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "draws_per_round": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
@@ -184,7 +356,6 @@ class ConformalSampler(  # type: ignore[call-arg]
         n_jobs: int | None = None,
         verbose: int = 0,
         training_fraction: float = 0.5,
-        draws_per_round: int = 1,
     ) -> None:
         self.generator = generator
         self.k_max = k_max
@@ -203,7 +374,6 @@ class ConformalSampler(  # type: ignore[call-arg]
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.training_fraction = training_fraction
-        self.draws_per_round = draws_per_round
 
     def fit(self, X: Any, y: Any) -> "ConformalSampler":
         """Collect draws for the prompts and calibrate on them.
@@ -231,8 +401,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             If nothing can be certified and ``on_null="raise"``. What was collected is kept: see
             :meth:`calibrate`.
         """
-        _, data = self._collect(X, y)
-        return self.calibrate(data)
+        return self.calibrate(self.collect(X, y))
 
     def collect(self, prompts: Any, admissions: Any) -> CalibrationData:
         """Draw, score and judge: the expensive half of ``fit``.
@@ -247,9 +416,30 @@ class ConformalSampler(  # type: ignore[call-arg]
         Returns
         -------
         CalibrationData
-            K draws for each prompt; prompts that trained the generator are not among them.
+            K draws for each prompt; prompts that trained the generator are not among them. The
+            data carry what they were collected with.
         """
-        return self._collect(prompts, admissions)[1]
+        self._validate_params()
+        n_draws = draw_budgets(self.k_max)[-1]
+        checked = check_prompts(prompts, estimator=self)
+        references = check_admissions(admissions, len(checked), estimator=self)
+        self._check_scores(self.generator)
+        _warn_of_supervised_steps(type(self))
+        source, checked_rest = self._train(checked, references)
+        assert source.indices is not None
+        references = [references[i] for i in source.indices]
+        draws = self._draw(source, checked_rest, n_draws)
+        source = replace(source, data=self._judge(source, checked_rest, draws, references))
+        self.__dict__.pop("calibration_", None)
+        self._source = source
+        self._numeric_prompts = checked.numeric
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+        if checked.n_features is not None:
+            self.n_features_in_ = checked.n_features
+        if checked.feature_names is not None:
+            self.feature_names_in_ = checked.feature_names
+        return self.calibration_data_
 
     def calibrate(self, data: CalibrationData) -> "ConformalSampler":
         """Calibrate on collected data: the instant half of ``fit``.
@@ -261,7 +451,9 @@ class ConformalSampler(  # type: ignore[call-arg]
         Parameters
         ----------
         data : CalibrationData
-            From :meth:`collect`, or loaded.
+            From :meth:`collect`, or loaded. Data that do not know what they were collected with,
+            such as bare arrays, are allowed, and results are marked "provenance unknown". The
+            seed of data that know theirs is the seed of predictions.
 
         Returns
         -------
@@ -271,37 +463,46 @@ class ConformalSampler(  # type: ignore[call-arg]
         Raises
         ------
         ValueError
-            If the data holds fewer draws than `k_max`, or other scores collected it.
+            If the data holds fewer draws than `k_max`, or another generator, other scores or
+            another admission collected it.
         NullCalibrationError
             If nothing can be certified and ``on_null="raise"``.
         """
         self._validate_params()
+        budgets = draw_budgets(self.k_max)
         if not isinstance(data, CalibrationData):
             raise TypeError(f"data must be CalibrationData, got {type(data).__name__}.")
-        _calibrating.check_collected_data(self, data)
-        attributes = _calibrating.calibrated_attributes(
-            data,
-            _calibrating.draw_budgets(self.k_max),
-            epsilon=self.epsilon,
-            delta=self.delta,
-            set_score=self.set_score,
-            random_state=self.random_state,
-            n_lambdas=self.n_lambdas,
-            optimization_fraction=self.optimization_fraction,
-            size_weight=self.size_weight,
-            excess_weight=self.excess_weight,
-            on_null=self.on_null,
+        self._refuse_other_scores(data.provenance)
+        if data.k_max < budgets[-1]:
+            raise ValueError(
+                f"k_max={budgets[-1]} asks for more draws than the {data.k_max} of the calibration "
+                "data; collect them, or lower k_max."
+            )
+        source = self._source_of(data)
+        data = data.truncate(budgets[-1])
+        result = self._test(data, budgets)
+        found = None if result is None else result.lambda_hat
+        chosen = None if result is None else result.k_max_hat
+        self._source = source
+        self.calibration_ = self._record(
+            lambda_hat=found,
+            k_max=budgets[-1] if chosen is None else int(chosen),
+            width=budgets[-1],
+            source=source,
+            provenance=data.provenance,
+            achievable_epsilon=achievable_epsilon(data)
+            if result is None
+            else result.achievable_epsilon,
+            result=result,
+            data=data,
         )
-        attributes |= generator_for(self, data)
-        _calibrating.take_over(self, attributes)
-        self._paid_draws = None
         return self
 
     def predict(self, X: Any) -> PredictionSets:
         """Sample a set of responses for each prompt (Algorithm 1).
 
-        Draws are made only as the stopping rule asks for them, in rounds over all prompts that
-        are still open.
+        Draws are made only as the stopping rule asks for them: it decides on a prompt as soon as
+        that prompt's draw has arrived, and the next draw is then asked for at once.
 
         Parameters
         ----------
@@ -313,10 +514,17 @@ class ConformalSampler(  # type: ignore[call-arg]
         PredictionSets
             One set for each prompt. A null calibration gives all `k_max_` draws, each set marked
             ``guaranteed=False``.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``fit``, ``calibrate`` or ``load_calibration``.
+        ValueError
+            If prompts are of another kind than those of ``fit``, or the generator was changed
+            since.
         """
         check_is_fitted(self)
-        checked = check_fitted_prompts(self, X)
-        return PredictionSets(sample_sets(self, checked.prompts), self.k_max_, sampler=self)
+        return self._sets(check_fitted_prompts(self, X))
 
     def transform(self, X: Any) -> PredictionSets:
         """Same as :meth:`predict`, so that the sampler stands inside a pipeline.
@@ -344,12 +552,13 @@ class ConformalSampler(  # type: ignore[call-arg]
         Returns
         -------
         PredictionSets
-            Equal to ``fit(X, y).transform(X)``, with all draws of the calibration prompts in
-            `calibration_draws` and, in `calibration_mask`, which prompts those are.
+            Equal to ``fit(X, y).transform(X)``. A :class:`ComponentSelector` that is fitted on
+            them leaves out the prompts that trained the generator.
         """
         checked = check_prompts(X, estimator=self)
-        self.fit(X, y)
-        return sets_of_fitted_prompts(self, checked.prompts)
+        sets = self.fit(checked, y)._sets_of_fit(checked)
+        sets.of_fit = True
+        return sets
 
     def score(self, X: Any, y: Any) -> float:
         """Minus the objective of Eq. 7 on the given data; the larger the better.
@@ -367,34 +576,683 @@ class ConformalSampler(  # type: ignore[call-arg]
         """
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)
-        admissions = check_admissions(y, len(checked), estimator=self)
-        if self.lambda_hat_ is None:
+        references = check_admissions(y, len(checked), estimator=self)
+        record = self.calibration_
+        if record.lambda_hat is None:
             return -np.inf
-        sets = PredictionSets(sample_sets(self, checked.prompts), self.k_max_)
-        outcomes = judge_sets(self.admission, admissions, sets, n_jobs=self.n_jobs)
-        return -set_objective(outcomes, self.size_weight, self.excess_weight)
+        outcomes = judge_sets(
+            record.admission, references, self._sets(checked), n_jobs=self.n_jobs
+        )
+        return -objective_of(outcomes, record.size_weight, record.excess_weight)
+
+    def save_calibration(self, path: str | os.PathLike[str]) -> None:
+        """Write what calibration found to a small, readable JSON file.
+
+        Parameters
+        ----------
+        path : str or path
+            The file. It holds the thresholds, what they were calibrated for, the versions in use
+            and fingerprints of the generator and the scores, null where they are unknown; no
+            data, and no model.
+        """
+        check_is_fitted(self)
+        record, result = self.calibration_, self.calibration_.result
+        known = record.provenance
+        content = {
+            "format": _FORMAT,
+            "lambda_hat": record.lambda_hat
+            and {k: files.threshold_text(v) for k, v in record.lambda_hat._asdict().items()},
+            "k_max": record.k_max,
+            "width": record.width,
+            "epsilon": float(record.epsilon),
+            "delta": float(record.delta),
+            "size_weight": float(record.size_weight),
+            "excess_weight": float(record.excess_weight),
+            "achievable_epsilon": [float(value) for value in record.achievable_epsilon],
+            "n_calibration": None if result is None else result.n_calibration,
+            "n_optimization": None if result is None else result.n_optimization,
+            "seed": known.seed,
+            "precision": known.precision,
+            "scores": {
+                **{name: getattr(known, name) for name in _SCORES},
+                "set_score": score_fingerprint(record.set_score),
+            },
+            "generator": known.generator
+            and {"class": type(record.generator).__name__, "fingerprint": known.generator},
+        }
+        files.write_calibration(path, content)
+
+    def load_calibration(self, path: str | os.PathLike[str]) -> "ConformalSampler":
+        """Take over a calibration written by :meth:`save_calibration`.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+
+        Returns
+        -------
+        ConformalSampler
+            Itself, ready to predict. What calibration looked at (`calibration_data_`, `frontier_`,
+            `p_values_`, ...) is not in the file.
+
+        Raises
+        ------
+        ValueError
+            If the file belongs to another generator, other scores or other parameters, or is no
+            such file.
+        """
+        self._validate_params()
+        budgets = draw_budgets(self.k_max)
+        name = os.fspath(path)
+        content = files.read_calibration(path, _FORMAT, _FIELDS)
+        with files.naming(f"{name!r} is not an intact file written by save_calibration"):
+            read = self._read(content)
+        source = getattr(self, "_source", None)
+        if source is None or not hasattr(source.generator, "fit"):
+            source = self._untrained_source()
+        known: Provenance = read["provenance"]
+        files.refuse_differences(
+            name,
+            "generator",
+            {"fingerprint": known.generator},
+            {"fingerprint": source.fingerprint},
+        )
+        own_scores = {score: score_fingerprint(getattr(self, score)) for score in _SCORES}
+        own_scores["set_score"] = score_fingerprint(get_set_score(self.set_score))
+        files.refuse_differences(name, "scores", content["scores"], own_scores)
+        own = {"epsilon": float(self.epsilon), "delta": float(self.delta)}
+        files.refuse_differences(name, "parameters", read, own)
+        if read["k_max"] not in budgets:
+            raise ValueError(
+                f"{name!r} was calibrated for k_max={read['k_max']}, but this sampler has "
+                f"k_max={self.k_max!r}."
+            )
+        if known.seed is not None:
+            source = replace(source, seed=known.seed)
+        self._source = replace(source, indices=None, data=None)
+        self.calibration_ = self._record(source=self._source, **read)
+        if self.calibration_.unknown:
+            warn(
+                f"{name!r} was calibrated on arrays, which do not tell the "
+                f"{', '.join(self.calibration_.unknown)} they came from: the guarantee holds only "
+                "if these are the sampler's own."
+            )
+        return self
+
+    @property
+    def lambda_hat_(self) -> Configuration | None:
+        """The chosen thresholds; None for null."""
+        return self.calibration_.lambda_hat
+
+    @property
+    def k_max_(self) -> int:
+        """The budget in force."""
+        return self.calibration_.k_max
+
+    @property
+    def valid_lambdas_(self) -> np.ndarray:
+        """Every certified configuration, of shape (m, 3)."""
+        result = self.result_
+        return np.empty((0, 3)) if result is None else result.valid_lambdas
+
+    @property
+    def frontier_(self) -> Frontier | None:
+        """The tested configurations, from the safest."""
+        return None if self.result_ is None else self.result_.frontier
+
+    @property
+    def p_values_(self) -> np.ndarray:
+        """Binomial p-value of each tested configuration."""
+        return np.empty(0) if self.result_ is None else self.result_.p_values
+
+    @property
+    def achievable_epsilon_(self) -> AchievableEpsilon:
+        """Error of always drawing K, and of always drawing one."""
+        return self.calibration_.achievable_epsilon
+
+    @property
+    def result_(self) -> LearnThenTestResult | None:
+        """The whole result of calibration; None where there were too few prompts."""
+        if self.calibration_.data is None:
+            raise AttributeError("result_ is not in a calibration that was loaded from a file.")
+        return self.calibration_.result
+
+    @property
+    def calibration_data_(self) -> CalibrationData:
+        """Scores, similarities and admissions of the draws that calibration saw."""
+        holder = self.__dict__.get("calibration_") or self._source
+        if holder.data is None:
+            raise AttributeError("calibration_data_ is not in a file of a calibration.")
+        return holder.data
+
+    @property
+    def calibration_indices_(self) -> np.ndarray:
+        """Positions in X of the prompts in `calibration_data_`."""
+        if self._source.indices is None:
+            raise AttributeError("calibration_indices_ needs data that this estimator collected.")
+        return self._source.indices
+
+    @property
+    def generator_(self) -> Generator:
+        """The generator in use, fitted where it can be."""
+        return self._source.generator
+
+    @property
+    def seed_(self) -> int:
+        """The seed of all draws."""
+        return self._source.seed
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "lambda_hat_")
+        return hasattr(self, "calibration_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_memory"}
+
     def _sk_visual_block_(self) -> Any:
         return visual_block([("generator", self.generator)])
 
-    def _collect(self, X: Any, y: Any) -> tuple[list[list[Generation]], CalibrationData]:
-        self._validate_params()
-        _calibrating.draw_budgets(self.k_max)
-        checked = check_prompts(X, estimator=self)
-        admissions = check_admissions(y, len(checked), estimator=self)
-        collected = collect(self, checked, admissions)
-        _calibrating.forget_calibration(self)
-        self._numeric_prompts = checked.numeric
-        _calibrating.set_or_delete(self, "n_features_in_", checked.n_features)
-        _calibrating.set_or_delete(self, "feature_names_in_", checked.feature_names)
-        for name, value in collected.items():
-            setattr(self, name, value)
-        return self.calibration_draws_, self.calibration_data_
+    def _validate_params(self) -> None:
+        wrapper = _wrapper(self.generator)
+        if wrapper is not None:
+            raise InvalidParameterError(
+                f"The 'generator' parameter of {type(self).__name__} must be None or an object "
+                f"implementing 'sample' or 'stream'. Got {self.generator!r:.200} instead; {wrapper}"
+            )
+        super()._validate_params()
+
+    # --- collect ------------------------------------------------------------------------------
+
+    def _check_scores(self, generator: Any) -> None:
+        """Refuse what can be known to fail before anything is paid for."""
+        get_set_score(self.set_score)
+        get_similarity(self.similarity)
+        get_admission(self.admission)
+        quality = get_quality(self.quality)
+        if quality is likelihood and not getattr(generator, "gives_logprobs", True):
+            raise ValueError(
+                f"quality='likelihood' needs log-probabilities, which {type(generator).__name__} "
+                "does not give; wanted another quality, such as 'self_consistency' or a callable "
+                "(prompt, generation) -> float, or a generator that gives log-probabilities."
+            )
+
+    def _train(
+        self, prompts: CheckedPrompts, references: list[Any]
+    ) -> tuple[DrawSource, CheckedPrompts]:
+        """The source of draws, trained where it can be, and the prompts left for calibration."""
+        generator, seed = own_copy(self.generator), seed_of_draws(self.random_state)
+        n = len(prompts)
+        n_train = 0
+        if hasattr(generator, "fit"):
+            n_train = min(max(round(self.training_fraction * n), 1), n - 1)
+            if n_train < 1:
+                raise ValueError(
+                    f"{type(generator).__name__} is fitted on a part of the prompts that "
+                    f"calibration never sees, which takes at least 2 prompts; got n_samples={n}."
+                )
+        order = np.arange(n)
+        if n_train:
+            order = _rng_of_training_split(self.random_state).permutation(n)
+        train, rest = np.sort(order[:n_train]), np.sort(order[n_train:])
+        part = prompts.take(train)
+        if n_train:
+            generator.fit(part.prompts, [references[i] for i in train])
+        source = DrawSource(
+            generator, fingerprint(generator), seed, np.unique(part.digests()), rest
+        )
+        return source, prompts.take(rest)
+
+    def _draw(
+        self, source: DrawSource, prompts: CheckedPrompts, n_draws: int
+    ) -> list[list[Generation]]:
+        """Draws 0 to ``n_draws - 1`` of each prompt; those that memory holds are not made again."""
+        rows: list[list[Any]] = [[None] * n_draws for _ in range(len(prompts))]
+        with _progress(self.verbose, len(prompts) * n_draws, "draw") as progress:
+
+            def keep(i: int, draw: int, generation: Generation) -> None:
+                rows[i][draw] = generation
+                progress.update()
+                _show_usage(progress, source.generator)
+
+            queue = DrawQueue(prompts.prompts, n_draws, seed=source.seed, on_draw=keep)
+            self._draw_memory().serve(source.generator, queue, fingerprint=source.fingerprint)
+        return rows
+
+    def _draw_memory(self) -> DrawMemory:
+        """The draws that this estimator, its later fits and its selector share."""
+        if not hasattr(self, "_memory"):
+            self._memory = DrawMemory()
+        return self._memory
+
+    def _judge(
+        self,
+        source: DrawSource,
+        prompts: CheckedPrompts,
+        draws: list[list[Generation]],
+        references: list[Any],
+    ) -> CalibrationData:
+        """Scores and verdicts of all draws, with what they were collected with."""
+        generator = source.generator
+        responses = [[draw.response for draw in row] for row in draws]
+        if all(isinstance(one, str) and not one.strip() for row in responses for one in row):
+            raise ValueError(
+                f"{type(generator).__name__} returned empty responses for all {len(responses)} "
+                "prompts; wanted text. Look at its stop strings and at the length it may generate."
+            )
+        admissible = admission_matrix(self.admission, references, responses, n_jobs=self.n_jobs)
+        return CalibrationData(
+            quality_matrix(
+                bind_quality(self.quality, generator), prompts.prompts, draws, n_jobs=self.n_jobs
+            ),
+            similarity_tensor(self.similarity, responses, n_jobs=self.n_jobs),
+            admissible,
+            provenance=Provenance(
+                generator=source.fingerprint,
+                seed=source.seed,
+                k_max=len(draws[0]),
+                **{name: score_fingerprint(getattr(self, name)) for name in _SCORES},
+            ),
+        )
+
+    # --- calibrate ----------------------------------------------------------------------------
+
+    def _refuse_other_scores(self, collected: Provenance) -> None:
+        for name in _SCORES:
+            then, now = getattr(collected, name), score_fingerprint(getattr(self, name))
+            if then not in (None, now):
+                raise ValueError(
+                    f"data was collected with {name}={then!r:.80}, but now {name}={now!r:.80}; "
+                    "wanted data collected with the scores that predict is to use. Call collect, "
+                    "or fit, again: draws that were made before are not made anew."
+                )
+
+    def _source_of(self, data: CalibrationData) -> DrawSource:
+        """Generator and seed that the data came from, as far as they tell."""
+        known, source = data.provenance, getattr(self, "_source", None)
+        if source is not None and data is source.data:
+            return source
+        if source is None or known.generator not in (None, source.fingerprint):
+            trained, source = source, None
+        if source is not None and known.generator is None and not hasattr(source.generator, "fit"):
+            source = None  # bare arrays: of the generator that the parameters name now
+        if source is None:
+            try:
+                source = self._untrained_source()
+            except NotFittedError:
+                if trained is None:
+                    raise
+                source = trained
+        if known.generator not in (None, source.fingerprint):
+            raise ValueError(
+                f"data was collected from another generator than the "
+                f"{type(source.generator).__name__} that predict would draw from: this one has "
+                f"other parameters or was trained anew (fingerprint {source.fingerprint}, that of "
+                f"the data {known.generator}); wanted data collected from this one. Call collect, "
+                "or fit, again."
+            )
+        seed = source.seed if known.seed is None else known.seed
+        return replace(source, seed=seed, indices=None, data=None)
+
+    def _untrained_source(self) -> DrawSource:
+        """Generator and seed of a sampler that has seen no prompts."""
+        generator = own_copy(self.generator)
+        if hasattr(generator, "fit"):
+            hint = (
+                " It stands for generator=None: give the generator that the data came from, or, "
+                "for thresholds alone, call sklearn_clm.calibration.learn_then_test."
+            )
+            raise NotFittedError(
+                f"{type(generator).__name__} is fitted on prompts and references, which this "
+                f"{type(self).__name__} has not seen: call fit, or collect, first."
+                f"{hint if self.generator is None else ''}"
+            )
+        self._check_scores(generator)
+        nobody = np.empty(0, dtype=np.uint64)
+        return DrawSource(
+            generator, fingerprint(generator), seed_of_draws(self.random_state), nobody
+        )
+
+    def _test(self, data: CalibrationData, budgets: list[int]) -> LearnThenTestResult | None:
+        """The tests, or None where there are too few prompts; a null result is reported."""
+        n, needed = data.n_prompts, prompts_needed(self.epsilon, self.delta)
+        n_calibration = n - optimization_size(n, self.optimization_fraction) if n > 1 else 0
+        if n_calibration < needed:
+            report_null(self._too_small(n, n_calibration, needed), self.on_null)
+            return None
+        result = learn_then_test(
+            data,
+            self.epsilon,
+            self.delta,
+            set_score=self.set_score,
+            random_state=self.random_state,
+            n_lambdas=self.n_lambdas,
+            optimization_fraction=self.optimization_fraction,
+            size_weight=self.size_weight,
+            excess_weight=self.excess_weight,
+            k_max=budgets if len(budgets) > 1 else None,
+        )
+        report_null(_null(result, budgets[-1]), self.on_null)
+        return result
+
+    def _too_small(self, n: int, n_calibration: int, needed: int) -> str:
+        fraction, total = self.optimization_fraction, needed
+        while total - optimization_size(total, fraction) < needed:
+            total += 1
+        return (
+            f"Calibration is null: the calibration part has {n_calibration} of n_samples={n} "
+            f"prompts, and no p-value can reach delta={self.delta:g} at epsilon={self.epsilon:g} "
+            f"with fewer than {needed}. With optimization_fraction={fraction:.3g} that takes at "
+            f"least {total} prompts (those that train a generator not counted)."
+        )
+
+    def _record(self, **found: Any) -> SamplerCalibration:
+        """The calibration, with copies of the parameters that it holds for."""
+        asked = {
+            name: found.pop(name, getattr(self, name))
+            for name in ("epsilon", "delta", "size_weight", "excess_weight")
+        }
+        scores = {name: frozen(getattr(self, name)) for name in _SCORES}
+        set_score = frozen(get_set_score(self.set_score))
+        return SamplerCalibration(set_score=set_score, **scores, **asked, **found)
+
+    def _read(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Fields of the record, from a file."""
+        lambda_hat = content["lambda_hat"] and Configuration(
+            **{name: files.as_threshold(value) for name, value in content["lambda_hat"].items()}
+        )
+        low, high = content["achievable_epsilon"]
+        scores = files.as_section(content, "scores")
+        seed = None if content["seed"] is None else files.as_count(content, "seed", 0)
+        width = files.as_count(content, "width", 1)
+        return {
+            "lambda_hat": lambda_hat,
+            "k_max": files.as_count(content, "k_max", 1),
+            "width": width,
+            "achievable_epsilon": AchievableEpsilon(float(low), float(high)),
+            "provenance": Provenance(
+                generator=files.as_section(content, "generator").get("fingerprint"),
+                seed=seed,
+                k_max=width,
+                precision=content["precision"],
+                **{name: scores.get(name) for name in _SCORES},
+            ),
+            **{
+                name: files.as_number(content, name)
+                for name in ("epsilon", "delta", "size_weight", "excess_weight")
+            },
+        }
+
+    # --- predict ------------------------------------------------------------------------------
+
+    def _sets(
+        self, prompts: CheckedPrompts, known: dict[int, int] | None = None
+    ) -> PredictionSets:
+        """Sets of prompts; `known` names the row of some of them in the calibration data."""
+        record, source = self.calibration_, self.calibration_.source
+        source.refuse_changes()
+        with _progress(self.verbose, len(prompts), "prompt") as progress:
+            rules = _OpenSets(record, prompts, self.n_jobs, known or {}, progress)
+            queue = DrawQueue(
+                prompts.prompts,
+                record.k_max,
+                seed=source.seed,
+                decide=rules.decide,
+                on_draw=rules.count_draw,
+            )
+            self._draw_memory().serve(source.generator, queue, fingerprint=source.fingerprint)
+        return PredictionSets(
+            rules.sets, record.k_max, sampler=self, provenance=record.drawn_with
+        )
+
+    def _sets_of_fit(self, prompts: CheckedPrompts) -> PredictionSets:
+        """Sets of the prompts given to fit, with the scores that calibration has."""
+        return self._sets(prompts, {int(i): row for row, i in enumerate(self.calibration_indices_)})
+
+
+class _OpenSet:
+    """The set of a prompt that sampling has not stopped on."""
+
+    __slots__ = ("draws", "qualities", "rule")
+
+    def __init__(self, rule: SamplingRule) -> None:
+        self.rule = rule
+        self.draws: list[Generation] = []
+        self.qualities: list[float] = []
+
+
+class _OpenSets:
+    """Algorithm 1 on many prompts at once, as their draws arrive."""
+
+    def __init__(
+        self,
+        record: SamplerCalibration,
+        prompts: CheckedPrompts,
+        n_jobs: int | None,
+        known: dict[int, int],
+        progress: Any,
+    ) -> None:
+        self.sets: list[Any] = [None] * len(prompts)
+        self._open: dict[int, _OpenSet] = {}
+        self._record = record
+        self._quality = bind_quality(record.quality, record.generator)
+        self._prompts = prompts
+        self._n_jobs = n_jobs
+        self._known = known
+        self._progress = progress
+        self._n_drawn = 0
+
+    def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
+        """How many draws of each of these prompts are wanted, now that more have arrived."""
+        for i, draws in arrived:
+            one = self._open.get(i)
+            if one is None:
+                one = self._open[i] = _OpenSet(self._new_rule())
+            one.draws.extend(draws)
+        waiting = [i for i, _ in arrived]
+        while waiting:
+            groups: dict[tuple[int, int], list[int]] = {}
+            for i in waiting:
+                groups.setdefault(self._next_draws(self._open[i]), []).append(i)
+            for (start, stop), members in groups.items():
+                self._advance(members, start, stop)
+            waiting = [
+                i
+                for i in waiting
+                if not self._open[i].rule.done
+                and len(self._open[i].draws) > self._open[i].rule.n_samples
+            ]
+        return [self._wanted(i) for i, _ in arrived]
+
+    def count_draw(self, i: int, draw: int, generation: Generation) -> None:
+        """Show one draw more."""
+        self._n_drawn += 1
+        if not self._progress.disable:
+            self._progress.set_postfix(draws=self._n_drawn, refresh=False)
+
+    def _new_rule(self) -> SamplingRule:
+        record = self._record
+        configuration = _ACCEPT_ALL if record.lambda_hat is None else record.lambda_hat
+        return SamplingRule(configuration, record.set_score, record.k_max, record.width)
+
+    def _next_draws(self, one: _OpenSet) -> tuple[int, int]:
+        # a draw that the rule may not look at is not scored, which can cost as much as drawing
+        start = one.rule.n_samples
+        return start, len(one.draws) if self._record.lambda_hat is None else start + 1
+
+    def _advance(self, members: list[int], start: int, stop: int) -> None:
+        quality, similarity = self._scores(members, start, stop)
+        for m, i in enumerate(members):
+            one = self._open[i]
+            for r in range(stop - start):
+                one.qualities.append(float(quality[m, r]))
+                one.rule.update(one.qualities[-1], similarity[m, r])
+
+    def _scores(self, members: list[int], start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Quality (m, stop - start) and similarity (m, stop - start, stop) of these draws."""
+        record, data = self._record, self._record.data
+        rows = [self._known.get(i, -1) for i in members]
+        if data is not None and min(rows) >= 0:
+            return data.quality[rows, start:stop], data.similarity[rows, start:stop, :stop]
+        if max(rows) >= 0:  # each part by itself
+            parts = [self._scores([i], start, stop) for i in members]
+            return np.concatenate([q for q, _ in parts]), np.concatenate([s for _, s in parts])
+        draws = [self._open[i].draws[:stop] for i in members]
+        quality = quality_matrix(
+            self._quality,
+            self._prompts.take(members).prompts,
+            draws,
+            start=start,
+            n_jobs=self._n_jobs,
+        )
+        if record.lambda_hat is None or record.lambda_hat.similarity == np.inf:
+            similarity = np.zeros((len(members), stop - start, stop))
+        else:
+            responses = [[draw.response for draw in row] for row in draws]
+            similarity = similarity_tensor(
+                record.similarity, responses, start=start, n_jobs=self._n_jobs
+            )
+        # thresholds were found among numbers of the precision of the data
+        formats = [precision_of(record.provenance.precision, n) for n in ("quality", "similarity")]
+        return quality.astype(formats[0]), similarity.astype(formats[1])
+
+    def _wanted(self, i: int) -> int:
+        one = self._open[i]
+        if not one.rule.done:
+            return one.rule.k_max if self._record.lambda_hat is None else one.rule.n_samples + 1
+        self.sets[i] = self._closed(self._prompts.prompts[i], self._open.pop(i))
+        self._progress.update()
+        return 0
+
+    def _closed(self, prompt: Any, one: _OpenSet) -> PredictionSet:
+        rule = one.rule
+        return PredictionSet(
+            prompt=prompt,
+            responses=tuple(one.draws[j].response for j in rule.accepted),
+            quality=np.array([one.qualities[j] for j in rule.accepted], dtype=np.float64),
+            indices=np.array(rule.accepted, dtype=np.intp),
+            n_samples=rule.n_samples,
+            set_score=rule.score,
+            stopped=rule.stopped,
+            guaranteed=self._record.lambda_hat is not None,
+            generations=tuple(one.draws[: rule.n_samples]),
+            provenance_known=not self._record.unknown,
+        )
+
+
+def draw_budgets(k_max: Any) -> list[int]:
+    """Values of the parameter `k_max` in ascending order."""
+    if isinstance(k_max, Integral):
+        return [int(k_max)]
+    budgets = list(k_max)
+    if not budgets or not all(isinstance(k, Integral) and int(k) >= 1 for k in budgets):
+        raise ValueError(f"k_max must be an int >= 1, or a sequence of such, got {k_max!r}.")
+    return sorted({int(k) for k in budgets})
+
+
+def seed_of_draws(random_state: Any) -> int:
+    """The seed that the parameter `random_state` stands for."""
+    if random_state is None:
+        return 0
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    return int(random_state)
+
+
+def own_copy(generator: Any) -> Any:
+    """A copy of a generator that belongs to the estimator; a model that it holds is shared."""
+    if generator is None:
+        return ResamplingGenerator()
+    if hasattr(generator, "get_params"):
+        return clone(generator)
+    if hasattr(generator, "fit"):
+        return copy.deepcopy(generator)
+    try:
+        copied = object.__new__(type(generator))
+        copied.__dict__.update({name: frozen(part) for name, part in vars(generator).items()})
+    except TypeError:  # of a class that cannot be made so
+        return generator
+    return copied
+
+
+def report_null(
+    message: str | None,
+    on_null: str,
+    outcome: str = "predict returns the trivial set of all draws, without any guarantee.",
+) -> None:
+    """Warn of a null calibration and of what comes of it, or raise it; None is none."""
+    if message is not None and on_null == "raise":
+        raise NullCalibrationError(message)
+    warn_of_null(None if message is None else f"{message} {outcome}")
+
+
+def _null(result: LearnThenTestResult, k_max: int) -> str | None:
+    if result.lambda_hat is not None:
+        return None
+    low, high = result.achievable_epsilon
+    # rounded up, so that the epsilon which is named does work
+    smallest = math.ceil(result.smallest_epsilon * 1e4) / 1e4
+    hint = " No draw is admissible for any prompt: check admission and references."
+    return (
+        f"Calibration is null: no configuration is certified at epsilon={result.epsilon:g}, "
+        f"delta={result.delta:g} with {result.n_calibration} calibration prompts. The smallest "
+        f"epsilon that would have worked is {smallest:g}. Sets of the first draw alone err "
+        f"for {high:.1%} of the prompts, and sets of all {k_max} draws still for {low:.1%}; "
+        f"epsilon can sensibly lie between the two (appendix C).{hint if low == 1.0 else ''}"
+    )
+
+
+def _rng_of_training_split(random_state: Any) -> Any:
+    if random_state is None or isinstance(random_state, np.random.RandomState):
+        return check_random_state(random_state)
+    # apart from the stream that splits the rest for calibration
+    return np.random.default_rng([int(random_state), 1])
+
+
+def _wrapper(model: Any) -> str | None:
+    """What to write in place of a model that is no generator, where one can tell."""
+    if isinstance(model, type):
+        return f"give an instance, such as {model.__name__}(...)."
+    if hasattr(model, "sample") or hasattr(model, "stream"):
+        return None
+    wrapper = None
+    if isinstance(model, str):
+        wrapper = f"TransformersGenerator({model!r:.60}) or OpenAIGenerator({model!r:.60})"
+    elif hasattr(model, "predict_proba"):
+        wrapper = f"EstimatorGenerator({type(model).__name__}(...))"
+    elif hasattr(model, "generate"):
+        wrapper = "TransformersGenerator(model, tokenizer=tokenizer)"
+    return wrapper and f"wrap it as sklearn_clm.generators.{wrapper}."
+
+
+def _warn_of_supervised_steps(estimator: type) -> None:
+    """Warn of steps before the sampler that have learnt from the references that calibrate."""
+    supervised = [
+        name
+        for name, step in steps_before(estimator)
+        if hasattr(step, "__sklearn_tags__") and get_tags(step).target_tags.required
+    ]
+    if supervised:
+        warn(
+            f"the pipeline's steps {supervised} learn from the references before the sampler does, "
+            "so that the prompts are no longer independent of the references that calibrate, and "
+            "the guarantee does not hold. Such steps belong to the estimator inside the generator: "
+            "EstimatorGenerator(make_pipeline(step, classifier))."
+        )
+
+
+def _progress(verbose: int, total: int, unit: str) -> Any:
+    from tqdm.auto import tqdm
+
+    return tqdm(total=total, unit=unit, disable=not verbose)
+
+
+def _show_usage(progress: Any, generator: Any) -> None:
+    """What the draws cost, where the generator counts that."""
+    usage = None if progress.disable else getattr(generator, "usage_", None)
+    if usage:
+        progress.set_postfix(usage, refresh=False)

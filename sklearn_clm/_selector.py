@@ -1,46 +1,117 @@
 """The estimator that calibrates which components of responses can be trusted on their own."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._calibrating import set_or_delete
-from sklearn_clm._collecting import N_JOBS
-from sklearn_clm._component_draws import (
-    CalibrationDraws,
-    calibration_draws,
-    check_sets,
-    refuse_without_logprobs,
-    sampler_for_prompts,
-    sets_of_fit,
-)
+from sklearn_clm import _calibration_file as files
+from sklearn_clm._exceptions import warn
 from sklearn_clm._html import visual_block
-from sklearn_clm._results import ComponentSets, PredictionSets, drawn_by
-from sklearn_clm._selecting import (
-    accepted_draws,
-    calibrated_attributes,
-    forget_calibration,
-    found_components,
-    parts_of,
-    select,
+from sklearn_clm._prompts import (
+    CheckedPrompts,
+    check_admissions,
+    check_fitted_prompts,
+    check_prompts,
 )
-from sklearn_clm._snapshots import snapshot
-from sklearn_clm.calibration import ComponentCalibrationData
-from sklearn_clm.scoring import get_component_admission
+from sklearn_clm._results import ComponentSet, ComponentSets, PredictionSet, PredictionSets
+from sklearn_clm._sampler import N_JOBS, ConformalSampler, report_null, seed_of_draws
+from sklearn_clm.caching import DrawMemory
+from sklearn_clm.calibration import (
+    ComponentCalibrationData,
+    ComponentThreshold,
+    Provenance,
+    component_learn_then_test,
+)
+from sklearn_clm.calibration._binomial import prompts_needed
+from sklearn_clm.generators import Generation
+from sklearn_clm.scoring import (
+    component_scores,
+    component_spans,
+    get_component_admission,
+    get_component_score,
+    get_splitter,
+)
 from sklearn_clm.scoring._admission import judge
+from sklearn_clm.scoring._components import DistinctComponents, distinct_components
+from sklearn_clm.scoring._identity import frozen, score_fingerprint
 
-__all__ = ["ComponentSelector"]
+__all__ = ["ComponentSelector", "SelectorCalibration"]
+
+_FORMAT = "sklearn_clm.component_calibration/1"
+_PARTS = ("splitter", "component_score", "admission")
+_FIELDS = {"gamma_hat", "alpha", "delta", "achievable_alpha", "n_draws", "provenance"}
+_N_TRIED = 100  # calibration prompts on which the threshold is tried
+
+
+@dataclass(frozen=True)
+class SelectorCalibration:
+    """What was calibrated, and all that the selection depends on.
+
+    Parameters
+    ----------
+    gamma_hat : float
+        The threshold; +inf where none could be certified.
+    alpha, delta : float
+        As calibration was asked for.
+    splitter : callable
+        As calibration used it: a copy that later changes do not reach.
+    component_score : ComponentScore
+        The score, a copy as well.
+    n_draws : int or None
+        Draws that calibration saw for each prompt; None where it is unknown.
+    provenance : Provenance
+        What the data were collected with; unknown fields are None.
+    achievable_alpha : tuple of float
+        Share of calibration prompts with an error at the highest threshold and at the lowest.
+    sampler : ConformalSampler or None
+        Makes sets of prompts; None where there is none yet.
+    result : ComponentThreshold or None
+        The tests; None for a calibration from a file or on too few prompts.
+    data : ComponentCalibrationData or None
+        What was calibrated on; None for a calibration from a file.
+    """
+
+    gamma_hat: float
+    alpha: float
+    delta: float
+    splitter: Callable[[str], Any]
+    component_score: Any
+    n_draws: int | None
+    provenance: Provenance
+    achievable_alpha: tuple[float, float]
+    sampler: ConformalSampler | None = None
+    result: ComponentThreshold | None = None
+    data: ComponentCalibrationData | None = None
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What is not known to have collected the data."""
+        of_data = ("generator", "seed", *_PARTS, "k_max")
+        return tuple(name for name in of_data if getattr(self.provenance, name) is None)
+
+
+@dataclass(frozen=True)
+class _Collected:
+    """Components that were collected, of which prompts, and the sampler that drew them."""
+
+    data: ComponentCalibrationData
+    sampler: ConformalSampler
+    prompts: CheckedPrompts
+    indices: np.ndarray
 
 
 class ComponentSelector(  # type: ignore[call-arg]
     TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
 ):
-    """Select the components of responses, such as sentences, that can be trusted.
+    """Select the components of responses, such as sentences, that are admissible.
 
     ``fit`` calibrates a threshold on the scores of components (section 4.4 of the paper);
     ``predict`` samples a set of responses for each prompt, and returns the components of its
@@ -82,9 +153,14 @@ class ComponentSelector(  # type: ignore[call-arg]
         sampler that is fitted here and has none of its own.
     n_jobs : int or None, default=None
         Processes or threads that judge components.
+    verbose : int, default=0
+        Whether to show the progress of draws; a sampler that is given has its own.
 
     Attributes
     ----------
+    calibration_ : SelectorCalibration
+        All that ``predict`` depends on, as calibration saw it. The attributes below are read from
+        it, and later changes of parameters do not reach it.
     gamma_hat_ : float
         The threshold: components that score at least this are selected. +inf where none could be
         certified.
@@ -96,7 +172,8 @@ class ComponentSelector(  # type: ignore[call-arg]
     calibration_data_ : ComponentCalibrationData
         Scores and labels of the distinct components of the calibration prompts.
     calibration_indices_ : ndarray of int
-        Positions in X of the prompts in `calibration_data_`.
+        Positions in X of the prompts in `calibration_data_`; only where ``fit`` or ``collect`` of
+        this very estimator gave these data.
     result_ : ComponentThreshold or None
         The whole result of calibration; None where there were too few prompts to test at all.
     sampler_ : ConformalSampler
@@ -154,7 +231,7 @@ class ComponentSelector(  # type: ignore[call-arg]
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "sampler": [None, HasMethods(["fit", "predict"])],
+        "sampler": [None, ConformalSampler],
         "alpha": [Interval(Real, 0, 1, closed="neither")],
         "delta": [Interval(Real, 0, 1, closed="neither")],
         "splitter": [str, callable],
@@ -168,11 +245,12 @@ class ComponentSelector(  # type: ignore[call-arg]
         "on_null": [StrOptions({"warn", "raise"})],
         "random_state": ["random_state"],
         "n_jobs": N_JOBS,
+        "verbose": ["verbose"],
     }
 
     def __init__(
         self,
-        sampler: Any = None,
+        sampler: ConformalSampler | None = None,
         *,
         alpha: float = 0.3,
         delta: float = 0.05,
@@ -182,6 +260,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         on_null: str = "warn",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self.sampler = sampler
         self.alpha = alpha
@@ -192,6 +271,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         self.on_null = on_null
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> "ComponentSelector":
         """Collect components and calibrate on them.
@@ -234,24 +314,39 @@ class ComponentSelector(  # type: ignore[call-arg]
         Returns
         -------
         ComponentCalibrationData
-            Scores and labels of the distinct components of all K draws of each prompt.
+            Scores and labels of the distinct components of all K draws of each prompt. The data
+            carry what they were collected with.
         """
         self._validate_params()
-        parts = parts_of(self)
-        admission = get_component_admission(self.admission, parts["splitter_"])
-        refuse_without_logprobs(self, parts["component_score_"], prompts)
-        found = calibration_draws(self, prompts, admissions)
-        components = found_components(
-            parts["splitter_"],
-            parts["component_score_"],
-            found.prompts,
-            found.draws,
-            [range(len(row)) for row in found.draws],
+        splitter, component_score = self._parts()
+        admission = get_component_admission(self.admission, splitter)
+        self._refuse_without_logprobs(component_score, prompts)
+        if isinstance(prompts, PredictionSets):
+            sampler, checked, indices = self._prompts_of_sets(prompts)
+            references = check_admissions(admissions, len(prompts), estimator=self)
+        else:
+            checked = self._checked(prompts)
+            references = check_admissions(admissions, len(checked), estimator=self)
+            sampler, indices = self._fitted_sampler(checked, references)
+        checked, references = checked.take(indices), [references[i] for i in indices]
+        record = sampler.calibration_
+        # the whole budget, even where calibration chose a smaller one: the choice was made on data
+        draws = sampler._draw(record.source, checked, record.width)
+        found = _found_components(splitter, component_score, checked.prompts, draws)
+        distinct = [one.components for one in found]
+        data = ComponentCalibrationData.from_arrays(
+            [one.scores for one in found],
+            judge(admission, references, distinct, n_jobs=self.n_jobs),
+            provenance=replace(
+                record.drawn_with, k_max=record.width, precision=None, **self._fingerprints()
+            ),
         )
-        distinct = [one.components for one in components]
-        labels = judge(admission, found.admissions, distinct, n_jobs=self.n_jobs)
-        data = ComponentCalibrationData.from_arrays([one.scores for one in components], labels)
-        self._remember(found, parts, data)
+        self.__dict__.pop("calibration_", None)
+        self._collected = _Collected(data, sampler, checked, indices)
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+            if hasattr(sampler, name):
+                setattr(self, name, getattr(sampler, name))
         return data
 
     def calibrate(self, data: ComponentCalibrationData) -> "ComponentSelector":
@@ -260,7 +355,9 @@ class ComponentSelector(  # type: ignore[call-arg]
         Parameters
         ----------
         data : ComponentCalibrationData
-            From :meth:`collect`, loaded, or made of the scores and labels that one has.
+            From :meth:`collect`, loaded, or made of the scores and labels that one has. Data that
+            do not know what they were collected with are allowed, and results are marked
+            "provenance unknown".
 
         Returns
         -------
@@ -269,22 +366,39 @@ class ComponentSelector(  # type: ignore[call-arg]
 
         Raises
         ------
+        ValueError
+            If the data were collected with another splitter, score, admission, generator, seed or
+            a smaller budget of draws.
         NullCalibrationError
             If nothing can be certified and ``on_null="raise"``.
         """
         self._validate_params()
         if not isinstance(data, ComponentCalibrationData):
             raise TypeError(f"data must be ComponentCalibrationData, got {type(data).__name__}.")
-        attributes = calibrated_attributes(data, self.alpha, self.delta, self.on_null)
-        if data is not getattr(self, "_collected", None):
-            # from elsewhere, so what it was scored with is what the parameters say now
-            self._forget_collected()
-        for name, value in attributes.items():
-            setattr(self, name, value)
+        known, own = data.provenance, self._fingerprints()
+        for name in _PARTS:
+            if getattr(known, name) not in (None, own[name]):
+                raise ValueError(
+                    f"data was collected with {name}={getattr(known, name)!r:.80}, but now "
+                    f"{name}={own[name]!r:.80}; wanted data collected with what predict is to use. "
+                    "Call collect, or fit, again."
+                )
+        sampler = self._sampler_of(data)
+        result = self._test(data)
+        self.calibration_ = self._record(
+            gamma_hat=np.inf if result is None else result.gamma_hat,
+            n_draws=known.k_max,
+            provenance=known,
+            achievable_alpha=(np.nan, np.nan) if result is None else result.achievable_alpha,
+            sampler=sampler,
+            result=result,
+            data=data,
+        )
+        self._warn_if_out_of_reach()
         return self
 
     def predict(self, X: Any) -> ComponentSets:
-        """Select the trusted components of the responses to each prompt (Algorithm 2).
+        """Select the admissible components of the responses to each prompt (Algorithm 2).
 
         Parameters
         ----------
@@ -306,24 +420,8 @@ class ComponentSelector(  # type: ignore[call-arg]
             generator or with another seed.
         """
         check_is_fitted(self)
-        sets = X if isinstance(X, PredictionSets) else sampler_for_prompts(self).predict(X)
-        check_sets(self, sets)
-        draws = [accepted_draws(one) for one in sets]
-        if self.gamma_hat_ == np.inf:
-            draws = [[] for _ in sets]
-        prompts, indices = [one.prompt for one in sets], [one.indices for one in sets]
-        components = found_components(
-            self.splitter_, self.component_score_, prompts, draws, indices
-        )
-        calibrated = self.calibration_data_.provenance
-        return ComponentSets(
-            [
-                select(one, found, self.gamma_hat_, calibrated)
-                for one, found in zip(sets, components)
-            ],
-            min_width=sets.k_max,
-            selector=self,
-        )
+        sets = X if isinstance(X, PredictionSets) else self._sampler_for_prompts().predict(X)
+        return self._select(sets)
 
     def transform(self, X: Any) -> ComponentSets:
         """Same as :meth:`predict`.
@@ -353,7 +451,12 @@ class ComponentSelector(  # type: ignore[call-arg]
         ComponentSets
             Equal to ``fit(X, y).transform(X)``.
         """
-        return self.fit(X, y).predict(sets_of_fit(self, X))
+        if isinstance(X, PredictionSets):
+            return self.fit(X, y).predict(X)
+        checked = self._checked(X)
+        sampler = self.fit(checked, y).sampler_
+        own = sampler is not None and sampler is not self.sampler
+        return self._select(sampler._sets_of_fit(checked)) if own else self.predict(checked)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean number of selected components (what Eq. 10 maximises).
@@ -372,31 +475,429 @@ class ComponentSelector(  # type: ignore[call-arg]
         """
         return float(np.mean(self.predict(X).sizes))
 
+    def save_calibration(self, path: str | os.PathLike[str]) -> None:
+        """Write what calibration found to a small, readable JSON file.
+
+        Parameters
+        ----------
+        path : str or path
+            The file. It holds the threshold, what it was calibrated for, the versions in use and
+            fingerprints, null where they are unknown; no data, and no model. The calibration of
+            the sampler is a file of its own.
+        """
+        check_is_fitted(self)
+        record = self.calibration_
+        low, high = (float(value) for value in record.achievable_alpha)
+        content = {
+            "format": _FORMAT,
+            "gamma_hat": files.threshold_text(record.gamma_hat),
+            "alpha": float(record.alpha),
+            "delta": float(record.delta),
+            "achievable_alpha": None if np.isnan(low) else [low, high],
+            "n_draws": record.n_draws,
+            "n_calibration": None if record.data is None else record.data.n_prompts,
+            "provenance": asdict(record.provenance),
+        }
+        files.write_calibration(path, content)
+
+    def load_calibration(self, path: str | os.PathLike[str]) -> "ComponentSelector":
+        """Take over a calibration written by :meth:`save_calibration`.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+
+        Returns
+        -------
+        ComponentSelector
+            Itself, ready to predict on sets, and on prompts where `sampler` is fitted. What
+            calibration looked at is not in the file.
+
+        Raises
+        ------
+        ValueError
+            If the file belongs to another generator, seed, splitter, score, admission, alpha or
+            delta, or is no such file.
+        """
+        self._validate_params()
+        name = os.fspath(path)
+        content = files.read_calibration(path, _FORMAT, _FIELDS)
+        with files.naming(f"{name!r} is not an intact file written by save_calibration"):
+            known = Provenance(**files.as_section(content, "provenance"))
+            own = {"alpha": float(self.alpha), "delta": float(self.delta)}
+            saved = {key: files.as_number(content, key) for key in own}
+            n_draws = content["n_draws"] and files.as_count(content, "n_draws", 1)
+            low, high = content["achievable_alpha"] or (np.nan, np.nan)
+            gamma_hat = files.as_threshold(content["gamma_hat"])
+        files.refuse_differences(name, "parameters", saved, own)
+        files.refuse_differences(name, "scores", asdict(known), self._fingerprints())
+        sampler = self.sampler if _is_fitted(self.sampler) else None
+        if sampler is not None:
+            drawn = asdict(sampler.calibration_.drawn_with)
+            drawn = {key: drawn[key] for key in ("generator", "seed")}
+            files.refuse_differences(name, "draws", asdict(known), drawn)
+            _refuse_larger_budget(sampler, n_draws)
+        self.calibration_ = self._record(
+            gamma_hat=gamma_hat,
+            n_draws=n_draws,
+            provenance=known,
+            achievable_alpha=(float(low), float(high)),
+            sampler=sampler,
+        )
+        return self
+
+    @property
+    def gamma_hat_(self) -> float:
+        """The threshold; +inf where none could be certified."""
+        return self.calibration_.gamma_hat
+
+    @property
+    def result_(self) -> ComponentThreshold | None:
+        """The whole result of calibration; None where there were too few prompts."""
+        if self.calibration_.data is None:
+            raise AttributeError("result_ is not in a calibration that was loaded from a file.")
+        return self.calibration_.result
+
+    @property
+    def thresholds_(self) -> np.ndarray:
+        """The distinct scores of the calibration data, from the largest down."""
+        return np.empty(0) if self.result_ is None else self.result_.thresholds
+
+    @property
+    def n_errors_(self) -> np.ndarray:
+        """Prompts with an inadmissible component selected, for each threshold."""
+        return np.empty(0, dtype=np.int64) if self.result_ is None else self.result_.n_errors
+
+    @property
+    def p_values_(self) -> np.ndarray:
+        """Binomial p-value of each threshold."""
+        return np.empty(0) if self.result_ is None else self.result_.p_values
+
+    @property
+    def achievable_alpha_(self) -> tuple[float, float]:
+        """Share of calibration prompts with an error at the highest threshold and the lowest."""
+        return self.calibration_.achievable_alpha
+
+    @property
+    def calibration_data_(self) -> ComponentCalibrationData:
+        """Scores and labels of the distinct components of the calibration prompts."""
+        if self.calibration_.data is None:
+            raise AttributeError("calibration_data_ is not in a file of a calibration.")
+        return self.calibration_.data
+
+    @property
+    def calibration_indices_(self) -> np.ndarray:
+        """Positions in X of the prompts in `calibration_data_`."""
+        record = self.__dict__.get("calibration_")
+        if record is not None and record.data is not self._collected.data:
+            raise AttributeError("calibration_indices_ needs data that this estimator collected.")
+        return self._collected.indices
+
+    @property
+    def sampler_(self) -> ConformalSampler:
+        """The sampler in use."""
+        record = self.__dict__.get("calibration_")
+        sampler = self._collected.sampler if record is None else record.sampler
+        if sampler is None:
+            raise AttributeError("sampler_ needs prompts, or a fitted sampler=.")
+        return sampler
+
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "gamma_hat_")
+        return hasattr(self, "calibration_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_memory"}
+
     def _sk_visual_block_(self) -> Any:
         return visual_block([("sampler", self.sampler)])
 
-    def _remember(self, found: CalibrationDraws, parts: dict[str, Any], data: Any) -> None:
-        forget_calibration(self)
-        self._paid_draws, self._collected = None, data
-        self._n_draws = max(len(row) for row in found.draws)
-        self.calibration_indices_ = found.indices
-        self.sampler_, self._drawn_by = found.sampler, drawn_by(found.sampler)
-        for name, part in parts.items():
-            setattr(self, name, snapshot(part))
-        for name in ("n_features_in_", "feature_names_in_"):
-            set_or_delete(self, name, getattr(found.sampler, name, None))
+    # --- collect ------------------------------------------------------------------------------
 
-    def _forget_collected(self) -> None:
-        self._collected = None
-        if hasattr(self, "calibration_indices_"):
-            del self.calibration_indices_
-        for name, part in parts_of(self).items():
-            setattr(self, name, snapshot(part))
+    def _parts(self) -> tuple[Callable[[str], Any], Any]:
+        """The splitter and the score that the parameters stand for."""
+        seed = seed_of_draws(self.random_state)
+        return get_splitter(self.splitter), get_component_score(self.component_score, seed=seed)
+
+    def _fingerprints(self) -> dict[str, str]:
+        """Of the parts, by their names in a provenance."""
+        score = self._parts()[1] if self.component_score == "random" else self.component_score
+        return {
+            "splitter": score_fingerprint(self.splitter),
+            "component_score": score_fingerprint(score),
+            "admission": score_fingerprint(self.admission),
+        }
+
+    def _refuse_without_logprobs(self, component_score: Any, X: Any) -> None:
+        """Refuse what can be known to fail before anything is paid for."""
+        sampler = (X.sampler if isinstance(X, PredictionSets) else None) or self.sampler
+        generator = sampler.generator_ if _is_fitted(sampler) else getattr(sampler, "generator", 0)
+        if getattr(component_score, "needs_logprobs", False) and not getattr(
+            generator, "gives_logprobs", True
+        ):
+            raise ValueError(
+                f"component_score={self.component_score!r} needs log-probabilities, which "
+                f"{type(generator).__name__} does not give; wanted another component_score, such "
+                "as 'support' or a callable (prompt, component) -> float, or a generator that "
+                "gives log-probabilities."
+            )
+
+    def _checked(self, X: Any) -> CheckedPrompts:
+        if _is_fitted(self.sampler):
+            return check_fitted_prompts(self.sampler, X)
+        return check_prompts(X, estimator=self)
+
+    def _fitted_sampler(
+        self, prompts: CheckedPrompts, references: list[Any]
+    ) -> tuple[ConformalSampler, np.ndarray]:
+        """The sampler, fitted on the prompts where it was not, and which of them may calibrate."""
+        if self.sampler is not None and _is_fitted(self.sampler):
+            return self.sampler, _unseen(self.sampler, prompts)
+        sampler = ConformalSampler() if self.sampler is None else clone(self.sampler)
+        if sampler.random_state is None:
+            sampler.set_params(random_state=self.random_state)
+        sampler.set_params(verbose=max(self.verbose, sampler.verbose))
+        if not hasattr(self, "_memory"):
+            self._memory = DrawMemory()
+        sampler._memory = self._memory
+        sampler.fit(prompts, references)
+        return sampler, sampler.calibration_indices_
+
+    def _prompts_of_sets(
+        self, sets: PredictionSets
+    ) -> tuple[ConformalSampler, CheckedPrompts, np.ndarray]:
+        sampler = self.sampler if sets.sampler is None else sets.sampler
+        if not _is_fitted(sampler):
+            raise ValueError(
+                "X holds prediction sets that know neither all their draws nor the sampler that "
+                "made them; wanted those of a fitted sampler (as in a Pipeline), a fitted "
+                "sampler=, or prompts."
+            )
+        _refuse_other_draws(
+            sets, sampler.calibration_.drawn_with, "those that their sampler makes now"
+        )
+        prompts: Any = [one.prompt for one in sets]
+        numeric = bool(sampler._numeric_prompts) if hasattr(sampler, "_numeric_prompts") else False
+        checked = CheckedPrompts(np.asarray(prompts) if numeric else prompts, numeric)
+        return sampler, checked, _unseen(sampler, checked, warns=not sets.of_fit)
+
+    # --- calibrate ----------------------------------------------------------------------------
+
+    def _sampler_of(self, data: ComponentCalibrationData) -> ConformalSampler | None:
+        """The fitted sampler that makes such draws, if there is one."""
+        collected = getattr(self, "_collected", None)
+        if collected is not None and data is collected.data:
+            return collected.sampler
+        given = self.sampler if _is_fitted(self.sampler) else None
+        sampler = given or (collected and collected.sampler)
+        if sampler is None:
+            return None
+        other = [
+            name
+            for name in data.provenance.differences(sampler.calibration_.drawn_with)
+            if name in ("generator", "seed")
+        ]
+        if other and sampler is not given:
+            return None
+        if other:
+            raise ValueError(
+                f"data was collected from draws with another {' and '.join(other)} than the "
+                f"sampler makes: {data.provenance} there, {sampler.calibration_.drawn_with} here. "
+                "Call collect, or fit, again."
+            )
+        _refuse_larger_budget(sampler, data.provenance.k_max)
+        return sampler
+
+    def _test(self, data: ComponentCalibrationData) -> ComponentThreshold | None:
+        """The tests, or None where there are too few prompts; a null result is reported."""
+        needed = prompts_needed(self.alpha, self.delta)
+        if data.n_prompts < needed:
+            message = (
+                f"Calibration of components is null: there are n_samples={data.n_prompts} "
+                f"calibration prompts, and no p-value can reach delta={self.delta:g} at "
+                f"alpha={self.alpha:g} with fewer than {needed}."
+            )
+            report_null(message, self.on_null, _NOTHING)
+            return None
+        result = component_learn_then_test(data, self.alpha, self.delta)
+        report_null(_null(result), self.on_null, _NOTHING)
+        return result
+
+    def _record(self, **found: Any) -> SelectorCalibration:
+        """The calibration, with copies of the parameters that it holds for."""
+        splitter, component_score = (frozen(part) for part in self._parts())
+        return SelectorCalibration(
+            alpha=self.alpha,
+            delta=self.delta,
+            splitter=splitter,
+            component_score=component_score,
+            **found,
+        )
+
+    def _warn_if_out_of_reach(self) -> None:
+        """Warn where sets of calibration prompts hold nothing that reaches the threshold."""
+        collected, record = getattr(self, "_collected", None), self.calibration_
+        if collected is None or record.data is not collected.data or record.gamma_hat == np.inf:
+            return
+        tried = collected.prompts.take(range(min(_N_TRIED, len(collected.prompts))))
+        sets = collected.sampler._sets(tried)
+        in_all = np.array([len(one) for one in self._select(sets)])
+        if in_all.any() or not any(len(one) for one in sets):
+            return
+        warn(
+            f"gamma_hat_={record.gamma_hat:.4g} is hardly ever reached in prediction: of the sets "
+            f"of {len(tried)} calibration prompts, none holds such a component. A score that is "
+            "lower with the draws of a set than with all K, or a high k_max, does that; wanted "
+            "another component_score, a larger alpha or more prompts."
+        )
+
+    # --- predict ------------------------------------------------------------------------------
+
+    def _sampler_for_prompts(self) -> ConformalSampler:
+        sampler = self.calibration_.sampler
+        if sampler is None and _is_fitted(self.sampler):
+            sampler = self.sampler
+        if sampler is None:
+            raise NotFittedError(
+                "X holds prompts, but this ComponentSelector was calibrated on arrays and has no "
+                "fitted sampler for them; wanted prediction sets, or a fitted sampler=."
+            )
+        return sampler
+
+    def _select(self, sets: PredictionSets) -> ComponentSets:
+        record = self.calibration_
+        largest = max((one.n_samples for one in sets), default=0)
+        if record.n_draws is not None and largest > record.n_draws:
+            raise ValueError(
+                f"X holds a set of {largest} draws, and calibration saw {record.n_draws} for each "
+                "prompt; the guarantee does not reach beyond."
+            )
+        _refuse_other_draws(sets, record.provenance, "the draws of calibration")
+        shown = sets if record.gamma_hat < np.inf else []
+        found = _found_components(
+            record.splitter,
+            record.component_score,
+            [one.prompt for one in shown],
+            [_draws_of(one) for one in shown],
+            [range(len(one)) if not one.generations else one.indices for one in shown],
+            [one.indices for one in shown],
+        )
+        nothing = DistinctComponents([], np.empty(0), [])
+        return ComponentSets(
+            [_selection(one, parts, record) for one, parts in zip(sets, found or [nothing] * len(sets))],
+            min_width=sets.k_max,
+            selector=self,
+        )
+
+
+_NOTHING = "Every selection will be empty, which is valid."
+
+
+def _is_fitted(sampler: Any) -> bool:
+    return isinstance(sampler, ConformalSampler) and hasattr(sampler, "calibration_")
+
+
+def _unseen(
+    sampler: ConformalSampler, prompts: CheckedPrompts, *, warns: bool = True
+) -> np.ndarray:
+    """Positions of the prompts that did not train the sampler's generator."""
+    trained_on = sampler.calibration_.source.trained_on
+    seen = np.zeros(len(prompts), dtype=bool)
+    if len(trained_on):
+        seen = np.isin(prompts.digests(), trained_on)
+    if seen.all():
+        raise ValueError(
+            f"X holds {len(prompts)} prompts, all of which trained the generator of the sampler; "
+            "wanted at least one that it has not seen."
+        )
+    if seen.any() and warns:
+        warn(
+            f"X holds {len(prompts)} prompts, {seen.sum()} of which trained the generator of the "
+            "sampler and are left out: the guarantee needs prompts that it has not seen."
+        )
+    return np.flatnonzero(~seen)
+
+
+def _refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
+    found = sets.provenance
+    if found is None or not {"generator", "seed"} & set(known.differences(found)):
+        return
+    raise ValueError(
+        "X holds sets that were drawn by another generator, or with another seed, than "
+        f"{whose}: (fingerprint, seed) is {(found.generator, found.seed)}, wanted "
+        f"{(known.generator, known.seed)}."
+    )
+
+
+def _refuse_larger_budget(sampler: ConformalSampler, n_draws: int | None) -> None:
+    if n_draws is not None and n_draws < sampler.k_max_:
+        raise ValueError(
+            f"data holds components of {n_draws} draws for each prompt, fewer than the "
+            f"k_max={sampler.k_max_} of the sampler; the guarantee does not reach beyond. Call "
+            "collect, or fit, again."
+        )
+
+
+def _draws_of(one: PredictionSet) -> Sequence[Generation]:
+    """All draws taken, with their log-probabilities where the set knows them."""
+    return one.generations or [Generation(response) for response in one.responses]
+
+
+def _found_components(
+    splitter: Callable[[str], Any],
+    component_score: Any,
+    prompts: Any,
+    draws: Sequence[Sequence[Generation]],
+    members: Sequence[Any] | None = None,
+    indices: Sequence[Any] | None = None,
+) -> list[DistinctComponents]:
+    """Distinct components of the members of each prompt, scored; `indices` names their draws."""
+    spans = [[component_spans(splitter, draw.response) for draw in row] for row in draws]
+    members = [range(len(row)) for row in draws] if members is None else members
+    scores = component_scores(component_score, prompts, draws, spans, members=members)
+    return [
+        distinct_components(
+            [row[j].response for j in of], names, [row_spans[j] for j in of], row_scores
+        )
+        for row, of, names, row_spans, row_scores in zip(
+            draws, members, members if indices is None else indices, spans, scores
+        )
+    ]
+
+
+def _selection(
+    one: PredictionSet, found: DistinctComponents, record: SelectorCalibration
+) -> ComponentSet:
+    """The components that reach the threshold (Algorithm 2)."""
+    chosen = np.flatnonzero(found.scores >= record.gamma_hat)
+    return ComponentSet(
+        components=tuple(found.components[c] for c in chosen),
+        scores=found.scores[chosen],
+        occurrences=tuple(tuple(found.occurrences[c]) for c in chosen),
+        prediction_set=one,
+        guaranteed=bool(record.gamma_hat < np.inf),
+        provenance_known=not record.unknown,
+    )
+
+
+def _null(result: ComponentThreshold) -> str | None:
+    if result.gamma_hat < np.inf:
+        return None
+    if not result.thresholds.size:
+        return (
+            "Calibration of components is null: no response of the "
+            f"{result.n_calibration} calibration prompts has any component."
+        )
+    low, high = result.achievable_alpha
+    return (
+        f"Calibration of components is null: no threshold is certified at alpha={result.alpha:g}, "
+        f"delta={result.delta:g} with {result.n_calibration} calibration prompts. The smallest "
+        f"alpha that would have worked is {result.smallest_alpha:.4g}. Selecting what has the "
+        f"highest score errs for {low:.1%} of the prompts, and selecting everything for "
+        f"{high:.1%}."
+    )

@@ -27,6 +27,12 @@ class _PairCache(StoreBacked):
     _source_field = "scorer"
     _key_field = "pair"
 
+    @property
+    def wrapped(self) -> Any:
+        """What is kept, which says the same; None under a `key` of the user's."""
+        (name,) = (name for name in self._get_param_names() if name not in ("path", "key"))
+        return getattr(self, name) if self.key is None else None
+
     def fingerprint(self) -> str:
         """Name that results are kept under: `key`, or a digest of what is wrapped.
 

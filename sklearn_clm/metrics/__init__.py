@@ -1,6 +1,5 @@
 """Measures of prediction sets and of selected components, and scorers made of them."""
 
-from sklearn_clm._judging import SetOutcomes
 from sklearn_clm.metrics._auc import normalized_auc
 from sklearn_clm.metrics._components import (
     component_count,
@@ -10,6 +9,7 @@ from sklearn_clm.metrics._components import (
 )
 from sklearn_clm.metrics._scorers import COMPONENT_SCORERS, SCORERS
 from sklearn_clm.metrics._sets import (
+    SetOutcomes,
     set_coverage,
     set_excess,
     set_loss,
