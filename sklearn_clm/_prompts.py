@@ -106,7 +106,6 @@ class CheckedPrompts:
     def __iter__(self) -> Iterator[Any]:
         return iter(self.prompts)
 
-
     def take(self, indices: Sequence[int] | np.ndarray) -> "CheckedPrompts":
         """The prompts at these positions."""
         if self.numeric:

@@ -70,12 +70,13 @@ N_JOBS = [
     Interval(Integral, 1, None, closed="left"),
     None,
 ]
-_FORMAT = "sklearn_clm.calibration/2"
+_FORMAT = "sklearn_clm.calibration/1"
 _FIELDS = {
     *("lambda_hat", "achievable_epsilon", "k_max", "width", "seed", "scores", "generator"),
     *("epsilon", "delta", "size_weight", "excess_weight", "precision"),
 }
 _SCORES = ("quality", "similarity", "admission")
+_USED = ("quality", "similarity", "set_score")  # by predict
 # no number reaches a set score that is none: even one of +inf stops nothing
 _ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
 
@@ -131,9 +132,9 @@ class SamplerCalibration:
         The budget in force, and the largest one that calibration saw.
     epsilon, delta, size_weight, excess_weight : float
         As calibration was asked for.
-    quality, similarity, admission : str, callable or object
-        The scores and the judge, as copies that later changes do not reach.
-    set_score : SetScore
+    quality, similarity : str, callable or object
+        The scores, as copies that later changes do not reach.
+    set_score : str, callable or SetScore
         The set function F.
     source : DrawSource
         Generator and seed of the draws.
@@ -156,8 +157,7 @@ class SamplerCalibration:
     excess_weight: float
     quality: Any
     similarity: Any
-    admission: Any
-    set_score: SetScore
+    set_score: Any
     source: DrawSource
     provenance: Provenance
     achievable_epsilon: AchievableEpsilon
@@ -580,9 +580,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         record = self.calibration_
         if record.lambda_hat is None:
             return -np.inf
-        outcomes = judge_sets(
-            record.admission, references, self._sets(checked), n_jobs=self.n_jobs
-        )
+        outcomes = judge_sets(record.admission, references, self._sets(checked), n_jobs=self.n_jobs)
         return -objective_of(outcomes, record.size_weight, record.excess_weight)
 
     def save_calibration(self, path: str | os.PathLike[str]) -> None:
@@ -659,7 +657,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             {"fingerprint": source.fingerprint},
         )
         own_scores = {score: score_fingerprint(getattr(self, score)) for score in _SCORES}
-        own_scores["set_score"] = score_fingerprint(get_set_score(self.set_score))
+        own_scores["set_score"] = score_fingerprint(self.set_score)
         files.refuse_differences(name, "scores", content["scores"], own_scores)
         own = {"epsilon": float(self.epsilon), "delta": float(self.delta)}
         files.refuse_differences(name, "parameters", read, own)
@@ -956,9 +954,8 @@ class ConformalSampler(  # type: ignore[call-arg]
             name: found.pop(name, getattr(self, name))
             for name in ("epsilon", "delta", "size_weight", "excess_weight")
         }
-        scores = {name: frozen(getattr(self, name)) for name in _SCORES}
-        set_score = frozen(get_set_score(self.set_score))
-        return SamplerCalibration(set_score=set_score, **scores, **asked, **found)
+        scores = {name: frozen(getattr(self, name)) for name in _USED}
+        return SamplerCalibration(**scores, **asked, **found)
 
     def _read(self, content: dict[str, Any]) -> dict[str, Any]:
         """Fields of the record, from a file."""
@@ -989,9 +986,7 @@ class ConformalSampler(  # type: ignore[call-arg]
 
     # --- predict ------------------------------------------------------------------------------
 
-    def _sets(
-        self, prompts: CheckedPrompts, known: dict[int, int] | None = None
-    ) -> PredictionSets:
+    def _sets(self, prompts: CheckedPrompts, known: dict[int, int] | None = None) -> PredictionSets:
         """Sets of prompts; `known` names the row of some of them in the calibration data."""
         record, source = self.calibration_, self.calibration_.source
         source.refuse_changes()
@@ -1005,9 +1000,7 @@ class ConformalSampler(  # type: ignore[call-arg]
                 on_draw=rules.count_draw,
             )
             self._draw_memory().serve(source.generator, queue, fingerprint=source.fingerprint)
-        return PredictionSets(
-            rules.sets, record.k_max, sampler=self, provenance=record.drawn_with
-        )
+        return PredictionSets(rules.sets, record.k_max, sampler=self, provenance=record.drawn_with)
 
     def _sets_of_fit(self, prompts: CheckedPrompts) -> PredictionSets:
         """Sets of the prompts given to fit, with the scores that calibration has."""
@@ -1040,6 +1033,7 @@ class _OpenSets:
         self._open: dict[int, _OpenSet] = {}
         self._record = record
         self._quality = bind_quality(record.quality, record.generator)
+        self._set_score = get_set_score(record.set_score)
         self._prompts = prompts
         self._n_jobs = n_jobs
         self._known = known
@@ -1077,7 +1071,7 @@ class _OpenSets:
     def _new_rule(self) -> SamplingRule:
         record = self._record
         configuration = _ACCEPT_ALL if record.lambda_hat is None else record.lambda_hat
-        return SamplingRule(configuration, record.set_score, record.k_max, record.width)
+        return SamplingRule(configuration, self._set_score, record.k_max, record.width)
 
     def _next_draws(self, one: _OpenSet) -> tuple[int, int]:
         # a draw that the rule may not look at is not scored, which can cost as much as drawing

@@ -789,7 +789,10 @@ class ComponentSelector(  # type: ignore[call-arg]
         )
         nothing = DistinctComponents([], np.empty(0), [])
         return ComponentSets(
-            [_selection(one, parts, record) for one, parts in zip(sets, found or [nothing] * len(sets))],
+            [
+                _selection(one, parts, record)
+                for one, parts in zip(sets, found or [nothing] * len(sets))
+            ],
             min_width=sets.k_max,
             selector=self,
         )

@@ -8,6 +8,7 @@ import pytest
 from sklearn.utils import _safe_indexing
 
 from sklearn_clm import PredictionSet, PredictionSets
+from sklearn_clm.calibration import Provenance
 from sklearn_clm.generators import Generation
 
 
@@ -32,8 +33,7 @@ TEXTS = PredictionSets(
     [one("a", ("x", "y")), one("b", ()), one("c", ("z",), guaranteed=False)],
     k_max=3,
     sampler="the sampler",
-    calibration_draws=[[1], [2], []],
-    calibration_mask=[True, True, False],
+    provenance=Provenance(generator="one", seed=4),
 )
 NUMBERS = PredictionSets([one([0.0], (4, 5)), one([1.0], (6,))], k_max=3)
 
@@ -75,8 +75,7 @@ def test_indexed_like_an_array(key):
     assert [each.prompt for each in part] == [TEXTS[int(i)].prompt for i in rows]
     assert part.shape == (len(rows), 3)
     assert part.sampler == "the sampler"
-    assert part.calibration_draws == [TEXTS.calibration_draws[i] for i in rows]
-    assert part.calibration_mask.tolist() == TEXTS.calibration_mask[rows].tolist()
+    assert part.provenance == TEXTS.provenance
 
 
 def test_single_items_columns_and_wrong_keys():
@@ -126,7 +125,7 @@ def test_a_pickle_leaves_the_sampler_behind():
     assert copy == TEXTS
     assert copy.sampler is None
     assert TEXTS.sampler == "the sampler"
-    assert copy.calibration_draws == TEXTS.calibration_draws
+    assert copy.provenance == TEXTS.provenance
 
 
 def test_to_frame():

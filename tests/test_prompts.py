@@ -83,7 +83,7 @@ def test_data_frames_name_their_column():
     assert not hasattr(sampler.fit(X, Y), "feature_names_in_")
     assert not hasattr(sampler, "n_features_in_")
     two = pd.DataFrame({"question": X, "context": X})
-    with pytest.raises(ValueError, match="convert"):
+    with pytest.raises(ValueError, match=r"columns \['question', 'context'\].*X\['question'\]"):
         toy_sampler().fit(two, Y)
 
 

@@ -20,6 +20,7 @@ from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationW
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import CalibrationData, evaluate_configurations
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
+from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.scoring import likelihood, rouge_l
 from tests.toy import ToyModel, Unscored, drawn, questions
 
@@ -74,9 +75,7 @@ def test_predictions_are_the_same_alone_together_reversed_and_after_pickle(set_s
     assert [sampler.predict([prompt])[0] for prompt in prompts] == list(together)
     if set_score is not np.mean:
         assert pickle.loads(pickle.dumps(sampler)).predict(prompts) == together
-    for draws_per_round in (2, 5, 9):
-        other = clone(sampler).set_params(draws_per_round=draws_per_round)
-        assert other.fit(*questions(N_FIT)).predict(prompts) == together
+    assert clone(sampler).fit(*questions(N_FIT)).predict(prompts) == together
 
 
 def test_predict_draws_only_what_the_rule_asks_for(fitted, tmp_path):
@@ -114,8 +113,7 @@ def test_fit_transform_reuses_the_draws_of_fit(tmp_path, similarity):
     sets = sampler.fit_transform(X, y)
     assert len(drawn(log)) == N_FIT * 8
     assert sets == sampler.transform(X)
-    assert sets.calibration_mask.all()
-    assert [len(row) for row in sets.calibration_draws] == [8] * N_FIT
+    assert len(drawn(log)) == N_FIT * 8
     assert sets.sampler is sampler
 
 
@@ -126,10 +124,8 @@ def test_fit_transform_with_a_trained_generator():
     sampler = ConformalSampler(generator, k_max=4, random_state=0)
     sets = sampler.fit_transform(X, y)
     assert sets == sampler.transform(X)
-    assert sets.calibration_mask.sum() == len(sampler.calibration_indices_) == 80
+    assert len(sampler.calibration_indices_) == 80
     assert sampler.calibration_data_.n_prompts == 80
-    for known, used in zip(sets.calibration_draws, sets.calibration_mask):
-        assert len(known) == (4 if used else 0)
 
 
 class Memorising(BaseGenerator):
@@ -238,7 +234,7 @@ def test_score_is_minus_the_objective(fitted):
     assert fitted.score(X, callables) == pytest.approx(-total / 120)
 
 
-def test_seed_of_draws():
+def test_seed_of_draws(tmp_path):
     X, y = questions(60)
     assert toy_sampler(random_state=7).fit(X, y).seed_ == 7
     assert toy_sampler(random_state=None).fit(X, y).seed_ == 0
@@ -246,8 +242,9 @@ def test_seed_of_draws():
         toy_sampler(random_state=np.random.RandomState(5)).fit(X, y).seed_ for _ in range(2)
     )
     assert first == second
-    draws = toy_sampler(random_state=7).fit(X, y).calibration_draws_
-    assert draws == ToyModel().sample(X, 8, seed=7)
+    log = tmp_path / "draws"
+    toy_sampler(random_state=7, log=str(log)).fit(X, y)
+    assert set(drawn(log)) == {("7", str(j), prompt) for prompt in X for j in range(8)}
 
 
 # --- null -----------------------------------------------------------------------------------------
@@ -333,7 +330,6 @@ def test_too_few_prompts_says_how_many_it_takes():
         ({"on_null": "ignore"}, "'on_null' parameter"),
         ({"optimization_fraction": 1.0}, "'optimization_fraction' parameter"),
         ({"training_fraction": 0.0}, "'training_fraction' parameter"),
-        ({"draws_per_round": 0}, "'draws_per_round' parameter"),
         ({"generator": "gpt"}, "'generator' parameter"),
         ({"quality": "likelyhood"}, "quality='likelyhood' is unknown.*likelihood"),
         ({"similarity": "rouge"}, "similarity='rouge' is unknown.*rouge_l"),
@@ -438,7 +434,9 @@ def test_a_failing_score_loses_no_draw_and_leaves_nothing_half_fitted(
     sampler.set_params(**{name: getattr(defaults, name) for name in params})
     sampler.fit(X, references)
     assert len(drawn(log)) == 30 * 8
-    assert sampler.calibration_draws_ == toy_sampler().fit(X, references).calibration_draws_
+    data, wanted = sampler.calibration_data_, toy_sampler().fit(X, references).calibration_data_
+    assert data.quality.tolist() == wanted.quality.tolist()
+    assert data.admissible.tolist() == wanted.admissible.tolist()
 
 
 class Dying(ToyModel):
@@ -467,17 +465,25 @@ def test_an_interrupted_collection_resumes(tmp_path):
     assert sampler.lambda_hat_ == toy_sampler().fit(X, y).lambda_hat_
 
 
+def qualities(sampler):
+    return sampler.calibration_data_.quality.tolist()
+
+
+def of_draws(rows):
+    return [[likelihood(None, draw) for draw in row] for row in rows]
+
+
 def test_kept_draws_serve_only_the_same_draws(tmp_path):
     X, y = questions(30)
     sampler = toy_sampler(admission=lambda a, b: "yes")
     with pytest.raises(TypeError):
         sampler.fit(X, y)
     sampler.set_params(admission="exact_match", random_state=4).fit(X, y)
-    assert sampler.calibration_draws_ == ToyModel().sample(X, 8, seed=4)
+    assert qualities(sampler) == of_draws(ToyModel().sample(X, 8, seed=4))
     with pytest.raises(TypeError):
         sampler.set_params(admission=lambda a, b: "yes").fit(X, y)
     sampler.set_params(admission="exact_match", k_max=3, epsilon=0.8).fit(X[:20], y[:20])
-    assert sampler.calibration_draws_ == ToyModel().sample(X[:20], 3, seed=4)
+    assert qualities(sampler) == of_draws(ToyModel().sample(X[:20], 3, seed=4))
 
 
 def test_a_failed_refit_leaves_the_earlier_fit_whole(fitted):
@@ -591,7 +597,7 @@ def test_changed_parameters_do_not_reach_what_was_calibrated(tmp_path):
         k_max=2,
     )
     assert sampler.predict(new) == sets
-    assert "at least 70 %" in sampler.report().to_markdown()
+    assert "at least 70 %" in CalibrationReport.from_estimator(sampler).to_markdown()
     sampler.save_calibration(tmp_path / "lambda.json")
     again = toy_sampler(k_max=[4, 8]).load_calibration(tmp_path / "lambda.json")
     assert again.predict(new) == sets

@@ -76,10 +76,12 @@ def test_a_fitted_sampler_draws_all_k_for_other_prompts():
     ComponentSelector(fitted, **OPTIONS).fit(other, other_y)
     assert len(log) == len(set(log)) == 6 * 80
     log.clear()
+    other, other_y = cases(80, first=900)
     sets = fitted.predict(other)
     n_known = len(log)
+    assert 0 < n_known < 6 * 80
     log.clear()
-    # prediction sets bring the draws they have
+    # the draws of prediction sets are not made again
     ComponentSelector(**OPTIONS).fit(sets, other_y)
     assert len(log) == 6 * 80 - n_known
 
@@ -135,7 +137,7 @@ def test_sets_never_select_more_than_all_samples_would(component_score):
     every = PredictionSets(
         [
             PredictionSet(x, [d.response for d in row], [1.0] * 6, range(6), 6, 1, True, True, row)
-            for x, row in zip(X, selector.sampler_.calibration_draws_)
+            for x, row in zip(X, ReportModel().sample(X, 6, seed=selector.sampler_.seed_))
         ],
         k_max=6,
     )
@@ -302,7 +304,9 @@ def test_paid_draws_survive_a_failure():
 
     for made in (
         ComponentSelector(sampler(log), component_score=score, admission=admission),
-        ComponentSelector(sampler(log).fit(X, Y), component_score=score, admission=admission),
+        ComponentSelector(
+            sampler(log).fit(*cases(150, first=700)), component_score=score, admission=admission
+        ),
     ):
         log.clear()
         broken = True
@@ -426,7 +430,8 @@ def test_sets_of_another_generator_or_seed_are_refused(other):
         sets = stranger.fit(prompts, references).predict(prompts[:5])
         with pytest.raises(ValueError, match="by another generator, or with another seed"):
             selector.predict(sets)
-        # one that was pickled does not know where it came from
-        selector.predict(pickle.loads(pickle.dumps(sets)))
+        # one that was pickled still knows where it came from
+        with pytest.raises(ValueError, match="by another generator, or with another seed"):
+            selector.predict(pickle.loads(pickle.dumps(sets)))
     twin = ConformalSampler(ToyModel(), random_state=0, **base).fit(prompts, references)
     assert selector.predict(twin.predict(prompts[:5])).components == wanted.components

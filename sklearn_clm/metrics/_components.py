@@ -193,7 +193,7 @@ def component_recall(
             "got callables."
         )
     if splitter is None:
-        splitter = "sentence" if sets.selector is None else sets.selector.splitter_
+        splitter = "sentence" if sets.selector is None else sets.selector.calibration_.splitter
     almost = component_match(match, splitter)
     return _averaged(
         np.array(
@@ -226,7 +226,7 @@ def _verdicts(
     admissions: Any, sets: ComponentSets, admission: Any, n_jobs: int | None
 ) -> list[np.ndarray]:
     checked = check_admissions(admissions, len(_checked(sets)))
-    splitter = "sentence" if sets.selector is None else sets.selector.splitter_
+    splitter = "sentence" if sets.selector is None else sets.selector.calibration_.splitter
     if admission is None and sets.selector is not None:
         admission = sets.selector.admission
     if admission is None:

@@ -95,7 +95,7 @@ def set_outcomes(
     checked = check_admissions(admissions, len(sets))
     if admission is None:
         if sets.sampler is not None:
-            admission = sets.sampler.calibration_.admission
+            admission = sets.sampler.admission
         elif not all(callable(one) for one in checked):
             raise ValueError(
                 "admission must be given: these prediction sets do not know the sampler that made "

@@ -60,7 +60,6 @@ SAMPLER_PARAMETERS = [
     ("n_jobs", "all", "'all'"),
     ("n_jobs", 0, "0"),
     ("verbose", "yes", "'yes'"),
-    ("draws_per_round", 0, "0"),
 ]
 
 SELECTOR_PARAMETERS = [

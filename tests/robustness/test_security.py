@@ -23,6 +23,7 @@ from sklearn_clm.generators import (
     Generation,
     PrecomputedGenerator,
 )
+from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.scoring import exact_match
 
 SOURCE = Path(sklearn_clm.__file__).parent
@@ -233,7 +234,7 @@ def test_names_show_as_text(payload):
     data = CalibrationData(rng.random((60, 2)), np.zeros((60, 2, 2)), np.ones((60, 2)))
     generator = type(payload, (Echo,), {})()
     sampler = echoing(set_score=best, generator=generator).calibrate(data)
-    report = sampler.report()
+    report = CalibrationReport.from_estimator(sampler)
     assert_harmless(report.to_html(), payload)
     assert_harmless(report._repr_html_(), payload)
     assert payload not in report.to_markdown() or "<" not in payload
