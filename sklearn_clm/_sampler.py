@@ -43,8 +43,8 @@ from sklearn_clm.calibration import (
     achievable_epsilon,
     get_set_score,
     learn_then_test,
+    prompts_needed,
 )
-from sklearn_clm.calibration._binomial import prompts_needed
 from sklearn_clm.calibration._data import optimization_size
 from sklearn_clm.calibration._provenance import precision_of
 from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingGenerator
@@ -580,7 +580,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         record = self.calibration_
         if record.lambda_hat is None:
             return -np.inf
-        outcomes = judge_sets(record.admission, references, self._sets(checked), n_jobs=self.n_jobs)
+        outcomes = judge_sets(self.admission, references, self._sets(checked), n_jobs=self.n_jobs)
         return -objective_of(outcomes, record.size_weight, record.excess_weight)
 
     def save_calibration(self, path: str | os.PathLike[str]) -> None:
@@ -938,9 +938,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         return result
 
     def _too_small(self, n: int, n_calibration: int, needed: int) -> str:
-        fraction, total = self.optimization_fraction, needed
-        while total - optimization_size(total, fraction) < needed:
-            total += 1
+        fraction = self.optimization_fraction
+        total = prompts_needed(self.epsilon, self.delta, fraction)
         return (
             f"Calibration is null: the calibration part has {n_calibration} of n_samples={n} "
             f"prompts, and no p-value can reach delta={self.delta:g} at epsilon={self.epsilon:g} "

@@ -29,8 +29,8 @@ from sklearn_clm.calibration import (
     ComponentThreshold,
     Provenance,
     component_learn_then_test,
+    prompts_needed,
 )
-from sklearn_clm.calibration._binomial import prompts_needed
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import (
     component_scores,

@@ -6,6 +6,7 @@ import numpy as np
 
 from sklearn_clm._prompts import check_admissions
 from sklearn_clm._results import ComponentSets, PredictionSets
+from sklearn_clm.calibration import relative_excess
 from sklearn_clm.scoring import admission_matrix
 
 __all__ = [
@@ -321,8 +322,7 @@ def judge_sets(
             first_admissible[i] = first_admissible[i] or draw + 1
             covered[i] |= draw in members[i]
     samples = sets.n_samples
-    excess = np.where(first_admissible > 0, np.maximum(samples - first_admissible, 0), 0)
-    return SetOutcomes(~covered, sets.sizes, samples, excess / np.maximum(samples, 1))
+    return SetOutcomes(~covered, sets.sizes, samples, relative_excess(samples, first_admissible))
 
 
 def objective_of(outcomes: SetOutcomes, size_weight: float, excess_weight: float) -> float:

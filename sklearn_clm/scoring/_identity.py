@@ -9,7 +9,7 @@ import numpy as np
 
 from sklearn_clm.calibration import SetScore
 from sklearn_clm.generators import prompt_bytes
-from sklearn_clm.generators._fingerprint import told
+from sklearn_clm.generators._fingerprint import identity
 
 __all__ = ["Wrapper", "frozen", "score_fingerprint"]
 
@@ -34,7 +34,7 @@ def score_fingerprint(score: Any) -> str:
     if hasattr(score, "fingerprint"):
         return str(score.fingerprint())
     name = getattr(score, "__qualname__", type(score).__qualname__)
-    content = told([score.name, score.of_set] if isinstance(score, SetScore) else score)
+    content = identity([score.name, score.of_set] if isinstance(score, SetScore) else score)
     return f"{name}:{hashlib.blake2b(prompt_bytes(content), digest_size=16).hexdigest()}"
 
 

@@ -189,7 +189,7 @@ def raising(*arguments):
 
 # parameter, value that misbehaves when it is called, error, what the message shows
 CALLED = [
-    ("admission", lambda a, b: 1, TypeError, "returned 1"),
+    ("admission", lambda a, b: 2, TypeError, "returned 2"),
     ("admission", lambda a, b: None, TypeError, "returned None"),
     ("admission", lambda a, b: "yes", TypeError, "'yes'"),
     ("admission", lambda a, b: np.ones(2, dtype=bool), TypeError, "ndarray"),
@@ -222,7 +222,7 @@ SELECTOR_CALLED = [
     ("component_score", lambda p, c: math.inf, ValueError, "inf"),
     ("component_score", lambda p, c: None, (ValueError, TypeError), "None"),
     ("component_score", raising, ZeroDivisionError, "user's function"),
-    ("admission", lambda a, b: 1, TypeError, "returned 1"),
+    ("admission", lambda a, b: 2, TypeError, "returned 2"),
     ("admission", raising, ZeroDivisionError, "user's function"),
 ]
 
