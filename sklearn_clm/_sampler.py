@@ -46,7 +46,6 @@ from sklearn_clm.calibration import (
     prompts_needed,
 )
 from sklearn_clm.calibration._data import optimization_size
-from sklearn_clm.calibration._provenance import precision_of
 from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingGenerator
 from sklearn_clm.generators._base import fingerprint
 from sklearn_clm.metrics._sets import judge_sets, objective_of
@@ -97,6 +96,8 @@ class DrawSource:
         Digests of the prompts that trained the generator.
     indices : ndarray of int, or None
         Positions of the prompts left for calibration; None where nothing was collected.
+    prompts : CheckedPrompts, or None
+        These prompts.
     data : CalibrationData, or None
         What was collected.
     """
@@ -106,6 +107,7 @@ class DrawSource:
     seed: int
     trained_on: np.ndarray
     indices: np.ndarray | None = None
+    prompts: CheckedPrompts | None = None
     data: CalibrationData | None = None
 
     def refuse_changes(self) -> None:
@@ -262,9 +264,11 @@ class ConformalSampler(  # type: ignore[call-arg]
         Error of always drawing K, and of always drawing one (appendix C).
     calibration_data_ : CalibrationData
         Scores, similarities and admissions of the draws that calibration saw.
+    calibration_draws_ : list of lists of Generation
+        The draws themselves, K for each prompt, from memory or made again.
     calibration_indices_ : ndarray of int
-        Positions in X of the prompts in `calibration_data_`; only where ``fit`` or ``collect`` of
-        this very estimator gave these data.
+        Positions in X of the prompts in `calibration_data_`. This and the draws are known only where
+        ``fit`` or ``collect`` of this very estimator gave these data.
     result_ : LearnThenTestResult or None
         The whole result of calibration; None where there were too few prompts to test at all.
     generator_, seed_ : generator, int
@@ -425,11 +429,10 @@ class ConformalSampler(  # type: ignore[call-arg]
         references = check_admissions(admissions, len(checked), estimator=self)
         self._check_scores(self.generator)
         _warn_of_supervised_steps(type(self))
-        source, checked_rest = self._train(checked, references)
-        assert source.indices is not None
-        references = [references[i] for i in source.indices]
-        draws = self._draw(source, checked_rest, n_draws)
-        source = replace(source, data=self._judge(source, checked_rest, draws, references))
+        source, rest = self._train(checked, references)
+        draws = self._draw(source, checked.take(rest), n_draws)
+        data = self._judge(source, checked.take(rest), draws, [references[i] for i in rest])
+        source = replace(source, indices=rest, prompts=checked.take(rest), data=data)
         self.__dict__.pop("calibration_", None)
         self._source = source
         self._numeric_prompts = checked.numeric
@@ -668,7 +671,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             )
         if known.seed is not None:
             source = replace(source, seed=known.seed)
-        self._source = replace(source, indices=None, data=None)
+        self._source = replace(source, indices=None, prompts=None, data=None)
         self.calibration_ = self._record(source=self._source, **read)
         if self.calibration_.unknown:
             warn(
@@ -732,6 +735,14 @@ class ConformalSampler(  # type: ignore[call-arg]
         return self._source.indices
 
     @property
+    def calibration_draws_(self) -> list[list[Generation]]:
+        """All draws of the prompts in `calibration_data_`; those no longer in memory are remade."""
+        source = self._source
+        if source.prompts is None:
+            raise AttributeError("calibration_draws_ needs data that this estimator collected.")
+        return self._draw(source, source.prompts, self.calibration_data_.k_max)
+
+    @property
     def generator_(self) -> Generator:
         """The generator in use, fitted where it can be."""
         return self._source.generator
@@ -781,8 +792,8 @@ class ConformalSampler(  # type: ignore[call-arg]
 
     def _train(
         self, prompts: CheckedPrompts, references: list[Any]
-    ) -> tuple[DrawSource, CheckedPrompts]:
-        """The source of draws, trained where it can be, and the prompts left for calibration."""
+    ) -> tuple[DrawSource, np.ndarray]:
+        """The source of draws, trained where it can be, and which prompts calibrate."""
         generator, seed = own_copy(self.generator), seed_of_draws(self.random_state)
         n = len(prompts)
         n_train = 0
@@ -800,10 +811,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         part = prompts.take(train)
         if n_train:
             generator.fit(part.prompts, [references[i] for i in train])
-        source = DrawSource(
-            generator, fingerprint(generator), seed, np.unique(part.digests()), rest
-        )
-        return source, prompts.take(rest)
+        trained_on = np.unique(part.digests())
+        return DrawSource(generator, fingerprint(generator), seed, trained_on), rest
 
     def _draw(
         self, source: DrawSource, prompts: CheckedPrompts, n_draws: int
@@ -894,7 +903,7 @@ class ConformalSampler(  # type: ignore[call-arg]
                 "or fit, again."
             )
         seed = source.seed if known.seed is None else known.seed
-        return replace(source, seed=seed, indices=None, data=None)
+        return replace(source, seed=seed, indices=None, prompts=None, data=None)
 
     def _untrained_source(self) -> DrawSource:
         """Generator and seed of a sampler that has seen no prompts."""
@@ -1070,7 +1079,8 @@ class _OpenSets:
     def _new_rule(self) -> SamplingRule:
         record = self._record
         configuration = _ACCEPT_ALL if record.lambda_hat is None else record.lambda_hat
-        return SamplingRule(configuration, self._set_score, record.k_max, record.width)
+        precision = record.provenance.precision
+        return SamplingRule(configuration, self._set_score, record.k_max, record.width, precision)
 
     def _next_draws(self, one: _OpenSet) -> tuple[int, int]:
         # a draw that the rule may not look at is not scored, which can cost as much as drawing
@@ -1109,9 +1119,7 @@ class _OpenSets:
             similarity = similarity_tensor(
                 record.similarity, responses, start=start, n_jobs=self._n_jobs
             )
-        # thresholds were found among numbers of the precision of the data
-        formats = [precision_of(record.provenance.precision, n) for n in ("quality", "similarity")]
-        return quality.astype(formats[0]), similarity.astype(formats[1])
+        return quality, similarity
 
     def _wanted(self, i: int) -> int:
         one = self._open[i]

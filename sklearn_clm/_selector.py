@@ -877,7 +877,7 @@ def _selection(
     one: PredictionSet, found: DistinctComponents, record: SelectorCalibration
 ) -> ComponentSet:
     """The components that reach the threshold (Algorithm 2)."""
-    chosen = np.flatnonzero(found.scores >= record.gamma_hat)
+    chosen = np.flatnonzero(record.provenance.rounded(found.scores) >= record.gamma_hat)
     return ComponentSet(
         components=tuple(found.components[c] for c in chosen),
         scores=found.scores[chosen],
