@@ -267,8 +267,8 @@ class ConformalSampler(  # type: ignore[call-arg]
     calibration_draws_ : list of lists of Generation
         The draws themselves, K for each prompt, from memory or made again.
     calibration_indices_ : ndarray of int
-        Positions in X of the prompts in `calibration_data_`. This and the draws are known only where
-        ``fit`` or ``collect`` of this very estimator gave these data.
+        Positions in X of the prompts in `calibration_data_`. This and the draws are known only
+        where ``fit`` or ``collect`` of this very estimator gave these data.
     result_ : LearnThenTestResult or None
         The whole result of calibration; None where there were too few prompts to test at all.
     generator_, seed_ : generator, int
