@@ -193,7 +193,8 @@ class SpanLikelihood(BaseEstimator):
 
     ``exp(log p / lp)``, where log p sums the log-probabilities of the tokens that produced some
     character of the component, and ``lp = (5 + number of these tokens)^0.6 / 6^0.6``. A component
-    that no token produced scores 0.
+    that no token produced scores 0. A sample needs `token_logprobs` and `token_spans`; a response
+    that is a single component by itself needs no more than `logprob`.
 
     Examples
     --------
@@ -211,19 +212,7 @@ class SpanLikelihood(BaseEstimator):
     def score_components(
         self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
     ) -> Scores:
-        """Scores of all occurrences.
-
-        Parameters
-        ----------
-        prompts, generations, spans
-            As in :func:`component_scores`. A sample needs `token_logprobs` and `token_spans`; a
-            response that is a single component by itself needs no more than `logprob`.
-
-        Returns
-        -------
-        list of n lists of 1-D arrays
-            Numbers from 0 to 1.
-        """
+        """Scores of all occurrences, as in :class:`ComponentScore`."""
         return [
             [
                 np.array([self._one(draw, span, i, j) for span in components])
@@ -286,18 +275,7 @@ class RandomScore(BaseEstimator):
     def score_components(
         self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
     ) -> Scores:
-        """Scores of all occurrences.
-
-        Parameters
-        ----------
-        prompts, generations, spans
-            As in :func:`component_scores`.
-
-        Returns
-        -------
-        list of n lists of 1-D arrays
-            Numbers in [0, 1).
-        """
+        """Scores of all occurrences, as in :class:`ComponentScore`."""
         return _score_distinct(self._draw, prompts, generations, spans)
 
     def _draw(self, prompt: Prompt, component: Response) -> float:
@@ -348,18 +326,7 @@ class Support(BaseEstimator):
     def score_components(
         self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
     ) -> Scores:
-        """Scores of all occurrences.
-
-        Parameters
-        ----------
-        prompts, generations, spans
-            As in :func:`component_scores`.
-
-        Returns
-        -------
-        list of n lists of 1-D arrays
-            Whole numbers, at least 1 and at most the number of draws.
-        """
+        """Scores of all occurrences, as in :class:`ComponentScore`."""
         return [self._one_prompt(draws, rows) for draws, rows in zip(generations, spans)]
 
     def _one_prompt(
@@ -390,6 +357,11 @@ class ComponentClassifier(ClassifierScore):
         Makes one row of the classifier's input from one component. None gives it the components
         themselves, as a list: what a pipeline that starts with a text vectoriser takes.
 
+    Notes
+    -----
+    A component of several samples is classified once. The log-odds are rounded to three decimals,
+    as in :class:`ClassifierQuality`.
+
     Examples
     --------
     >>> from sklearn.feature_extraction.text import CountVectorizer
@@ -407,24 +379,7 @@ class ComponentClassifier(ClassifierScore):
     def score_components(
         self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
     ) -> Scores:
-        """Scores of all occurrences; a component of several samples is classified once.
-
-        Parameters
-        ----------
-        prompts, generations, spans
-            As in :func:`component_scores`.
-
-        Returns
-        -------
-        list of n lists of 1-D arrays
-            Probabilities of the positive class; their log-odds are rounded to three decimals, as
-            in :class:`ClassifierQuality`.
-
-        Raises
-        ------
-        ValueError
-            If the classifier does not give two probabilities for each component.
-        """
+        """Scores of all occurrences, as in :class:`ComponentScore`."""
         rows: list[object] = []
         ids: list[list[np.ndarray]] = []
         for prompt, draws, samples in zip(prompts, generations, spans):

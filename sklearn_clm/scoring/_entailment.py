@@ -161,21 +161,9 @@ class EntailmentScore(BaseEstimator):
         generations: Sequence[Sequence[Generation]],
         spans: Spans,
     ) -> list[list[np.ndarray]]:
-        """Scores of all occurrences; each distinct (premise, component) is judged once.
+        """Scores of all occurrences, as in :class:`ComponentScore`.
 
-        Parameters
-        ----------
-        prompts : sequence of length n
-            The prompts.
-        generations : sequence of n sequences of Generation
-            The samples of each prompt.
-        spans : sequence of n sequences of lists of (int, int)
-            Their components.
-
-        Returns
-        -------
-        list of n lists of 1-D arrays
-            Probabilities.
+        Each distinct pair of a premise and a component is judged once.
         """
         positions: dict[tuple[str, str], int] = {}
         ids = []

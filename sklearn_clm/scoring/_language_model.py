@@ -239,27 +239,9 @@ class _AskedQuality(_Asking):
     def score_draws(
         self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], start: int = 0
     ) -> np.ndarray:
-        """Quality of the draws from `start` on; equal responses to a prompt are asked about once.
+        """Quality of the draws from `start` on, as in :class:`DrawScorer`.
 
-        Parameters
-        ----------
-        prompts : sequence of length n
-            The prompts.
-        generations : sequence of n sequences of K Generation
-            The draws so far.
-        start : int, default=0
-            First draw to score.
-
-        Returns
-        -------
-        ndarray of shape (n, K - start)
-            Between 0 and 1.
-
-        Raises
-        ------
-        ValueError
-            If there is no generator to ask, or an answer cannot be understood in `max_attempts`
-            attempts.
+        Equal responses to a prompt are asked about once.
         """
         questions: dict[bytes, Prompt] = {}
         rows: list[list[bytes]] = []

@@ -1,24 +1,27 @@
-"""Work on many items, spread by whatever joblib backend is active, with results in order."""
+"""Work on many items by the joblib backend that is active."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TypeVar
 
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 
 __all__ = ["map_as_done", "map_chunks"]
 
-# several per worker, so that a worker with cheap items does not wait for one with dear ones
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# several per worker, so that a worker with cheap items does not wait for one with expensive ones
 _CHUNKS_PER_WORKER = 8
 
 
 def map_chunks(
-    function: Callable[..., Sequence[Any]],
-    items: Sequence[Any],
-    *args: Any,
+    function: Callable[..., Sequence[Result]],
+    items: Sequence[Item],
+    *args: object,
     n_jobs: int | None = None,
     min_chunk: int = 1,
-) -> list[Any]:
+) -> list[Result]:
     """Concatenation of ``function(chunk, *args)`` over consecutive chunks of `items`.
 
     With one worker, `function` sees all items at once. `min_chunk` items are worth sending.
@@ -33,14 +36,14 @@ def map_chunks(
     return [value for chunk in results for value in chunk]
 
 
-def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+def _chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     for first in range(0, len(items), size):
         yield items[first : first + size]
 
 
 def map_as_done(
-    function: Callable[..., Any], items: Sequence[Any], *args: Any, n_jobs: int | None = None
-) -> Iterator[tuple[int, Any]]:
+    function: Callable[..., Result], items: Sequence[Item], *args: object, n_jobs: int | None = None
+) -> Iterator[tuple[int, Result]]:
     """Yield ``(k, function(items[k], *args))`` as results become known, in any order."""
     if effective_n_jobs(n_jobs) == 1 or len(items) <= 1:
         for k, item in enumerate(items):
@@ -60,5 +63,7 @@ def map_as_done(
         yield from Parallel(n_jobs=n_jobs)(tasks)
 
 
-def _numbered(k: int, function: Callable[..., Any], item: Any, *args: Any) -> tuple[int, Any]:
+def _numbered(
+    k: int, function: Callable[..., Result], item: Item, *args: object
+) -> tuple[int, Result]:
     return k, function(item, *args)

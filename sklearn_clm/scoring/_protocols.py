@@ -78,10 +78,22 @@ class DrawScorer(Protocol):
     def score_draws(
         self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], start: int
     ) -> ArrayLike:
-        """Qualities of the draws from `start` on, of shape (n, K - start).
+        """Qualities of the draws from `start` on.
 
-        The quality of draw j may depend on draws 0 to j of its prompt alone: it is final when the
-        sampling rule asks for it.
+        Parameters
+        ----------
+        prompts : sequence of length n
+            The prompts.
+        generations : sequence of n sequences of K Generation
+            The draws so far, in draw order.
+        start : int
+            First draw to score, from 0.
+
+        Returns
+        -------
+        array of shape (n, K - start)
+            The quality of draw j may depend on draws 0 to j of its prompt alone: it is final when
+            the sampling rule asks for it.
         """
 
 
@@ -126,4 +138,20 @@ class ComponentScore(Protocol):
     def score_components(
         self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
     ) -> Sequence[Sequence[ArrayLike]]:
-        """One score for each occurrence ``spans[i][j][c]`` in ``generations[i][j].response``."""
+        """Scores of all occurrences.
+
+        Parameters
+        ----------
+        prompts : sequence of length n
+            The prompts.
+        generations : sequence of n sequences of Generation
+            Draws of each prompt.
+        spans : sequence of n sequences of lists of (int, int) or None
+            The components of each draw, as :func:`component_spans` gives them.
+
+        Returns
+        -------
+        sequence of n sequences of 1-D arrays
+            One score, below +inf, for each occurrence ``spans[i][j][c]`` in
+            ``generations[i][j].response``.
+        """

@@ -107,6 +107,12 @@ class ClassifierQuality(ClassifierScore):
         callable where the prompt matters, such as
         ``lambda prompt, generation: f"{prompt} {generation.response}"``.
 
+    Notes
+    -----
+    Log-odds are rounded to three decimals, and are those of a draw alone, as long as a batch
+    changes them by no more than 5e-6 (and 5e-7 of their size), as classifiers in single or double
+    precision do.
+
     Examples
     --------
     >>> from sklearn.feature_extraction.text import CountVectorizer
@@ -127,29 +133,7 @@ class ClassifierQuality(ClassifierScore):
         generations: Sequence[Sequence[Generation]],
         start: int = 0,
     ) -> np.ndarray:
-        """Quality of the draws from `start` on.
-
-        Parameters
-        ----------
-        prompts : sequence of length n
-            The prompts.
-        generations : sequence of n sequences of K Generation
-            The draws so far, in draw order.
-        start : int, default=0
-            First draw to score.
-
-        Returns
-        -------
-        ndarray of shape (n, K - start)
-            Probabilities of the positive class, in [0, 1]; their log-odds are rounded to three
-            decimals, and are those of a draw alone, as long as a batch changes log-odds by no more
-            than 5e-6 (and 5e-7 of their size), as classifiers in single or double precision do.
-
-        Raises
-        ------
-        ValueError
-            If the classifier does not give two probabilities for each draw.
-        """
+        """Quality of the draws from `start` on, as in :class:`DrawScorer`."""
         rows = [
             generation.response if self.features is None else self.features(prompt, generation)
             for prompt, row in zip(prompts, generations)
@@ -219,21 +203,9 @@ class SelfConsistency(BaseEstimator):
         generations: Sequence[Sequence[Generation]],
         start: int = 0,
     ) -> np.ndarray:
-        """Quality of the draws from `start` on.
+        """Quality of the draws from `start` on, as in :class:`DrawScorer`.
 
-        Parameters
-        ----------
-        prompts : sequence of length n
-            The prompts (not used).
-        generations : sequence of n sequences of K Generation
-            The draws so far, in draw order.
-        start : int, default=0
-            First draw to score.
-
-        Returns
-        -------
-        ndarray of shape (n, K - start)
-            The same numbers, to the last bit, for any `start` and K.
+        The numbers are the same, to the last bit, for any `start` and K.
         """
         responses = [[generation.response for generation in row] for row in generations]
         agreement = similarity_tensor(self.similarity, responses, start=start)

@@ -36,6 +36,12 @@ def _matrix_rows(length: int, n_texts: int) -> Iterator[Row]:
     ours = n_pairs / _best_time(lambda: rouge_l_matrix(texts))
     what = f"ROUGE-L matrix, {n_texts:,} texts of {length} tokens"
     yield _row(what, "rouge-score", reference, ours)
+    words = [" ".join(f"{word}ingly" for word in text.split()) for text in texts]
+    stemming = _pairs_per_second_of_package(words, n_pairs=100, use_stemmer=True)
+    rouge_l_matrix(["a"], use_stemmer=True)  # imports the stemmer
+    # once: the stems of a token are kept
+    ours_stemming = n_pairs / _best_time(lambda: rouge_l_matrix(words, use_stemmer=True), 1)
+    yield _row(f"{what}, stemmed", "rouge-score", stemming, ours_stemming)
     strings = _as_strings(texts)
     # two lists rather than one twice: rapidfuzz is then several times as fast on short texts
     loop = n_pairs / _best_time(
@@ -85,8 +91,10 @@ def _variants(text: str, n_variants: int) -> list[str]:
     return variants
 
 
-def _pairs_per_second_of_package(texts: list[str], n_pairs: int = 2_000) -> float:
-    scorer = RougeScorer(["rougeL"])
+def _pairs_per_second_of_package(
+    texts: list[str], n_pairs: int = 2_000, *, use_stemmer: bool = False
+) -> float:
+    scorer = RougeScorer(["rougeL"], use_stemmer=use_stemmer)
     generator = random.Random(1)
     pairs = [(generator.choice(texts), generator.choice(texts)) for _ in range(n_pairs)]
     start = perf_counter()
