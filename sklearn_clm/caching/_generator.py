@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
 from sklearn_clm.caching._queue import DrawKeeper, KeepingQueue, serve_kept
-from sklearn_clm.caching._store import Row, Shared, Space, StoreBacked, encoded
+from sklearn_clm.caching._store import ResultCache, Row, Shared, Space, encoded
 from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator, _base
 from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._draws import prompt_bytes
@@ -33,7 +33,7 @@ def _can_be_fitted(cached: "CachedGenerator") -> bool:
     return hasattr(cached.generator, "fit")
 
 
-class CachedGenerator(StoreBacked, BaseGenerator):
+class CachedGenerator(ResultCache, BaseGenerator):
     """Keep every draw of a generator in a SQLite file the moment it arrives.
 
     Draws are kept by the generator's fingerprint (so another model, temperature or prompt template

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm.caching._store import Row, StoreBacked, decoded, encoded
+from sklearn_clm.caching._store import ResultCache, Row, decoded, encoded
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, strictly
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest, naming
@@ -21,7 +21,7 @@ __all__ = ["CachedAdmission", "CachedScore"]
 _BLOCK = 64  # pairs that are judged together where the judge takes many at once
 
 
-class _PairCache(StoreBacked):
+class _PairCache(ResultCache):
     """Results for pairs, kept in a store as they become known."""
 
     _source_field = "scorer"
@@ -116,7 +116,7 @@ class CachedAdmission(_PairCache):
 
     Each distinct pair of reference and response is judged at most once, over all folds,
     candidates and runs that share the file; of several references, only as many as it takes.
-    Files are kept as :class:`~sklearn_clm.generators.CachedGenerator` keeps them, and one file may
+    Files are kept as :class:`~sklearn_clm.caching.CachedGenerator` keeps them, and one file may
     hold draws and judgements.
 
     Parameters

@@ -29,7 +29,17 @@ from sklearn.base import BaseEstimator, clone
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.generators._records import json_lines, json_value, key_digest, naming, whole_number
 
-__all__ = ["Row", "Shared", "Space", "Store", "StoreBacked", "decoded", "encoded", "open_store"]
+__all__ = [
+    "ResultCache",
+    "Row",
+    "Shared",
+    "Space",
+    "Store",
+    "StoreBacked",
+    "decoded",
+    "encoded",
+    "open_store",
+]
 
 
 _APPLICATION_ID = 0x53434C4D
@@ -82,6 +92,7 @@ class Store:
         self._connection: sqlite3.Connection | None = None
         self._pid = os.getpid()
         self._spaces: dict[Space, int] = {}
+        self._added: set[str] = set()
         with self._using():
             self.read_only = _is_read_only(path)
 
@@ -130,8 +141,30 @@ class Store:
 
     def put_all(self, rows: Iterable[Row]) -> int:
         """Store many values at once, all or (where `rows` raises) none; the number that is new."""
-        with self._using() as connection, _transaction(connection):
+        with self.writing() as connection:
             return sum(self._insert(connection, row) for row in rows)
+
+    def add_tables(self, schema: str) -> None:
+        """Make tables of another kind of record where they are missing."""
+        if schema not in self._added and not self.read_only:
+            with self.writing() as connection:
+                for statement in schema.split(";"):
+                    connection.execute(statement)
+        self._added.add(schema)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for one thread at a time."""
+        with self._using() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        """A transaction; where `durable`, what it wrote is on the disk when it ends."""
+        with self._using() as connection:
+            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            with _transaction(connection):
+                yield connection
 
     def rows(self, kind: str, name: str | None = None) -> Iterator[Row]:
         """All stored values of a kind (under one name), in order of their keys."""
@@ -468,17 +501,52 @@ class Shared:
             self.n_misses += misses
 
 
-class StoreBacked(BaseEstimator, abc.ABC):
-    """Base of the caches: sharing by clones, pickling, counts, JSON Lines.
+class StoreBacked(BaseEstimator):
+    """Base of what keeps something in a store, which clones share and pickles find again."""
 
-    A subclass has a parameter `path`; `_kind` names its kind of results in the store,
-    `_source_field` their fingerprint in JSON Lines, and `_key_field` what they belong to.
+    path: str | os.PathLike[str] | None
+
+    def __sklearn_clone__(self) -> Self:
+        params = self.get_params(deep=False)
+        twin = type(self)(**{name: clone(value, safe=False) for name, value in params.items()})
+        twin._shared_state = self._shared()
+        return twin
+
+    def __copy__(self) -> Self:
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__, _shared_state=self._shared())
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        shared = self._shared()
+        state = {name: value for name, value in vars(self).items() if name != "_shared_state"}
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(state, memo), _shared_state=shared)
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_shared_state", None)
+        return state
+
+    def _shared(self) -> Shared:
+        shared: Shared | None = self.__dict__.get("_shared_state")
+        if shared is None or shared.path != self.path:
+            shared = self._shared_state = Shared(self.path)
+        return shared
+
+
+class ResultCache(StoreBacked, abc.ABC):
+    """Base of the caches: counts, JSON Lines.
+
+    `_kind` names a subclass's kind of results in the store, `_source_field` their fingerprint in
+    JSON Lines, and `_key_field` what they belong to.
     """
 
     _kind: ClassVar[str]
     _source_field: ClassVar[str]
     _key_field: ClassVar[str]
-    path: str | os.PathLike[str] | None
 
     @property
     def n_hits_(self) -> int:
@@ -554,36 +622,6 @@ class StoreBacked(BaseEstimator, abc.ABC):
             If a line cannot be read (the message names it); then none is kept.
         """
         return self._shared().store.put_all(self._parsed(path))
-
-    def __sklearn_clone__(self) -> Self:
-        params = self.get_params(deep=False)
-        twin = type(self)(**{name: clone(value, safe=False) for name, value in params.items()})
-        twin._shared_state = self._shared()
-        return twin
-
-    def __copy__(self) -> Self:
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__, _shared_state=self._shared())
-        return twin
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        shared = self._shared()
-        state = {name: value for name, value in vars(self).items() if name != "_shared_state"}
-        twin = type(self).__new__(type(self))
-        memo[id(self)] = twin
-        twin.__dict__.update(copy.deepcopy(state, memo), _shared_state=shared)
-        return twin
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_shared_state", None)
-        return state
-
-    def _shared(self) -> Shared:
-        shared: Shared | None = self.__dict__.get("_shared_state")
-        if shared is None or shared.path != self.path:
-            shared = self._shared_state = Shared(self.path)
-        return shared
 
     def _space(self) -> Space:
         return Space(self._kind, self.fingerprint())

@@ -1,0 +1,615 @@
+"""Verdicts of people, kept in the file of a cache."""
+
+import csv
+import datetime as dt
+import getpass
+import hashlib
+import json
+import os
+import sqlite3
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sklearn_clm.caching._store import Store, StoreBacked
+from sklearn_clm.calibration._arrays import replacing
+from sklearn_clm.generators._fingerprint import digest_of
+from sklearn_clm.generators._records import content_json, json_value, key_digest
+
+__all__ = [
+    "HumanJudge",
+    "ImportedVerdicts",
+    "JudgedPrompt",
+    "Verdict",
+    "VerdictsWanted",
+    "WantedVerdict",
+]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS verdicts (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, question TEXT NOT NULL, key INTEGER NOT NULL,
+    verdict INTEGER, judge TEXT NOT NULL, time TEXT NOT NULL, note TEXT NOT NULL,
+    blind INTEGER NOT NULL, source BLOB UNIQUE, checksum BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS verdicts_by_key ON verdicts (question, key);
+"""
+_YES = frozenset({"y", "yes", "true", "1", "1.0"})
+_NO = frozenset({"n", "no", "false", "0", "0.0"})
+_FIELDS = ("id", "prompt", "references", "response", "verdict", "judge", "note")
+_LOOKUP_KEYS = 400
+
+
+@dataclass(frozen=True)
+class JudgedPrompt:
+    """What a person sees besides the response.
+
+    Parameters
+    ----------
+    prompt : object, default=None
+        The prompt; None where only references are known.
+    references : tuple, default=()
+        Good responses, where there are some.
+
+    Examples
+    --------
+    >>> from sklearn_clm.caching import JudgedPrompt
+    >>> JudgedPrompt("2+2?", ("4",)).references
+    ('4',)
+    """
+
+    prompt: Any = None
+    references: tuple[Any, ...] = ()
+
+
+class WantedVerdict(NamedTuple):
+    """A response that a person should judge.
+
+    Examples
+    --------
+    >>> from sklearn_clm.caching import JudgedPrompt, WantedVerdict
+    >>> WantedVerdict(JudgedPrompt("2+2?"), "4").response
+    '4'
+    """
+
+    asked: JudgedPrompt
+    response: Any
+
+    @property
+    def id(self) -> str:
+        """Name of this response to this prompt, in files and in the store."""
+        return self._digest.hex()
+
+    @property
+    def _content(self) -> list[Any]:
+        return [self.asked.prompt, list(self.asked.references), self.response]
+
+    @property
+    def _digest(self) -> bytes:
+        return key_digest(self._content)
+
+
+class Verdict(NamedTuple):
+    """What a person said about a response, and when.
+
+    `verdict` is None where the person took an earlier verdict back. A blind verdict serves to
+    measure agreement and does not count as a label.
+    """
+
+    id: str
+    verdict: bool | None
+    judge: str
+    time: str
+    note: str
+    blind: bool
+
+
+class ImportedVerdicts(NamedTuple):
+    """What became of the lines of a file: how many are new, known and empty; those refused."""
+
+    n_new: int
+    n_known: int
+    n_empty: int
+    refused: tuple[str, ...]
+
+
+class VerdictsWanted(RuntimeError):
+    """Raised where a calibration cannot go on before people have judged.
+
+    Nothing is lost: once the verdicts are given, the same call goes on from there.
+
+    Parameters
+    ----------
+    wanted : sequence of WantedVerdict
+        What is wanted next.
+    n_at_most : int, default=None
+        How many more may be wanted in all, these included; None where unknown.
+
+    Attributes
+    ----------
+    wanted, n_at_most
+        As given.
+
+    Examples
+    --------
+    >>> from sklearn_clm.caching import VerdictsWanted
+    >>> print(VerdictsWanted([], n_at_most=7))
+    0 verdicts wanted next, at most 7 in all
+    """
+
+    def __init__(self, wanted: Sequence[WantedVerdict], n_at_most: int | None = None) -> None:
+        self.wanted = tuple(wanted)
+        self.n_at_most = n_at_most
+        text = f"{len(self.wanted)} verdict{'' if len(self.wanted) == 1 else 's'} wanted next"
+        super().__init__(text if n_at_most is None else f"{text}, at most {n_at_most} in all")
+
+    def __reduce__(self) -> tuple[type, tuple[tuple[WantedVerdict, ...], int | None]]:
+        return type(self), (self.wanted, self.n_at_most)
+
+
+class HumanJudge(StoreBacked):
+    """An admission whose verdicts come from people and are kept in a SQLite file.
+
+    Asked about a response that nobody has judged, it raises :class:`VerdictsWanted`, which lists
+    all that are missing. People then judge, by :meth:`record` or by file (:meth:`export` and
+    :meth:`import_`), and the same call goes on from there. Nothing is ever overwritten: a
+    correction is a new row, and the newest verdict counts.
+
+    Parameters
+    ----------
+    path : str or path
+        The SQLite file, created where there is none. It may be that of other caches.
+    question : str, default="Is the response acceptable?"
+        What people are asked. Verdicts on another question are kept apart.
+    judge : str, default=None
+        Who judges where nobody else is named; None is the name of the user.
+
+    See Also
+    --------
+    CachedAdmission : Keeps the verdicts of a model or of a rule.
+
+    Notes
+    -----
+    Lines of a file are imported in any order, partially and repeatedly: a line that was imported
+    before has no effect. Where lines carry a ``time`` (ISO 8601, UTC), the latest counts, whatever
+    the order of the files.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn_clm.caching import HumanJudge, VerdictsWanted
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> judge = HumanJudge(folder.name + "/verdicts.sqlite", judge="Ada")
+    >>> asked = judge.asked(["2+2?"], ["4"])  # in place of references, so that prompts are shown
+    >>> try:
+    ...     judge(asked[0], "four")
+    ... except VerdictsWanted as error:
+    ...     judge.record(error.wanted[0], True)
+    >>> judge(asked[0], "four")
+    True
+    """
+
+    judges_whole = True
+    judges_aliases = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        question: str = "Is the response acceptable?",
+        judge: str | None = None,
+    ) -> None:
+        self.path = path
+        self.question = question
+        self.judge = judge
+
+    def asked(
+        self, prompts: Sequence[Any], references: Sequence[Any] | None = None
+    ) -> list[JudgedPrompt]:
+        """What to pass as `admissions` so that people see prompts and all references.
+
+        Parameters
+        ----------
+        prompts : sequence of length n
+            The prompts.
+        references : sequence of length n, default=None
+            A reference for each prompt, or a list of them; None where there are none.
+
+        Returns
+        -------
+        list of n JudgedPrompt
+        """
+        if references is None:
+            return [JudgedPrompt(prompt) for prompt in prompts]
+        if len(references) != len(prompts):
+            raise ValueError(
+                f"references must have length {len(prompts)}, one for each prompt, got "
+                f"{len(references)} instead."
+            )
+        return [
+            JudgedPrompt(prompt, tuple(one) if isinstance(one, (list, tuple)) else (one,))
+            for prompt, one in zip(prompts, references)
+        ]
+
+    def __call__(self, reference: Any, response: Any) -> bool:
+        """Verdict on one response."""
+        return bool(self.judge_pairs([reference], [response])[0])
+
+    def judge_pairs(
+        self, references: Sequence[Any], responses: Sequence[Any], **options: int | None
+    ) -> np.ndarray:
+        """Verdict on each pair.
+
+        Parameters
+        ----------
+        references, responses : sequences of length n
+            The pairs; a reference is what :meth:`asked` gave, or anything else that is shown as
+            a reference.
+        **options
+            Accepted for the protocol of admissions; people need no workers.
+
+        Returns
+        -------
+        ndarray of shape (n,), bool
+
+        Raises
+        ------
+        VerdictsWanted
+            If some of them have not been judged; it lists these.
+        """
+        pairs = [
+            WantedVerdict(
+                reference
+                if isinstance(reference, JudgedPrompt)
+                else JudgedPrompt(None, (reference,)),
+                response,
+            )
+            for reference, response in zip(references, responses)
+        ]
+        verdicts = self.verdicts(pairs)
+        missing = {pair._digest: pair for pair, verdict in zip(pairs, verdicts) if verdict is None}
+        if missing:
+            raise VerdictsWanted(list(missing.values()))
+        return np.array(verdicts, dtype=bool)
+
+    def verdicts(self, pairs: Sequence[WantedVerdict]) -> list[bool | None]:
+        """The verdict that counts for each pair; None where there is none.
+
+        Parameters
+        ----------
+        pairs : sequence of WantedVerdict
+            The pairs.
+
+        Returns
+        -------
+        list of bool or None
+        """
+        digests = [pair._digest for pair in pairs]
+        known: dict[str, bool | None] = {}
+        for first in range(0, len(digests), _LOOKUP_KEYS):
+            chunk = digests[first : first + _LOOKUP_KEYS]
+            marks = ",".join("?" * len(chunk))
+            known.update(self._newest(f"AND keys.digest IN ({marks})", chunk))
+        return [known.get(digest.hex()) for digest in digests]
+
+    def record(
+        self,
+        pair: WantedVerdict,
+        verdict: bool | None,
+        *,
+        judge: str | None = None,
+        note: str = "",
+        blind: bool = False,
+    ) -> None:
+        """Keep a verdict; it is on the disk when this returns.
+
+        Parameters
+        ----------
+        pair : WantedVerdict
+            What was judged.
+        verdict : bool or None
+            Whether it is acceptable; None takes the last verdict back.
+        judge : str, default=None
+            Who judged; None is the parameter `judge`.
+        note : str, default=""
+            A remark.
+        blind : bool, default=False
+            Whether this is a second opinion, which does not count as a label.
+        """
+        if verdict is not None and not isinstance(verdict, (bool, np.bool_)):
+            raise TypeError(f"verdict must be True, False or None, got {verdict!r:.40} instead.")
+        said = None if verdict is None else bool(verdict)
+        with self._log().writing(durable=True) as connection:
+            _identify(connection, pair)
+            row = Verdict(pair.id, said, self._who(judge), _now(), str(note), bool(blind))
+            self._append(connection, row, None)
+
+    def history(self) -> list[Verdict]:
+        """All that was ever said on this question, in the order in which it was kept.
+
+        Returns
+        -------
+        list of Verdict
+        """
+        return list(self._rows("", ()))
+
+    def agreement(self) -> tuple[int, int]:
+        """Second opinions, and how many of them agree with the verdict that counts.
+
+        Returns
+        -------
+        n_pairs : int
+            Responses with a blind verdict by somebody else.
+        n_agreements : int
+            How many of them got the same verdict.
+        """
+        counting = self._newest("", ())
+        blind = {row.id: row.verdict for row in _in_time(self._rows("", ())) if row.blind}
+        both = [
+            (counting[id_], verdict)
+            for id_, verdict in blind.items()
+            if verdict is not None and counting.get(id_) is not None
+        ]
+        return len(both), sum(a == b for a, b in both)
+
+    def fingerprint(self) -> str:
+        """Digest of the question, which tells this judge from others."""
+        return digest_of(type(self), {"question": self.question})
+
+    def state(self) -> str:
+        """Digest of all verdicts that count, which changes with every correction.
+
+        Returns
+        -------
+        str
+            Compare it before and after to see whether a calibration should be run again.
+        """
+        content = json.dumps(sorted(self._newest("", ()).items()))
+        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+    def export(self, path: str | os.PathLike[str], pairs: Iterable[WantedVerdict]) -> int:
+        """Write pairs to a file for people who judge elsewhere.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, replaced where it exists: CSV where its name ends in ``.csv``, JSON Lines
+            otherwise.
+        pairs : iterable of WantedVerdict
+            What is wanted, for instance of a :class:`VerdictsWanted`.
+
+        Returns
+        -------
+        int
+            Number of pairs.
+        """
+        pairs, is_csv = list(pairs), _is_csv(path)
+        with self._log().writing() as connection:
+            for pair in pairs:
+                _identify(connection, pair)
+        with (
+            replacing(path) as unfinished,
+            open(unfinished, "w", encoding="utf-8", newline="") as file,
+        ):
+            table = csv.DictWriter(file, _FIELDS)
+            if is_csv:
+                table.writeheader()
+            for pair in pairs:
+                prompt, references, response = pair._content
+                if content_json(pair._content) is None:
+                    prompt = None  # an image, say, which no text can hold
+                values = (pair.id, prompt, references, response, "", "", "")
+                record = dict(zip(_FIELDS, values))
+                if is_csv:
+                    table.writerow({name: _as_cell(value) for name, value in record.items()})
+                else:
+                    file.write(json.dumps(record) + "\n")
+        return len(pairs)
+
+    def import_(self, path: str | os.PathLike[str]) -> ImportedVerdicts:
+        """Keep the verdicts in a file that :meth:`export` wrote and people filled in.
+
+        Lines may be missing, in any order, and imported repeatedly. The verdict of a line is one
+        of y, n, yes, no, true, false, 1, 0, or empty; ``judge``, ``note`` and ``time`` are
+        optional. A line that does not fit is refused with a warning; the others are kept.
+
+        Parameters
+        ----------
+        path : str or path
+            The file: CSV where its name ends in ``.csv``, JSON Lines otherwise.
+
+        Returns
+        -------
+        ImportedVerdicts
+        """
+        n_new = n_known = n_empty = 0
+        refused: list[str] = []
+        with self._log().writing(durable=True) as connection:
+            for where, record in _lines(path):
+                try:
+                    row = self._imported(connection, record)
+                except (ValueError, TypeError) as error:
+                    refused.append(f"{where}: {error}")
+                    continue
+                if row is None:
+                    n_empty += 1
+                elif self._append(connection, row, _source(record, row)):
+                    n_new += 1
+                else:
+                    n_known += 1
+        if refused:
+            shown = "\n".join(refused[:20])
+            warnings.warn(
+                f"{len(refused)} lines of {os.fspath(path)!s} were refused:\n{shown}", stacklevel=2
+            )
+        return ImportedVerdicts(n_new, n_known, n_empty, tuple(refused))
+
+    def _imported(
+        self, connection: sqlite3.Connection, record: Mapping[str, Any]
+    ) -> Verdict | None:
+        """The verdict of a line; None where nobody has judged yet."""
+        verdict = _as_verdict(record.get("verdict"))
+        if verdict is None:
+            return None
+        digest = bytes.fromhex(str(record.get("id") or ""))
+        query = "SELECT content FROM keys WHERE digest = ?"
+        known = connection.execute(query, (digest,)).fetchone()
+        if known is None:
+            raise ValueError(f"id {record.get('id')!r:.80} is of no pair that was exported here")
+        if known[0] is not None and record.get("response") is not None:
+            response = json.loads(known[0])[2]
+            if _plain_text(record["response"]) != _plain_text(response):
+                raise ValueError("the response is not the one that was exported under this id")
+        time = record.get("time")
+        if time:
+            time = _utc(dt.datetime.fromisoformat(str(time)))
+        note = record.get("note")
+        who = self._who(str(record["judge"]) if record.get("judge") else None)
+        return Verdict(
+            digest.hex(), verdict, who, time or _now(), "" if note is None else str(note), False
+        )
+
+    def _append(self, connection: sqlite3.Connection, row: Verdict, source: bytes | None) -> bool:
+        """Add a row; whether it is new."""
+        cursor = connection.execute(
+            "INSERT OR IGNORE INTO verdicts "
+            "(question, key, verdict, judge, time, note, blind, source, checksum) "
+            "SELECT ?, id, ?, ?, ?, ?, ?, ?, ? FROM keys WHERE digest = ?",
+            (
+                self.question,
+                None if row.verdict is None else int(row.verdict),
+                row.judge,
+                row.time,
+                row.note,
+                int(row.blind),
+                source,
+                self._checksum(row),
+                bytes.fromhex(row.id),
+            ),
+        )
+        return cursor.rowcount == 1
+
+    def _newest(self, condition: str, values: Sequence[bytes]) -> dict[str, bool | None]:
+        """The verdict that counts for each pair, by its id; None where it was taken back."""
+        rows = (row for row in self._rows(condition, values) if not row.blind)
+        newest = {row.id: row.verdict for row in _in_time(rows)}
+        return {id_: verdict for id_, verdict in newest.items() if verdict is not None}
+
+    def _rows(self, condition: str, values: Sequence[bytes]) -> Iterator[Verdict]:
+        # `condition` is one of this module's own
+        query = (
+            "SELECT keys.digest, verdict, judge, time, note, blind, checksum FROM verdicts "  # nosec B608
+            "JOIN keys ON keys.id = verdicts.key WHERE question = ? "
+            f"{condition} ORDER BY verdicts.id"
+        )
+        with self._log().reading() as connection:
+            rows = connection.execute(query, (self.question, *values)).fetchall()
+        for digest, verdict, judge, time, note, blind, checksum in rows:
+            said = None if verdict is None else bool(verdict)
+            row = Verdict(bytes(digest).hex(), said, judge, time, note, bool(blind))
+            if checksum != self._checksum(row):
+                raise ValueError(
+                    f"path={str(self.path)!r} is damaged: a verdict by {judge!r:.40} is not as it "
+                    "was written."
+                )
+            yield row
+
+    def _checksum(self, row: Verdict) -> bytes:
+        content = json.dumps([self.question, *row]).encode()
+        return hashlib.blake2b(content, digest_size=8).digest()
+
+    def _who(self, judge: str | None) -> str:
+        return judge or self.judge or getpass.getuser()
+
+    def _log(self) -> Store:
+        if self.path is None or str(self.path) == ":memory:":
+            raise TypeError(f"path must be a file, got {self.path!r} instead.")
+        store = self._shared().store
+        store.add_tables(_SCHEMA)
+        return store
+
+
+def _in_time(rows: Iterable[Verdict]) -> list[Verdict]:
+    return sorted(rows, key=lambda row: row.time)  # stable: of equal times the later row counts
+
+
+def _as_verdict(value: Any) -> bool | None:
+    text = "" if value is None or value != value else str(value).strip().lower()
+    if text in _YES or text in _NO:
+        return text in _YES
+    if text:
+        raise ValueError(f"verdict must be y, n or empty, got {value!r:.40} instead")
+    return None
+
+
+def _source(record: Mapping[str, Any], row: Verdict) -> bytes:
+    """What makes a line the same line when it is imported again."""
+    parts = [row.id, row.verdict, record.get("judge"), record.get("note"), record.get("time")]
+    return hashlib.blake2b(json.dumps(parts, default=str).encode(), digest_size=16).digest()
+
+
+def _identify(connection: sqlite3.Connection, pair: WantedVerdict) -> None:
+    connection.execute(
+        "INSERT OR IGNORE INTO keys (digest, content) VALUES (?, ?)",
+        (pair._digest, content_json(pair._content)),
+    )
+
+
+def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The records of a file, each with the words that name its line."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        if not _is_csv(path):
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield f"line {number}", _parsed(line)
+            return
+        table = csv.DictReader(file)
+        if table.fieldnames is None or not {"id", "verdict"} <= set(table.fieldnames):
+            raise ValueError(
+                f"{os.fspath(path)!s} must have the columns id and verdict, got "
+                f"{table.fieldnames!r:.200} instead."
+            )
+        for record in table:
+            yield f"line {table.line_num}", record
+
+
+def _parsed(line: str) -> Mapping[str, Any]:
+    """The record of a line; one without an id, and so refused, where there is none."""
+    try:
+        record = json_value(line)
+    except ValueError as error:
+        return {"verdict": f"no JSON: {error}"}
+    if not isinstance(record, dict):
+        return {"verdict": f"a {type(record).__name__}"}
+    return record
+
+
+def _is_csv(path: str | os.PathLike[str]) -> bool:
+    return Path(path).suffix.lower() == ".csv"
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _as_cell(value: Any) -> str:
+    """Text of a cell, which a spreadsheet takes for no formula."""
+    text = _as_text(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+def _plain_text(value: Any) -> str:
+    """Text without what spreadsheets change: ends of lines, space at the ends, quotes of cells."""
+    return "\n".join(_as_text(value).splitlines()).strip().removeprefix("'")
+
+
+def _now() -> str:
+    return _utc(dt.datetime.now(dt.UTC))
+
+
+def _utc(time: dt.datetime) -> str:
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=dt.UTC)
+    return time.astimezone(dt.UTC).isoformat(timespec="microseconds")

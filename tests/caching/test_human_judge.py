@@ -1,0 +1,241 @@
+"""Verdicts of people: kept for good, by hand or by file, the newest counting."""
+
+import csv
+import json
+import pickle
+import random
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from sklearn_clm.caching import (
+    CachedGenerator,
+    HumanJudge,
+    JudgedPrompt,
+    VerdictsWanted,
+    WantedVerdict,
+)
+from sklearn_clm.generators import PrecomputedGenerator
+from sklearn_clm.scoring import admission_matrix
+
+PROMPTS = ["2+2?", [{"role": "user", "content": "Capital\nof France?"}], "3+3?"]
+REFERENCES = ["4", ["Paris", "paris"], "6"]
+RESPONSES = [["4", "five", "=2+2"], ["Paris\n", "Lyon", "Paris"], ["6", "", "6"]]
+
+
+@pytest.fixture
+def judge(tmp_path):
+    return HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
+
+
+def wanted(judge):
+    with pytest.raises(VerdictsWanted) as caught:
+        admission_matrix(judge, judge.asked(PROMPTS, REFERENCES), RESPONSES)
+    return caught.value.wanted
+
+
+def is_right(pair):
+    return str(pair.response).strip() in pair.asked.references
+
+
+def test_it_says_what_it_wants_and_goes_on_once_it_is_given(judge):
+    pairs = wanted(judge)
+    assert len(pairs) == 8  # "6" occurs twice
+    assert pairs[0] == WantedVerdict(JudgedPrompt("2+2?", ("4",)), "4")
+    for pair in pairs[:5]:
+        judge.record(pair, is_right(pair))
+    assert wanted(judge) == pairs[5:]
+    for pair in pairs[5:]:
+        judge.record(pair, is_right(pair))
+    table = admission_matrix(judge, judge.asked(PROMPTS, REFERENCES), RESPONSES)
+    assert table.tolist() == [[True, False, False], [True, False, True], [True, False, True]]
+    assert judge(judge.asked(["2+2?"], ["4"])[0], "4") is True
+
+
+def test_plain_references_are_shown_without_a_prompt(judge):
+    with pytest.raises(VerdictsWanted, match="1 verdict wanted next") as caught:
+        judge("Paris", "Lyon")
+    assert caught.value.wanted == (WantedVerdict(JudgedPrompt(None, ("Paris",)), "Lyon"),)
+    assert judge.asked(["a"]) == [JudgedPrompt("a")]
+
+
+def test_corrections_are_new_rows_and_the_newest_counts(judge):
+    pair = wanted(judge)[0]
+    before = judge.state()
+    judge.record(pair, False, note="hm")
+    first = judge.state()
+    judge.record(pair, True, judge="Grace")
+    assert judge.verdicts([pair]) == [True]
+    assert len({before, first, judge.state()}) == 3
+    judge.record(pair, None)
+    assert judge.verdicts([pair]) == [None]
+    history = judge.history()
+    assert [(row.verdict, row.judge, row.note) for row in history] == [
+        (False, "Ada", "hm"),
+        (True, "Grace", ""),
+        (None, "Ada", ""),
+    ]
+    assert {row.id for row in history} == {pair.id}
+
+
+def test_questions_are_kept_apart_and_share_a_file_with_caches(judge):
+    pair = wanted(judge)[0]
+    judge.record(pair, True)
+    other = HumanJudge(judge.path, question="Is it polite?")
+    assert other.verdicts([pair]) == [None]
+    assert other.fingerprint() != judge.fingerprint()
+    assert HumanJudge(judge.path).fingerprint() == judge.fingerprint()
+    cached = CachedGenerator(PrecomputedGenerator(["a"], [["x"]]), judge.path)
+    assert cached.sample(["a"], 1)[0][0].response == "x"
+    for twin in (clone(judge), pickle.loads(pickle.dumps(judge))):
+        assert twin.verdicts([pair]) == [True]
+
+
+def test_second_opinions_measure_agreement_and_do_not_count(judge):
+    pairs = wanted(judge)
+    for k, pair in enumerate(pairs[:4]):
+        judge.record(pair, True)
+        judge.record(pair, k != 0, judge="Grace", blind=True)
+    assert judge.verdicts(pairs[:4]) == [True] * 4
+    assert judge.agreement() == (4, 3)
+
+
+def fill(path, pairs, answers):
+    """Write answers into an exported file, in any order."""
+    verdicts = {pair.id: answer for pair, answer in zip(pairs, answers)}
+    if path.suffix == ".csv":
+        with open(path, newline="") as file:
+            records = list(csv.DictReader(file))
+    else:
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+    records = [{**record, "verdict": verdicts.get(record["id"], "")} for record in records]
+    random.Random(0).shuffle(records)
+    write(path, records)
+    return records
+
+
+def write(path, records):
+    if path.suffix == ".csv":
+        with open(path, "w", newline="") as file:
+            table = csv.DictWriter(file, list(records[0]))
+            table.writeheader()
+            table.writerows(records)
+    else:
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_files_come_back_partially_repeatedly_and_in_any_order(judge, tmp_path, suffix):
+    pairs = wanted(judge)
+    file = tmp_path / f"wanted{suffix}"
+    assert judge.export(file, pairs) == 8
+    truth = [is_right(pair) for pair in pairs]
+    spelled = ["Yes" if right else "n" for right in truth]
+    fill(file, pairs[:5], spelled[:5])
+    assert judge.import_(file) == (5, 0, 3, ())
+    fill(file, pairs, spelled)
+    assert judge.import_(file) == (3, 5, 0, ())
+    assert judge.import_(file) == (0, 8, 0, ())
+    assert judge.verdicts(pairs) == truth
+    judge.record(pairs[0], not truth[0])
+    judge.import_(file)
+    assert judge.verdicts(pairs[:1]) == [not truth[0]]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_lines_that_do_not_fit_are_refused_and_the_others_are_kept(judge, tmp_path, suffix):
+    pairs = wanted(judge)
+    file = tmp_path / f"wanted{suffix}"
+    judge.export(file, pairs)
+    records = fill(file, pairs, ["y"] * 8)
+    records[1]["verdict"] = "perhaps"
+    records[3]["id"] = "00" * 32
+    records[4]["id"] = "nonsense"
+    records[6]["response"] = "altered"
+    write(file, records)
+    with pytest.warns(UserWarning, match="4 lines of .* were refused"):
+        imported = judge.import_(file)
+    assert imported[:3] == (4, 0, 0)
+    assert len(imported.refused) == 4
+    assert "verdict must be y, n or empty, got 'perhaps' instead" in imported.refused[0]
+    assert "of no pair that was exported here" in imported.refused[1]
+    assert "response is not the one that was exported" in imported.refused[3]
+
+
+def test_broken_lines_of_json_are_refused(judge, tmp_path):
+    pairs = wanted(judge)
+    file = tmp_path / "wanted.jsonl"
+    judge.export(file, pairs)
+    fill(file, pairs, ["y"] * 8)
+    file.write_text('{"id": \n[1]\n' + file.read_text())
+    with pytest.warns(UserWarning, match="2 lines"):
+        imported = judge.import_(file)
+    assert imported.n_new == 8
+    assert [line.split(":")[0] for line in imported.refused] == ["line 1", "line 2"]
+
+
+def test_the_latest_time_counts_whatever_the_order_of_files(judge, tmp_path):
+    pairs = wanted(judge)[:1]
+    for name, verdict, time in [
+        ("late", "n", "2024-05-02T10:00:00+02:00"),
+        ("early", "y", "2024-05-02T07:59:59"),
+    ]:
+        file = tmp_path / f"{name}.jsonl"
+        judge.export(file, pairs)
+        write(file, [{"id": pairs[0].id, "verdict": verdict, "time": time, "judge": name}])
+        judge.import_(file)
+    assert judge.verdicts(pairs) == [False]
+    assert [row.judge for row in judge.history()] == ["late", "early"]
+
+
+def test_cells_of_a_table_are_no_formulas(judge, tmp_path):
+    judge.export(tmp_path / "wanted.csv", wanted(judge))
+    with open(tmp_path / "wanted.csv", newline="") as file:
+        assert not any(
+            cell.startswith(("=", "+", "-", "@")) for row in csv.reader(file) for cell in row
+        )
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="must have the columns id and verdict"):
+        judge.import_(tmp_path / "other.csv")
+
+
+def test_a_verdict_survives_the_death_of_the_process(judge):
+    code = (
+        "import os, signal\n"
+        "from sklearn_clm.caching import HumanJudge, JudgedPrompt, WantedVerdict\n"
+        f"judge = HumanJudge({str(judge.path)!r}, judge='Ada')\n"
+        "judge.record(WantedVerdict(JudgedPrompt('a'), 'b'), True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert judge.verdicts([WantedVerdict(JudgedPrompt("a"), "b")]) == [True]
+
+
+def test_damaged_verdicts_are_noticed(judge):
+    pair = wanted(judge)[0]
+    judge.record(pair, True)
+    connection = sqlite3.connect(judge.path)
+    with connection:
+        connection.execute("UPDATE verdicts SET verdict = 0")
+    connection.close()
+    with pytest.raises(ValueError, match="a verdict by 'Ada' is not as it was written"):
+        judge.verdicts([pair])
+
+
+def test_arguments_are_checked(judge):
+    pair = wanted(judge)[0]
+    with pytest.raises(TypeError, match="verdict must be True, False or None, got 'y' instead"):
+        judge.record(pair, "y")
+    with pytest.raises(ValueError, match="references must have length 2"):
+        judge.asked(["a", "b"], ["c"])
+    with pytest.raises(TypeError, match="path must be a file"):
+        HumanJudge(None).verdicts([pair])
+    judge.record(pair, np.True_)
+    assert judge.verdicts([pair]) == [True]
+    error = pickle.loads(pickle.dumps(VerdictsWanted([pair], 310)))
+    assert str(error) == "1 verdict wanted next, at most 310 in all"
+    assert error.wanted == (pair,)
