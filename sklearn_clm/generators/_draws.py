@@ -87,9 +87,13 @@ def prompt_bytes(prompt: Any) -> bytes:
     >>> prompt_bytes("1") == prompt_bytes(1)
     False
     """
-    digest: list[bytes] = []
-    _serialise(prompt, digest)
-    return b"".join(digest)
+    parts: list[bytes] = []
+    try:
+        _serialise(prompt, parts)
+    except UnicodeEncodeError:
+        check_text(prompt, "the prompt")
+        raise
+    return b"".join(parts)
 
 
 def check_text(value: object, name: str) -> None:
@@ -141,7 +145,7 @@ def _serialise(value: Any, out: list[bytes]) -> None:
     elif isinstance(value, bool):
         _emit(b"t", b"1" if value else b"0", out)
     elif isinstance(value, (int, float)):
-        _emit(b"f", json.dumps(_number(value)).encode(), out)
+        _emit(b"f", repr(_number(value)).encode(), out)
     elif isinstance(value, np.ndarray):
         _serialise_array(value, out)
     elif isinstance(value, dict):

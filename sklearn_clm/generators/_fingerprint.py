@@ -121,6 +121,21 @@ def identity(value: Any) -> Any:
 def _identity(value: Any) -> Any:
     if isinstance(value, type):
         return _class(value)
+    # containers and arrays first: they are many, and to ask for a protocol takes time
+    if isinstance(value, (list, tuple)):
+        return [identity(item) for item in value]
+    if isinstance(value, dict):
+        pairs = [[identity(key), identity(item)] for key, item in value.items()]
+        texts = all(type(key) is str for key in value)  # vocabularies are large
+        return ["dict", *sorted(pairs, key=itemgetter(0) if texts else prompt_bytes)]
+    if isinstance(value, (set, frozenset)):
+        # the order of a set of texts differs between processes
+        return ["set", *sorted(map(identity, value), key=prompt_bytes)]
+    if isinstance(value, np.ndarray) and value.dtype.names is not None:
+        # what lies between the fields is anybody's guess
+        return ["fields", *([name, identity(value[name])] for name in value.dtype.names)]
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return [str(value.dtype), value]
     if isinstance(value, Fingerprinted):
         return value.fingerprint()
     if isinstance(value, functools.partial):
@@ -131,15 +146,6 @@ def _identity(value: Any) -> Any:
         return _function(value)
     if isinstance(value, functools._lru_cache_wrapper):
         return ["cached", identity(value.__wrapped__)]
-    if isinstance(value, (list, tuple)):
-        return [identity(item) for item in value]
-    if isinstance(value, dict):
-        pairs = [[identity(key), identity(item)] for key, item in value.items()]
-        texts = all(type(key) is str for key in value)  # vocabularies are large
-        return ["dict", *sorted(pairs, key=itemgetter(0) if texts else prompt_bytes)]
-    if isinstance(value, (set, frozenset)):
-        # the order of a set of texts differs between processes
-        return ["set", *sorted(map(identity, value), key=prompt_bytes)]
     if isinstance(value, types.ModuleType):
         return ["module", value.__name__, _origin(value.__name__)]
     if isinstance(value, (property, staticmethod, classmethod, functools.cached_property)):
@@ -147,9 +153,6 @@ def _identity(value: Any) -> Any:
         return [identity(getattr(value, name, None)) for name in names]
     if callable(value) and hasattr(value, "__qualname__"):
         return _compiled(value)
-    if isinstance(value, np.ndarray) and value.dtype.names is not None:
-        # what lies between the fields is anybody's guess
-        return ["fields", *([name, identity(value[name])] for name in value.dtype.names)]
     if isinstance(value, Iterator):
         return _by_class(value, None)  # it is another one after each use
     try:

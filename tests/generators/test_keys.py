@@ -127,3 +127,8 @@ def test_first_numbers_of_many_streams_are_those_of_each(prompts, seed, first):
     together = first_uniforms(keys, seed, draws)
     alone = [[draw_stream(key, seed, draw).random() for draw in draws] for key in keys]
     np.testing.assert_array_equal(together, np.reshape(alone, (len(keys), 3)))
+
+
+def test_half_characters_have_no_key():
+    with pytest.raises(ValueError, match=r"the prompt holds '\\ud83d' at position 5, half of a ch"):
+        prompt_bytes([{"content": "half \ud83d"}])
