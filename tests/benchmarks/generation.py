@@ -49,6 +49,8 @@ def rows(quick: bool = False) -> Iterator[Row]:
         reference / seconds,
     )
     yield from _token_rows(generator, tokenizer, prompts, ours)
+    yield from _stopping_rows("zero-shot prompts", model, tokenizer, quick)
+    yield from _stopping_rows("512 shared and 100 own tokens", model, tokenizer, quick)
     p_value = _same_distribution(model, tokenizer, prompts[0], n_draws=400 if quick else 2_000)
     yield Row(
         "first tokens, ours against generate's: chi-square p-value", "0 to 1", f"{p_value:.2f}", 1.0
@@ -94,6 +96,64 @@ def _token_rows(generator: Any, tokenizer: Any, prompts: list[str], draws: Any) 
         f"{padded:,} (every draw to the end of its batch)",
         f"{decoded:,}",
         padded / decoded,
+    )
+
+
+def _stopping_rows(what: str, model: Any, tokenizer: Any, quick: bool) -> Iterator[Row]:
+    """Draws that a rule stops at about half of them, beside always all of them."""
+    from sklearn_clm.generators import DrawQueue, TransformersGenerator
+
+    rng = np.random.default_rng(1)
+    if what.startswith("zero"):
+        prompts = [" ".join(rng.choice(_WORDS, rng.integers(8, 25))) for _ in range(200)]
+    else:
+        header = " ".join(rng.choice(_WORDS, N_SHARED))
+        prompts = [f"{header} {' '.join(rng.choice(_WORDS, 100))}" for _ in range(100)]
+    prompts = prompts[: len(prompts) // (4 if quick else 1)]
+    counts = rng.integers(1, N_DRAWS + 1, len(prompts))
+    seen = np.zeros(len(prompts), dtype=int)
+
+    def decide(arrived: list[tuple[int, list[Any]]]) -> list[int]:
+        for i, draws in arrived:
+            seen[i] += len(draws)
+        return [min(seen[i] + 1, counts[i]) for i, _ in arrived]
+
+    seconds, n_prefilled = [], []
+    queue = DrawQueue(prompts, N_DRAWS, decide=decide)
+    for stops in (False, True):
+        generator = TransformersGenerator(
+            model, tokenizer=tokenizer, max_new_tokens=N_NEW, batch_size=64
+        )
+        generator.sample(prompts[:1], 1)  # readies the threads
+        generator._load().prefix = None
+        before = generator.n_prefilled_tokens_
+        start = perf_counter()
+        if stops:
+            generator.serve(queue)
+        else:
+            generator.sample(prompts, N_DRAWS)
+        seconds.append(perf_counter() - start)
+        n_prefilled.append(generator.n_prefilled_tokens_ - before)
+    n_all, n_used = len(prompts) * N_DRAWS, int(counts.sum())
+    per_draw = [1e3 * seconds[0] / n_all, 1e3 * seconds[1] / n_used]
+    title = f"{what}, {n_used:,} of {n_all:,} draws used ({queue.n_put:,} made)"
+    yield Row(
+        f"{title}: time per draw that is used",
+        f"{per_draw[0]:.2f} ms (always all)",
+        f"{per_draw[1]:.2f} ms",
+        per_draw[1] / per_draw[0],
+    )
+    yield Row(
+        f"{title}: time in all",
+        f"{seconds[0]:.1f} s (always all)",
+        f"{seconds[1]:.1f} s",
+        seconds[1] / seconds[0],
+    )
+    yield Row(
+        f"{title}: tokens prefilled",
+        f"{n_prefilled[0]:,} (always all)",
+        f"{n_prefilled[1]:,}",
+        n_prefilled[1] / n_prefilled[0],
     )
 
 

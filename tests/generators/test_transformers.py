@@ -67,10 +67,10 @@ def forward_logprobs(path, prompt, draw, tokens, image_processor=None):
 
 def recorded_tokens(generator, prompts, n_samples):
     """Draws with the tokens behind them."""
-    from sklearn_clm.generators.transformers import _decoding
+    from sklearn_clm.generators.transformers import _engine
 
     tokens = {}
-    finished = _decoding.Decoder._finished
+    finished = _engine.Engine._finished
 
     def record(self, row):
         generation = finished(self, row)
@@ -79,7 +79,7 @@ def recorded_tokens(generator, prompts, n_samples):
         return generation
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_decoding.Decoder, "_finished", record)
+        patch.setattr(_engine.Engine, "_finished", record)
         draws = generator.sample(prompts, n_samples)
     return [[(draw, tokens[id(draw)][1]) for draw in row] for row in draws]
 

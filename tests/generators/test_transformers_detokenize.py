@@ -8,7 +8,7 @@ pytest.importorskip("transformers")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.generators.transformers._detokenize import Detokenizer, StopStrings
+from sklearn_clm.generators.transformers._text import Detokenizer, StopStrings
 from tests.tiny_models import byte_level_tokenizer, sentencepiece_tokenizer
 
 BYTE_LEVEL = Detokenizer(byte_level_tokenizer())
@@ -106,3 +106,13 @@ def test_a_token_that_completes_a_stop_string_is_never_passed_over(text, end, le
             before, after = detokenizer.text(ids[:i]), detokenizer.text(ids[: i + 1])
             if string in after and string not in before:
                 assert stop.may_complete(ids[i])
+
+
+def test_what_is_remembered_of_pairs_of_tokens_is_bounded(monkeypatch):
+    from sklearn_clm.generators.transformers import _text
+
+    monkeypatch.setattr(_text, "_MAX_PIECES", 50)
+    detokenizer = Detokenizer(byte_level_tokenizer())
+    for i in range(2, 300):
+        detokenizer.spans([i, i + 1], detokenizer.text([i, i + 1]))
+    assert len(detokenizer._pieces) <= 50

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.generators.transformers._truncation import choose, truncate
+from sklearn_clm.generators.transformers._tokens import choose, truncate
 
 
 def processed(logits, temperature, top_k, top_p):
@@ -112,3 +112,27 @@ def test_a_token_that_rounding_changes_is_doubtful(seed, top_k, top_p):
     changed = first.tokens != second.tokens
     assert bool((first.doubtful & second.doubtful)[changed].all())
     assert first.doubtful[250:].float().mean() < 0.1
+
+
+@pytest.mark.parametrize("mask", [-torch.inf, -1e9, -10_000.0])
+@pytest.mark.parametrize("top_k", [0, 10])
+def test_masked_tokens_make_no_token_doubtful(mask, top_k):
+    rng = np.random.default_rng(0)
+    logits = torch.tensor(rng.normal(0, 2, (400, 60)), dtype=torch.float32)
+    logits[:, 7] = mask
+    choice = choose(
+        logits, torch.tensor(rng.random(400)), temperature=1.0, top_k=top_k, top_p=0.9, guard=True
+    )
+    assert choice.doubtful.float().mean() < 0.05
+    assert not (choice.tokens == 7).any()
+
+
+def test_logits_that_give_no_distribution_are_named():
+    uniforms = torch.tensor([0.5], dtype=torch.float64)
+    options = {"top_k": 0, "top_p": 1.0, "guard": True}
+    for value in (torch.nan, torch.inf):
+        logits = torch.tensor([[0.0, value, 1.0]])
+        with pytest.raises(ValueError, match="logits that are not finite"):
+            choose(logits, uniforms, temperature=1.0, **options)
+    with pytest.raises(ValueError, match=r"temperature must .* got 1e-42"):
+        choose(torch.tensor([[0.0, 1.0]]), uniforms, temperature=1e-42, **options)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import threading
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sklearn_clm.generators.transformers._detokenize import Detokenizer
-from sklearn_clm.generators.transformers._prefill import (
+from sklearn_clm.generators.transformers._encoding import tokenizer_state
+from sklearn_clm.generators.transformers._forward import (
     CausalForward,
     EncodedPrompt,
     EncoderDecoderForward,
+    Forward,
     Prefix,
-    common_length,
-    crop_cache,
 )
+from sklearn_clm.generators.transformers._text import Detokenizer, common_length
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 __all__ = ["Checkpoint", "checkpoint_of"]
@@ -44,6 +46,13 @@ _IGNORED_SETTINGS: dict[str, tuple[Any, ...]] = {
     "forced_eos_token_id": (None,),
     "min_p": (None, 0.0),
     "typical_p": (None, 1.0),
+    "eta_cutoff": (None, 0.0),
+    "epsilon_cutoff": (None, 0.0),
+    "sequence_bias": (None, {}),
+    "exponential_decay_length_penalty": (None,),
+    "guidance_scale": (None, 1.0),
+    "watermarking_config": (None,),
+    "stop_strings": (None, [], ""),
 }
 
 _lock = threading.RLock()
@@ -220,40 +229,81 @@ class Checkpoint:
         self.detokenizer = Detokenizer(tokenizer)
         self.max_positions = _max_positions(model.config.get_text_config(decoder=True))
         self.prefix: Prefix | None = None
-        self.forward: Any = None
-        self._digest: tuple[Any, str] | None = None
-        settings = model.generation_config
-        eos = _first_of("eos_token_id", settings, model.config, tokenizer)
-        self.eos_ids = frozenset(_as_list(eos))
+        self.n_threads: int | None = None  # what small models are fastest with, once measured
+        self._prefix_version: object = None
+        self._forward: Forward | None = None
+        self._digest: tuple[object, str] | None = None
+        self._ignored: dict[str, object] = {}
+        self._n_users = 0
+        self._training: list[torch.nn.Module] = []  # in evaluation mode as long as there are users
+        self._lock = threading.Lock()
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Tokens that end a response."""
+        sources = (self.model.generation_config, self.model.config, self.tokenizer)
+        return frozenset(_as_list(_first_of("eos_token_id", *sources)))
+
+    def warn_of_ignored_settings(self) -> None:
+        """Say once which settings of the model's generation config are not applied."""
+        settings = self.model.generation_config
         ignored = {
             name: getattr(settings, name)
             for name, neutral in _IGNORED_SETTINGS.items()
             if getattr(settings, name, None) not in neutral
         }
-        if ignored:
+        if ignored and ignored != self._ignored:
             warnings.warn(
-                f"the generation config of {type(model).__name__} sets {ignored}, which "
+                f"the generation config of {type(self.model).__name__} sets {ignored}, which "
                 "TransformersGenerator does not apply: temperature, top_k and top_p alone shape "
                 "its draws.",
                 UserWarning,
                 stacklevel=3,
             )
+        self._ignored = ignored
 
-    def ready(self, prompt: EncodedPrompt, pixel_values: Any) -> None:
-        """Choose the forward passes, which takes a look at the model with a first prompt."""
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Evaluation mode, until the last of those who ask for it at once is done."""
+        with self._lock:
+            self._training += [module for module in self.model.modules() if module.training]
+            self._n_users += 1
+            self.model.eval()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._n_users -= 1
+                if not self._n_users:
+                    for module in self._training:
+                        module.training = True
+                    self._training = []
+
+    def forward(self, prompt: EncodedPrompt) -> Forward:
+        """The forward passes, which are chosen by a look at the model with a first prompt."""
         import torch
 
-        if self.forward is not None and getattr(self.forward, "start_ids", []) == self.start_ids:
-            return
-        forward: Any
+        known = self._forward
+        if known is not None and list(known.start_ids) == self.start_ids:
+            return known
+        forward: Forward
         if self.has_encoder:
-            images = pixel_values if self.takes_images else None
-            forward = EncoderDecoderForward(self.model, self.start_ids, images)
+            pixel_values = self.pixel_values if self.takes_images else None
+            forward = EncoderDecoderForward(self.model, self.start_ids, pixel_values)
         else:
             forward = CausalForward(self.model)
         with torch.inference_mode():
-            forward.probe(prompt)
-        self.forward = forward
+            forward.check(prompt)
+        if not (self.has_encoder or forward.ragged):
+            warnings.warn(
+                f"{type(self.model).__name__} gives a response other probabilities where prompts "
+                "of different length share a batch, or keeps no keys and values that can be "
+                "copied: only prompts of equal length are decoded together, which is slower.",
+                UserWarning,
+                stacklevel=3,
+            )
+        self._forward = forward
+        return forward
 
     @property
     def has_encoder(self) -> bool:
@@ -278,27 +328,30 @@ class Checkpoint:
         # a language code, for instance, which generation is made to begin with
         return [*_as_list(start), *_as_list(self.model.generation_config.forced_bos_token_id)]
 
-    def shared_prefix(self, prompts: Sequence[EncodedPrompt]) -> tuple[Prefix | None, int]:
-        """Cache of the tokens that all prompts begin with, and the tokens computed for it."""
-        import torch
+    def forget_outdated_prefix(self) -> None:
+        """Drop the prefix that is kept from earlier calls if the model is no longer the same."""
+        version = self._version()
+        if version != self._prefix_version:
+            self.prefix = None
+            self._prefix_version = version
 
-        if not self.forward.shares_prefix:
+    def shared_prefix(self, prompts: Sequence[EncodedPrompt]) -> tuple[Prefix | None, int]:
+        """What prompts begin with, as far as it is worth it, and the tokens computed for it."""
+        forward = self._forward
+        if not isinstance(forward, CausalForward) or forward.layout is None:
             return None, 0
         first = min(prompts, key=lambda prompt: prompt.ids).ids
         last = max(prompts, key=lambda prompt: prompt.ids).ids
         # the last token of a prompt is always run, for the logits of the next
         shared = min(common_length(first, last), min(len(prompt.ids) for prompt in prompts) - 1)
         known = self.prefix
-        if known is not None:
-            have = min(known.shared_with(first), shared)
-            if have >= MIN_PREFIX and (len(prompts) == 1 or shared - have < MIN_PREFIX):
-                with torch.inference_mode():
-                    return Prefix(known.ids[:have], crop_cache(known.cache, have)), 0
-        if len(prompts) == 1 or shared < MIN_PREFIX:
+        have = 0 if known is None else min(known.shared_with(first), shared)
+        if len(prompts) * (shared - have) > shared >= MIN_PREFIX and len(prompts) > 1:
+            self.prefix = new = forward.new_prefix(first[:shared])
+            return new, shared
+        if known is None or have < MIN_PREFIX:
             return None, 0
-        with torch.inference_mode():
-            self.prefix = new = self.forward.new_prefix(first[:shared])
-        return new, shared
+        return known.first(have), 0
 
     def pixel_values(self, images: Sequence[Any]) -> Tensor:
         """Pixel values of images, as the model takes them."""
@@ -326,28 +379,40 @@ class Checkpoint:
 
     def weights_digest(self) -> str:
         """Digest of the weights as loaded."""
-        tensors = sorted(self.model.state_dict().items())
-        # weights written in place, by training for instance, carry a new version; through
-        # `.data`, as adapters are merged, they do not: so look at a few of each
-        version = [
-            (name, tensor.data_ptr(), tensor._version, _a_few(tensor)) for name, tensor in tensors
-        ]
+        version = self._version()
         if self._digest is None or self._digest[0] != version:
             import torch
 
             digest = hashlib.blake2b(digest_size=16)
-            for name, tensor in tensors:
+            for name, tensor in sorted(self.model.state_dict().items()):
                 digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
                 flat = tensor.detach().cpu().contiguous().reshape(-1)
                 digest.update(flat.view(torch.uint8).numpy().data)
             self._digest = version, digest.hexdigest()
         return self._digest[1]
 
-    def description(self) -> dict[str, Any]:
-        """Everything but the sampling parameters that draws depend on, serialisable."""
-        from sklearn_clm.generators.transformers._encoding import tokenizer_state
+    def _version(self) -> object:
+        """What changes when the weights do, or which adapters are switched on."""
+        # weights written in place, by training for instance, carry a new version; through
+        # `.data`, as adapters are merged, they do not: so look at a few of each
+        weights = [
+            (name, tensor.data_ptr(), tensor._version, _a_few(tensor))
+            for name, tensor in sorted(self.model.state_dict().items())
+        ]
+        return weights, self._adapters()
 
-        return {
+    def _adapters(self) -> list[tuple[str, str]]:
+        """Switches of adapters, which are no weights; by the names that PEFT gives them."""
+        names = ("_active_adapter", "_disable_adapters", "scaling")
+        return [
+            (name, repr([vars(module)[key] for key in names if key in vars(module)]))
+            for name, module in self.model.named_modules()
+            if "_active_adapter" in vars(module)
+        ]
+
+    def description(self) -> dict[str, object]:
+        """Everything but the sampling parameters that draws depend on, serialisable."""
+        described: dict[str, object] = {
             "weights": self.weights_digest(),
             "config": _plain_config(self.model.config.to_dict()),
             "eos": sorted(self.eos_ids),
@@ -356,6 +421,8 @@ class Checkpoint:
             "tokenizer": tokenizer_state(self.tokenizer),
             "processor": repr(sorted(self.processor.to_dict().items())) if self.processor else None,
         }
+        adapters = self._adapters()
+        return {**described, "adapters": adapters} if adapters else described
 
 
 def _a_few(tensor: Tensor) -> bytes:

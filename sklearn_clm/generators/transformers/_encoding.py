@@ -4,53 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sklearn_clm.generators._base import Template, filled
-from sklearn_clm.generators.transformers._prefill import EncodedPrompt
 
 if TYPE_CHECKING:
-    from sklearn_clm.generators.transformers._checkpoint import Checkpoint
+    from transformers import PreTrainedTokenizerBase
 
-__all__ = ["encode_prompts", "tokenizer_state"]
+__all__ = ["encode_images", "encode_texts", "tokenizer_state"]
 
 
-def encode_prompts(
-    checkpoint: Checkpoint,
-    prompts: Sequence[Any],
-    places: dict[bytes, list[int]],
-    *,
-    template: Template,
-    preprocess: Callable[[Any], Any] | None,
-) -> list[EncodedPrompt]:
-    """The distinct prompts, as the model takes them; `places` maps their keys to positions."""
-    first = [positions[0] for positions in places.values()]
-    if checkpoint.takes_images:
-        images = [prompts[i] if preprocess is None else preprocess(prompts[i]) for i in first]
-        for i, image in zip(first, images):
-            if isinstance(image, (str, bytes)):
-                raise TypeError(
-                    f"prompts[{i}] is text, but {type(checkpoint.model).__name__} takes images; "
-                    "wanted a PIL image or an array, or a preprocess callable that makes one."
-                )
-        return [EncodedPrompt(key, image=image) for key, image in zip(places, images)]
-    size = checkpoint.model.get_input_embeddings().num_embeddings
-    texts = _encode_texts({i: prompts[i] for i in first}, checkpoint.tokenizer, template, size)
-    limit = checkpoint.max_positions
-    for i, ids in zip(first, texts):
-        if limit is not None and len(ids) >= limit:
-            raise ValueError(
-                f"prompts[{i}] has {len(ids)} tokens, but the model has room for {limit}, the "
-                "response included; wanted a shorter prompt."
+def encode_images(
+    prompts: dict[int, object], preprocess: Callable[..., object] | None, model_name: str
+) -> list[object]:
+    """Images as an image processor takes them, of prompts given by their positions."""
+    images = [p if preprocess is None else preprocess(p) for p in prompts.values()]
+    for i, image in zip(prompts, images):
+        if isinstance(image, (str, bytes)):
+            raise TypeError(
+                f"prompts[{i}] is text, but {model_name} takes images; wanted a PIL image or an "
+                "array, or a preprocess callable that makes one."
             )
-    return [EncodedPrompt(key, ids=ids) for key, ids in zip(places, texts)]
+    return images
 
 
-def _encode_texts(
-    prompts: dict[int, Any],
-    tokenizer: Any,
+def encode_texts(
+    prompts: dict[int, object],
+    tokenizer: PreTrainedTokenizerBase,
     template: Template,
     vocabulary_size: int,
+    max_positions: int | None,
 ) -> list[tuple[int, ...]]:
     """Token ids of text prompts and chat messages, given by their positions."""
     texts: list[str] = []
@@ -70,7 +53,7 @@ def _encode_texts(
             )
         texts.append(_as_unicode(str(given), f"prompts[{i}]"))
         chats.append(is_chat)
-    encoded: list[Any] = [()] * len(texts)
+    encoded: list[tuple[int, ...]] = [()] * len(texts)
     positions = list(prompts)
     for is_chat in (False, True):
         chosen = [i for i, chat in enumerate(chats) if chat is is_chat]
@@ -79,13 +62,32 @@ def _encode_texts(
             rows = tokenizer([texts[i] for i in chosen], add_special_tokens=not is_chat)
             for i, ids in zip(chosen, rows["input_ids"]):
                 encoded[i] = tuple(ids) or _first_token(tokenizer, positions[i])
+                if _begins_twice(encoded[i], texts[i], tokenizer):
+                    encoded[i] = encoded[i][1:]
     largest = max((max(ids) for ids in encoded), default=0)
     if largest >= vocabulary_size:
         raise ValueError(
             f"tokenizer: gave token id {largest}, but the model's vocabulary has "
             f"{vocabulary_size} tokens; is it this model's tokenizer?"
         )
+    for i, ids in zip(positions, encoded):
+        if max_positions is not None and len(ids) >= max_positions:
+            raise ValueError(
+                f"prompts[{i}] has {len(ids)} tokens, but the model has room for {max_positions}, "
+                "the response included; wanted a shorter prompt."
+            )
     return encoded
+
+
+def _begins_twice(ids: Sequence[int], text: str, tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether the tokenizer began a text that a template had begun already."""
+    first = tokenizer.bos_token_id
+    return (
+        first is not None
+        and list(ids[:2]) == [first] * 2
+        and text.startswith(tokenizer.bos_token)
+        and not text.startswith(tokenizer.bos_token * 2)
+    )
 
 
 def _as_unicode(text: str, name: str) -> str:
@@ -99,7 +101,7 @@ def _as_unicode(text: str, name: str) -> str:
     return text
 
 
-def _is_chat(prompt: Any) -> bool:
+def _is_chat(prompt: object) -> bool:
     return (
         isinstance(prompt, (list, tuple))
         and len(prompt) > 0
@@ -107,7 +109,7 @@ def _is_chat(prompt: Any) -> bool:
     )
 
 
-def _render_chat(messages: Sequence[dict[str, Any]], tokenizer: Any) -> str:
+def _render_chat(messages: Sequence[dict[str, object]], tokenizer: PreTrainedTokenizerBase) -> str:
     if not getattr(tokenizer, "chat_template", None):
         raise ValueError(
             "prompts holds chat messages, but the tokenizer has no chat_template; wanted a "
@@ -118,7 +120,7 @@ def _render_chat(messages: Sequence[dict[str, Any]], tokenizer: Any) -> str:
     )
 
 
-def _first_token(tokenizer: Any, i: int) -> tuple[int, ...]:
+def _first_token(tokenizer: PreTrainedTokenizerBase, i: int) -> tuple[int, ...]:
     """What an empty prompt becomes: the token that a text begins with."""
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         token = getattr(tokenizer, name, None)
@@ -130,7 +132,7 @@ def _first_token(tokenizer: Any, i: int) -> tuple[int, ...]:
     )
 
 
-def tokenizer_state(tokenizer: Any) -> str:
+def tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> str:
     """Everything that encoding and decoding depend on, as text."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:

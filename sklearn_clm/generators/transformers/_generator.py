@@ -14,10 +14,16 @@ from sklearn.utils._param_validation import HasMethods, Interval, Options
 from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._base import fingerprint as _fingerprint
 from sklearn_clm.generators._draws import Generation, prompt_bytes
+from sklearn_clm.generators._queue import DrawQueue
 from sklearn_clm.generators.transformers._checkpoint import Checkpoint, checkpoint_of
-from sklearn_clm.generators.transformers._decoding import Decoder, Sampling
-from sklearn_clm.generators.transformers._encoding import encode_prompts
-from sklearn_clm.generators.transformers._prefill import EncodedPrompt, groups
+from sklearn_clm.generators.transformers._encoding import encode_images, encode_texts
+from sklearn_clm.generators.transformers._engine import Engine, Sampling
+from sklearn_clm.generators.transformers._forward import EncodedPrompt, Forward
+from sklearn_clm.generators.transformers._machine import (
+    fastest_threads,
+    free_bytes,
+    torch_threads,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -87,6 +93,14 @@ class TransformersGenerator(BaseGenerator):
     pickle_model : bool, default=False
         Whether a pickle contains a model passed as a loaded object. Otherwise it refers to the
         model by its ``name_or_path`` and a digest of its weights, from which it is loaded again.
+    n_threads : "auto", int or None, default="auto"
+        Threads of torch while it draws on a CPU. "auto" times a small model at its first use and
+        takes one thread where more would not be clearly faster, since threads of small models
+        mostly wait for each other; None leaves the setting of torch alone.
+    max_state_bytes : int, default=None
+        Memory for what the model made of prompts that are open. Where it is used up, the least
+        recently used prompt is let go, and prefilled again for its next draw. None is a quarter
+        of the memory that is free.
 
     Attributes
     ----------
@@ -148,6 +162,8 @@ class TransformersGenerator(BaseGenerator):
         "trust_remote_code": ["boolean"],
         "model_kwargs": [dict, None],
         "pickle_model": ["boolean"],
+        "n_threads": [Options(str, {"auto"}), Interval(Integral, 1, None, closed="left"), None],
+        "max_state_bytes": [Interval(Integral, 0, None, closed="left"), None],
     }
 
     def __init__(
@@ -169,6 +185,8 @@ class TransformersGenerator(BaseGenerator):
         trust_remote_code: bool = False,
         model_kwargs: dict[str, Any] | None = None,
         pickle_model: bool = False,
+        n_threads: int | str | None = "auto",
+        max_state_bytes: int | None = None,
     ):
         self.model = model
         self.tokenizer = tokenizer
@@ -186,6 +204,8 @@ class TransformersGenerator(BaseGenerator):
         self.trust_remote_code = trust_remote_code
         self.model_kwargs = model_kwargs
         self.pickle_model = pickle_model
+        self.n_threads = n_threads
+        self.max_state_bytes = max_state_bytes
 
     def stream(
         self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
@@ -228,72 +248,117 @@ class TransformersGenerator(BaseGenerator):
         places: dict[bytes, list[int]] = {}
         for i, prompt in enumerate(prompts):
             places.setdefault(prompt_bytes(prompt), []).append(i)
-        encoded = encode_prompts(
-            checkpoint, prompts, places, template=self.prompt_template, preprocess=self.preprocess
-        )
-        checkpoint.ready(encoded[0], checkpoint.pixel_values)
-        decoder = Decoder(
-            checkpoint.forward,
-            checkpoint.detokenizer,
-            Sampling(
-                temperature=float(self.temperature),
-                top_k=int(self.top_k or 0),
-                top_p=float(self.top_p),
-                eos_ids=checkpoint.eos_ids,
-                guard=checkpoint.is_exact,
-            ),
-            stop,
-        )
-        was_training = checkpoint.model.training
-        checkpoint.model.eval()
-        try:
-            draws = range(start, start + n_samples)
-            for key, draw, generation in self._draw(checkpoint, decoder, encoded, draws, seed):
-                for i in places[key]:
-                    yield i, draw, generation
-        finally:
-            checkpoint.model.train(was_training)
+        firsts = {positions[0]: prompts[positions[0]] for positions in places.values()}
+        # prompts of similar length are decoded together
+        encoded = sorted(self._encode(checkpoint, firsts), key=lambda prompt: len(prompt.ids))
+        first = [start] * len(encoded)
+        queue = DrawQueue(encoded, start + n_samples, seed=seed, first=first)
+        draws = self._draws(checkpoint, stop, queue, lambda at: [encoded[i] for i in at])
+        for index, draw, generation in draws:
+            queue.put(index, draw, generation)
+            for i in places[encoded[index].key]:
+                yield i, draw, generation
 
-    def _draw(
+    def serve(self, queue: DrawQueue) -> None:
+        """Make the draws that a queue asks for.
+
+        A prompt runs through the model once and its state is kept while it is open; a row whose
+        draw is finished goes on with another draw at once; rows for which nothing is wanted draw
+        ahead for prompts that are open.
+
+        Parameters
+        ----------
+        queue : DrawQueue
+            Prompts, and which of their draws are wanted as things stand.
+        """
+        stop = self._checked_stop()
+        checkpoint = self._load()
+        prompts = queue.prompts
+        if hasattr(prompts, "iloc"):  # a pandas Series looks positions up among its labels
+            prompts = prompts.iloc
+        if len(queue.prompts):
+            draws = self._draws(
+                checkpoint,
+                stop,
+                queue,
+                lambda at: self._encode(checkpoint, {i: prompts[i] for i in at}),
+            )
+            for index, draw, generation in draws:
+                queue.put(index, draw, generation)
+
+    def _draws(
         self,
         checkpoint: Checkpoint,
-        decoder: Decoder,
-        encoded: list[EncodedPrompt],
-        draws: range,
-        seed: int,
-    ) -> Iterator[tuple[bytes, int, Generation]]:
-        import torch
+        stop: tuple[str, ...],
+        queue: DrawQueue,
+        encode: Callable[[Sequence[int]], Sequence[EncodedPrompt]],
+    ) -> Iterator[tuple[int, int, Generation]]:
+        """Draws that a queue asks for, to be put."""
+        first = encode([0])[0]
+        with checkpoint.evaluating():
+            checkpoint.warn_of_ignored_settings()
+            checkpoint.forget_outdated_prefix()
+            forward = checkpoint.forward(first)
+            special = checkpoint.detokenizer.special_tokens
+            engine = Engine(
+                forward,
+                checkpoint.detokenizer,
+                Sampling(
+                    temperature=float(self.temperature),
+                    top_k=int(self.top_k or 0),
+                    top_p=float(self.top_p),
+                    end_ids=checkpoint.eos_ids.union(special[s] for s in stop if s in special),
+                    guard=checkpoint.is_exact,
+                ),
+                [string for string in stop if string not in special],
+                batch_size=int(self.batch_size),
+                max_bytes=self._max_state_bytes(forward.device),
+                budget=lambda prompt: self._budget(checkpoint, prompt, len(forward.start_ids)),
+                encode=encode,
+                shared_prefix=checkpoint.shared_prefix,
+            )
+            try:
+                with torch_threads(self._n_threads(checkpoint, forward)):
+                    yield from engine.run(queue)
+            finally:
+                for name in ("n_prefilled", "n_decoded", "n_rechecked"):
+                    total = getattr(self, f"{name}_tokens_", 0) + getattr(engine, name)
+                    setattr(self, f"{name}_tokens_", total)
 
-        prefix, n_computed = checkpoint.shared_prefix(encoded)
-        self._count(n_computed, 0, 0)
-        forward = checkpoint.forward
-        for group in groups(encoded, self.batch_size, ragged=forward.ragged):
-            with torch.inference_mode():
-                state, n_computed = forward.prefill(group, prefix)
-            self._count(n_computed, 0, 0)
-            rows = [(i, draw) for i in range(len(group)) for draw in draws]
-            for first in range(0, len(rows), self.batch_size):
-                batch = rows[first : first + self.batch_size]
-                before = decoder.n_decoded, decoder.n_rechecked
-                for i, draw, generation in decoder.decode(
-                    state, group, batch, lambda prompt: self._budget(checkpoint, prompt), seed
-                ):
-                    yield group[i].key, draw, generation
-                self._count(0, decoder.n_decoded - before[0], decoder.n_rechecked - before[1])
+    def _encode(self, checkpoint: Checkpoint, prompts: dict[int, object]) -> list[EncodedPrompt]:
+        """Prompts, given by their positions, as the model takes them."""
+        keys = [prompt_bytes(prompt) for prompt in prompts.values()]
+        model = checkpoint.model
+        if checkpoint.takes_images:
+            images = encode_images(prompts, self.preprocess, type(model).__name__)
+            return [EncodedPrompt(key, image=image) for key, image in zip(keys, images)]
+        texts = encode_texts(
+            prompts,
+            checkpoint.tokenizer,
+            self.prompt_template,
+            model.get_input_embeddings().num_embeddings,
+            checkpoint.max_positions,
+        )
+        return [EncodedPrompt(key, ids) for key, ids in zip(keys, texts)]
 
-    def _budget(self, checkpoint: Checkpoint, prompt: EncodedPrompt) -> int:
+    def _budget(self, checkpoint: Checkpoint, prompt: EncodedPrompt, n_start: int) -> int:
         """Tokens that may be generated for a prompt."""
         limit = checkpoint.max_positions
         if limit is None:
             return int(self.max_new_tokens)
-        is_causal = not hasattr(checkpoint.forward, "start_ids")
-        used = len(prompt.ids) if is_causal else len(checkpoint.forward.start_ids)
-        return min(int(self.max_new_tokens), limit - used)
+        return min(int(self.max_new_tokens), limit - (n_start or len(prompt.ids)))
 
-    def _count(self, prefilled: int, decoded: int, rechecked: int) -> None:
-        self.n_prefilled_tokens_ = getattr(self, "n_prefilled_tokens_", 0) + prefilled
-        self.n_decoded_tokens_ = getattr(self, "n_decoded_tokens_", 0) + decoded
-        self.n_rechecked_tokens_ = getattr(self, "n_rechecked_tokens_", 0) + rechecked
+    def _max_state_bytes(self, device: torch.device) -> int:
+        if self.max_state_bytes is not None:
+            return int(self.max_state_bytes)
+        return free_bytes(device) // 4
+
+    def _n_threads(self, checkpoint: Checkpoint, forward: Forward) -> int | None:
+        if self.n_threads != "auto":
+            return None if self.n_threads is None else int(self.n_threads)
+        if checkpoint.n_threads is None:
+            checkpoint.n_threads = fastest_threads(forward)
+        return checkpoint.n_threads
 
     def _checked_stop(self) -> tuple[str, ...]:
         self._validate_params()

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING
 
-from sklearn_clm.generators.transformers._prefill import common_length
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Detokenizer", "StopStrings"]
+
+__all__ = ["Detokenizer", "StopStrings", "common_length"]
 
 
+_MAX_PIECES = 2**16  # pairs of tokens whose text is remembered
 _INCOMPLETE = "\ufffd"  # what decoders write for bytes that are no whole character
 
 
 class Detokenizer:
     """Text, stop strings and token spans for one tokenizer."""
 
-    def __init__(self, tokenizer: Any):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
         self.tokenizer = tokenizer
-        self.special_ids = frozenset(tokenizer.all_special_ids)
+        self.special_tokens = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids))
+        self.special_ids = frozenset(self.special_tokens.values())
         self._decode = _decoder(tokenizer)
         self._pieces: dict[tuple[int, int], str] = {}
 
@@ -55,6 +59,8 @@ class Detokenizer:
         if piece is None:
             context = [] if previous < 0 else [previous]
             piece = self.text([*context, token])[len(self.text(context)) :]
+            if len(self._pieces) >= _MAX_PIECES:
+                self._pieces.clear()
             self._pieces[key] = piece
         return piece
 
@@ -85,7 +91,7 @@ class Detokenizer:
         return spans if reached == len(text) else []
 
 
-def _decoder(tokenizer: Any) -> Any:
+def _decoder(tokenizer: PreTrainedTokenizerBase) -> Callable[..., str]:
     """The shortest way to the text that ``tokenizer.decode`` gives."""
     from transformers import PreTrainedTokenizerFast
 
@@ -93,6 +99,14 @@ def _decoder(tokenizer: Any) -> Any:
     if plain and not getattr(tokenizer, "clean_up_tokenization_spaces", True):
         return tokenizer.backend_tokenizer.decode
     return tokenizer.decode
+
+
+def common_length(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
+    """Length of the longest common prefix."""
+    stop = min(len(a), len(b))
+    if a[:stop] == b[:stop]:
+        return stop
+    return next(i for i in range(stop) if a[i] != b[i])
 
 
 class StopStrings:

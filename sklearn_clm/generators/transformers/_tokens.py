@@ -15,6 +15,8 @@ __all__ = ["Choice", "choose", "truncate"]
 # float32, CPU; deeper ones may be a few times worse).
 LOGIT_ULPS = 64
 PROBABILITY_ULPS = 8
+# What lies further below the largest logit is masked: its size says nothing about rounding.
+MASKED = 1_000.0
 
 
 class Choice(NamedTuple):
@@ -69,7 +71,15 @@ def truncate(logits: Tensor, *, temperature: float, top_k: int, top_p: float) ->
     import torch
 
     scaled = logits / temperature
-    unit = torch.finfo(logits.dtype).eps * scaled.abs().amax(-1).double()
+    top = logits.amax(-1, keepdim=True)
+    # of a scaled logit that is no number, the weight would be none either
+    if not bool((top + top / temperature).isfinite().all()):
+        problem = "the model gave logits that are not finite"
+        if bool(top.isfinite().all()):
+            problem = f"temperature must leave logits / temperature finite, got {temperature!r}"
+        raise ValueError(f"{problem}: the next token has no distribution.")
+    seen = logits.masked_fill(logits < top - MASKED, 0.0)
+    unit = torch.finfo(logits.dtype).eps * seen.abs().amax(-1).double() / temperature
     below: Tensor | None = None
     ids: Tensor | None = None
     values = scaled

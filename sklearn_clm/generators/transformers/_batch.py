@@ -1,0 +1,260 @@
+"""Keys and values of the rows that are decoded together, and of prompts that wait.
+
+Imported where a model is at hand, since it needs `torch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+__all__ = ["Batch", "Layout", "PromptState", "layers_of"]
+
+
+class Layout:
+    """Keys and values of all layers as few tensors, one for each shape of head.
+
+    A packed tensor has the shape (layers, rows, heads, tokens, width): one copy moves a row of
+    all layers.
+    """
+
+    def __init__(self, cache: Cache):
+        kinds: dict[tuple[int, int, torch.device], list[int]] = {}
+        self._places: list[tuple[int, int]] = []
+        for tensor in layers_of(cache):
+            kind = (tensor.shape[1], tensor.shape[3], tensor.device)
+            members = kinds.setdefault(kind, [])
+            self._places.append((list(kinds).index(kind), len(members)))
+            members.append(len(self._places) - 1)
+        self._members = list(kinds.values())
+
+    def pack(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Pack the keys and values of one layer after the other."""
+        return [torch.stack([tensors[i] for i in members]) for members in self._members]
+
+    def unpack(self, packed: Sequence[Tensor]) -> list[Tensor]:
+        """Views of the keys and values of one layer after the other."""
+        return [packed[kind][i] for kind, i in self._places]
+
+    def cache(self, packed: Sequence[Tensor]) -> DynamicCache:
+        """A cache of the library over packed keys and values."""
+        tensors = self.unpack(packed)
+        cache = DynamicCache()
+        for keys, values in zip(tensors[::2], tensors[1::2], strict=True):
+            layer = DynamicLayer()  # type: ignore[no-untyped-call]
+            layer.lazy_initialization(keys, values)
+            layer.keys, layer.values = keys, values
+            cache.layers.append(layer)
+        return cache
+
+
+def layers_of(cache: Cache) -> list[Tensor]:
+    """Keys and values of one layer after the other; empty where they are not all plain."""
+    tensors = []
+    for layer in cache.layers:
+        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
+            return []
+        if not layer.get_seq_length():
+            return []
+        tensors += [layer.keys, layer.values]
+    return tensors
+
+
+class PromptState(NamedTuple):
+    """What decoding a draw of a prompt begins with."""
+
+    logits: Tensor  # (V,) of the first token
+    length: int  # positions of the decoder, those of the prefix included
+    prefix: Sequence[Tensor] = ()  # packed, one row: shared with other prompts
+    own: Sequence[Tensor] = ()  # packed, without rows: what follows the prefix
+    encoded: Sequence[Tensor] = ()  # packed likewise: cross-attention, and the encoder's output
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that is not shared."""
+        tensors = [self.logits, *self.own, *self.encoded]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+class _WindowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+    """A layer whose next token is written into memory behind the others."""
+
+    def __init__(self, keys: Tensor, values: Tensor):
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lazy_initialization(keys, values)
+        self._all = keys, values
+
+    def look_at(self, n_rows: int, start: int, stop: int) -> None:
+        """Show the library the rows and slots that are in use."""
+        self._rows, self._start, self._stop = n_rows, start, stop
+        self.keys, self.values = (tensor[:n_rows, :, start:stop] for tensor in self._all)
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        stop = self._stop + key_states.shape[-2]
+        for tensor, new in zip(self._all, (key_states, value_states)):
+            tensor[: self._rows, :, self._stop : stop] = new
+        self.look_at(self._rows, self._start, stop)
+        return self.keys, self.values
+
+
+class Batch:
+    """Rows that are decoded together, each at its own length.
+
+    Rows end at one slot and are masked before they begin, so that distances between a row's
+    tokens are distances between slots, whatever the architecture makes of them. The slots in
+    use move to the right with every token; when memory ends there, what is in use moves back.
+    """
+
+    def __init__(self, layout: Layout | None, cross: Layout | None = None):
+        self.layout = layout
+        self.cross_layout = cross
+        self.stop = 0  # slots before this one are in use
+        self.starts: list[int] = []  # of each row its first slot
+        self._packed: list[Tensor] = []
+        self._layers: list[_WindowLayer] = []
+        self._looked_at: tuple[int, int, int] | None = None
+        self._encoded: list[Tensor] = []
+        self._encoded_lengths: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each row that the cache holds, or would hold."""
+        return [self.stop - start for start in self.starts]
+
+    def admit(self, slots: Sequence[int], states: Sequence[PromptState]) -> None:
+        """Let prompts take the given rows; rows beyond the last are added."""
+        n_rows = max(len(self), max(slots) + 1)
+        longest = max(max(state.length for state in states), *self.lengths, 0)
+        self._make_room(n_rows, longest, states[0])
+        self.starts += [self.stop] * (n_rows - len(self))
+        for row, state in zip(slots, states):
+            self.starts[row] = start = self.stop - state.length
+            for k, own in enumerate(state.own):
+                middle = self.stop - own.shape[-2]
+                if state.prefix:
+                    self._packed[k][:, row, :, start:middle] = state.prefix[k][:, 0]
+                self._packed[k][:, row, :, middle : self.stop] = own
+        if states[0].encoded:
+            self._admit_encoded(slots, states)
+
+    def drop(self, order: Sequence[int]) -> None:
+        """Keep the rows of `order`, where ``order[i]`` is i or a row behind all that are kept."""
+        moved = [(i, row) for i, row in enumerate(order) if i != row]
+        if moved:
+            places, rows = ([pair[k] for pair in moved] for k in (0, 1))
+            used = slice(min(self.starts), self.stop)
+            for packed in self._packed:
+                packed[:, places, :, used] = packed[:, rows, :, used]
+            for packed in self._encoded:
+                packed[:, places] = packed[:, rows]
+        self.starts = [self.starts[row] for row in order]
+        if self._encoded:
+            self._encoded_lengths = [self._encoded_lengths[row] for row in order]
+
+    def cache(self) -> DynamicCache:
+        """The rows' keys and values as the library takes them, with room for one more token."""
+        self._make_room(len(self), max(self.lengths), None)
+        wanted = len(self), min(self.starts), self.stop
+        if wanted != self._looked_at:
+            for layer in self._layers:
+                layer.look_at(*wanted)
+        cache = DynamicCache()
+        cache.layers = list(self._layers)
+        return cache
+
+    def encoded(self) -> tuple[Tensor, DynamicCache | None]:
+        """The encoder's output for each row, and keys and values of it."""
+        width = max(self._encoded_lengths)
+        *cross, output = (tensor[:, : len(self), :, :width] for tensor in self._encoded)
+        cache = None if self.cross_layout is None else self.cross_layout.cache(cross)
+        return output[0, :, 0], cache
+
+    def advance(self) -> None:
+        """Count the token that a forward pass appended to each row."""
+        self.stop += 1
+        self._looked_at = len(self), min(self.starts), self.stop
+
+    def mask(self, device: torch.device) -> Tensor | None:
+        """Which slots each row uses, the next one included; None for all."""
+        first = min(self.starts)
+        if first == max(self.starts):
+            return None
+        starts = torch.tensor(self.starts, device=device).unsqueeze(1)
+        return (torch.arange(first, self.stop + 1, device=device) >= starts).long()
+
+    def encoded_mask(self, device: torch.device) -> Tensor | None:
+        """Which tokens of the encoder each row has; None for all."""
+        width = max(self._encoded_lengths)
+        if width == min(self._encoded_lengths):
+            return None
+        lengths = torch.tensor(self._encoded_lengths, device=device).unsqueeze(1)
+        return (torch.arange(width, device=device) < lengths).long()
+
+    def _make_room(self, n_rows: int, longest: int, like: PromptState | None) -> None:
+        """Have memory for some rows of `longest` slots and one more."""
+        if self.layout is None:
+            self.stop = max(self.stop, longest)
+            return
+        if self._packed:
+            _, rows, _, slots, _ = self._packed[0].shape
+            if n_rows <= rows and longest <= self.stop < slots:
+                return
+        else:
+            rows, slots = 0, 0
+        used = slice(min(self.starts, default=self.stop), self.stop)
+        n_used = used.stop - used.start
+        if n_rows <= rows and longest + max(16, longest // 8) <= slots and longest >= n_used:
+            for packed in self._packed:
+                for part in packed:  # layer by layer: slots overlap
+                    part[:, :, longest - n_used : longest] = part[:, :, used].clone()
+        else:
+            shapes = self._packed if like is None else like.own
+            n_slots = longest + max(32, longest // 4)
+            new = []
+            for k, tensor in enumerate(shapes):
+                n_layers, heads, width = tensor.shape[0], tensor.shape[-3], tensor.shape[-1]
+                # whatever stood here would be multiplied by zero: not a number must not
+                buffer = tensor.new_zeros((n_layers, max(rows, n_rows), heads, n_slots, width))
+                if n_used:
+                    old = self._packed[k][:, : len(self), :, used]
+                    buffer[:, : len(self), :, longest - n_used : longest] = old
+                new.append(buffer)
+            self._packed = new
+            tensors = self.layout.unpack(new)
+            self._layers = [_WindowLayer(*pair) for pair in zip(tensors[::2], tensors[1::2])]
+        shift = longest - self.stop
+        self.starts = [start + shift for start in self.starts]
+        self.stop = longest
+        self._looked_at = None
+
+    def _admit_encoded(self, slots: Sequence[int], states: Sequence[PromptState]) -> None:
+        """Write what the encoder made of prompts, in memory as long as the longest of them."""
+        self._encoded_lengths += [0] * (len(self) - len(self._encoded_lengths))
+        for row, state in zip(slots, states):
+            self._encoded_lengths[row] = state.encoded[-1].shape[-2]
+        width = max(self._encoded_lengths)
+        for k, like in enumerate(states[0].encoded):
+            n_layers, heads, _, head_width = like.shape
+            old = (
+                self._encoded[k]
+                if self._encoded[k:]
+                else like.new_zeros((n_layers, 0, heads, 0, 0))
+            )
+            _, n_rows, _, n_tokens, _ = old.shape
+            if n_rows < len(self) or n_tokens < width:
+                shape = (n_layers, max(n_rows, len(self)), heads, max(width, n_tokens), head_width)
+                new = like.new_zeros(shape)
+                if n_rows:
+                    new[:, :n_rows, :, :n_tokens] = old
+                self._encoded[k : k + 1] = [new]
+            for row, state in zip(slots, states):
+                self._encoded[k][:, row, :, : self._encoded_lengths[row]] = state.encoded[k]

@@ -1,0 +1,316 @@
+"""The decoding loop: keyed draws of many prompts, side by side and without a barrier.
+
+The library's own generation is not used, for what it lacks: draws that are keyed, and the same
+whatever is drawn beside them; a prompt that runs through the model once for all its draws, at
+whatever time they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from sklearn_clm.generators._draws import Generation, draw_stream
+from sklearn_clm.generators._queue import DrawQueue, DrawRequest
+from sklearn_clm.generators.transformers._forward import (
+    EncodedPrompt,
+    Forward,
+    Prefix,
+    Written,
+    groups,
+)
+from sklearn_clm.generators.transformers._text import Detokenizer, StopStrings
+from sklearn_clm.generators.transformers._tokens import Choice, choose
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sklearn_clm.generators.transformers._batch import PromptState
+
+__all__ = ["Engine", "Sampling"]
+
+
+# Log-probabilities are rounded to this grid, which is coarser than the noise that the shape of a
+# batch leaves in float32 and far finer than any use of them: sums over it are exact, and equal
+# responses mostly carry equal log-probabilities.
+LOGPROB_GRID = 2.0**-16
+# Prompts that are open at once, for each row of the batch: new ones are prefilled together.
+OPEN_PER_ROW = 4
+
+
+class Sampling(NamedTuple):
+    """How tokens are drawn, and when a response ends."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    end_ids: frozenset[int]  # end of sequence, and special tokens that are stop strings
+    guard: bool  # recompute a token that rounding could change
+
+
+@dataclass(slots=True)
+class Row:
+    """One draw in the making."""
+
+    index: int
+    draw: int
+    prompt: EncodedPrompt
+    budget: int
+    uniforms: np.ndarray
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+class Engine:
+    """Makes the draws that a queue asks for; counts the work done.
+
+    Parameters
+    ----------
+    forward : Forward
+        The model's forward passes.
+    detokenizer : Detokenizer
+        From tokens to text.
+    sampling : Sampling
+        How tokens are drawn.
+    stop : sequence of str
+        Strings that end a response.
+    batch_size : int
+        Rows decoded at once.
+    max_bytes : int
+        Memory for states of open prompts.
+    budget : callable
+        From a prompt to the number of tokens that may be generated for it.
+    encode : callable
+        From positions in the queue to the prompts there as the model takes them.
+    shared_prefix : callable
+        From prompts to what they begin with, and the tokens that were computed for it.
+    """
+
+    def __init__(
+        self,
+        forward: Forward,
+        detokenizer: Detokenizer,
+        sampling: Sampling,
+        stop: Sequence[str],
+        *,
+        batch_size: int,
+        max_bytes: int,
+        budget: Callable[[EncodedPrompt], int],
+        encode: Callable[[Sequence[int]], Sequence[EncodedPrompt]],
+        shared_prefix: Callable[[Sequence[EncodedPrompt]], tuple[Prefix | None, int]],
+    ):
+        self.forward = forward
+        self.detokenizer = detokenizer
+        self.sampling = sampling
+        self.stop = StopStrings(detokenizer, stop) if stop else None
+        self.batch_size = batch_size
+        self.max_bytes = max_bytes
+        self.n_prefilled = self.n_decoded = self.n_rechecked = 0
+        self._budget = budget
+        self._encode = encode
+        self._shared_prefix = shared_prefix
+        self._prompts: dict[int, EncodedPrompt] = {}  # of prompts that are open
+        self._states: OrderedDict[bytes, PromptState] = OrderedDict()  # least recently used first
+        self._n_bytes = 0  # of these states
+        self._largest = 0  # of the states so far, in bytes
+        self._pending: deque[tuple[int, int]] = deque()  # draws that were taken and wait for a row
+
+    def run(self, queue: DrawQueue) -> Iterator[tuple[int, int, Generation]]:
+        """Yield ``(prompt index, draw, generation)`` as draws are finished, to be put."""
+        import torch
+
+        batch = self.forward.new_batch()
+        rows: list[Row] = []
+        free: list[int] = []  # rows whose draws are finished
+        while True:
+            n_live = len(rows) - len(free)
+            fresh = []
+            if n_live < self.batch_size and (self.forward.ragged or n_live == 0):
+                fresh = self._next_draws(queue, self.batch_size - n_live)
+            with torch.inference_mode():
+                if fresh:
+                    if not n_live:
+                        rows, free = [], []
+                        batch.drop([])
+                    at = [*free, *range(len(rows), len(rows) + len(fresh))][: len(fresh)]
+                    free = free[len(fresh) :]
+                    rows += fresh[: max(0, max(at) + 1 - len(rows))]
+                    for k, row in zip(at, fresh):
+                        rows[k] = row
+                    states = self._states_of(fresh)
+                    batch.admit(at, states)
+                    logits = torch.stack([state.logits for state in states])
+                else:
+                    if free:
+                        order = _close_gaps(sorted(set(range(len(rows))).difference(free)))
+                        batch.drop(order)
+                        rows, free = [rows[k] for k in order], []
+                    if not rows:
+                        return
+                    logits = self.forward.step(batch, [Written(r.prompt, r.tokens) for r in rows])
+                    self.n_decoded += len(rows)
+                    at = list(range(len(rows)))
+                self._append_tokens(logits, [rows[k] for k in at])
+            del logits
+            for k in at:
+                generation = self._finished(rows[k])
+                if generation is not None:
+                    free.append(k)
+                    yield rows[k].index, rows[k].draw, generation
+
+    def _next_draws(self, queue: DrawQueue, n_free: int) -> list[Row]:
+        """Draws to begin with now, at most `n_free`."""
+        chosen: list[tuple[int, int]] = []
+        while len(chosen) < n_free:
+            if not self._pending:
+                self._let_go(queue)
+                requests = queue.take(max_prompts=self._n_open()) or queue.take_ahead(
+                    n_free - len(chosen)
+                )
+                if not requests:
+                    break
+                self._add(requests)
+            if chosen and not self.forward.ragged and not self._same_length(chosen[0]):
+                break
+            chosen.append(self._pending.popleft())
+        return [self._row(queue, index, draw) for index, draw in chosen]
+
+    def _row(self, queue: DrawQueue, index: int, draw: int) -> Row:
+        prompt = self._prompts[index]
+        budget = self._budget(prompt)
+        uniforms = draw_stream(prompt.key, queue.seed, draw).random(budget)
+        return Row(index, draw, prompt, budget, uniforms)
+
+    def _same_length(self, other: tuple[int, int]) -> bool:
+        """Whether the next draw can be decoded in step with another one."""
+        a, b = (len(self._prompts[index].ids) for index, _ in (other, self._pending[0]))
+        return a == b or bool(self.forward.start_ids)
+
+    def _add(self, requests: Sequence[DrawRequest]) -> None:
+        new = [request.prompt for request in requests if request.prompt not in self._prompts]
+        self._prompts.update(zip(new, self._encode(new), strict=True))
+        for request in sorted(requests, key=lambda r: len(self._prompts[r.prompt].ids)):
+            self._pending.extend((request.prompt, j) for j in range(request.start, request.stop))
+
+    def _n_open(self) -> int:
+        """Prompts that may be open at once: more are prefilled together, if memory allows."""
+        fit = self.max_bytes // self._largest if self._largest else self.batch_size
+        return max(self.batch_size, min(fit, OPEN_PER_ROW * self.batch_size))
+
+    def _let_go(self, queue: DrawQueue) -> None:
+        """Forget prompts that are closed."""
+        self._prompts = {i: prompt for i, prompt in self._prompts.items() if queue.is_open(i)}
+        kept = {prompt.key for prompt in self._prompts.values()}
+        for key in [key for key in self._states if key not in kept]:
+            self._n_bytes -= self._states.pop(key).n_bytes
+
+    def _states_of(self, rows: Sequence[Row]) -> list[PromptState]:
+        """What decoding begins with, from memory or else computed."""
+        wanted = {row.prompt.key: row.prompt for row in rows}
+        missing = {key: prompt for key, prompt in wanted.items() if key not in self._states}
+        for key in wanted.keys() - missing.keys():
+            self._states.move_to_end(key)
+        found = {key: self._states[key] for key in wanted if key not in missing}
+        if missing:
+            room = self.max_bytes // 2 // self._largest - len(missing) if self._largest else 0
+            for index, _ in self._pending:  # which are wanted soon
+                if room <= 0:
+                    break
+                prompt = self._prompts[index]
+                if prompt.key not in self._states and prompt.key not in missing:
+                    missing[prompt.key] = prompt
+                    room -= 1
+            found.update(self._prefill(list(missing.values())))
+        return [found[row.prompt.key] for row in rows]
+
+    def _prefill(self, prompts: Sequence[EncodedPrompt]) -> dict[bytes, PromptState]:
+        """Run prompts through the model, and keep their states as memory allows."""
+        prefix, n_positions = self._shared_prefix(prompts)
+        self.n_prefilled += n_positions
+        found: dict[bytes, PromptState] = {}
+        for group in groups(prompts):
+            states, n_positions = self.forward.prefill(group, prefix)
+            self.n_prefilled += n_positions
+            found.update((prompt.key, state) for prompt, state in zip(group, states))
+        for key, state in found.items():
+            self._states[key] = state
+            self._n_bytes += state.n_bytes
+            self._largest = max(self._largest, state.n_bytes)
+        while self._n_bytes > self.max_bytes and self._states:
+            self._n_bytes -= self._states.popitem(last=False)[1].n_bytes
+        return found
+
+    def _append_tokens(self, logits: Tensor, rows: Sequence[Row]) -> None:
+        """Append one token to each row."""
+        import torch
+
+        step = [row.uniforms[len(row.tokens)] for row in rows]
+        uniforms = torch.tensor(step, dtype=torch.float64, device=logits.device)
+        choice = self._choose(logits, uniforms, guard=self.sampling.guard)
+        tokens, logprobs = choice.tokens.tolist(), choice.logprobs.tolist()
+        if self.sampling.guard and bool(choice.doubtful.any()):
+            for k in choice.doubtful.nonzero()[:, 0].tolist():
+                alone = self.forward.logits_after(Written(rows[k].prompt, rows[k].tokens))
+                settled = self._choose(alone, uniforms[k : k + 1], guard=False)
+                tokens[k], logprobs[k] = settled.tokens.item(), settled.logprobs.item()
+                self.n_rechecked += 1
+        for row, token, logprob in zip(rows, tokens, logprobs):
+            row.tokens.append(token)
+            row.logprobs.append(round(logprob / LOGPROB_GRID) * LOGPROB_GRID)
+
+    def _choose(self, logits: Tensor, uniforms: Tensor, *, guard: bool) -> Choice:
+        sampling = self.sampling
+        return choose(
+            logits,
+            uniforms,
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            guard=guard,
+        )
+
+    def _finished(self, row: Row) -> Generation | None:
+        """The draw if its last token ends it."""
+        token = row.tokens[-1]
+        ended = token in self.sampling.end_ids
+        cut, text = -1, ""
+        if self.stop is not None and not ended and self.stop.may_complete(token):
+            text = self.detokenizer.text(row.tokens)
+            cut = self.stop.find(text)
+        if not ended and cut < 0 and len(row.tokens) < row.budget:
+            return None
+        content = row.tokens[:-1] if ended else row.tokens
+        text = text or self.detokenizer.text(content)
+        if self.stop is not None and cut < 0:
+            cut = self.stop.find(text)
+        spans = self.detokenizer.spans(content, text)
+        length = len(text) if cut < 0 else cut
+        if ended:
+            spans.append((length, length))
+        return Generation(
+            response=text[:length],
+            logprob=float(sum(row.logprobs)),
+            n_tokens=len(row.tokens),
+            token_logprobs=tuple(row.logprobs),
+            token_spans=tuple((min(a, length), min(b, length)) for a, b in spans),
+            finish_reason="stop" if ended or cut >= 0 else "length",
+        )
+
+
+def _close_gaps(going: list[int]) -> list[int]:
+    """Order of the rows that go on in which few of them change place.
+
+    >>> _close_gaps([0, 2, 3, 5])
+    [0, 5, 2, 3]
+    """
+    n_going = len(going)
+    order = list(range(n_going))
+    gaps = set(order).difference(going)
+    movers = going[n_going - len(gaps) :]
+    for gap, mover in zip(sorted(gaps), movers):
+        order[gap] = mover
+    return order

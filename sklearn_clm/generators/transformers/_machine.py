@@ -1,0 +1,75 @@
+"""Threads and memory of the machine that draws."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from sklearn_clm.generators.transformers._forward import Forward
+
+__all__ = ["fastest_threads", "free_bytes", "torch_threads"]
+
+
+# Above this many weights the threads of torch have enough to do.
+SMALL_MODEL = 200_000_000
+# Rows and tokens of the passes that are timed: about one step of decoding.
+_N_ROWS, _N_TIMED = 32, 5
+# More threads must save this share of the time to be worth the cores they keep busy.
+_WORTH_IT = 0.85
+
+
+def fastest_threads(forward: Forward) -> int:
+    """Threads with which decoding is fastest, by timing: one, or what torch is set to."""
+    import torch
+
+    n_default = torch.get_num_threads()
+    n_weights = sum(parameter.numel() for parameter in forward.model.parameters())
+    if n_default == 1 or forward.device.type != "cpu" or n_weights > SMALL_MODEL:
+        return n_default
+    ids = torch.zeros((_N_ROWS, 1), dtype=torch.long)
+    seconds = {}
+    with torch.inference_mode():
+        for n_threads in (n_default, 1):
+            with torch_threads(n_threads):
+                times = []
+                for _ in range(1 + _N_TIMED):
+                    start = perf_counter()
+                    forward.all_logits(ids)
+                    times.append(perf_counter() - start)
+            seconds[n_threads] = median(times[1:])
+    return n_default if seconds[n_default] < _WORTH_IT * seconds[1] else 1
+
+
+@contextlib.contextmanager
+def torch_threads(n_threads: int | None) -> Iterator[None]:
+    """Let torch use a number of threads for a while; None leaves it as it is."""
+    import torch
+
+    before = torch.get_num_threads()
+    if n_threads is None or n_threads == before:
+        yield
+        return
+    torch.set_num_threads(n_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory of a device that nobody uses."""
+    if device.type == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):  # not every system tells
+        return 4 * 2**30
