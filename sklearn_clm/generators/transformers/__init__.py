@@ -1,4 +1,17 @@
-"""Draws from checkpoints that the transformers library loads."""
+"""Draws from checkpoints that the transformers library loads.
+
+Each room imports only from those above it:
+
+- ``_encoding``: from prompts to tokens (templates, chat messages, images).
+- ``_text``: from tokens to text, stop strings, the characters of each token.
+- ``_tokens``: from logits and a uniform number to a token.
+- ``_batch``: keys and values of rows that are decoded together, and of prompts that wait.
+- ``_forward``: forward passes of each kind of model, and the probes that choose among them.
+- ``_machine``: threads and memory.
+- ``_checkpoint``: a loaded model with its tokenizer, shared in a process; its identity.
+- ``_engine``: the decoding loop, which answers a queue of draws.
+- ``_generator``: the front door, :class:`TransformersGenerator`.
+"""
 
 from sklearn_clm.generators.transformers._generator import TransformersGenerator
 

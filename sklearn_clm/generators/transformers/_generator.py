@@ -39,14 +39,17 @@ class TransformersGenerator(BaseGenerator):
     """Draws from a causal, encoder-decoder or vision-encoder-decoder language model.
 
     Each draw is keyed: token t of draw j for prompt x under seed s inverts the model's truncated
-    distribution at a uniform number that depends on (x, s, j, t) alone. In float32 and float64
-    the tokens are the same whatever the batch: where rounding, which does depend on the shape of
-    the batch, could change a token, that token is decided by a forward pass of its own. In
-    half precision rounding is too coarse for that, and a draw may change with the batch it is
-    made in; a cache of draws gives it a fixed value.
+    distribution at a uniform number that depends on (x, s, j, t) alone. The shape of a batch moves
+    logits by rounding: in float32 and float64, where that could change a token, the token is
+    decided by a forward pass of its own. So tokens do not depend on the batch as long as rounding
+    stays within the margin that is allowed for (64 units in the last place of the largest logit,
+    measured moves are below 16); log-probabilities agree to rounding. On another machine, or with
+    another version of torch, weights and kernels round differently, and a token in several
+    thousand may differ. In half precision rounding is too coarse for the check, and a draw may
+    change with the batch it is made in; a cache of draws gives it a fixed value.
 
-    Each prompt runs through the model once for all its draws in one call, a prefix that all
-    prompts share runs once for all calls, and a finished response leaves the batch at once.
+    Each prompt runs through the model once for all its draws in one call, a prefix that prompts
+    share runs once for all calls, and the row of a finished response takes the next draw at once.
 
     Parameters
     ----------
@@ -142,7 +145,7 @@ class TransformersGenerator(BaseGenerator):
     >>> draws = generator.sample(["abc", "xyz"], n_samples=3)
     >>> len(draws), len(draws[0]), draws[0][0].n_tokens <= 5
     (2, 3, True)
-    >>> generator.sample(["xyz"], n_samples=1, start=2)[0][0] == draws[1][2]
+    >>> generator.sample(["xyz"], n_samples=1, start=2)[0][0].response == draws[1][2].response
     True
     """
 

@@ -1,0 +1,183 @@
+"""Tiny random models of many architectures: teacher-forced log-probabilities, any batch."""
+
+import pytest
+
+from sklearn_clm.generators import TransformersGenerator
+
+pytest.importorskip("transformers")
+import torch
+import transformers
+
+from tests import tiny_models
+from tests.generators.test_transformers import recorded_tokens, responses
+
+HEADER = "Q: What is Japan called in German? A: Japan\n"
+PROMPTS = [HEADER + question for question in ("one two three four", "a", "what is it?")]
+N_NEW = 9
+
+TOKENS = {"vocab_size": 320, "eos_token_id": 1, "bos_token_id": 0, "pad_token_id": None}
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+GROUPED = {**TOKENS, **SIZES, "num_key_value_heads": 2}
+SLIDING = {**GROUPED, "head_dim": 8, "sliding_window": 6}
+ENCODER_DECODER = {
+    **TOKENS,
+    "pad_token_id": 2,
+    "decoder_start_token_id": 1,
+    "forced_eos_token_id": None,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+}
+DECODER = {
+    **{name: TOKENS[name] for name in ("vocab_size", "eos_token_id", "bos_token_id")},
+    "d_model": 32,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 128,
+}
+WINDOWS = {"layer_types": ["sliding_attention", "full_attention"]}
+LATENT = {
+    **TOKENS,
+    **SIZES,
+    "num_key_value_heads": 4,
+    "moe_intermediate_size": 16,
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+    "num_experts_per_tok": 2,
+    "kv_lora_rank": 8,
+    "q_lora_rank": 8,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "first_k_dense_replace": 1,
+}
+LOCAL = {"attention_types": [[["global", "local"], 1]], "window_size": 6, "num_layers": 2}
+EIGHT = {"n_layer": 2, "n_head": 4}
+
+# model class, its config, arguments, whether rows of different length share a batch
+ZOO = {
+    "gpt_neo": (
+        "GPTNeoForCausalLM",
+        "GPTNeoConfig",
+        {**TOKENS, **LOCAL, "hidden_size": 32, "num_heads": 4},
+        True,
+    ),
+    "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", {**SLIDING, **WINDOWS}, True),
+    "trocr": ("TrOCRForCausalLM", "TrOCRConfig", DECODER, False),
+    "bart": (
+        "BartForConditionalGeneration",
+        "BartConfig",
+        {**ENCODER_DECODER, "max_position_embeddings": 128},
+        False,
+    ),
+    "bart_decoder": (
+        "BartForCausalLM",
+        "BartConfig",
+        {**DECODER, "is_decoder": True, "is_encoder_decoder": False},
+        False,
+    ),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", GROUPED, True),
+    "mistral": ("MistralForCausalLM", "MistralConfig", {**GROUPED, "sliding_window": 6}, True),
+    "phi3": ("Phi3ForCausalLM", "Phi3Config", GROUPED, True),
+    "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", SLIDING, True),
+    "llama4": (
+        "Llama4ForCausalLM",
+        "Llama4TextConfig",
+        {
+            **GROUPED,
+            "head_dim": 8,
+            "intermediate_size_mlp": 48,
+            "num_local_experts": 2,
+            "attention_chunk_size": 8,
+        },
+        True,
+    ),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", "DeepseekV3Config", LATENT, True),
+    "mixtral": ("MixtralForCausalLM", "MixtralConfig", {**GROUPED, "num_local_experts": 2}, True),
+    "bloom": ("BloomForCausalLM", "BloomConfig", {**TOKENS, **EIGHT, "hidden_size": 32}, True),
+    "mpt": (
+        "MptForCausalLM",
+        "MptConfig",
+        {**TOKENS, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 128},
+        True,
+    ),
+    "falcon": ("FalconForCausalLM", "FalconConfig", {**TOKENS, **SIZES}, True),
+    "falcon_alibi": ("FalconForCausalLM", "FalconConfig", {**TOKENS, **SIZES, "alibi": True}, True),
+    "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", {**TOKENS, **SIZES}, True),
+    "gptj": (
+        "GPTJForCausalLM",
+        "GPTJConfig",
+        {**TOKENS, **EIGHT, "n_embd": 32, "rotary_dim": 4, "n_positions": 128},
+        True,
+    ),
+    "mamba": (
+        "MambaForCausalLM",
+        "MambaConfig",
+        {**TOKENS, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 4},
+        False,
+    ),
+    "marian": (
+        "MarianMTModel",
+        "MarianConfig",
+        {**ENCODER_DECODER, "max_position_embeddings": 128},
+        False,
+    ),
+    "led": (
+        "LEDForConditionalGeneration",
+        "LEDConfig",
+        {
+            **ENCODER_DECODER,
+            "attention_window": 4,
+            "max_encoder_position_embeddings": 128,
+            "max_decoder_position_embeddings": 128,
+        },
+        False,
+    ),
+}
+QUICK = ("gpt_neo", "gemma3", "trocr", "bart")
+
+
+@pytest.mark.filterwarnings("ignore:.*only prompts of equal length")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in ZOO]
+)
+def test_log_probabilities_are_teacher_forced_and_draws_the_same_in_any_batch(name):
+    model_class, config_class, arguments, ragged = ZOO[name]
+    torch.manual_seed(0)
+    model = getattr(transformers, model_class)(getattr(transformers, config_class)(**arguments))
+    model = model.double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.3)
+    tokenizer = tiny_models.byte_level_tokenizer()
+    options = {"tokenizer": tokenizer, "max_new_tokens": N_NEW, "n_threads": None}
+    generator = TransformersGenerator(model, batch_size=5, **options)
+    rows = recorded_tokens(generator, PROMPTS, 3)
+    assert generator._checkpoint._forward.ragged == ragged
+    alone = TransformersGenerator(model, batch_size=1, **options)
+    alone._load().prefix = None
+    for prompt, row in zip(PROMPTS, rows):
+        assert responses([[draw for draw, _ in row]]) == responses(alone.sample([prompt], 3))
+        ids = tokenizer(prompt)["input_ids"]
+        for draw, tokens in row:
+            with torch.no_grad():
+                if model.config.is_encoder_decoder:
+                    begun = torch.tensor([[model.config.decoder_start_token_id, *tokens[:-1]]])
+                    logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=begun).logits[0]
+                else:
+                    logits = model(input_ids=torch.tensor([[*ids, *tokens]]), use_cache=False)
+                    logits = logits.logits[0, len(ids) - 1 : -1]
+            steps = logits.log_softmax(-1)[range(len(tokens)), tokens]
+            assert draw.token_logprobs == pytest.approx(steps.tolist(), abs=1e-5)
