@@ -6,8 +6,9 @@
 Every question stands behind the same few examples (the few-shot header, which the model runs
 through once for all questions). K = 20 answers are drawn for each question, once: they are kept in
 a file, and a second run draws none. Then many random splits into calibration and test compare
-FIRST-K, FIRST-K+REJECT, MAX and SUM, as in the paper. An answer counts by exact match with any
-alias.
+FIRST-K, FIRST-K+REJECT, MAX and SUM, as in the paper. As in the authors' scripts, an answer ends
+before its first full stop, comma or line break, so do the aliases, and an answer is right if it
+equals an alias after normalisation (case, articles, punctuation, white space).
 
 Without --model and --data, the small Llama model beside this script answers questions about the
 names of territories. A file of --data has one JSON object with "prompt" (ending in "A:", say) and
@@ -24,6 +25,7 @@ from paper_protocol import evaluate_sets
 
 HERE = Path(__file__).resolve().parent
 CHECKPOINT = HERE / "checkpoints" / "territory_names"
+STOP = [".", ",", "\n"]
 
 
 def main(argv: list[str] | None = None) -> dict:
@@ -34,6 +36,10 @@ def main(argv: list[str] | None = None) -> dict:
     print(f"{len(prompts):,} questions, each behind the same {args.shots}-shot header:\n{header}")
 
     sampler = build_sampler(args, header)
+    print(
+        f"Drawing {args.k_max} answers for each; those already in {args.output} are used again",
+        flush=True,
+    )
     data = sampler.collect(prompts, references)
     print(
         f"{data.n_prompts:,} x {data.k_max} answers drawn and judged after "
@@ -61,7 +67,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--k-max", type=int, default=20, help="answers for a question")
     parser.add_argument("--max-new-tokens", type=int, default=40)
     parser.add_argument("--temperature", type=float, default=0.8)
-    parser.add_argument("--stop", nargs="*", default=["\n"], help="strings that end an answer")
+    parser.add_argument("--stop", nargs="*", default=STOP, help="strings that end an answer")
     parser.add_argument("--batch-size", type=int, default=512, help="answers written at once")
     parser.add_argument("--device", help="where the model runs, for instance cuda")
     parser.add_argument("--dtype", help="for instance bfloat16")
@@ -91,7 +97,14 @@ def load_data(args: argparse.Namespace) -> tuple[str, list[str], list[list[str]]
         )
         prompts, references = prompts[args.shots :], references[args.shots :]
     chosen = rng.permutation(len(prompts))[: args.questions]
-    return header, [prompts[i] for i in chosen], [references[i] for i in chosen]
+    cut = [[first_part(alias, args.stop) for alias in references[i]] for i in chosen]
+    return header, [prompts[i] for i in chosen], cut
+
+
+def first_part(text: str, stop: list[str]) -> str:
+    """The text before the first of the strings that end an answer; all of it if that is empty."""
+    ends = [text.find(one) for one in stop if one in text]
+    return text[: min(ends)] if ends and min(ends) > 0 else text
 
 
 def build_sampler(args: argparse.Namespace, header: str):

@@ -61,7 +61,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--delta", type=_fraction, default=0.05, help="1 - confidence")
     parser.add_argument("--k-max", type=_count, default=20, help="most answers for a question")
     parser.add_argument("--calibration", type=_count, default=1000, help="calibration questions")
-    parser.add_argument("--test", type=_count, default=2000, help="test questions")
+    parser.add_argument("--test", type=_count, default=1000, help="test questions")
     parser.add_argument("--max-new-tokens", type=_count, default=40, help="longest answer")
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--stop", nargs="*", default=["\n"], help="strings that end an answer")

@@ -22,8 +22,9 @@ A file of --data has one JSON object with "image" (a path, relative to the file)
 (the report of a person) on each line. A report is then right if its ROUGE-L with the reference is
 at least 0.35; or, with --labeler, if the labeller gives it the labels that it gives the reference,
 as the paper does with CheXbert. A sentence is right if its ROUGE-L with some sentence of the
-reference is at least 0.4. A part of the images trains the classifier of sentences, on 8 x 8 grey
-pixels and the words of the sentence.
+reference is at least 0.4. All ROUGE-L here stems words first (Porter), as in the authors' scripts,
+the similarity of two reports included. A part of the images trains the classifier of sentences, on
+8 x 8 grey pixels and the words of the sentence.
 """
 
 import argparse
@@ -113,6 +114,7 @@ def build_sampler(task: ReportTask, args: argparse.Namespace):
     from sklearn_clm import ConformalSampler
     from sklearn_clm.caching import CachedGenerator
     from sklearn_clm.generators import TransformersGenerator
+    from sklearn_clm.scoring import RougeL
 
     if args.model == str(CHECKPOINT):
         # threads wait for each other longer than they work on matrices this small
@@ -135,6 +137,7 @@ def build_sampler(task: ReportTask, args: argparse.Namespace):
         epsilon=args.epsilon,
         delta=args.delta,
         admission=task.admission,
+        similarity=RougeL(use_stemmer=True),
         set_score="max",
         random_state=args.seed,
         verbose=int(sys.stderr.isatty()),

@@ -23,7 +23,7 @@ from sentence_classifier import train_sentence_classifier
 
 __all__ = ["ReportTask", "file_task", "strip_task"]
 
-ADMISSIBLE = 0.35
+ADMISSIBLE, ALMOST = 0.35, 0.4
 _WANTED = 'wanted {"image": "path/of/image.png", "reference": "..."}'
 
 
@@ -109,7 +109,7 @@ def file_task(
     path: Path, n_images: int, n_training: int, labeler: str | None, max_side: int, seed: int
 ) -> ReportTask:
     """Images and reports of a file of JSON lines; some of them train the classifier."""
-    from sklearn_clm.scoring import label_match, rouge_l, threshold_admission
+    from sklearn_clm.scoring import RougeL, component_match, label_match, threshold_admission
 
     paths, reports = read_reports(path)
     order = np.random.default_rng(seed).permutation(len(paths))
@@ -129,6 +129,8 @@ def file_task(
             seed=seed,
         )
 
+    rouge_l = RougeL(use_stemmer=True)
+    almost = threshold_admission(rouge_l, ALMOST)
     if labeler is None:
         admission = threshold_admission(rouge_l, ADMISSIBLE)
     else:
@@ -138,8 +140,8 @@ def file_task(
         images=[load_image(paths[i], max_side) for i in chosen],
         reports=[reports[i] for i in chosen],
         admission=admission,
-        sentence_admission="rouge_l",
-        match="rouge_l",
+        sentence_admission=component_match(almost),
+        match=almost,
         train=train,
     )
 

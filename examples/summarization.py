@@ -4,16 +4,19 @@
     python examples/summarization.py --model t5-xl-cnn --data cnn_dm.jsonl --max-new-tokens 120
 
 K = 20 summaries are drawn for each text, once: they are kept in a file, and a second run draws
-none. A summary is admissible if its ROUGE-L with the reference is at least 0.35. Many random splits
-into calibration and test compare FIRST-K, FIRST-K+REJECT, MAX and SUM; then they compare three
-scores of single sentences, for the selection of the sentences that can be trusted: the likelihood
-of the sentence, a classifier that is trained on texts of its own, and a random number.
+none. A summary is admissible if its ROUGE-L with the reference is at least 0.35, a sentence if its
+ROUGE-L with one of the reference is at least 0.4; words are stemmed first (Porter), as in the
+authors' scripts. Many random splits into calibration and test compare FIRST-K, FIRST-K+REJECT, MAX
+and SUM; then they compare three scores of single sentences, for the selection of the sentences that
+can be trusted: the likelihood of the sentence, a classifier that is trained on texts of its own,
+and a random number.
 
 Without --model and --data, the small T5 model beside this script summarises docstrings of the
 installed scientific packages: from the name, the arguments and the body of a function or class to
 its summary line. A file of --data has one JSON object with "prompt" and "reference" on each line.
 
-What came out with the defaults (November 2026; brackets hold 95 % of 100 random splits). The first
+What came out with the defaults (November 2026, words not yet stemmed; brackets hold 95 % of 100
+random splits). The first
 summary is admissible for 18 % of the texts, one of 20 for 52 %. All four methods keep the loss
 under epsilon. MAX and SUM do not differ. Beside FIRST-K they save 0.10 [0.06, 0.13] of K in set
 size and pay for it with 0.11 [0.05, 0.16] more excess: so small a model's likelihood knows poor
@@ -33,7 +36,7 @@ from sentence_classifier import train_sentence_classifier
 
 HERE = Path(__file__).resolve().parent
 CHECKPOINT = HERE / "checkpoints" / "docstring_summaries"
-ADMISSIBLE = 0.35
+ADMISSIBLE, ALMOST = 0.35, 0.4
 
 
 def main(argv: list[str] | None = None) -> dict:
@@ -56,6 +59,9 @@ def main(argv: list[str] | None = None) -> dict:
         sampler, data, args.output, "summarization", n_trials=args.trials, seed=args.seed
     )
 
+    from sklearn_clm.scoring import RougeL, component_match, threshold_admission
+
+    almost = threshold_admission(RougeL(use_stemmer=True), ALMOST)
     print(f"Sentences, after {time.monotonic() - start:.0f} s", flush=True)
     scores = {
         "span likelihood": "span_likelihood",
@@ -78,6 +84,8 @@ def main(argv: list[str] | None = None) -> dict:
         "summarization",
         n_trials=args.trials,
         seed=args.seed,
+        admission=component_match(almost),
+        match=almost,
     )
     print(f"Figures and tables are in {args.output} ({time.monotonic() - start:.0f} s in all)")
     return report
@@ -125,7 +133,7 @@ def build_sampler(args: argparse.Namespace):
     from sklearn_clm import ConformalSampler
     from sklearn_clm.caching import CachedGenerator
     from sklearn_clm.generators import TransformersGenerator
-    from sklearn_clm.scoring import rouge_l, threshold_admission
+    from sklearn_clm.scoring import RougeL, threshold_admission
 
     args.output.mkdir(parents=True, exist_ok=True)
     generator = TransformersGenerator(
@@ -139,7 +147,8 @@ def build_sampler(args: argparse.Namespace):
     return ConformalSampler(
         CachedGenerator(generator, args.output / "summarization.sqlite"),
         k_max=args.k_max,
-        admission=threshold_admission(rouge_l, ADMISSIBLE),
+        admission=threshold_admission(RougeL(use_stemmer=True), ADMISSIBLE),
+        similarity=RougeL(use_stemmer=True),
         random_state=args.seed,
         verbose=1,
     )

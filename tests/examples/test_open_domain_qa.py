@@ -72,3 +72,17 @@ def test_data_of_no_more_than_the_header_is_refused(open_domain_qa, tmp_path):
     path = write_questions(tmp_path / "questions.jsonl", 4)
     with pytest.raises(SystemExit, match="no question is left behind --shots 4"):
         open_domain_qa.main(["--data", path])
+
+
+def test_answers_and_aliases_end_where_the_authors_end_them(open_domain_qa, tmp_path):
+    records = [
+        {"prompt": f"Q: {i}? A:", "reference": ["St. Lucia, an island", f"{i}", ".net"]}
+        for i in range(30)
+    ]
+    path = tmp_path / "questions.jsonl"
+    path.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    args = open_domain_qa.parse(["--data", str(path)])
+    assert args.stop == [".", ",", "\n"]
+    references = open_domain_qa.load_data(args)[2]
+    assert {aliases[0] for aliases in references} == {"St"}
+    assert {aliases[2] for aliases in references} == {".net"}

@@ -184,6 +184,9 @@ def test_reports_of_a_file_are_judged_as_documented(tasks, folder):
     # ROUGE-L looks at words, which reports about other digits share
     assert by_rouge.admission(truth, other)
     assert not by_rouge.admission(truth, "Nothing of the kind.")
+    # words are stemmed, for sentences too
+    assert by_rouge.admission("the lungs cleared", "a lung clearing")
+    assert by_rouge.sentence_admission("The lungs cleared.", "A lung clearing.")
 
 
 def test_classifier_and_evaluation_use_different_images(tasks, folder, monkeypatch):
