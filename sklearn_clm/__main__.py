@@ -1,21 +1,23 @@
-"""Entry point of ``python -m sklearn_clm``.
-
-Command line: the paper's evaluation, and a calibration, of arrays on disk."""
+"""Command line ``python -m sklearn_clm``: evaluation and calibration of arrays on disk."""
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sklearn_clm._exceptions import NullCalibrationError
+from sklearn_clm._html import counted
+from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm._version import __version__
-from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration import CalibrationData, get_set_score
 from sklearn_clm.calibration._arrays import replacing
+from sklearn_clm.evaluation import TrialResults, run_trials
 from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.inspection import AchievableBandDisplay, RiskCurveDisplay
 
 __all__ = ["main"]
 
@@ -27,8 +29,9 @@ that finds the Pareto frontier, a part that tests it and a part that measures; w
 the areas under them and the figure."""
 _CALIBRATE = """\
 Find the thresholds that keep the risk below epsilon, and write them as the JSON that
-ConformalSampler.load_calibration reads. The arrays do not tell which generator and which scores
-they came from, so the file records neither, and load_calibration says so."""
+ConformalSampler.load_calibration reads. Three bare arrays do not tell which generator, seed and
+scores they came from, so the file says "unknown" by null, and load_calibration warns of it. A file
+of CalibrationData.save tells, and load_calibration refuses a sampler that differs."""
 _INPUT = """\
 Three .npy files of n prompts with K draws each, or one .npz file that CalibrationData.save wrote.
 Files are never unpickled."""
@@ -53,17 +56,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(arguments.run(arguments))
     except NullCalibrationError as error:
-        print(f"{parser.prog} {arguments.command}: {error}", file=sys.stderr)
+        message = _message(error, arguments)
+        print(f"{parser.prog} {arguments.command}: {message}", file=sys.stderr)
         return 1
     except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"{parser.prog} {arguments.command}: error: {_message(error)}", file=sys.stderr)
+        print(
+            f"{parser.prog} {arguments.command}: error: {_message(error, arguments)}",
+            file=sys.stderr,
+        )
         return 2
 
 
-def _message(error: Exception) -> str:
+def _message(error: Exception, arguments: argparse.Namespace) -> str:
+    """The error in the words of the command line: options where parameters are named."""
     if isinstance(error, OSError) and error.strerror is not None and error.filename is not None:
         return f"{error.strerror}: {error.filename}"
-    return str(error)
+    options = {name: f"--{name.replace('_', '-')}" for name in vars(arguments)}
+    options |= {"n_trials": "--trials", "random_state": "--seed", "n_jobs": "--jobs"}
+    options |= {"quality": "--scores", "admissible": "--labels"} if arguments.data is None else {}
+    options.setdefault("set_score", "--methods")
+    named = "|".join(sorted(options, key=len, reverse=True))
+    text = re.sub(rf"The '({named})' parameter of \w+", lambda m: options[m[1]], str(error))
+    # a name stands before its value or before what it must be
+    return re.sub(rf"(?<![\w-])({named})(?==| must)", lambda m: options[m[1]], text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,12 +108,12 @@ class _Arrays(BaseGenerator):
     """Stands for the unknown generator that the arrays came from."""
 
     def sample(
-        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+        self, prompts: Sequence[object], n_samples: int, *, start: int = 0, seed: int = 0
     ) -> list[list[Generation]]:
         raise RuntimeError("arrays of scores hold no responses to draw")
 
 
-def _add_evaluate(commands: Any) -> None:
+def _add_evaluate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     evaluate = commands.add_parser(
         "evaluate",
         help="run the paper's evaluation on arrays",
@@ -125,12 +140,12 @@ def _add_evaluate(commands: Any) -> None:
     )
     evaluate.add_argument("--trials", type=int, default=100, metavar="T", help="random splits")
     evaluate.add_argument(
-        "--frontier-fraction", type=float, default=0.1, metavar="F", help="share for the frontier"
+        "--frontier-fraction", type=float, default=0.2, metavar="F", help="share for the frontier"
     )
     evaluate.add_argument(
         "--testing-fraction",
         type=float,
-        default=0.2,
+        default=0.4,
         metavar="F",
         help="share for fixed sequence testing; the rest measures",
     )
@@ -152,7 +167,7 @@ def _add_evaluate(commands: Any) -> None:
     evaluate.set_defaults(run=_evaluate)
 
 
-def _add_calibrate(commands: Any) -> None:
+def _add_calibrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     calibrate = commands.add_parser(
         "calibrate",
         help="find valid thresholds and write them as JSON",
@@ -261,8 +276,6 @@ def _levels(items: Sequence[str]) -> np.ndarray:
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    from sklearn_clm.evaluation import run_trials
-
     data = _load(arguments)
     results = run_trials(
         data,
@@ -300,17 +313,17 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _draw(results: Any, data: Any, arguments: argparse.Namespace, output: Path) -> list[str]:
+def _draw(
+    results: TrialResults, data: CalibrationData, arguments: argparse.Namespace, output: Path
+) -> list[str]:
     import matplotlib as mpl
 
     mpl.use("Agg")  # a command line may have no screen
-    from sklearn_clm.inspection import AchievableBandDisplay, RiskCurveDisplay
-
     used = arguments.frontier_fraction + arguments.testing_fraction
-    displays: dict[str, Any] = {
+    displays: dict[str, RiskCurveDisplay | AchievableBandDisplay] = {
         "curves": RiskCurveDisplay.from_trials(results),
         "achievable_band": AchievableBandDisplay.from_data(
-            data,
+            data.truncate(results.k_max),
             delta=arguments.delta,
             optimization_fraction=arguments.frontier_fraction / used,
         ),
@@ -323,8 +336,6 @@ def _draw(results: Any, data: Any, arguments: argparse.Namespace, output: Path) 
 
 
 def _calibrate(arguments: argparse.Namespace) -> int:
-    from sklearn_clm._sampler import ConformalSampler
-
     data = _load(arguments)
     budgets = arguments.k_max or [data.k_max]
     sampler = ConformalSampler(
@@ -339,27 +350,43 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         optimization_fraction=arguments.optimization_fraction,
         on_null="raise",
         random_state=arguments.seed,
-    ).calibrate(data)
+    )
+    # what the data were collected with concerns the file, not this stand-in for a sampler
+    sampler.calibrate(CalibrationData(data.quality, data.similarity, data.admissible))
+    known = data.provenance
     with replacing(arguments.output) as unfinished:
         sampler.save_calibration(unfinished)
         content = json.loads(Path(unfinished).read_text(encoding="utf-8"))
-        content["generator"] = None
-        content["scores"] = {
-            name: arguments.set_score if name == "set_score" else None for name in content["scores"]
-        }
+        content["generator"] = known.generator and {"class": None, "fingerprint": known.generator}
+        # the seed of the split is not that of the draws
+        content["seed"] = known.seed
+        scores = {name: getattr(known, name) for name in ("quality", "similarity", "admission")}
+        content["scores"] |= scores
         text = json.dumps(content, indent=2, allow_nan=False) + "\n"
         Path(unfinished).write_text(text, encoding="utf-8")
     if not arguments.quiet:
-        thresholds = sampler.lambda_hat_
-        print(
-            f"epsilon={arguments.epsilon:g}, delta={arguments.delta:g}: "
-            f"{len(sampler.valid_lambdas_)} of {len(sampler.frontier_)} configurations valid on "
-            f"{sampler.result_.n_calibration} prompts.\n"
-            f"lambda-hat: similarity <= {thresholds.similarity:g}, quality >= "
-            f"{thresholds.quality:g}, stop at {arguments.set_score} >= {thresholds.set_score:g}, "
-            f"at most {sampler.k_max_} draws.\nWrote {arguments.output}."
-        )
+        _describe(sampler, arguments, known.unknown)
     return 0
+
+
+def _describe(
+    sampler: ConformalSampler, arguments: argparse.Namespace, unknown: Sequence[str]
+) -> None:
+    thresholds, k_max = sampler.lambda_hat_, sampler.k_max_
+    tested = counted(len(sampler.frontier_), "configuration")
+    print(
+        f"epsilon={arguments.epsilon:g}, delta={arguments.delta:g}: {len(sampler.valid_lambdas_)} "
+        f"of {tested} valid on {counted(sampler.result_.n_calibration, 'prompt')}.\n"
+        f"lambda-hat: similarity <= {thresholds.similarity:g}, quality >= "
+        f"{thresholds.quality:g}, stop at {get_set_score(arguments.set_score).name} >= "
+        f"{thresholds.set_score:g}, at most {counted(k_max, 'draw')}."
+    )
+    if unknown:
+        print(
+            f"Provenance unknown: {', '.join(unknown)}. The guarantee holds only for the sampler "
+            "that these data come from."
+        )
+    print(f"Wrote {arguments.output}.")
 
 
 if __name__ == "__main__":

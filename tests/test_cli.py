@@ -11,9 +11,10 @@ import pytest
 import sklearn_clm
 from sklearn_clm import ConformalSampler
 from sklearn_clm.__main__ import main
-from sklearn_clm.calibration import learn_then_test
+from sklearn_clm.calibration import CalibrationData, Provenance, learn_then_test
 from sklearn_clm.evaluation import TrialResults, run_trials
 from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.inspection import AchievableBandDisplay
 from tests.evaluation.simulated import simulated_data
 
 
@@ -102,6 +103,44 @@ def test_calibrate_writes_what_a_sampler_loads(files, data, capsys):
         other.load_calibration("thresholds.json")
 
 
+def test_the_seed_of_the_split_is_not_the_seed_of_the_draws(files, capsys):
+    options = ["--epsilon", "0.35", "--seed", "7"]
+    assert main(["calibrate", *files, *options]) == 0
+    content = json.loads(Path("calibration.json").read_text(encoding="utf-8"))
+    assert content["seed"] is None
+    assert "Provenance unknown: generator, seed, quality" in capsys.readouterr().out
+    sampler = ConformalSampler(Words(), k_max=6, epsilon=0.35, random_state=3)
+    with pytest.warns(UserWarning, match="calibrated on arrays"):
+        sampler.load_calibration("calibration.json")
+    assert sampler.seed_ == 3
+
+
+def test_known_provenance_goes_into_the_file(files, data, capsys):
+    known = Provenance(generator="6f1c", seed=5, quality="likelihood", similarity="rouge_l")
+    parts = data.quality, data.similarity, data.admissible
+    CalibrationData(*parts, provenance=known).save("own.npz")
+    assert main(["calibrate", "--data", "own.npz", "--epsilon", "0.5", "--seed", "1"]) == 0
+    content = json.loads(Path("calibration.json").read_text(encoding="utf-8"))
+    assert content["seed"] == 5
+    assert content["generator"]["fingerprint"] == "6f1c"
+    assert content["scores"]["similarity"] == "rouge_l"
+    assert content["scores"]["admission"] is None
+    assert "Provenance unknown: admission." in capsys.readouterr().out
+
+
+def test_evaluate_draws_the_band_of_the_budget(files, data, monkeypatch):
+    drawn = []
+    original = AchievableBandDisplay.plot
+    monkeypatch.setattr(
+        AchievableBandDisplay,
+        "plot",
+        lambda self, **options: (drawn.append(len(self.error)), original(self, **options))[1],
+    )
+    command = ["evaluate", *files, "--trials", "1", "--n-lambdas", "3", "--quiet"]
+    assert main([*command, "--epsilons", "0.4", "--methods", "max", "--k-max", "2"]) == 0
+    assert drawn == [2]
+
+
 def test_calibrate_searches_budgets(files, capsys):
     assert main(["calibrate", "--data", "data.npz", "--k-max", "3", "5"]) == 0
     assert json.loads(Path("calibration.json").read_text(encoding="utf-8"))["k_max"] in (3, 5)
@@ -124,12 +163,15 @@ def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
         (["calibrate", "--data", "missing.npz"], "No such file or directory: missing.npz"),
         (["evaluate", "--data", "scores.npy"], "is not an intact file"),
         (["evaluate", "--data", "data.npz", "--epsilons", "1:2"], "'1:2' is neither a number nor"),
-        (["evaluate", "--data", "data.npz", "--epsilons", "1.5"], "epsilons must lie in"),
-        (["evaluate", "--data", "data.npz", "--methods", "best"], "set_score='best' is unknown"),
-        (["evaluate", "--data", "data.npz", "--trials", "0"], "n_trials must be at least 1"),
-        (["calibrate", "--data", "data.npz", "--set-score", "best"], "set_score='best' is unknown"),
-        (["calibrate", "--data", "data.npz", "--epsilon", "1.5"], "'epsilon' parameter"),
-        (["calibrate", "--data", "data.npz", "--k-max", "9"], "k_max=9 asks for more draws"),
+        (["evaluate", "--data", "data.npz", "--epsilons", "1.5"], "--epsilons must lie in"),
+        (["evaluate", "--data", "data.npz", "--methods", "best"], "--methods='best' is unknown"),
+        (["evaluate", "--data", "data.npz", "--trials", "0"], "--trials must be at least 1"),
+        (
+            ["calibrate", "--data", "data.npz", "--set-score", "best"],
+            "--set-score='best' is unknown",
+        ),
+        (["calibrate", "--data", "data.npz", "--epsilon", "1.5"], "error: --epsilon must be"),
+        (["calibrate", "--data", "data.npz", "--k-max", "9"], "--k-max=9 asks for more draws"),
         (["calibrate", "--data", "data.npz", "--output", "no/such.json"], "No such file"),
     ],
 )
@@ -144,10 +186,10 @@ def test_errors_are_one_line_and_exit_with_2(files, arguments, message, capsys):
 def test_labels_and_scores_are_checked(files, capsys):
     np.save("labels.npy", np.full((600, 6), 2))
     assert main(["evaluate", *files]) == 2
-    assert "admissible must hold booleans or 0 and 1, got" in capsys.readouterr().err
+    assert "--labels must hold booleans or 0 and 1, got" in capsys.readouterr().err
     np.save("labels.npy", np.ones((600, 5)))
     assert main(["evaluate", *files]) == 2
-    assert "admissible must have shape (600, 6)" in capsys.readouterr().err
+    assert "--labels must have shape (600, 6)" in capsys.readouterr().err
 
 
 def test_files_are_never_unpickled(files, tmp_path, capsys):
