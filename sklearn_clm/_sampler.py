@@ -57,6 +57,7 @@ from sklearn_clm.scoring import (
     likelihood,
     quality_matrix,
     similarity_tensor,
+    warn_of_references,
 )
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
 from sklearn_clm.scoring._quality import bind_quality
@@ -851,6 +852,7 @@ class ConformalSampler(  # type: ignore[call-arg]
                 f"{type(generator).__name__} returned empty responses for all {len(responses)} "
                 "prompts; wanted text. Look at its stop strings and at the length it may generate."
             )
+        warn_of_references(self.admission, references, responses)
         admissible = admission_matrix(self.admission, references, responses, n_jobs=self.n_jobs)
         return CalibrationData(
             quality_matrix(

@@ -681,3 +681,13 @@ def test_a_null_warning_points_at_the_line_of_the_caller():
         with pytest.warns(NullCalibrationWarning) as caught:
             call()
         assert [one.filename for one in caught] == [__file__]
+
+
+def test_references_that_cannot_match_are_warned_of_once():
+    X, _ = questions(60)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        toy_sampler(epsilon=0.5, on_null="warn").fit(X, [i % 7 for i in range(60)])
+    texts = [str(one.message) for one in caught if one.filename == __file__]
+    expected = "References are of type int and responses of type str"
+    assert sum(expected in text for text in texts) == 1

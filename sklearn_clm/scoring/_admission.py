@@ -1,12 +1,12 @@
 """Admission A: whether a response is acceptable (section 3 of the paper)."""
 
-import warnings
 from collections.abc import Callable, Hashable, Sequence, Sized
 from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from sklearn_clm._exceptions import warn
 from sklearn_clm.scoring._exact_match import answer_key, exact_match, same_value
 from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response
@@ -497,8 +497,6 @@ def warn_of_references(
     admission: str | Admission,
     admissions: Sequence[Any],
     responses: Sequence[Sequence[Response]] = (),
-    *,
-    stacklevel: int = 2,
 ) -> None:
     """Warn of references that exact matching can hardly judge.
 
@@ -510,8 +508,6 @@ def warn_of_references(
         As in :func:`admission_matrix`.
     responses : sequence of n sequences of responses, default=()
         Some or all draws, where they are known.
-    stacklevel : int, default=2
-        As in :func:`warnings.warn`; 2 is the caller.
 
     Warns
     -----
@@ -542,23 +538,19 @@ def warn_of_references(
         for label in labels:
             other = seen.setdefault(answer_key(label), label)
             if other != label:
-                warnings.warn(
+                warn(
                     f"admission='exact_match' takes the references {other!r:.80} and {label!r:.80} "
                     "for equal: it ignores case, articles and most punctuation. For labels that "
-                    "differ in these, use admission=operator.eq.",
-                    UserWarning,
-                    stacklevel=stacklevel + 1,
+                    "differ in these, use admission=operator.eq."
                 )
                 break
     references = [alias for value in checked for alias in value]
     drawn = [response for row in responses for response in row]
     kinds = [{isinstance(value, str) for value in values} for values in (references, drawn)]
     if {True} in kinds and {False} in kinds:
-        warnings.warn(
+        warn(
             f"References are of type {type(references[0]).__name__} and responses of type "
             f"{type(drawn[0]).__name__}, such as {references[0]!r:.40} and {drawn[0]!r:.40}: "
             "admission='exact_match' never takes a text for equal to another object, so that no "
-            "response is admissible. Convert the references to the type of the responses.",
-            UserWarning,
-            stacklevel=stacklevel + 1,
+            "response is admissible. Convert the references to the type of the responses."
         )
