@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
 from sklearn_clm.caching._queue import DrawKeeper, KeepingQueue, serve_kept
-from sklearn_clm.caching._store import ResultCache, Row, Shared, Space, encoded
+from sklearn_clm.caching._store import Record, ResultCache, Row, Shared, Space, encoded
 from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator, _base
 from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._draws import prompt_bytes
@@ -221,10 +221,10 @@ class CachedGenerator(ResultCache, BaseGenerator):
     def _restored(self, text: str) -> Generation:
         return _restored(text, self.path)
 
-    def _record_value(self, record: dict[str, Any]) -> str:
+    def _record_value(self, record: Record) -> str:
         return encoded(draw_to_record(draw_from_record(record)))
 
-    def _row_record(self, row: Row) -> dict[str, Any]:
+    def _row_record(self, row: Row) -> Record:
         return {
             "generator": row.space.name,
             "seed": row.seed,

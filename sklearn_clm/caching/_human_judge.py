@@ -8,17 +8,18 @@ import json
 import os
 import sqlite3
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_clm.caching._store import Store, StoreBacked
+from sklearn_clm.caching._store import Record, Store, StoreBacked
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._records import content_json, json_value, key_digest
+from sklearn_clm.scoring._protocols import Prompt, Reference, Response
 
 __all__ = [
     "HumanJudge",
@@ -60,8 +61,8 @@ class JudgedPrompt:
     ('4',)
     """
 
-    prompt: Any = None
-    references: tuple[Any, ...] = ()
+    prompt: Prompt = None
+    references: tuple[Reference, ...] = ()
 
 
 class WantedVerdict(NamedTuple):
@@ -75,7 +76,7 @@ class WantedVerdict(NamedTuple):
     """
 
     asked: JudgedPrompt
-    response: Any
+    response: Response
 
     @property
     def id(self) -> str:
@@ -83,7 +84,7 @@ class WantedVerdict(NamedTuple):
         return self._digest.hex()
 
     @property
-    def _content(self) -> list[Any]:
+    def _content(self) -> list[object]:
         return [self.asked.prompt, list(self.asked.references), self.response]
 
     @property
@@ -206,7 +207,7 @@ class HumanJudge(StoreBacked):
         self.judge = judge
 
     def asked(
-        self, prompts: Sequence[Any], references: Sequence[Any] | None = None
+        self, prompts: Sequence[Prompt], references: Sequence[Reference] | None = None
     ) -> list[JudgedPrompt]:
         """What to pass as `admissions` so that people see prompts and all references.
 
@@ -233,12 +234,12 @@ class HumanJudge(StoreBacked):
             for prompt, one in zip(prompts, references)
         ]
 
-    def __call__(self, reference: Any, response: Any) -> bool:
+    def __call__(self, reference: Reference, response: Response) -> bool:
         """Verdict on one response."""
         return bool(self.judge_pairs([reference], [response])[0])
 
     def judge_pairs(
-        self, references: Sequence[Any], responses: Sequence[Any], **options: int | None
+        self, references: Sequence[Reference], responses: Sequence[Response], **options: int | None
     ) -> np.ndarray:
         """Verdict on each pair.
 
@@ -446,9 +447,7 @@ class HumanJudge(StoreBacked):
             )
         return ImportedVerdicts(n_new, n_known, n_empty, tuple(refused))
 
-    def _imported(
-        self, connection: sqlite3.Connection, record: Mapping[str, Any]
-    ) -> Verdict | None:
+    def _imported(self, connection: sqlite3.Connection, record: Record) -> Verdict | None:
         """The verdict of a line; None where nobody has judged yet."""
         verdict = _as_verdict(record.get("verdict"))
         if verdict is None:
@@ -535,7 +534,7 @@ def _in_time(rows: Iterable[Verdict]) -> list[Verdict]:
     return sorted(rows, key=lambda row: row.time)  # stable: of equal times the later row counts
 
 
-def _as_verdict(value: Any) -> bool | None:
+def _as_verdict(value: object) -> bool | None:
     text = "" if value is None or value != value else str(value).strip().lower()
     if text in _YES or text in _NO:
         return text in _YES
@@ -544,7 +543,7 @@ def _as_verdict(value: Any) -> bool | None:
     return None
 
 
-def _source(record: Mapping[str, Any], row: Verdict) -> bytes:
+def _source(record: Record, row: Verdict) -> bytes:
     """What makes a line the same line when it is imported again."""
     parts = [row.id, row.verdict, record.get("judge"), record.get("note"), record.get("time")]
     return hashlib.blake2b(json.dumps(parts, default=str).encode(), digest_size=16).digest()
@@ -557,7 +556,7 @@ def _identify(connection: sqlite3.Connection, pair: WantedVerdict) -> None:
     )
 
 
-def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Record]]:
     """The records of a file, each with the words that name its line."""
     with open(path, encoding="utf-8-sig", newline="") as file:
         if not _is_csv(path):
@@ -575,7 +574,7 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any
             yield f"line {table.line_num}", record
 
 
-def _parsed(line: str) -> Mapping[str, Any]:
+def _parsed(line: str) -> Record:
     """The record of a line; one without an id, and so refused, where there is none."""
     try:
         record = json_value(line)
@@ -590,17 +589,17 @@ def _is_csv(path: str | os.PathLike[str]) -> bool:
     return Path(path).suffix.lower() == ".csv"
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _as_cell(value: Any) -> str:
+def _as_cell(value: object) -> str:
     """Text of a cell, which a spreadsheet takes for no formula."""
     text = _as_text(value)
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
-def _plain_text(value: Any) -> str:
+def _plain_text(value: object) -> str:
     """Text without what spreadsheets change: ends of lines, space at the ends, quotes of cells."""
     return "\n".join(_as_text(value).splitlines()).strip().removeprefix("'")
 

@@ -2,21 +2,24 @@
 
 import abc
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from sklearn_clm.caching._store import ResultCache, Row, decoded, encoded
+from sklearn_clm.caching._store import Record, ResultCache, Row, decoded, encoded
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, strictly
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest, naming
 from sklearn_clm.scoring._admission import admission_matrix, get_admission
 from sklearn_clm.scoring._parallel import map_as_done
+from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._results import as_score
 
 __all__ = ["CachedAdmission", "CachedScore"]
 
+
+Pair: TypeAlias = tuple[Any, Any]  # a reference or a prompt, and a response or a draw
 
 _BLOCK = 64  # pairs that are judged together where the judge takes many at once
 
@@ -28,7 +31,7 @@ class _PairCache(ResultCache):
     _key_field = "pair"
 
     @property
-    def wrapped(self) -> Any:
+    def wrapped(self) -> object:
         """What is kept, which says the same; None under a `key` of the user's."""
         (name,) = (name for name in self._get_param_names() if name not in ("path", "key"))
         return getattr(self, name) if self.key is None else None
@@ -55,8 +58,8 @@ class _PairCache(ResultCache):
             ) from error
 
     def _known_or_made(
-        self, firsts: Sequence[Any], seconds: Sequence[Any], n_jobs: int | None
-    ) -> list[Any]:
+        self, firsts: Sequence[object], seconds: Sequence[object], n_jobs: int | None
+    ) -> list[float]:
         """One value for each pair; each distinct pair that is not kept is made once."""
         shared, space = self._shared(), self._space()
         pairs = [[_plain(first), _plain(second)] for first, second in zip(firsts, seconds)]
@@ -77,13 +80,13 @@ class _PairCache(ResultCache):
             values[digest] = self._restored(shared.store.put(row))
         return [values[digest] for digest in digests]
 
-    def _restored(self, text: str) -> Any:
+    def _restored(self, text: str) -> float:
         value = decoded(text, self.path)
         with naming(f"path={str(self.path)!r} is damaged"):
             self._record_value({"value": value})
         return value
 
-    def _digest(self, pair: list[Any]) -> bytes:
+    def _digest(self, pair: list[object]) -> bytes:
         try:
             return key_digest(pair)
         except TypeError as error:
@@ -93,16 +96,16 @@ class _PairCache(ResultCache):
             ) from error
 
     @abc.abstractmethod
-    def _make(self, pairs: list[tuple[Any, Any]], n_jobs: int | None) -> Iterator[tuple[int, Any]]:
+    def _make(self, pairs: list[Pair], n_jobs: int | None) -> Iterator[tuple[int, float]]:
         """Positions of pairs and their values, as they become known."""
 
-    def _record_content(self, record: Mapping[str, Any]) -> Any:
+    def _record_content(self, record: Record) -> Any:
         pair = super()._record_content(record)
         if pair is not None and (not isinstance(pair, list) or len(pair) != 2):
             raise ValueError("neither pair, a list of two, nor pair_key")
         return pair
 
-    def _row_record(self, row: Row) -> dict[str, Any]:
+    def _row_record(self, row: Row) -> Record:
         return {
             "scorer": row.space.name,
             "pair": self._content(row),
@@ -150,18 +153,26 @@ class CachedAdmission(_PairCache):
     judges_whole = True
 
     def __init__(
-        self, admission: Any, path: str | os.PathLike[str] | None = None, *, key: str | None = None
+        self,
+        admission: str | Admission,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        key: str | None = None,
     ) -> None:
         self.admission = admission
         self.path = path
         self.key = key
 
-    def __call__(self, reference: Any, response: Any) -> bool:
+    def __call__(self, reference: Reference, response: Response) -> bool:
         """Whether `response` is acceptable given `reference`."""
         return bool(self.judge_pairs([reference], [response])[0])
 
     def judge_pairs(
-        self, references: Sequence[Any], responses: Sequence[Any], *, n_jobs: int | None = None
+        self,
+        references: Sequence[Reference],
+        responses: Sequence[Response],
+        *,
+        n_jobs: int | None = None,
     ) -> np.ndarray:
         """Judgement of each pair.
 
@@ -184,7 +195,7 @@ class CachedAdmission(_PairCache):
         values = self._known_or_made(references, responses, n_jobs)
         return np.array([bool(value) for value in values], dtype=bool)
 
-    def _make(self, pairs: list[tuple[Any, Any]], n_jobs: int | None) -> Iterator[tuple[int, bool]]:
+    def _make(self, pairs: list[Pair], n_jobs: int | None) -> Iterator[tuple[int, bool]]:
         admission = get_admission(self.admission)
         if not hasattr(admission, "judge_pairs"):
             yield from map_as_done(_judge_one, pairs, admission, n_jobs=n_jobs)
@@ -195,7 +206,7 @@ class CachedAdmission(_PairCache):
             verdicts = admission_matrix(admission, references, responses, n_jobs=n_jobs)
             yield from enumerate(verdicts[:, 0].tolist(), first)
 
-    def _record_value(self, record: dict[str, Any]) -> str:
+    def _record_value(self, record: Record) -> str:
         if not isinstance(record.get("value"), bool):
             raise ValueError(f"value must be true or false, got {record.get('value')!r:.40}")
         return encoded(record["value"])
@@ -245,12 +256,12 @@ class CachedScore(_PairCache):
         self.path = path
         self.key = key
 
-    def __call__(self, first: Any, second: Any) -> float:
+    def __call__(self, first: object, second: object) -> float:
         """The score of one pair."""
         return float(self.score_pairs([first], [second])[0])
 
     def score_pairs(
-        self, firsts: Sequence[Any], seconds: Sequence[Any], *, n_jobs: int | None = None
+        self, firsts: Sequence[object], seconds: Sequence[object], *, n_jobs: int | None = None
     ) -> np.ndarray:
         """Score of each pair.
 
@@ -281,26 +292,24 @@ class CachedScore(_PairCache):
         values = self._known_or_made(firsts, seconds, n_jobs)
         return np.array(values, dtype=np.float64)
 
-    def _make(
-        self, pairs: list[tuple[Any, Any]], n_jobs: int | None
-    ) -> Iterator[tuple[int, float]]:
+    def _make(self, pairs: list[Pair], n_jobs: int | None) -> Iterator[tuple[int, float]]:
         yield from map_as_done(_score_one, pairs, self.score, n_jobs=n_jobs)
 
-    def _record_value(self, record: dict[str, Any]) -> str:
+    def _record_value(self, record: Record) -> str:
         value = record.get("value")
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
             raise ValueError(f"value must be a number, got {value!r:.40}")
         return encoded(float(value))
 
 
-def _judge_one(pair: tuple[Any, Any], admission: Callable[[Any, Any], bool]) -> bool:
+def _judge_one(pair: Pair, admission: Admission) -> bool:
     return bool(admission_matrix(admission, [(pair[0],)], [[pair[1]]])[0, 0])
 
 
-def _score_one(pair: tuple[Any, Any], score: Callable[[Any, Any], float]) -> float:
+def _score_one(pair: Pair, score: Callable[[Any, Any], float]) -> float:
     where = f"the pair {pair[0]!r:.80} and {pair[1]!r:.80}"
     return as_score(score(*pair), "score", score, where)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return ["generation", draw_to_record(value)] if isinstance(value, Generation) else value

@@ -22,7 +22,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from sklearn.base import BaseEstimator, clone
 
@@ -30,6 +30,7 @@ from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.generators._records import json_lines, json_value, key_digest, naming, whole_number
 
 __all__ = [
+    "Record",
     "ResultCache",
     "Row",
     "Shared",
@@ -41,6 +42,8 @@ __all__ = [
     "open_store",
 ]
 
+
+Record: TypeAlias = Mapping[str, Any]  # a line of a file in JSON Lines
 
 _APPLICATION_ID = 0x53434C4D
 _SCHEMA_VERSION = 2
@@ -473,7 +476,7 @@ def _close(connection: sqlite3.Connection, pid: int) -> None:
         _inherited.append(connection)
 
 
-def encoded(value: Any) -> str:
+def encoded(value: object) -> str:
     """Compact JSON text."""
     return json.dumps(value, separators=(",", ":"))
 
@@ -517,7 +520,7 @@ class StoreBacked(BaseEstimator):
         twin.__dict__.update(self.__dict__, _shared_state=self._shared())
         return twin
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         shared = self._shared()
         state = {name: value for name, value in vars(self).items() if name != "_shared_state"}
         twin = type(self).__new__(type(self))
@@ -558,7 +561,7 @@ class ResultCache(StoreBacked, abc.ABC):
         """Results that had to be made."""
         return self._shared().n_misses
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> dict[str, float]:
         """How full the cache is and how much it saves.
 
         Returns
@@ -638,7 +641,7 @@ class ResultCache(StoreBacked, abc.ABC):
                 value = self._record_value(record)
             yield Row(Space(self._kind, source), digest, content, *place, value)
 
-    def _record_key(self, record: Mapping[str, Any]) -> tuple[bytes, str | None]:
+    def _record_key(self, record: Record) -> tuple[bytes, str | None]:
         """Digest and content of an imported line."""
         name, content = self._key_field, self._record_content(record)
         given = record.get(f"{name}_key")
@@ -651,7 +654,7 @@ class ResultCache(StoreBacked, abc.ABC):
             raise ValueError(f"{name}_key {given!r:.20} belongs to another {name}")
         return digest, encoded(content)
 
-    def _record_content(self, record: Mapping[str, Any]) -> Any:
+    def _record_content(self, record: Record) -> Any:
         """What an imported line belongs to; None where only its key is there."""
         return record.get(self._key_field)
 
@@ -669,9 +672,9 @@ class ResultCache(StoreBacked, abc.ABC):
         """Name that results are kept under."""
 
     @abc.abstractmethod
-    def _row_record(self, row: Row) -> dict[str, Any]:
+    def _row_record(self, row: Row) -> Record:
         """Fields of an exported line."""
 
     @abc.abstractmethod
-    def _record_value(self, record: dict[str, Any]) -> str:
+    def _record_value(self, record: Record) -> str:
         """Value of an imported line, as JSON text."""
