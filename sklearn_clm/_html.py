@@ -16,6 +16,7 @@ from sklearn_clm._prompts import prompt_text
 __all__ = [
     "SHOWN_ROWS",
     "STYLE",
+    "UNKNOWN",
     "component_set_html",
     "component_set_text",
     "component_sets_html",
@@ -56,6 +57,7 @@ def visual_block(parts: list[tuple[str, Any]]) -> Any:
 
 
 SHOWN_ROWS = 20
+UNKNOWN = "provenance unknown"
 _LEFT = ' style="text-align:left;vertical-align:top"'
 _TEXT = ' style="text-align:left;vertical-align:top;white-space:pre-wrap"'
 _TOP = ' style="vertical-align:top"'
@@ -67,7 +69,7 @@ Mark = tuple[int, int, float]
 
 def prediction_set_html(one: Any) -> str:
     """A prediction set as a table of its responses."""
-    return _set_html(one, {}, _note(one))
+    return _styled(_set_html(one, {}, _note(one)))
 
 
 def prediction_sets_html(sets: Sequence[Any], k_max: int) -> str:
@@ -75,11 +77,16 @@ def prediction_sets_html(sets: Sequence[Any], k_max: int) -> str:
     head = _head("prompt", "responses", "draws", "set score", "guaranteed")
     rows = "".join(_prediction_row(one) for one in sets[:SHOWN_ROWS])
     caption = f"{counted(len(sets), 'prompt')}, k_max={k_max}" + _more(len(sets))
-    return f"<div><p>{caption}</p><table>{head}<tbody>{rows}</tbody></table></div>"
+    caption += "" if _all_known(sets) else f"; <b>{UNKNOWN}</b>"
+    return _styled(f"<p>{caption}</p><table>{head}<tbody>{rows}</tbody></table>")
 
 
 def component_set_html(one: Any) -> str:
     """The responses of a set with the trusted components in bold, and a table of these."""
+    return _styled(_components_html(one))
+
+
+def _components_html(one: Any) -> str:
     rows = "".join(
         f"<tr><td{_TOP}>{score:.3g}</td><td{_TEXT}>{_escape(component)}</td>"
         f"<td{_TOP}>{_draws(places)}</td></tr>"
@@ -93,8 +100,8 @@ def component_set_html(one: Any) -> str:
 
 def component_sets_html(sets: Sequence[Any]) -> str:
     """Many component sets, one below the other."""
-    shown = "<hr>".join(component_set_html(one) for one in sets[:SHOWN_ROWS])
-    return f"<div><p>{_found(sets)}</p>{shown}</div>"
+    shown = "<hr>".join(_components_html(one) for one in sets[:SHOWN_ROWS])
+    return _styled(f"<p>{_found(sets)}</p>{shown}")
 
 
 def component_set_text(one: Any) -> str:
@@ -110,6 +117,8 @@ def component_set_text(one: Any) -> str:
         lines.append(f"  draw {draw + 1}, quality {quality:.3g}: {text}")
     if not answer.responses:
         lines.append("  (no response was accepted)")
+    if not one.provenance_known:
+        lines.append(f"  ({UNKNOWN})")
     lines.append("trusted components:" if one.components else "no trusted component")
     lines += [
         f"  {score:.3g}  {plain(component)}  (draw {_draws(places)})"
@@ -126,13 +135,24 @@ def component_sets_text(sets: Sequence[Any]) -> str:
 def _found(sets: Sequence[Any]) -> str:
     """How many sets there are, and what was found in them."""
     found = counted(sum(map(len, sets)), "trusted component")
-    return f"{counted(len(sets), 'prompt')}, {found}{_more(len(sets))}"
+    unknown = "" if _all_known(sets) else f"; {UNKNOWN}"
+    return f"{counted(len(sets), 'prompt')}, {found}{_more(len(sets))}{unknown}"
+
+
+def _all_known(sets: Sequence[Any]) -> bool:
+    return all(one.provenance_known for one in sets)
+
+
+def _styled(content: str) -> str:
+    return f'{STYLE}<div class="clm-report">{content}</div>'
 
 
 def _note(one: Any) -> str:
     """How the set came to its end."""
     ending = "stopped" if one.stopped else "budget used up"
     warning = "" if one.guaranteed else "; <b>no guarantee</b>"
+    if one.guaranteed and not one.provenance_known:
+        warning = f"; <b>{UNKNOWN}</b>"
     draws = counted(one.n_samples, "draw")
     score = f", set score {one.set_score:.3g}" if one.responses else ""
     return f"{draws}, {ending}{score}{warning}"
@@ -165,7 +185,9 @@ def _prediction_row(one: Any) -> str:
     listed = f'<ol style="margin:0">{responses}</ol>' if responses else "none accepted"
     ending = "stopped" if one.stopped else "budget used up"
     score = f"{one.set_score:.3g}" if responses else "–"
-    guarantee = "yes" if one.guaranteed else "<b>no</b>"
+    guarantee = "<b>no</b>"
+    if one.guaranteed:
+        guarantee = "yes" if one.provenance_known else f"yes; <b>{UNKNOWN}</b>"
     return (
         f"<tr><td{_TEXT}>{_prompt_html(one.prompt)}</td><td{_TEXT}>{listed}</td>"
         f"<td{_LEFT}>{one.n_samples} ({ending})</td><td{_LEFT}>{score}</td>"

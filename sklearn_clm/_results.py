@@ -24,11 +24,17 @@ __all__ = [
 ]
 
 
+_SHOWN = 400  # characters of a set on one line
+
+
 class _Members(Protocol):
     """A set of members for one prompt."""
 
     @property
     def guaranteed(self) -> bool: ...
+
+    @property
+    def provenance_known(self) -> bool: ...
 
     def __len__(self) -> int: ...
 
@@ -76,6 +82,11 @@ class SetSequence(Sequence[_Set]):
         """Whether every set carries the guarantee."""
         return all(one.guaranteed for one in self._sets)
 
+    @property
+    def provenance_known(self) -> bool:
+        """Whether calibration knew what the data behind every set were collected with."""
+        return all(one.provenance_known for one in self._sets)
+
     def __len__(self) -> int:
         return len(self._sets)
 
@@ -114,12 +125,17 @@ class SetSequence(Sequence[_Set]):
         return {**self.__dict__, self._maker: None}
 
 
+def _shortened(one: Any) -> str:
+    text = " ".join(str(one).split())
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 40]} … {text[-38:]}"
+
+
 def all_numbers(values: Iterable[Any]) -> bool:
     """Whether no value is anything but a number."""
     return all(isinstance(value, (bool, int, float, np.number, np.bool_)) for value in values)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PredictionSet:
     """The set of responses returned for one prompt.
 
@@ -200,7 +216,12 @@ class PredictionSet:
         shown = ", ".join(_html.plain(response) for response in self.responses)
         ending = "stopped" if self.stopped else "budget used up"
         warning = "" if self.guaranteed else "; no guarantee"
+        if self.guaranteed and not self.provenance_known:
+            warning = f"; {_html.UNKNOWN}"
         return f"{{{shown}}} ({_html.counted(self.n_samples, 'draw')}, {ending}{warning})"
+
+    def __repr__(self) -> str:
+        return f"<PredictionSet {_shortened(self)}>"
 
     def _repr_html_(self) -> str:
         return _html.prediction_set_html(self)
@@ -305,11 +326,12 @@ class PredictionSets(SetSequence[PredictionSet]):
         pandas.DataFrame
             Columns `prompt`, `responses`, `quality`, `indices` (tuples of one length, so that
             ``frame.explode(["responses", "quality", "indices"])`` gives one row per response),
-            `size`, `n_samples`, `set_score`, `stopped` and `guaranteed`.
+            `size`, `n_samples`, `set_score`, `stopped` and `guaranteed`; and `provenance`, where
+            it is unknown.
         """
         import pandas as pd
 
-        return pd.DataFrame(
+        frame = pd.DataFrame(
             {
                 "prompt": pd.Series([one.prompt for one in self._sets], dtype=object),
                 "responses": pd.Series([one.responses for one in self._sets], dtype=object),
@@ -322,22 +344,28 @@ class PredictionSets(SetSequence[PredictionSet]):
                 "guaranteed": np.array([one.guaranteed for one in self._sets], dtype=bool),
             }
         )
+        return frame if self.provenance_known else frame.assign(provenance="unknown")
 
     def __repr__(self) -> str:
-        return f"<PredictionSets of {_html.counted(len(self), 'prompt')}, k_max={self.k_max}>"
+        return f"<{self._headline()}>"
 
     def __str__(self) -> str:
-        lines = [f"PredictionSets of {_html.counted(len(self), 'prompt')}, k_max={self.k_max}"]
+        lines = [self._headline()]
         lines += [f"{prompt_line(one.prompt)} -> {one}" for one in self._sets[: _html.SHOWN_ROWS]]
         if len(self) > _html.SHOWN_ROWS:
             lines.append(f"... and {len(self) - _html.SHOWN_ROWS} more")
         return "\n".join(lines)
 
+    def _headline(self) -> str:
+        unknown = "" if self.provenance_known else f", {_html.UNKNOWN}"
+        number = _html.counted(len(self), "prompt")
+        return f"PredictionSets of {number}, k_max={self.k_max}{unknown}"
+
     def _repr_html_(self) -> str:
         return _html.prediction_sets_html(self._sets, self.k_max)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComponentSet:
     """The components selected for one prompt: all of them are trusted.
 
@@ -410,6 +438,10 @@ class ComponentSet:
 
     def __str__(self) -> str:
         return _html.component_set_text(self)
+
+    def __repr__(self) -> str:
+        components = _html.counted(len(self), "component")
+        return f"<ComponentSet of {components} from {self.prediction_set!r}>"
 
     def _repr_html_(self) -> str:
         return _html.component_set_html(self)
@@ -490,7 +522,7 @@ class ComponentSets(SetSequence[ComponentSet]):
         -------
         pandas.DataFrame
             Columns `prompt_index`, `component`, `score`, `draws` (tuple of the indices of the
-            draws that hold it) and `guaranteed`.
+            draws that hold it) and `guaranteed`; and `provenance`, where it is unknown.
         """
         import pandas as pd
 
@@ -500,10 +532,13 @@ class ComponentSets(SetSequence[ComponentSet]):
             for component, score, places in zip(one.components, one.scores, one.occurrences)
         ]
         columns = ["prompt_index", "component", "score", "draws", "guaranteed"]
-        return pd.DataFrame(rows, columns=columns)
+        frame = pd.DataFrame(rows, columns=columns)
+        return frame if self.provenance_known else frame.assign(provenance="unknown")
 
     def __repr__(self) -> str:
-        return f"<ComponentSets of {len(self)} prompts, {int(self.sizes.sum())} components>"
+        unknown = "" if self.provenance_known else f", {_html.UNKNOWN}"
+        number = int(self.sizes.sum())
+        return f"<ComponentSets of {len(self)} prompts, {number} components{unknown}>"
 
     def __str__(self) -> str:
         return _html.component_sets_text(self)

@@ -4,7 +4,7 @@ import copy
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -106,9 +106,9 @@ class DrawSource:
     generator: Generator
     fingerprint: str
     seed: int
-    trained_on: np.ndarray
-    indices: np.ndarray | None = None
-    prompts: CheckedPrompts | None = None
+    trained_on: np.ndarray = field(repr=False)
+    indices: np.ndarray | None = field(default=None, repr=False)
+    prompts: CheckedPrompts | None = field(default=None, repr=False)
     data: CalibrationData | None = None
 
     def refuse_changes(self) -> None:
@@ -164,7 +164,7 @@ class SamplerCalibration:
     source: DrawSource
     provenance: Provenance
     achievable_epsilon: AchievableEpsilon
-    result: LearnThenTestResult | None = None
+    result: LearnThenTestResult | None = field(default=None, repr=False)
     data: CalibrationData | None = None
 
     @property

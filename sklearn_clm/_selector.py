@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -88,7 +88,7 @@ class SelectorCalibration:
     provenance: Provenance
     achievable_alpha: tuple[float, float]
     sampler: ConformalSampler | None = None
-    result: ComponentThreshold | None = None
+    result: ComponentThreshold | None = field(default=None, repr=False)
     data: ComponentCalibrationData | None = None
 
     @property
