@@ -613,6 +613,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             "achievable_epsilon": [float(value) for value in record.achievable_epsilon],
             "n_calibration": None if result is None else result.n_calibration,
             "n_optimization": None if result is None else result.n_optimization,
+            "provenance": f"unknown: {', '.join(record.unknown)}" if record.unknown else "known",
             "seed": known.seed,
             "precision": known.precision,
             "scores": {
@@ -1234,11 +1235,7 @@ def _wrapper(model: Any) -> str | None:
 
 def _warn_of_supervised_steps(estimator: type) -> None:
     """Warn of steps before the sampler that have learnt from the references that calibrate."""
-    supervised = [
-        name
-        for name, step in steps_before(estimator)
-        if hasattr(step, "__sklearn_tags__") and get_tags(step).target_tags.required
-    ]
+    supervised = [name for name, step in steps_before(estimator) if _is_supervised(step)]
     if supervised:
         warn(
             f"the pipeline's steps {supervised} learn from the references before the sampler does, "
@@ -1246,6 +1243,15 @@ def _warn_of_supervised_steps(estimator: type) -> None:
             "the guarantee does not hold. Such steps belong to the estimator inside the generator: "
             "EstimatorGenerator(make_pipeline(step, classifier))."
         )
+
+
+def _is_supervised(step: object) -> bool:
+    """Whether a transformer is known to learn from references, which tags seldom tell."""
+    from sklearn.feature_selection import SelectorMixin, VarianceThreshold
+
+    if isinstance(step, SelectorMixin):
+        return not isinstance(step, VarianceThreshold)
+    return isinstance(step, BaseEstimator) and get_tags(step).target_tags.required
 
 
 def _progress(verbose: int, total: int, unit: str) -> Any:
