@@ -113,7 +113,6 @@ def split(n: int, args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
 def build_sampler(args: argparse.Namespace):
     """The estimator; everything that decides about its guarantee stands here."""
     try:
-        import torch
         from transformers.utils import logging
 
         from sklearn_clm import ConformalSampler
@@ -121,8 +120,6 @@ def build_sampler(args: argparse.Namespace):
     except ImportError as error:
         raise SystemExit(f'{error}; install with: pip install ".[examples]"') from None
     if args.model == str(CHECKPOINT):
-        # threads wait for each other longer than they work on matrices this small
-        torch.set_num_threads(1)
         logging.set_verbosity_error()
         logging.disable_progress_bar()
     options = {

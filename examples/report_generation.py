@@ -108,7 +108,6 @@ def load_task(args: argparse.Namespace) -> ReportTask:
 
 def build_sampler(task: ReportTask, args: argparse.Namespace):
     """Sets of reports, of which one is right; the draws are kept in a file."""
-    import torch
     from transformers.utils import logging
 
     from sklearn_clm import ConformalSampler
@@ -117,8 +116,6 @@ def build_sampler(task: ReportTask, args: argparse.Namespace):
     from sklearn_clm.scoring import RougeL
 
     if args.model == str(CHECKPOINT):
-        # threads wait for each other longer than they work on matrices this small
-        torch.set_num_threads(1)
         logging.set_verbosity_error()
         logging.disable_progress_bar()
     args.output.mkdir(parents=True, exist_ok=True)
