@@ -1,0 +1,70 @@
+"""Policies and lazy judging as parameters of the sampler."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.naive_bayes import GaussianNB
+
+from sklearn_clm._policies import ExitPolicy, LazyJudging
+from sklearn_clm.calibration import CalibrationData, LabelTable, equal_texts
+
+
+def drawn(n=60, k=6, seed=0):
+    rng = np.random.default_rng(seed)
+    answers = rng.integers(0, 4, (n, k))
+    first = equal_texts(answers.tolist())
+    similarity = np.where(first[:, :, None] == first[:, None, :], 1.0, 0.3)
+    quality = np.take_along_axis(rng.random((n, k)), first, axis=1)
+    return CalibrationData(quality, similarity, answers == 0), first
+
+
+def test_clones_keep_what_was_learnt_elsewhere():
+    data, first = drawn()
+    policy = ExitPolicy(GaussianNB()).fit(data, first)
+    copy = clone(policy)
+    assert copy.model_ is policy.model_
+    assert copy.estimator is not policy.estimator
+    assert not hasattr(clone(ExitPolicy()), "model_")
+
+
+def test_near_duplicates_are_one_text():
+    similarity = np.zeros((1, 4, 4))
+    similarity[0, 1, 0] = similarity[0, 3, 1] = 0.9
+    first = np.array([[0, 1, 2, 3]])
+    assert ExitPolicy().texts(similarity, first).tolist() == [[0, 1, 2, 3]]
+    # draw 3 is like draw 1, which is no text of its own: clusters do not chain
+    assert ExitPolicy(same_text=0.8).texts(similarity, first).tolist() == [[0, 0, 2, 3]]
+    assert ExitPolicy(same_text=0.95).texts(similarity, first).tolist() == [[0, 1, 2, 3]]
+    repeated = np.array([[0, 1, 2, 1]])
+    assert ExitPolicy(same_text=0.8).texts(similarity, repeated).tolist() == [[0, 0, 2, 0]]
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 3, None])
+def test_as_many_draws_are_judged_as_asked_for(wanted):
+    data, first = drawn()
+    asked = []
+
+    def judge(prompts, draws):
+        asked.extend(zip(prompts.tolist(), draws.tolist()))
+        return data.admissible[prompts, draws]
+
+    table = LabelTable(first, judge)
+    labels = LazyJudging(optimization_judgements=wanted).labels(data, first, table)
+    n_texts = np.array([len(np.unique(row)) for row in first])
+    expected = n_texts if wanted is None else np.minimum(n_texts, wanted)
+    assert np.array_equal(np.bincount([i for i, _ in asked], minlength=60), expected)
+    assert len(set(asked)) == len(asked)
+    known = table.labels >= 0
+    assert np.array_equal(labels[known], data.admissible[known])
+    assert np.array_equal(np.take_along_axis(labels, first, axis=1), labels)
+
+
+def test_more_judgements_than_draws():
+    data, first = drawn(5, 2)
+    table = LabelTable(first, lambda prompts, draws: data.admissible[prompts, draws])
+    with pytest.raises(ValueError, match="optimization_judgements must be at most k_max=2, got 3"):
+        LazyJudging().labels(data, first, table)
+    with pytest.raises(ValueError, match="optimization_judgements"):
+        LazyJudging(optimization_judgements=-1).labels(data, first, table)
+    with pytest.raises(ValueError, match="predict_proba"):
+        ExitPolicy("logistic").fit(data, first)
