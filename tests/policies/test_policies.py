@@ -5,8 +5,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.naive_bayes import GaussianNB
 
-from sklearn_clm._policies import ExitPolicy, LazyJudging
 from sklearn_clm.calibration import CalibrationData, LabelTable, equal_texts
+from sklearn_clm.policies import ExitPolicy, LazyJudging
 
 
 def drawn(n=60, k=6, seed=0):
