@@ -18,8 +18,8 @@ from sklearn_clm.calibration._provenance import Provenance
 __all__ = [
     "Source",
     "as_array",
-    "as_boolean",
     "as_float",
+    "as_labels",
     "copy_rows",
     "opened",
     "read_arrays",
@@ -88,8 +88,8 @@ def as_float(array: np.ndarray, name: str, ndim: int, *, keep_single: bool) -> n
     return array.astype(np.float32 if single else np.float64)
 
 
-def as_boolean(values: ArrayLike, shape: tuple[int, int]) -> np.ndarray:
-    """The labels as booleans of the wanted shape."""
+def as_labels(values: ArrayLike, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray | None]:
+    """The labels as booleans of the wanted shape, and where they are unknown (-1), if anywhere."""
     array = as_array(values, "admissible")
     if array.dtype.kind not in "fiub":
         raise TypeError(f"admissible must hold booleans or 0 and 1, got dtype {array.dtype}.")
@@ -97,10 +97,14 @@ def as_boolean(values: ArrayLike, shape: tuple[int, int]) -> np.ndarray:
         raise ValueError(
             f"admissible must have shape {shape} like quality, got shape {array.shape}."
         )
-    if array.dtype.kind != "b" and not np.all((array == 0) | (array == 1)):
-        strange = array[(array != 0) & (array != 1)][0]
+    if array.dtype.kind == "b":
+        return array.astype(bool), None
+    unknown = array == -1
+    known = (array == 0) | (array == 1)
+    if not np.all(known | unknown):
+        strange = array[~(known | unknown)][0]
         raise ValueError(f"admissible must hold booleans or 0 and 1, got {strange!r}.")
-    return array.astype(bool)
+    return array == 1, unknown if unknown.any() else None
 
 
 def as_array(values: ArrayLike, name: str) -> np.ndarray:
@@ -159,9 +163,12 @@ def opened(path: str | os.PathLike[str], writer: str) -> Iterator[IO[bytes]]:
 
 
 def read_arrays(
-    file: IO[bytes], names: Sequence[str], format_: str | None = None
+    file: IO[bytes],
+    names: Sequence[str],
+    format_: str | None = None,
+    optional: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The named members of an open .npz file.
+    """The named members of an open .npz file, and those of the optional ones that it has.
 
     With `format_`, the member ``format`` must be that text and a version: 1, or 2 that adds the
     member ``provenance``.
@@ -184,6 +191,7 @@ def read_arrays(
             if "provenance" not in archive.files:
                 raise ValueError("it has no member provenance.")
             arrays["provenance"] = Provenance.from_array(archive["provenance"])
+        arrays |= {name: np.asarray(archive[name]) for name in optional if name in archive.files}
         return arrays
 
 

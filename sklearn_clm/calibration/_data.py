@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from sklearn_clm.calibration._arrays import (
     Source,
     as_array,
-    as_boolean,
     as_float,
+    as_labels,
     copy_rows,
     opened,
     read_arrays,
@@ -41,15 +41,22 @@ class CalibrationData:
         S(y_ij, y_il) at [i, j, l] for l < j; all other entries are ignored. float32 and float64
         are kept as they are, and so is a memory-mapped array.
     admissible : array-like of shape (n, K)
-        A_i(y_ij): booleans, or numbers 0 and 1.
+        A_i(y_ij): booleans, or numbers 0 and 1; -1 where the label is unknown.
     provenance : Provenance or None, default=None
         What the data were collected with, as far as it is known. The number of draws and the
         precision are read off the arrays.
+    texts : array-like of int, shape (n, K), default=None
+        For each draw the first draw of its prompt with an equal response. None: not known, and
+        every draw counts as a text of its own.
 
     Attributes
     ----------
     quality, similarity, admissible : ndarray
-        The three arrays; `admissible` is boolean.
+        The three arrays; `admissible` is boolean, and False where the label is unknown.
+    unknown : ndarray of bool, shape (n, K), or None
+        Where labels are unknown; None where all are known.
+    texts : ndarray of int, shape (n, K), or None
+        As given.
     provenance : Provenance
         Carried along by `take`, `rows`, `split`, `truncate`, `save` and `load`.
     n_prompts, k_max : int
@@ -78,6 +85,7 @@ class CalibrationData:
         similarity: ArrayLike,
         admissible: ArrayLike,
         provenance: Provenance | None = None,
+        texts: ArrayLike | None = None,
     ) -> None:
         quality, similarity = as_array(quality, "quality"), as_array(similarity, "similarity")
         self.quality = as_float(quality, "quality", 2, keep_single=False)
@@ -92,7 +100,8 @@ class CalibrationData:
                 f"similarity must have shape {(n, k, k)} to go with quality of shape {(n, k)}, "
                 f"got {self.similarity.shape}."
             )
-        self.admissible = as_boolean(admissible, (n, k))
+        self.admissible, self.unknown = as_labels(admissible, (n, k))
+        self.texts = None if texts is None else _checked_texts(texts, (n, k))
         refuse_nan(self.quality, self.similarity)
         scores = {
             "quality": (quality.dtype, self.quality),
@@ -100,12 +109,55 @@ class CalibrationData:
         }
         self.provenance = of_arrays(provenance, scores, k)
 
-    def _part(
-        self, quality: np.ndarray, similarity: np.ndarray, admissible: np.ndarray
-    ) -> "CalibrationData":
+    def _part(self, rows: slice | np.ndarray, k: int, similarity: np.ndarray) -> "CalibrationData":
+        """Some prompts with their first k draws, whose similarities are given."""
         data = type(self).__new__(type(self))
-        data.quality, data.similarity, data.admissible = quality, similarity, admissible
-        data.provenance = replace(self.provenance, k_max=quality.shape[1])
+        data.quality, data.similarity = self.quality[rows, :k], similarity
+        data.admissible = self.admissible[rows, :k]
+        unknown = None if self.unknown is None else self.unknown[rows, :k]
+        data.unknown = None if unknown is None or not unknown.any() else unknown
+        data.texts = None if self.texts is None else self.texts[rows, :k]
+        data.provenance = replace(self.provenance, k_max=k)
+        return data
+
+    @property
+    def labels(self) -> np.ndarray:
+        """1, 0, or -1 where unknown, for each draw: int8 of shape (n, K)."""
+        labels = self.admissible.astype(np.int8)
+        if self.unknown is not None:
+            labels[self.unknown] = -1
+        return labels
+
+    @property
+    def first(self) -> np.ndarray:
+        """`texts`, where they are known; otherwise every draw is a text of its own."""
+        if self.texts is not None:
+            return self.texts
+        return np.tile(np.arange(self.k_max), (self.n_prompts, 1))
+
+    def with_labels(self, labels: ArrayLike) -> "CalibrationData":
+        """The same draws with other labels.
+
+        Parameters
+        ----------
+        labels : array-like of shape (n, K)
+            Booleans, or 1, 0 and -1 for unknown.
+
+        Returns
+        -------
+        CalibrationData
+            It shares the other arrays with this one.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_clm.calibration import CalibrationData
+        >>> data = CalibrationData([[0.5, 0.1]], np.zeros((1, 2, 2)), [[1, -1]])
+        >>> data.unknown, data.with_labels([[1, 0]]).unknown
+        (array([[False,  True]]), None)
+        """
+        data = self._part(slice(None), self.k_max, self.similarity)
+        data.admissible, data.unknown = as_labels(labels, self.quality.shape)
         return data
 
     @property
@@ -163,11 +215,7 @@ class CalibrationData:
             positions = np.flatnonzero(positions)
         if not len(positions):
             raise ValueError("indices selects no prompt.")
-        return self._part(
-            self.quality[positions],
-            copy_rows(self.similarity, positions),
-            self.admissible[positions],
-        )
+        return self._part(positions, self.k_max, copy_rows(self.similarity, positions))
 
     def rows(self, rows: slice) -> "CalibrationData":
         """A view of consecutive prompts.
@@ -190,7 +238,7 @@ class CalibrationData:
         >>> data.rows(slice(1, 3)).quality.ravel()
         array([0.2, 0.3])
         """
-        return self._part(self.quality[rows], self.similarity[rows], self.admissible[rows])
+        return self._part(rows, self.k_max, self.similarity[rows])
 
     def truncate(self, k: int) -> "CalibrationData":
         """The same prompts with their first `k` draws only.
@@ -220,7 +268,7 @@ class CalibrationData:
         """
         if not isinstance(k, Integral) or not 1 <= k <= self.k_max:
             raise ValueError(f"k must lie between 1 and {self.k_max}, got {k!r}.")
-        return self._part(self.quality[:, :k], self.similarity[:, :k, :k], self.admissible[:, :k])
+        return self._part(slice(None), int(k), self.similarity[:, :k, :k])
 
     def split(
         self, fraction: float, random_state: RandomState = None
@@ -253,13 +301,8 @@ class CalibrationData:
         >>> data.split(1 / 3, random_state=0)
         (CalibrationData(n_prompts=3, k_max=2), CalibrationData(n_prompts=6, k_max=2))
         """
-        n_optimization = optimization_size(self.n_prompts, fraction)
-        order = _permutation(self.n_prompts, random_state)
-        # ascending positions read a memory map from front to back
-        return (
-            self.take(np.sort(order[:n_optimization])),
-            self.take(np.sort(order[n_optimization:])),
-        )
+        optimization, calibration = split_positions(self.n_prompts, fraction, random_state)
+        return self.take(optimization), self.take(calibration)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays to a .npz file, without pickle.
@@ -286,8 +329,9 @@ class CalibrationData:
             format=np.array(f"{_FORMAT}2"),
             quality=self.quality,
             similarity=self.similarity,
-            admissible=self.admissible,
+            admissible=self.admissible if self.unknown is None else self.labels,
             provenance=self.provenance.to_array(),
+            **({} if self.texts is None else {"texts": self.texts}),
         )
 
     @classmethod
@@ -314,7 +358,7 @@ class CalibrationData:
             If it cannot be opened.
         """
         with opened(path, "CalibrationData.save") as file:
-            return cls(**read_arrays(file, _MEMBERS, _FORMAT))
+            return cls(**read_arrays(file, _MEMBERS, _FORMAT, optional=("texts",)))
 
     @classmethod
     def from_arrays(
@@ -368,9 +412,40 @@ class CalibrationData:
 
 
 def check_data(data: object) -> None:
-    """Refuse what is no calibration data."""
+    """Refuse what is no calibration data, or has unknown labels."""
     if not isinstance(data, CalibrationData):
         raise TypeError(f"data must be CalibrationData, got {type(data).__name__}.")
+    if data.unknown is not None:
+        raise ValueError(
+            f"data must have a label for each draw here, got {int(data.unknown.sum())} unknown "
+            "labels instead; lazy judging asks for those that a test needs."
+        )
+
+
+def split_positions(
+    n_prompts: int, fraction: float, random_state: RandomState = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the optimisation and of the calibration part, each ascending."""
+    n_optimization = optimization_size(n_prompts, fraction)
+    order = _permutation(n_prompts, random_state)
+    # ascending positions read a memory map from front to back
+    return np.sort(order[:n_optimization]), np.sort(order[n_optimization:])
+
+
+def _checked_texts(texts: ArrayLike, shape: tuple[int, int]) -> np.ndarray:
+    array = np.asarray(texts)
+    if array.dtype.kind not in "iu" or array.shape != shape:
+        raise ValueError(
+            f"texts must be integers of shape {shape} like quality, got dtype {array.dtype} of "
+            f"shape {array.shape} instead."
+        )
+    array = array.astype(np.intp)
+    draws = np.arange(shape[1])
+    if array.min() < 0 or np.any(array > draws):
+        raise ValueError("texts must name an earlier draw, or the draw itself, for each draw.")
+    if not np.array_equal(np.take_along_axis(array, array, axis=1), array):
+        raise ValueError("texts must name the first draw with an equal response for each draw.")
+    return array
 
 
 def optimization_size(n_prompts: int, fraction: float) -> int:
