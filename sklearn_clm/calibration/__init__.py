@@ -30,6 +30,7 @@ from sklearn_clm.calibration._lazy_judging import (
     impute_labels,
     judge_in_falling_order,
     judge_lazily,
+    learn_then_test_lazily,
     sets_at_stop,
 )
 from sklearn_clm.calibration._learn_then_test import (
@@ -38,6 +39,7 @@ from sklearn_clm.calibration._learn_then_test import (
     LearnThenTestResult,
     achievable_epsilon,
     learn_then_test,
+    search_frontier,
 )
 from sklearn_clm.calibration._pareto import pareto_frontier
 from sklearn_clm.calibration._provenance import Provenance
@@ -92,10 +94,12 @@ __all__ = [
     "judge_lazily",
     "keep_by_weight",
     "learn_then_test",
+    "learn_then_test_lazily",
     "pareto_frontier",
     "prompts_needed",
     "relative_excess",
     "risk_surface",
+    "search_frontier",
     "sets_at_stop",
     "smallest_epsilon",
     "threshold_grid",

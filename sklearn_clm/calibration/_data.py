@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -324,15 +325,16 @@ class CalibrationData:
         ...     CalibrationData.load(os.path.join(folder, "data.npz"))
         CalibrationData(n_prompts=2, k_max=5)
         """
-        write_arrays(
-            path,
-            format=np.array(f"{_FORMAT}2"),
-            quality=self.quality,
-            similarity=self.similarity,
-            admissible=self.admissible if self.unknown is None else self.labels,
-            provenance=self.provenance.to_array(),
-            **({} if self.texts is None else {"texts": self.texts}),
-        )
+        arrays: dict[str, Any] = {
+            "format": np.array(f"{_FORMAT}2"),
+            "quality": self.quality,
+            "similarity": self.similarity,
+            "admissible": self.admissible if self.unknown is None else self.labels,
+            "provenance": self.provenance.to_array(),
+        }
+        if self.texts is not None:
+            arrays["texts"] = self.texts
+        write_arrays(path, **arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "CalibrationData":

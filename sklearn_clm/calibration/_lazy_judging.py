@@ -16,10 +16,16 @@ errors still needed) prompts. Any way of deciding the test reveals at least that
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from sklearn_clm.calibration._binomial import (
+    binomial_p_value,
+    critical_count,
+    prompts_needed,
+    smallest_epsilon,
+)
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._engine._stopping import scores_of_prefixes
 from sklearn_clm.calibration._exit_policy import (
@@ -29,8 +35,15 @@ from sklearn_clm.calibration._exit_policy import (
     fitted,
     probability,
 )
+from sklearn_clm.calibration._learn_then_test import (
+    AchievableEpsilon,
+    Frontier,
+    LearnThenTestResult,
+    choose_configuration,
+)
 from sklearn_clm.calibration._rule import Configuration
-from sklearn_clm.calibration._set_scores import SetScore
+from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
+from sklearn_clm.calibration._surface import ConfigurationRisks
 
 __all__ = [
     "CurtailedTest",
@@ -40,6 +53,7 @@ __all__ = [
     "impute_labels",
     "judge_in_falling_order",
     "judge_lazily",
+    "learn_then_test_lazily",
     "sets_at_stop",
 ]
 
@@ -89,8 +103,7 @@ class LabelTable:
         self._of_text = np.full(first.shape, -1, dtype=np.int8)  # at the first occurrence
         if known is not None:
             rows, draws = np.nonzero(known >= 0)
-            for row, draw in zip(rows, draws):
-                self._learn(int(row), int(first[row, draw]), int(known[row, draw]))
+            self._learn(rows, first[rows, draws], known[rows, draws])
 
     @property
     def labels(self) -> np.ndarray:
@@ -110,28 +123,34 @@ class LabelTable:
             If the judge gives another number of verdicts than it was asked for.
         """
         texts = self.first[prompts, draws]
-        n_given = 0
-        for m, verdict in enumerate(self._judge(prompts, texts)):
-            if m >= len(prompts):
-                n_given = m + 1
-                break
-            n_given = m + 1
-            self.n_judgements += 1
-            self._learn(int(prompts[m]), int(texts[m]), int(bool(verdict)))
-        if n_given != len(prompts):
+        verdicts: list[bool] = []
+        try:
+            for verdict in self._judge(prompts, texts):
+                verdicts.append(bool(verdict))
+                if len(verdicts) > len(prompts):
+                    break
+        finally:
+            # what was judged before an error is kept
+            n_given = min(len(verdicts), len(prompts))
+            self.n_judgements += n_given
+            labels = np.array(verdicts[:n_given], dtype=np.int8)
+            self._learn(prompts[:n_given], texts[:n_given], labels)
+        if len(verdicts) != len(prompts):
             raise ValueError(
                 f"judge must give one verdict for each of {len(prompts)} texts, got "
-                f"{'more' if n_given > len(prompts) else n_given} instead."
+                f"{'more' if len(verdicts) > len(prompts) else len(verdicts)} instead."
             )
 
-    def _learn(self, prompt: int, text: int, label: int) -> None:
-        before = self._of_text[prompt, text]
-        if before >= 0 and before != label:
+    def _learn(self, prompts: np.ndarray, texts: np.ndarray, labels: np.ndarray) -> None:
+        before = self._of_text[prompts, texts]
+        self._of_text[prompts, texts] = labels
+        changed = ((before >= 0) & (before != labels)) | (self._of_text[prompts, texts] != labels)
+        if changed.any():
+            m = int(changed.argmax())
             raise ValueError(
                 f"the judge must give equal texts one verdict, got both for the text of draw "
-                f"{text} of prompt {prompt} instead."
+                f"{texts[m]} of prompt {prompts[m]} instead."
             )
-        self._of_text[prompt, text] = label
 
 
 class CurtailedTest(NamedTuple):
@@ -339,6 +358,127 @@ def sets_at_stop(
     reached[k_max - 1] = True
     samples = reached.argmax(axis=0) + 1
     return accepted & (np.arange(data.k_max) < samples[:, np.newaxis]), samples
+
+
+def learn_then_test_lazily(
+    data: CalibrationData,
+    frontier: Frontier,
+    epsilon: float,
+    delta: float,
+    table: LabelTable,
+    *,
+    set_score: SetScoreLike = "max",
+    size_weight: float = 0.5,
+    draw_weight: float = 0.0,
+    select: Literal["objective", "last"] = "objective",
+    preference: np.ndarray | None = None,
+) -> LearnThenTestResult:
+    """Test a frontier, asking for the labels that its decisions need.
+
+    The certified configurations are those of :func:`learn_then_test` with the same frontier and
+    all labels. Among them the objective decides without the excess, which would need labels that
+    no test asks for.
+
+    Parameters
+    ----------
+    data : CalibrationData
+        The calibration part; its labels are not looked at.
+    frontier : Frontier
+        From other prompts, see :func:`search_frontier`.
+    epsilon, delta : float
+        Tolerated risk, and tolerated probability of exceeding it, in (0, 1).
+    table : LabelTable
+        What is known of these prompts, and who is asked.
+    set_score : str, callable or SetScore, default="max"
+        The set function F.
+    size_weight, draw_weight : float
+        Prices of a member of the set and of a draw in the objective, >= 0.
+    select : {"objective", "last"}, default="objective"
+        As in :func:`learn_then_test`.
+    preference : ndarray of shape (n, K), default=None
+        Which draws are judged first, see :func:`judge_lazily`. None is their quality.
+
+    Returns
+    -------
+    LearnThenTestResult
+        With `exact` and `n_judgements`. Its `n_errors` are the most errors where a configuration
+        is certified, the fewest where it is not, and its p-values belong to them. The achievable
+        epsilon is not known and NaN.
+
+    Raises
+    ------
+    ValueError
+        If there are too few prompts for any p-value to reach delta.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import (
+    ...     CalibrationData, LabelTable, learn_then_test_lazily, search_frontier
+    ... )
+    >>> rng = np.random.default_rng(0)
+    >>> quality = rng.random((600, 5))
+    >>> truth = rng.random((600, 5)) < quality
+    >>> data = CalibrationData(quality, rng.random((600, 5, 5)), truth)
+    >>> frontier, part = search_frontier(data.rows(slice(200))), data.rows(slice(200, 600))
+    >>> table = LabelTable(part.first, lambda prompts, draws: part.admissible[prompts, draws])
+    >>> result = learn_then_test_lazily(part, frontier, 0.3, 0.05, table)
+    >>> bool(result.p_values[0] <= 0.05), result.n_judgements < 2 * 400
+    (True, True)
+    """
+    n, score = data.n_prompts, get_set_score(set_score)
+    if n < (needed := prompts_needed(epsilon, delta)):
+        raise ValueError(
+            f"data must hold at least {needed} prompts for a p-value to reach delta={delta:g} at "
+            f"epsilon={epsilon:g}, got {n} instead."
+        )
+    before = table.n_judgements
+    sizes, samples = np.full((2, len(frontier)), np.nan)
+
+    def sets() -> Iterator[np.ndarray]:
+        for m, (thresholds, k_max) in enumerate(zip(frontier.lambdas, frontier.k_max)):
+            configuration = Configuration(*thresholds.tolist())
+            accepted, taken = sets_at_stop(data, configuration, int(k_max), score)
+            sizes[m], samples[m] = accepted.sum(axis=1).mean(), taken.mean()
+            yield accepted
+
+    tests = list(
+        judge_lazily(
+            sets(),
+            int(critical_count(n, epsilon, delta)),
+            table,
+            data.quality if preference is None else preference,
+        )
+    )
+    m = len(tests)
+    rejected, exact = np.zeros((2, len(frontier)), dtype=bool)
+    n_errors, p_values = np.full(len(frontier), n), np.full(len(frontier), np.nan)
+    rejected[:m] = [test.rejected for test in tests]
+    exact[:m] = [test.fewest_errors == test.most_errors for test in tests]
+    n_errors[:m] = [test.most_errors if test.rejected else test.fewest_errors for test in tests]
+    p_values[:m] = binomial_p_value(n_errors[:m], n, epsilon)
+    objective = size_weight * sizes + draw_weight * samples
+    if select == "last":
+        objective = -np.arange(len(frontier), dtype=np.float64)
+    risks = ConfigurationRisks(
+        n_errors, n_errors / n, sizes, samples, np.full(len(frontier), np.nan), n
+    )
+    return LearnThenTestResult(
+        **choose_configuration(frontier, rejected, objective),
+        frontier=frontier,
+        n_errors=n_errors,
+        p_values=p_values,
+        n_optimization=0,
+        n_calibration=n,
+        epsilon=float(epsilon),
+        delta=float(delta),
+        smallest_epsilon=float(smallest_epsilon(n_errors[0], n, delta)),
+        achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
+        risks=risks,
+        provenance=data.provenance,
+        exact=exact,
+        n_judgements=table.n_judgements - before,
+    )
 
 
 def impute_labels(

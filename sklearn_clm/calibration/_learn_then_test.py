@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -36,7 +36,9 @@ __all__ = [
     "Frontier",
     "LearnThenTestResult",
     "achievable_epsilon",
+    "choose_configuration",
     "learn_then_test",
+    "search_frontier",
 ]
 
 
@@ -130,6 +132,12 @@ class LearnThenTestResult:
         Estimated on both parts together.
     risks : ConfigurationRisks
         Losses and costs of the frontier on the calibration part.
+    exact : ndarray of bool, shape (m,), or None
+        With lazy judging: which p-values are exact. Any other is an upper bound where the
+        configuration is certified, a lower bound where it is not, and NaN where it was not
+        tested; `n_errors` are the bounds that they come from. None: all of them are exact.
+    n_judgements : int or None
+        With lazy judging: how many responses of the calibration part were judged.
     provenance : Provenance
         What the data were collected with. Its `precision` belongs to the thresholds:
         :class:`SamplingRule` rounds new scores to it before it compares them.
@@ -154,6 +162,8 @@ class LearnThenTestResult:
     achievable_epsilon: AchievableEpsilon
     risks: ConfigurationRisks
     provenance: Provenance = field(default_factory=Provenance)
+    exact: np.ndarray | None = None
+    n_judgements: int | None = None
 
 
 def achievable_epsilon(data: CalibrationData) -> AchievableEpsilon:
@@ -196,6 +206,7 @@ def learn_then_test(
     draw_weight: float = 0.0,
     select: Literal["objective", "last"] = "objective",
     k_max: int | Sequence[int] | None = None,
+    frontier: Frontier | None = None,
     n_jobs: int | None = None,
     verbose: int = 0,
 ) -> Any:
@@ -234,6 +245,10 @@ def learn_then_test(
     k_max : int, sequence of int, or None
         Budget of draws, 1 to ``data.k_max``. With several, the budget is a fourth dimension of
         the grid, chosen together with the thresholds and covered by the same guarantee.
+    frontier : Frontier, default=None
+        Configurations to test, from :func:`search_frontier` or another result. They must come
+        from *other* prompts; all prompts of `data` then test them, none is split off, and
+        `optimization_fraction`, `n_lambdas` and `k_max` have no part in it.
     n_jobs : int or None, default=None
         Number of processes, as in joblib: None is 1 unless in a :obj:`joblib.parallel_config`
         context, -1 one per processor. Small data stay in one. The result does not depend on it.
@@ -280,12 +295,17 @@ def learn_then_test(
             raise ValueError(f"{name} must be finite and at least 0, got {weight!r}.")
     if select not in ("objective", "last"):
         raise ValueError(f"select must be 'objective' or 'last', got {select!r} instead.")
-    budgets = _check_budgets(k_max, data.k_max)
-    _check_size(data.n_prompts, optimization_fraction, float(epsilons.max()), float(delta))
-
-    data = data.truncate(int(budgets.max()))
-    optimization, calibration = data.split(optimization_fraction, random_state)
-    frontier = _search_frontier(optimization, score, n_lambdas, budgets, weights, n_jobs, verbose)
+    if frontier is None:
+        budgets = _check_budgets(k_max, data.k_max)
+        _check_size(data.n_prompts, optimization_fraction, float(epsilons.max()), float(delta))
+        data = data.truncate(int(budgets.max()))
+        optimization, calibration = data.split(optimization_fraction, random_state)
+        frontier = _search_frontier(
+            optimization, score, n_lambdas, budgets, weights, n_jobs, verbose
+        )
+    else:
+        calibration = data.truncate(int(_check_budgets(frontier.k_max.tolist(), data.k_max).max()))
+        _check_size(data.n_prompts, 0.0, float(epsilons.max()), float(delta))
     risks = evaluate_configurations(
         calibration,
         frontier.lambdas,
@@ -303,21 +323,14 @@ def learn_then_test(
     results = []
     for level in epsilons:
         p_values = binomial_p_value(risks.n_errors, n, level)
-        valid = np.flatnonzero(fixed_sequence_test(p_values, delta))
-        # argmin takes the first of equals, which is the safest
-        best = valid[np.argmin(objective[valid])] if len(valid) else None
+        found = choose_configuration(frontier, fixed_sequence_test(p_values, delta), objective)
         results.append(
             LearnThenTestResult(
-                lambda_hat=None
-                if best is None
-                else Configuration(*frontier.lambdas[best].tolist()),
-                k_max_hat=None if best is None else int(frontier.k_max[best]),
-                valid_lambdas=frontier.lambdas[valid],
-                valid_k_max=frontier.k_max[valid],
+                **found,
                 frontier=frontier,
                 n_errors=risks.n_errors,
                 p_values=p_values,
-                n_optimization=optimization.n_prompts,
+                n_optimization=data.n_prompts - n,
                 n_calibration=n,
                 epsilon=float(level),
                 delta=float(delta),
@@ -328,6 +341,30 @@ def learn_then_test(
             )
         )
     return results[0] if np.ndim(epsilon) == 0 else tuple(results)
+
+
+class _Chosen(TypedDict):
+    """The fields of a result that say what was certified and chosen."""
+
+    lambda_hat: Configuration | None
+    k_max_hat: int | None
+    valid_lambdas: np.ndarray
+    valid_k_max: np.ndarray
+
+
+def choose_configuration(
+    frontier: Frontier, rejected: np.ndarray, objective: np.ndarray
+) -> _Chosen:
+    """The certified configurations of a frontier, and the best of them."""
+    valid = np.flatnonzero(rejected)
+    # argmin takes the first of equals, which is the safest
+    best = valid[np.argmin(objective[valid])] if len(valid) else None
+    return {
+        "lambda_hat": None if best is None else Configuration(*frontier.lambdas[best].tolist()),
+        "k_max_hat": None if best is None else int(frontier.k_max[best]),
+        "valid_lambdas": frontier.lambdas[valid],
+        "valid_k_max": frontier.k_max[valid],
+    }
 
 
 def _check_budgets(k_max: int | Sequence[int] | None, available: int) -> np.ndarray:
@@ -343,7 +380,7 @@ def _check_budgets(k_max: int | Sequence[int] | None, available: int) -> np.ndar
 
 
 def _check_size(n_prompts: int, fraction: float, epsilon: float, delta: float) -> None:
-    n_calibration = n_prompts - optimization_size(n_prompts, fraction)
+    n_calibration = n_prompts - (optimization_size(n_prompts, fraction) if fraction else 0)
     needed = prompts_needed(epsilon, delta)
     if n_calibration >= needed:
         return
@@ -353,6 +390,55 @@ def _check_size(n_prompts: int, fraction: float, epsilon: float, delta: float) -
         f"reach delta={delta:g} at epsilon={epsilon:g}: that takes {needed}, so at least {total} "
         f"prompts in all with optimization_fraction={fraction:g}."
     )
+
+
+def search_frontier(
+    optimization: CalibrationData,
+    *,
+    set_score: SetScoreLike = "max",
+    n_lambdas: int = 25,
+    size_weight: float = 0.5,
+    excess_weight: float = 0.5,
+    draw_weight: float = 0.0,
+    k_max: int | Sequence[int] | None = None,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+) -> Frontier:
+    """Search the configurations that are worth testing.
+
+    Parameters
+    ----------
+    optimization : CalibrationData
+        Prompts that will not calibrate. Labels that were estimated shape the search alone.
+    set_score, n_lambdas, size_weight, excess_weight, draw_weight, k_max, n_jobs, verbose
+        As in :func:`learn_then_test`.
+
+    Returns
+    -------
+    Frontier
+        *Accept everything*, then the Pareto frontier from the safest configuration on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import CalibrationData, learn_then_test, search_frontier
+    >>> rng = np.random.default_rng(0)
+    >>> quality = rng.random((600, 5))
+    >>> data = CalibrationData(quality, rng.random((600, 5, 5)), rng.random((600, 5)) < quality)
+    >>> frontier = search_frontier(data.take(np.arange(200)))
+    >>> learn_then_test(data.take(np.arange(200, 600)), 0.3, frontier=frontier).n_calibration
+    400
+    """
+    check_data(optimization)
+    budgets = _check_budgets(k_max, optimization.k_max)
+    weights = {
+        "size_weight": size_weight,
+        "excess_weight": excess_weight,
+        "draw_weight": draw_weight,
+    }
+    optimization = optimization.truncate(int(budgets.max()))
+    score = get_set_score(set_score)
+    return _search_frontier(optimization, score, n_lambdas, budgets, weights, n_jobs, verbose)
 
 
 def _search_frontier(

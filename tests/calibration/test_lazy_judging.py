@@ -17,6 +17,9 @@ from sklearn_clm.calibration import (
     impute_labels,
     judge_in_falling_order,
     judge_lazily,
+    learn_then_test,
+    learn_then_test_lazily,
+    search_frontier,
     sets_at_stop,
 )
 from tests.calibration.strategies import calibration_data, thresholds
@@ -190,3 +193,84 @@ def test_imputed_labels_keep_what_is_known_and_the_share_that_is_admissible():
     assert np.array_equal(np.take_along_axis(labels, first, axis=1), labels)
     assert abs(labels[known < 0].mean() - truth[known < 0].mean()) < 0.05
     assert np.mean(labels == truth) > 0.75
+
+
+@pytest.mark.parametrize("set_score", ["max", "sum", "first_k", "first_k_reject"])
+@pytest.mark.parametrize("seed", range(3))
+def test_lambda_hat_is_that_of_all_labels(set_score, seed):
+    rng = np.random.default_rng(seed)
+    n, k = 240, 8
+    answers = np.minimum(rng.geometric(rng.uniform(0.2, 0.9, (n, 1)), (n, k)), 5)
+    first = equal_texts(answers.tolist())
+    truth = answers == 1
+    quality = np.take_along_axis(rng.normal(truth, 0.7), first, axis=1)
+    similarity = np.where(first[:, :, None] == first[:, None, :], 1.0, 0.4)
+    data = CalibrationData(quality, similarity, truth, texts=first)
+    optimization, calibration = data.rows(slice(80)), data.rows(slice(80, n))
+    frontier = search_frontier(optimization, set_score=set_score)
+    for epsilon in (0.1, 0.25, 0.5):
+        full = learn_then_test(
+            calibration, epsilon, frontier=frontier, set_score=set_score, excess_weight=0
+        )
+        table = LabelTable(
+            calibration.first, lambda prompts, draws: calibration.admissible[prompts, draws]
+        )
+        lazy = learn_then_test_lazily(
+            calibration.with_labels(np.full(truth[80:].shape, -1)),
+            frontier,
+            epsilon,
+            0.05,
+            table,
+            set_score=set_score,
+            preference=rng.random(quality[80:].shape),
+        )
+        assert lazy.lambda_hat == full.lambda_hat
+        assert np.array_equal(lazy.valid_lambdas, full.valid_lambdas)
+        m = len(lazy.valid_lambdas)
+        assert np.all(lazy.p_values[:m] <= 0.05)
+        assert np.all(lazy.p_values[:m] >= full.p_values[:m])
+        assert np.array_equal(lazy.p_values[lazy.exact], full.p_values[lazy.exact])
+        assert lazy.n_judgements == table.n_judgements
+
+
+def test_unknown_labels_are_refused_where_all_are_needed():
+    data = CalibrationData([[0.5]] * 30, np.zeros((30, 1, 1)), [[1]] * 29 + [[-1]])
+    with pytest.raises(ValueError, match="a label for each draw here, got 1 unknown"):
+        learn_then_test(data, 0.3)
+    assert data.take(np.arange(29)).unknown is None
+    assert data.labels[-1] == -1
+    with pytest.raises(ValueError, match="at least 9 prompts"):
+        learn_then_test_lazily(
+            data.rows(slice(8)),
+            search_frontier(data.rows(slice(8))),
+            0.3,
+            0.05,
+            LabelTable(data.first[:8], lambda prompts, draws: []),
+        )
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([[0, 0, 1]], "the first draw with an equal response"),
+        ([[0, 2, 2]], "an earlier draw"),
+        ([[0, 1]], "shape"),
+        ([[0.0, 1.0, 2.0]], "integers"),
+    ],
+)
+def test_texts_that_are_none(texts, message):
+    with pytest.raises(ValueError, match=message):
+        CalibrationData([[0.1] * 3], np.zeros((1, 3, 3)), [[1, 0, 0]], texts=texts)
+
+
+def test_labels_and_texts_survive_files_and_parts(tmp_path):
+    texts = np.array([[0, 0, 2], [0, 1, 0]])
+    data = CalibrationData(
+        [[0.1] * 3] * 2, np.zeros((2, 3, 3)), [[1, 1, -1], [0, 1, 0]], None, texts
+    )
+    data.save(tmp_path / "data.npz")
+    loaded = CalibrationData.load(tmp_path / "data.npz")
+    assert np.array_equal(loaded.labels, data.labels)
+    assert np.array_equal(loaded.texts, texts)
+    assert loaded.take([1, 0]).truncate(2).texts.tolist() == [[0, 1], [0, 0]]
+    assert loaded.truncate(2).unknown is None
