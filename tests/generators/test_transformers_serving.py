@@ -96,6 +96,26 @@ def test_a_prompt_is_prefilled_once_while_it_is_open(llama_path):
     assert n_prefilled[2] > 1.5 * n_prefilled[0]
 
 
+def test_a_rule_may_stop_before_draws_that_it_wanted(llama_path):
+    prompts = prompts_for("llama", 5)
+    generator = TransformersGenerator(llama_path, max_new_tokens=4, batch_size=3)
+    expected = responses(generator.sample(prompts, 6))
+    calls = Counter()
+
+    def decide(arrived):
+        calls.update(i for i, _ in arrived)
+        return [6 if calls[i] == 1 else 0 for i, _ in arrived]
+
+    draws = {}
+    queue = DrawQueue(
+        prompts, 6, decide=decide, on_draw=lambda i, j, draw: draws.update({(i, j): draw})
+    )
+    generator.serve(queue)
+    assert queue.n_under_way == 0
+    assert all(draw.response == expected[i][j] for (i, j), draw in draws.items())
+    assert {i for i, _ in draws} == set(range(5))
+
+
 def test_draws_of_earlier_versions():
     data = json.loads(DATA.read_text())
     for kind in KINDS:

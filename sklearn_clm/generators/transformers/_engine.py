@@ -175,7 +175,7 @@ class Engine:
 
     def _next_draws(self, queue: DrawQueue, n_free: int) -> list[Row]:
         """Draws to begin with now, at most `n_free`."""
-        chosen: list[tuple[int, int]] = []
+        chosen: list[Row] = []
         while len(chosen) < n_free:
             if not self._pending:
                 self._let_go(queue)
@@ -185,10 +185,10 @@ class Engine:
                 if not requests:
                     break
                 self._add(requests)
-            if chosen and not self.forward.ragged and not self._same_length(chosen[0]):
+            if chosen and not self.forward.ragged and not self._same_length(chosen[0].prompt):
                 break
-            chosen.append(self._pending.popleft())
-        return [self._row(queue, index, draw) for index, draw in chosen]
+            chosen.append(self._row(queue, *self._pending.popleft()))
+        return chosen
 
     def _row(self, queue: DrawQueue, index: int, draw: int) -> Row:
         prompt = self._prompts[index]
@@ -196,10 +196,10 @@ class Engine:
         uniforms = draw_stream(prompt.key, queue.seed, draw).random(budget)
         return Row(index, draw, prompt, budget, uniforms)
 
-    def _same_length(self, other: tuple[int, int]) -> bool:
-        """Whether the next draw can be decoded in step with another one."""
-        a, b = (len(self._prompts[index].ids) for index, _ in (other, self._pending[0]))
-        return a == b or bool(self.forward.start_ids)
+    def _same_length(self, prompt: EncodedPrompt) -> bool:
+        """Whether the next draw can be decoded in step with one of another prompt."""
+        other = self._prompts[self._pending[0][0]]
+        return len(prompt.ids) == len(other.ids) or bool(self.forward.start_ids)
 
     def _add(self, requests: Sequence[DrawRequest]) -> None:
         new = [request.prompt for request in requests if request.prompt not in self._prompts]
@@ -227,7 +227,8 @@ class Engine:
             self._states.move_to_end(key)
         found = {key: self._states[key] for key in wanted if key not in missing}
         if missing:
-            room = self.max_bytes // 2 // self._largest - len(missing) if self._largest else 0
+            fit = self.max_bytes // 2 // self._largest if self._largest else self.batch_size
+            room = min(fit, self.max_bytes) - len(missing)
             for index, _ in self._pending:  # which are wanted soon
                 if room <= 0:
                     break

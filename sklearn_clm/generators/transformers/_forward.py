@@ -30,7 +30,7 @@ __all__ = [
 # Positions that one prefill forward pass computes at most: bounds the memory of its activations.
 PREFILL_POSITIONS = 16_384
 # Padding that is cheaper than another forward pass.
-FREE_POSITIONS = 32
+FREE_POSITIONS = 8
 # Log-probabilities with and without padding differ by less, unless the model misplaces tokens.
 PROBE_TOLERANCE = {"float64": 1e-5, "float32": 1e-3}
 
