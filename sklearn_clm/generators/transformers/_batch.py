@@ -54,12 +54,13 @@ class Layout:
 
 def layers_of(cache: Cache) -> list[Tensor]:
     """Keys and values of one layer after the other; empty where they are not all plain."""
-    tensors = []
+    tensors: list[Tensor] = []
     for layer in cache.layers:
-        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
+        plain = type(layer) in (DynamicLayer, DynamicSlidingWindowLayer)
+        if not (plain and isinstance(layer, DynamicLayer) and layer.get_seq_length()):
             return []
-        if not layer.get_seq_length():
-            return []
+        assert layer.keys is not None
+        assert layer.values is not None
         tensors += [layer.keys, layer.values]
     return tensors
 
@@ -82,6 +83,9 @@ class PromptState(NamedTuple):
 
 class _WindowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer whose next token is written into memory behind the others."""
+
+    keys: Tensor
+    values: Tensor
 
     def __init__(self, keys: Tensor, values: Tensor):
         super().__init__()  # type: ignore[no-untyped-call]

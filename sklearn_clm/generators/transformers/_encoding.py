@@ -109,7 +109,7 @@ def _is_chat(prompt: object) -> bool:
     )
 
 
-def _render_chat(messages: Sequence[dict[str, object]], tokenizer: PreTrainedTokenizerBase) -> str:
+def _render_chat(messages: Sequence[dict[str, str]], tokenizer: PreTrainedTokenizerBase) -> str:
     if not getattr(tokenizer, "chat_template", None):
         raise ValueError(
             "prompts holds chat messages, but the tokenizer has no chat_template; wanted a "

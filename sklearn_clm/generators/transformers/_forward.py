@@ -95,7 +95,9 @@ class Forward(ABC):
     @property
     def device(self) -> torch.device:
         """Where tokens go."""
-        return self.model.get_input_embeddings().weight.device
+        embeddings: Any = self.model.get_input_embeddings()
+        weight: Tensor = embeddings.weight
+        return weight.device
 
     @abstractmethod
     def prefill(
@@ -129,7 +131,8 @@ class Forward(ABC):
         ValueError
             If later tokens change what the model says of earlier ones.
         """
-        size = self.model.get_input_embeddings().num_embeddings
+        embeddings: Any = self.model.get_input_embeddings()
+        size = int(embeddings.num_embeddings)
         ids = [(7 * i + 3) % size for i in range(8)]
         short, whole = (self.all_logits(self._tensor([ids[:n]])) for n in (5, 8))
         if self._differ(short[0, -1], whole[0, 4]):

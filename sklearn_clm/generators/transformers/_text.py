@@ -98,7 +98,8 @@ def _decoder(tokenizer: PreTrainedTokenizerBase) -> Callable[..., str]:
     plain = type(tokenizer).decode is PreTrainedTokenizerFast.decode
     if plain and not getattr(tokenizer, "clean_up_tokenization_spaces", True):
         return tokenizer.backend_tokenizer.decode
-    return tokenizer.decode
+    decode: Callable[..., str] = tokenizer.decode  # type: ignore[assignment]
+    return decode
 
 
 def common_length(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
