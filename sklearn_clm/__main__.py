@@ -13,7 +13,12 @@ from sklearn_clm._exceptions import NullCalibrationError
 from sklearn_clm._html import counted
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm._version import __version__
-from sklearn_clm.calibration import CalibrationData, get_set_score
+from sklearn_clm.calibration import (
+    CalibrationData,
+    Configuration,
+    LearnThenTestResult,
+    get_set_score,
+)
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation import TrialResults, run_trials
 from sklearn_clm.generators import BaseGenerator, Generation
@@ -364,19 +369,23 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         content["scores"] |= scores
         text = json.dumps(content, indent=2, allow_nan=False) + "\n"
         Path(unfinished).write_text(text, encoding="utf-8")
-    if not arguments.quiet:
-        _describe(sampler, arguments, known.unknown)
+    result, thresholds = sampler.result_, sampler.lambda_hat_
+    if not arguments.quiet and result is not None and thresholds is not None:
+        _describe(result, thresholds, sampler.k_max_, arguments, known.unknown)
     return 0
 
 
 def _describe(
-    sampler: ConformalSampler, arguments: argparse.Namespace, unknown: Sequence[str]
+    result: LearnThenTestResult,
+    thresholds: Configuration,
+    k_max: int,
+    arguments: argparse.Namespace,
+    unknown: Sequence[str],
 ) -> None:
-    thresholds, k_max = sampler.lambda_hat_, sampler.k_max_
-    tested = counted(len(sampler.frontier_), "configuration")
+    tested = counted(len(result.frontier), "configuration")
     print(
-        f"epsilon={arguments.epsilon:g}, delta={arguments.delta:g}: {len(sampler.valid_lambdas_)} "
-        f"of {tested} valid on {counted(sampler.result_.n_calibration, 'prompt')}.\n"
+        f"epsilon={arguments.epsilon:g}, delta={arguments.delta:g}: {len(result.valid_lambdas)} "
+        f"of {tested} valid on {counted(result.n_calibration, 'prompt')}.\n"
         f"lambda-hat: similarity <= {thresholds.similarity:g}, quality >= "
         f"{thresholds.quality:g}, stop at {get_set_score(arguments.set_score).name} >= "
         f"{thresholds.set_score:g}, at most {counted(k_max, 'draw')}."

@@ -20,6 +20,7 @@ __all__ = [
     "as_number",
     "as_section",
     "as_threshold",
+    "naming",
     "read_calibration",
     "refuse_differences",
     "threshold_text",

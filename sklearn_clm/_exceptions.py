@@ -70,10 +70,10 @@ def warn_of_null(message: str | None) -> None:
 def steps_before(kind: type) -> list[tuple[str, object]]:
     """Steps before the first one of a kind, in the pipeline that fits in this thread, if any."""
     for frame in _frames():
-        pipeline = frame.f_locals.get("self")
-        if frame.f_globals.get("__name__") == "sklearn.pipeline" and hasattr(pipeline, "steps"):
-            kinds = [isinstance(step, kind) for _, step in pipeline.steps]
-            return list(pipeline.steps[: kinds.index(True)]) if any(kinds) else []
+        steps = getattr(frame.f_locals.get("self"), "steps", None)
+        if frame.f_globals.get("__name__") == "sklearn.pipeline" and steps is not None:
+            kinds = [isinstance(step, kind) for _, step in steps]
+            return list(steps[: kinds.index(True)]) if any(kinds) else []
     return []
 
 
@@ -94,13 +94,13 @@ def _place_in_search() -> tuple[int, tuple[int, int]] | None:
 
     None outside of a search, and in the workers of one.
     """
-    progress = None
+    progress: list[tuple[int, int]] = []
     for frame in _frames():
         place = frame.f_globals.get("__name__"), frame.f_code.co_name
         if place == ("sklearn.model_selection._validation", "_fit_and_score"):
             names = ("candidate_progress", "split_progress")
-            progress = [frame.f_locals.get(name) for name in names]
-        elif place == ("sklearn.model_selection._search", "fit") and progress and all(progress):
+            progress = [frame.f_locals[name] for name in names if frame.f_locals.get(name)]
+        elif place == ("sklearn.model_selection._search", "fit") and len(progress) == 2:
             (candidate, n_candidates), (split, n_splits) = progress
             return id(frame), (candidate * n_splits + split, n_candidates * n_splits)
     return None

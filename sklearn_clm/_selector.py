@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
@@ -624,7 +624,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         seed = seed_of_draws(self.random_state)
         return get_splitter(self.splitter), get_component_score(self.component_score, seed=seed)
 
-    def _fingerprints(self) -> dict[str, str]:
+    def _fingerprints(self) -> dict[str, Any]:
         """Of the parts, by their names in a provenance."""
         score = self._parts()[1] if self.component_score == "random" else self.component_score
         return {
@@ -801,7 +801,7 @@ class ComponentSelector(  # type: ignore[call-arg]
 _NOTHING = "Every selection will be empty, which is valid."
 
 
-def _is_fitted(sampler: Any) -> bool:
+def _is_fitted(sampler: object) -> TypeGuard[ConformalSampler]:
     return isinstance(sampler, ConformalSampler) and hasattr(sampler, "calibration_")
 
 

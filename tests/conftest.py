@@ -1,6 +1,7 @@
 """Settings shared by all tests."""
 
 import os
+import signal
 
 # Many small models and several test processes: one thread each is faster than all at once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -8,6 +9,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 # for mutation tests: the same examples in every run, and no time spent on making a failure small
@@ -22,3 +24,11 @@ settings.register_profile(
 
 # Fixtures that give the directories of tiny checkpoints, made when first asked for.
 from tests.tiny_models import gpt2_path, llama_path, t5_path, vit_gpt2_path  # noqa: E402, F401
+
+
+@pytest.fixture
+def keyboard_interrupts():
+    """Interrupts raise KeyboardInterrupt, also where the tests were started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -47,7 +47,7 @@ def frozen(value: _T) -> _T:
     if type(value) in (list, tuple, set, frozenset):
         return type(value)(frozen(item) for item in value)  # type: ignore[call-arg, attr-defined]
     if type(value) is dict:
-        return {key: frozen(item) for key, item in value.items()}  # type: ignore[return-value]
+        return {key: frozen(item) for key, item in value.items()}  # type: ignore[attr-defined, return-value]
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, type) or not hasattr(value, "__dict__"):

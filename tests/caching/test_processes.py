@@ -58,6 +58,7 @@ def test_a_fork_has_a_connection_of_its_own(tmp_path):
     assert cached.stats()["n_stored"] == 24
 
 
+@pytest.mark.usefixtures("keyboard_interrupts")
 def test_an_interrupt_leaves_a_cache_from_which_it_goes_on(tmp_path):
     class Interrupted(Slow):
         def draw(self, prompt, seed, j):

@@ -57,6 +57,7 @@ def interrupted_while(begun, then):
     threading.Thread(target=interrupt).start()
 
 
+@pytest.mark.usefixtures("keyboard_interrupts")
 def test_results_under_way_arrive_after_an_interrupt():
     begun, go_on = threading.Event(), threading.Event()
 
@@ -77,6 +78,7 @@ def test_results_under_way_arrive_after_an_interrupt():
     assert results == [1]
 
 
+@pytest.mark.usefixtures("keyboard_interrupts")
 def test_an_interrupt_does_not_wait_for_what_hangs(monkeypatch):
     monkeypatch.setattr("sklearn_clm.generators.openai._requests._GRACE_SECONDS", 0.1)
     begun, unused, never = threading.Event(), threading.Event(), threading.Event()
