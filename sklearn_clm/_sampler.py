@@ -4,7 +4,7 @@ import copy
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -20,7 +20,15 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm import _calibration_file as files
+from sklearn_clm._calibration import (
+    SCORES,
+    DrawSource,
+    OpenSets,
+    SamplerCalibration,
+    read_calibration,
+    refuse_differences,
+    write_calibration,
+)
 from sklearn_clm._exceptions import NullCalibrationError, steps_before, warn, warn_of_null
 from sklearn_clm._html import visual_block
 from sklearn_clm._prompts import (
@@ -29,7 +37,7 @@ from sklearn_clm._prompts import (
     check_fitted_prompts,
     check_prompts,
 )
-from sklearn_clm._results import PredictionSet, PredictionSets
+from sklearn_clm._results import PredictionSets
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     AchievableEpsilon,
@@ -38,7 +46,6 @@ from sklearn_clm.calibration import (
     Frontier,
     LearnThenTestResult,
     Provenance,
-    SamplingRule,
     SetScore,
     achievable_epsilon,
     get_set_score,
@@ -70,124 +77,7 @@ N_JOBS = [
     Interval(Integral, 1, None, closed="left"),
     None,
 ]
-_FORMAT = "sklearn_clm.calibration/1"
-_FIELDS = {
-    *("lambda_hat", "achievable_epsilon", "k_max", "width", "seed", "scores", "generator"),
-    *("epsilon", "delta", "size_weight", "excess_weight", "precision"),
-}
-_SCORES = ("quality", "similarity", "admission")
 _USED = ("quality", "similarity", "set_score")  # by predict
-# no number reaches a set score that is none: even one of +inf stops nothing
-_ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
-
-
-@dataclass(frozen=True)
-class DrawSource:
-    """Where the draws of an estimator come from.
-
-    Parameters
-    ----------
-    generator : Generator
-        A copy that belongs to the estimator, trained where it can be.
-    fingerprint : str
-        Of the generator, before it drew anything.
-    seed : int
-        Seed of all draws.
-    trained_on : ndarray of uint64
-        Digests of the prompts that trained the generator.
-    indices : ndarray of int, or None
-        Positions of the prompts left for calibration; None where nothing was collected.
-    prompts : CheckedPrompts, or None
-        These prompts.
-    data : CalibrationData, or None
-        What was collected.
-    """
-
-    generator: Generator
-    fingerprint: str
-    seed: int
-    trained_on: np.ndarray = field(repr=False)
-    indices: np.ndarray | None = field(default=None, repr=False)
-    prompts: CheckedPrompts | None = field(default=None, repr=False)
-    data: CalibrationData | None = None
-
-    def refuse_changes(self) -> None:
-        """Refuse a generator whose fingerprint is no longer that of the calibration."""
-        named = hasattr(self.generator, "fingerprint") or hasattr(self.generator, "get_params")
-        # the attributes of any other one count as well, even mere counters
-        if named and (now := fingerprint(self.generator)) != self.fingerprint:
-            raise ValueError(
-                f"generator_ must be the {type(self.generator).__name__} that was calibrated, "
-                f"fingerprint {self.fingerprint}, got one with the fingerprint {now} instead: it "
-                "was changed or trained since. Call fit again."
-            )
-
-
-@dataclass(frozen=True)
-class SamplerCalibration:
-    """What was calibrated, and all that prediction depends on.
-
-    Parameters
-    ----------
-    lambda_hat : Configuration or None
-        The chosen thresholds; None for null.
-    k_max, width : int
-        The budget in force, and the largest one that calibration saw.
-    epsilon, delta, size_weight, excess_weight : float
-        As calibration was asked for.
-    quality, similarity : str, callable or object
-        The scores, as copies that later changes do not reach.
-    set_score : str, callable or SetScore
-        The set function F.
-    source : DrawSource
-        Generator and seed of the draws.
-    provenance : Provenance
-        What the data were collected with; unknown fields are None.
-    achievable_epsilon : AchievableEpsilon
-        Error of always drawing K, and of always drawing one.
-    result : LearnThenTestResult or None
-        The tests; None for a calibration from a file or on too few prompts.
-    data : CalibrationData or None
-        What was calibrated on; None for a calibration from a file.
-    """
-
-    lambda_hat: Configuration | None
-    k_max: int
-    width: int
-    epsilon: float
-    delta: float
-    size_weight: float
-    excess_weight: float
-    quality: Any
-    similarity: Any
-    set_score: Any
-    source: DrawSource
-    provenance: Provenance
-    achievable_epsilon: AchievableEpsilon
-    result: LearnThenTestResult | None = field(default=None, repr=False)
-    data: CalibrationData | None = None
-
-    @property
-    def generator(self) -> Generator:
-        """The generator in use."""
-        return self.source.generator
-
-    @property
-    def seed(self) -> int:
-        """Seed of the draws."""
-        return self.source.seed
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """What is not known to have collected the data."""
-        of_data = ("generator", "seed", *_SCORES)
-        return tuple(name for name in of_data if getattr(self.provenance, name) is None)
-
-    @property
-    def drawn_with(self) -> Provenance:
-        """What predictions are made with."""
-        source = self.source
-        return replace(self.provenance, generator=source.fingerprint, seed=source.seed)
 
 
 class ConformalSampler(  # type: ignore[call-arg]
@@ -598,32 +488,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             data, and no model.
         """
         check_is_fitted(self)
-        record, result = self.calibration_, self.calibration_.result
-        known = record.provenance
-        content = {
-            "format": _FORMAT,
-            "lambda_hat": record.lambda_hat
-            and {k: files.threshold_text(v) for k, v in record.lambda_hat._asdict().items()},
-            "k_max": record.k_max,
-            "width": record.width,
-            "epsilon": float(record.epsilon),
-            "delta": float(record.delta),
-            "size_weight": float(record.size_weight),
-            "excess_weight": float(record.excess_weight),
-            "achievable_epsilon": [float(value) for value in record.achievable_epsilon],
-            "n_calibration": None if result is None else result.n_calibration,
-            "n_optimization": None if result is None else result.n_optimization,
-            "provenance": f"unknown: {', '.join(record.unknown)}" if record.unknown else "known",
-            "seed": known.seed,
-            "precision": known.precision,
-            "scores": {
-                **{name: getattr(known, name) for name in _SCORES},
-                "set_score": score_fingerprint(record.set_score),
-            },
-            "generator": known.generator
-            and {"class": type(record.generator).__name__, "fingerprint": known.generator},
-        }
-        files.write_calibration(path, content)
+        write_calibration(path, self.calibration_.content())
 
     def load_calibration(self, path: str | os.PathLike[str]) -> "ConformalSampler":
         """Take over a calibration written by :meth:`save_calibration`.
@@ -648,24 +513,22 @@ class ConformalSampler(  # type: ignore[call-arg]
         self._validate_params()
         budgets = draw_budgets(self.k_max)
         name = os.fspath(path)
-        content = files.read_calibration(path, _FORMAT, _FIELDS)
-        with files.naming(f"{name!r} is not an intact file written by save_calibration"):
-            read = self._read(content)
+        content, read = read_calibration(path, SamplerCalibration)
         source = getattr(self, "_source", None)
         if source is None or not hasattr(source.generator, "fit"):
             source = self._untrained_source()
         known: Provenance = read["provenance"]
-        files.refuse_differences(
+        refuse_differences(
             name,
             "generator",
             {"fingerprint": known.generator},
             {"fingerprint": source.fingerprint},
         )
-        own_scores = {score: score_fingerprint(getattr(self, score)) for score in _SCORES}
+        own_scores = {score: score_fingerprint(getattr(self, score)) for score in SCORES}
         own_scores["set_score"] = score_fingerprint(self.set_score)
-        files.refuse_differences(name, "scores", content["scores"], own_scores)
+        refuse_differences(name, "scores", content["scores"], own_scores)
         own = {"epsilon": float(self.epsilon), "delta": float(self.delta)}
-        files.refuse_differences(name, "parameters", read, own)
+        refuse_differences(name, "parameters", read, own)
         if read["k_max"] not in budgets:
             raise ValueError(
                 f"{name!r} was calibrated for k_max={read['k_max']}, but this sampler has "
@@ -865,14 +728,14 @@ class ConformalSampler(  # type: ignore[call-arg]
                 generator=source.fingerprint,
                 seed=source.seed,
                 k_max=len(draws[0]),
-                **{name: score_fingerprint(getattr(self, name)) for name in _SCORES},
+                **{name: score_fingerprint(getattr(self, name)) for name in SCORES},
             ),
         )
 
     # --- calibrate ----------------------------------------------------------------------------
 
     def _refuse_other_scores(self, collected: Provenance) -> None:
-        for name in _SCORES:
+        for name in SCORES:
             then, now = getattr(collected, name), score_fingerprint(getattr(self, name))
             if then not in (None, now):
                 raise ValueError(
@@ -968,33 +831,6 @@ class ConformalSampler(  # type: ignore[call-arg]
         scores = {name: frozen(getattr(self, name)) for name in _USED}
         return SamplerCalibration(**scores, **asked, **found)
 
-    def _read(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Fields of the record, from a file."""
-        lambda_hat = content["lambda_hat"] and Configuration(
-            **{name: files.as_threshold(value) for name, value in content["lambda_hat"].items()}
-        )
-        low, high = content["achievable_epsilon"]
-        scores = files.as_section(content, "scores")
-        seed = None if content["seed"] is None else files.as_count(content, "seed", 0)
-        width = files.as_count(content, "width", 1)
-        return {
-            "lambda_hat": lambda_hat,
-            "k_max": files.as_count(content, "k_max", 1),
-            "width": width,
-            "achievable_epsilon": AchievableEpsilon(float(low), float(high)),
-            "provenance": Provenance(
-                generator=files.as_section(content, "generator").get("fingerprint"),
-                seed=seed,
-                k_max=width,
-                precision=content["precision"],
-                **{name: scores.get(name) for name in _SCORES},
-            ),
-            **{
-                name: files.as_number(content, name)
-                for name in ("epsilon", "delta", "size_weight", "excess_weight")
-            },
-        }
-
     # --- predict ------------------------------------------------------------------------------
 
     def _sets(self, prompts: CheckedPrompts, known: dict[int, int] | None = None) -> PredictionSets:
@@ -1002,7 +838,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         record, source = self.calibration_, self.calibration_.source
         source.refuse_changes()
         with _progress(self.verbose, len(prompts), "prompt") as progress:
-            rules = _OpenSets(record, prompts, self.n_jobs, known or {}, progress)
+            rules = OpenSets(record, prompts, self.n_jobs, known or {}, progress)
             queue = DrawQueue(
                 prompts.prompts,
                 record.k_max,
@@ -1016,136 +852,6 @@ class ConformalSampler(  # type: ignore[call-arg]
     def _sets_of_fit(self, prompts: CheckedPrompts) -> PredictionSets:
         """Sets of the prompts given to fit, with the scores that calibration has."""
         return self._sets(prompts, {int(i): row for row, i in enumerate(self.calibration_indices_)})
-
-
-class _OpenSet:
-    """The set of a prompt that sampling has not stopped on."""
-
-    __slots__ = ("draws", "qualities", "rule")
-
-    def __init__(self, rule: SamplingRule) -> None:
-        self.rule = rule
-        self.draws: list[Generation] = []
-        self.qualities: list[float] = []
-
-
-class _OpenSets:
-    """Algorithm 1 on many prompts at once, as their draws arrive."""
-
-    def __init__(
-        self,
-        record: SamplerCalibration,
-        prompts: CheckedPrompts,
-        n_jobs: int | None,
-        known: dict[int, int],
-        progress: Any,
-    ) -> None:
-        self.sets: list[Any] = [None] * len(prompts)
-        self._open: dict[int, _OpenSet] = {}
-        self._record = record
-        self._quality = bind_quality(record.quality, record.generator)
-        self._set_score = get_set_score(record.set_score)
-        self._prompts = prompts
-        self._n_jobs = n_jobs
-        self._known = known
-        self._progress = progress
-        self._n_drawn = 0
-
-    def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
-        """How many draws of each of these prompts are wanted, now that more have arrived."""
-        for i, draws in arrived:
-            one = self._open.get(i)
-            if one is None:
-                one = self._open[i] = _OpenSet(self._new_rule())
-            one.draws.extend(draws)
-        waiting = [i for i, _ in arrived]
-        while waiting:
-            groups: dict[tuple[int, int], list[int]] = {}
-            for i in waiting:
-                groups.setdefault(self._next_draws(self._open[i]), []).append(i)
-            for (start, stop), members in groups.items():
-                self._advance(members, start, stop)
-            waiting = [
-                i
-                for i in waiting
-                if not self._open[i].rule.done
-                and len(self._open[i].draws) > self._open[i].rule.n_samples
-            ]
-        return [self._wanted(i) for i, _ in arrived]
-
-    def count_draw(self, i: int, draw: int, generation: Generation) -> None:
-        """Show one draw more."""
-        self._n_drawn += 1
-        if not self._progress.disable:
-            self._progress.set_postfix(draws=self._n_drawn, refresh=False)
-
-    def _new_rule(self) -> SamplingRule:
-        record = self._record
-        configuration = _ACCEPT_ALL if record.lambda_hat is None else record.lambda_hat
-        precision = record.provenance.precision
-        return SamplingRule(configuration, self._set_score, record.k_max, record.width, precision)
-
-    def _next_draws(self, one: _OpenSet) -> tuple[int, int]:
-        # a draw that the rule may not look at is not scored, which can cost as much as drawing
-        start = one.rule.n_samples
-        return start, len(one.draws) if self._record.lambda_hat is None else start + 1
-
-    def _advance(self, members: list[int], start: int, stop: int) -> None:
-        quality, similarity = self._scores(members, start, stop)
-        for m, i in enumerate(members):
-            one = self._open[i]
-            for r in range(stop - start):
-                one.qualities.append(float(quality[m, r]))
-                one.rule.update(one.qualities[-1], similarity[m, r])
-
-    def _scores(self, members: list[int], start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Quality (m, stop - start) and similarity (m, stop - start, stop) of these draws."""
-        record, data = self._record, self._record.data
-        rows = [self._known.get(i, -1) for i in members]
-        if data is not None and min(rows) >= 0:
-            return data.quality[rows, start:stop], data.similarity[rows, start:stop, :stop]
-        if max(rows) >= 0:  # each part by itself
-            parts = [self._scores([i], start, stop) for i in members]
-            return np.concatenate([q for q, _ in parts]), np.concatenate([s for _, s in parts])
-        draws = [self._open[i].draws[:stop] for i in members]
-        quality = quality_matrix(
-            self._quality,
-            self._prompts.take(members).prompts,
-            draws,
-            start=start,
-            n_jobs=self._n_jobs,
-        )
-        if record.lambda_hat is None or record.lambda_hat.similarity == np.inf:
-            similarity = np.zeros((len(members), stop - start, stop))
-        else:
-            responses = [[draw.response for draw in row] for row in draws]
-            similarity = similarity_tensor(
-                record.similarity, responses, start=start, n_jobs=self._n_jobs
-            )
-        return quality, similarity
-
-    def _wanted(self, i: int) -> int:
-        one = self._open[i]
-        if not one.rule.done:
-            return one.rule.k_max if self._record.lambda_hat is None else one.rule.n_samples + 1
-        self.sets[i] = self._closed(self._prompts.prompts[i], self._open.pop(i))
-        self._progress.update()
-        return 0
-
-    def _closed(self, prompt: Any, one: _OpenSet) -> PredictionSet:
-        rule = one.rule
-        return PredictionSet(
-            prompt=prompt,
-            responses=tuple(one.draws[j].response for j in rule.accepted),
-            quality=np.array([one.qualities[j] for j in rule.accepted], dtype=np.float64),
-            indices=np.array(rule.accepted, dtype=np.intp),
-            n_samples=rule.n_samples,
-            set_score=rule.score,
-            stopped=rule.stopped,
-            guaranteed=self._record.lambda_hat is not None,
-            generations=tuple(one.draws[: rule.n_samples]),
-            provenance_known=not self._record.unknown,
-        )
 
 
 def draw_budgets(k_max: Any) -> list[int]:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, TypeGuard
 
@@ -12,7 +12,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm import _calibration_file as files
+from sklearn_clm._calibration import (
+    PARTS,
+    SelectorCalibration,
+    read_calibration,
+    refuse_differences,
+    write_calibration,
+)
 from sklearn_clm._exceptions import warn
 from sklearn_clm._html import visual_block
 from sklearn_clm._prompts import (
@@ -45,57 +51,7 @@ from sklearn_clm.scoring._identity import frozen, score_fingerprint
 
 __all__ = ["ComponentSelector", "SelectorCalibration"]
 
-_FORMAT = "sklearn_clm.component_calibration/1"
-_PARTS = ("splitter", "component_score", "admission")
-_FIELDS = {"gamma_hat", "alpha", "delta", "achievable_alpha", "n_draws", "provenance"}
 _N_TRIED = 100  # calibration prompts on which the threshold is tried
-
-
-@dataclass(frozen=True)
-class SelectorCalibration:
-    """What was calibrated, and all that the selection depends on.
-
-    Parameters
-    ----------
-    gamma_hat : float
-        The threshold; +inf where none could be certified.
-    alpha, delta : float
-        As calibration was asked for.
-    splitter : callable
-        As calibration used it: a copy that later changes do not reach.
-    component_score : ComponentScore
-        The score, a copy as well.
-    n_draws : int or None
-        Draws that calibration saw for each prompt; None where it is unknown.
-    provenance : Provenance
-        What the data were collected with; unknown fields are None.
-    achievable_alpha : tuple of float
-        Share of calibration prompts with an error at the highest threshold and at the lowest.
-    sampler : ConformalSampler or None
-        Makes sets of prompts; None where there is none yet.
-    result : ComponentThreshold or None
-        The tests; None for a calibration from a file or on too few prompts.
-    data : ComponentCalibrationData or None
-        What was calibrated on; None for a calibration from a file.
-    """
-
-    gamma_hat: float
-    alpha: float
-    delta: float
-    splitter: Callable[[str], Any]
-    component_score: Any
-    n_draws: int | None
-    provenance: Provenance
-    achievable_alpha: tuple[float, float]
-    sampler: ConformalSampler | None = None
-    result: ComponentThreshold | None = field(default=None, repr=False)
-    data: ComponentCalibrationData | None = None
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """What is not known to have collected the data."""
-        of_data = ("generator", "seed", *_PARTS, "k_max")
-        return tuple(name for name in of_data if getattr(self.provenance, name) is None)
 
 
 @dataclass(frozen=True)
@@ -376,7 +332,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         if not isinstance(data, ComponentCalibrationData):
             raise TypeError(f"data must be ComponentCalibrationData, got {type(data).__name__}.")
         known, own = data.provenance, self._fingerprints()
-        for name in _PARTS:
+        for name in PARTS:
             if getattr(known, name) not in (None, own[name]):
                 raise ValueError(
                     f"data was collected with {name}={getattr(known, name)!r:.80}, but now "
@@ -486,19 +442,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             the sampler is a file of its own.
         """
         check_is_fitted(self)
-        record = self.calibration_
-        low, high = (float(value) for value in record.achievable_alpha)
-        content = {
-            "format": _FORMAT,
-            "gamma_hat": files.threshold_text(record.gamma_hat),
-            "alpha": float(record.alpha),
-            "delta": float(record.delta),
-            "achievable_alpha": None if np.isnan(low) else [low, high],
-            "n_draws": record.n_draws,
-            "n_calibration": None if record.data is None else record.data.n_prompts,
-            "provenance": asdict(record.provenance),
-        }
-        files.write_calibration(path, content)
+        write_calibration(path, self.calibration_.content())
 
     def load_calibration(self, path: str | os.PathLike[str]) -> "ComponentSelector":
         """Take over a calibration written by :meth:`save_calibration`.
@@ -522,29 +466,18 @@ class ComponentSelector(  # type: ignore[call-arg]
         """
         self._validate_params()
         name = os.fspath(path)
-        content = files.read_calibration(path, _FORMAT, _FIELDS)
-        with files.naming(f"{name!r} is not an intact file written by save_calibration"):
-            known = Provenance(**files.as_section(content, "provenance"))
-            own = {"alpha": float(self.alpha), "delta": float(self.delta)}
-            saved = {key: files.as_number(content, key) for key in own}
-            n_draws = content["n_draws"] and files.as_count(content, "n_draws", 1)
-            low, high = content["achievable_alpha"] or (np.nan, np.nan)
-            gamma_hat = files.as_threshold(content["gamma_hat"])
-        files.refuse_differences(name, "parameters", saved, own)
-        files.refuse_differences(name, "scores", asdict(known), self._fingerprints())
+        _, read = read_calibration(path, SelectorCalibration)
+        known: Provenance = read["provenance"]
+        own = {"alpha": float(self.alpha), "delta": float(self.delta)}
+        refuse_differences(name, "parameters", read, own)
+        refuse_differences(name, "scores", asdict(known), self._fingerprints())
         sampler = self.sampler if _is_fitted(self.sampler) else None
         if sampler is not None:
             drawn = asdict(sampler.calibration_.drawn_with)
             drawn = {key: drawn[key] for key in ("generator", "seed")}
-            files.refuse_differences(name, "draws", asdict(known), drawn)
-            _refuse_larger_budget(sampler, n_draws)
-        self.calibration_ = self._record(
-            gamma_hat=gamma_hat,
-            n_draws=n_draws,
-            provenance=known,
-            achievable_alpha=(float(low), float(high)),
-            sampler=sampler,
-        )
+            refuse_differences(name, "draws", asdict(known), drawn)
+            _refuse_larger_budget(sampler, read["n_draws"])
+        self.calibration_ = self._record(**{**read, "sampler": sampler})
         return self
 
     @property
@@ -732,11 +665,9 @@ class ComponentSelector(  # type: ignore[call-arg]
         """The calibration, with copies of the parameters that it holds for."""
         splitter, component_score = (frozen(part) for part in self._parts())
         return SelectorCalibration(
-            alpha=self.alpha,
-            delta=self.delta,
             splitter=splitter,
             component_score=component_score,
-            **found,
+            **{"alpha": self.alpha, "delta": self.delta, **found},
         )
 
     def _warn_if_out_of_reach(self) -> None:
