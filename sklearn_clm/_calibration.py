@@ -49,6 +49,7 @@ __all__ = [
 SCORES = ("quality", "similarity", "admission")
 PARTS = ("splitter", "component_score", "admission")
 _NUMBERS = ("epsilon", "delta", "size_weight", "excess_weight")
+_MOST_DRAWS = 1_000_000  # a file must not make predict allocate more
 # no number reaches a set score that is none: even one of +inf stops nothing
 _ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
 
@@ -174,8 +175,9 @@ class SamplerCalibration:
         result, known = self.result, self.provenance
         return {
             "format": self.written_as,
-            "lambda_hat": self.lambda_hat
-            and {name: _threshold_text(x) for name, x in self.lambda_hat._asdict().items()},
+            "lambda_hat": None
+            if self.lambda_hat is None
+            else {name: _threshold_text(x) for name, x in self.lambda_hat._asdict().items()},
             "k_max": self.k_max,
             "width": self.width,
             **{name: float(getattr(self, name)) for name in _NUMBERS},
@@ -198,11 +200,13 @@ class SamplerCalibration:
         """Fields of a record, from the content of a file."""
         thresholds, scores = content["lambda_hat"], _as_section(content, "scores")
         low, high = content["achievable_epsilon"]
-        width = _as_count(content, "width", 1)
+        k_max = _as_count(content, "k_max", 1)
+        width = _as_count(content, "width", k_max, _MOST_DRAWS)
         return {
-            "lambda_hat": thresholds
-            and Configuration(**{name: _as_threshold(x) for name, x in thresholds.items()}),
-            "k_max": _as_count(content, "k_max", 1),
+            "lambda_hat": None
+            if thresholds is None
+            else Configuration(**{name: _as_threshold(x) for name, x in thresholds.items()}),
+            "k_max": k_max,
             "width": width,
             **{name: _as_number(content, name) for name in _NUMBERS},
             "achievable_epsilon": AchievableEpsilon(float(low), float(high)),
@@ -289,7 +293,7 @@ class SelectorCalibration:
             "gamma_hat": _as_threshold(content["gamma_hat"]),
             "alpha": _as_number(content, "alpha"),
             "delta": _as_number(content, "delta"),
-            "n_draws": content["n_draws"] and _as_count(content, "n_draws", 1),
+            "n_draws": None if content["n_draws"] is None else _as_count(content, "n_draws", 1),
             "provenance": Provenance(**_as_section(content, "provenance")),
             "achievable_alpha": (float(low), float(high)),
         }
@@ -480,11 +484,11 @@ def _as_threshold(value: Any) -> float:
     raise ValueError(f"{value!r} is no threshold")
 
 
-def _as_count(content: Mapping[str, Any], name: str, least: int) -> int:
+def _as_count(content: Mapping[str, Any], name: str, least: int, most: int = 2**63 - 1) -> int:
     """A whole number from JSON."""
     value = content[name]
-    if type(value) is not int or value < least:
-        raise ValueError(f"{name} is {value!r:.40}, wanted an integer >= {least}")
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} is {value!r:.40}, wanted an integer from {least} to {most}")
     return value
 
 

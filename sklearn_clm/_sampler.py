@@ -164,6 +164,9 @@ class ConformalSampler(  # type: ignore[call-arg]
         The whole result of calibration; None where there were too few prompts to test at all.
     generator_, seed_ : generator, int
         The generator in use, fitted where it can be, and the seed of all its draws.
+    memory_ : DrawMemory
+        The draws that were made in this process, which nobody makes again; ``memory_.clear()`` lets
+        them go, and a pickle leaves them behind.
     n_features_in_, feature_names_in_ : int, ndarray of str
         Number of columns of X, for two-dimensional X, and their names, for a data frame.
 
@@ -526,7 +529,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         )
         own_scores = {score: score_fingerprint(getattr(self, score)) for score in SCORES}
         own_scores["set_score"] = score_fingerprint(self.set_score)
-        refuse_differences(name, "scores", content["scores"], own_scores)
+        refuse_differences(name, "scores", content["scores"] or {}, own_scores)
         own = {"epsilon": float(self.epsilon), "delta": float(self.delta)}
         refuse_differences(name, "parameters", read, own)
         if read["k_max"] not in budgets:
@@ -598,6 +601,13 @@ class ConformalSampler(  # type: ignore[call-arg]
         if self._source.indices is None:
             raise AttributeError("calibration_indices_ needs data that this estimator collected.")
         return self._source.indices
+
+    @property
+    def memory_(self) -> DrawMemory:
+        """The draws that this estimator, its later fits and its selector share."""
+        if not hasattr(self, "_memory"):
+            self._memory = DrawMemory()
+        return self._memory
 
     @property
     def calibration_draws_(self) -> list[list[Generation]]:
@@ -692,14 +702,8 @@ class ConformalSampler(  # type: ignore[call-arg]
                 _show_usage(progress, source.generator)
 
             queue = DrawQueue(prompts.prompts, n_draws, seed=source.seed, on_draw=keep)
-            self._draw_memory().serve(source.generator, queue, fingerprint=source.fingerprint)
+            self.memory_.serve(source.generator, queue, fingerprint=source.fingerprint)
         return rows
-
-    def _draw_memory(self) -> DrawMemory:
-        """The draws that this estimator, its later fits and its selector share."""
-        if not hasattr(self, "_memory"):
-            self._memory = DrawMemory()
-        return self._memory
 
     def _judge(
         self,
@@ -846,7 +850,7 @@ class ConformalSampler(  # type: ignore[call-arg]
                 decide=rules.decide,
                 on_draw=rules.count_draw,
             )
-            self._draw_memory().serve(source.generator, queue, fingerprint=source.fingerprint)
+            self.memory_.serve(source.generator, queue, fingerprint=source.fingerprint)
         return PredictionSets(rules.sets, record.k_max, sampler=self, provenance=record.drawn_with)
 
     def _sets_of_fit(self, prompts: CheckedPrompts) -> PredictionSets:

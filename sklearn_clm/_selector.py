@@ -294,7 +294,10 @@ class ComponentSelector(  # type: ignore[call-arg]
             [one.scores for one in found],
             judge(admission, references, distinct, n_jobs=self.n_jobs),
             provenance=replace(
-                record.drawn_with, k_max=record.width, precision=None, **self._fingerprints()
+                record.drawn_with,
+                k_max=record.width,
+                precision=None,
+                **self._fingerprints(),  # type: ignore[arg-type]
             ),
         )
         self.__dict__.pop("calibration_", None)

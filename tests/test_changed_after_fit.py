@@ -68,7 +68,7 @@ def test_nested_parameters_of_a_component_score_do_not_reach_what_was_calibrated
         def score_components(self, prompts, generations, spans):
             return [[[self.prior for _ in row] for row in rows] for rows in spans]
 
-    fitted = selector(component_score=Constant(), admission=lambda reference, part: True)
+    fitted = selector(component_score=Constant(prior=0.5), admission=lambda reference, part: True)
     fitted.fit(REPORTS, REPORTS_Y)
     assert fitted.gamma_hat_ == 0.5
     before = fitted.predict(REPORTS[:9])

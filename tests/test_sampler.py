@@ -1,9 +1,11 @@
 """ConformalSampler: what it returns, what it draws, what it refuses, what it guarantees."""
 
+import json
 import math
 import pickle
 import re
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning
@@ -25,6 +29,7 @@ from sklearn_clm.scoring import likelihood, rouge_l
 from tests.toy import ToyModel, Unscored, drawn, questions
 
 N_FIT = 240
+KEPT = json.loads((Path(__file__).parent / "sets.json").read_text())
 
 
 def toy_sampler(**params):
@@ -76,6 +81,31 @@ def test_predictions_are_the_same_alone_together_reversed_and_after_pickle(set_s
     if set_score is not np.mean:
         assert pickle.loads(pickle.dumps(sampler)).predict(prompts) == together
     assert clone(sampler).fit(*questions(N_FIT)).predict(prompts) == together
+
+
+def sets_of(name):
+    """Sets of one of the kept cases, made anew."""
+    kind, set_score, *similarity = name.split()
+    if kind == "digits":
+        X, y = load_digits(return_X_y=True)
+        generator = EstimatorGenerator(GaussianNB(var_smoothing=0.1))
+        sampler = ConformalSampler(
+            generator, k_max=6, epsilon=0.15, set_score=set_score, random_state=0
+        )
+        return sampler.fit(X[:1000], y[:1000]), X[1000:1060]
+    sampler = toy_sampler(k_max=[5, 8], set_score=set_score, similarity=similarity[0])
+    return sampler.fit(*questions(N_FIT)), questions(60, first=5000)[0]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_sets_are_those_that_rounds_over_all_prompts_made(name):
+    """Kept from a version that drew in rounds, one draw of each open prompt at a time."""
+    sampler, new = sets_of(name)
+    wanted = KEPT[name]
+    assert list(sampler.lambda_hat_) == pytest.approx([float(x) for x in wanted["lambda_hat"]])
+    assert sampler.k_max_ == wanted["k_max"]
+    found = [[one.indices.tolist(), one.n_samples, one.stopped] for one in sampler.predict(new)]
+    assert found == wanted["sets"]
 
 
 def test_predict_draws_only_what_the_rule_asks_for(fitted, tmp_path):

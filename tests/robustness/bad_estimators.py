@@ -156,7 +156,7 @@ GENERATORS = [
     ("too many draws", lambda rows: [[*row, row[0]] for row in rows], ValueError, "5 draws"),
     ("too few prompts", lambda rows: rows[:-1], ValueError, "9 prompts"),
     ("no list", lambda rows: None, ValueError, "NoneType"),
-    ("text for a row", lambda rows: ["abcd" for _ in rows], ValueError, "4 draws"),
+    ("text for a row", lambda rows: ["abcd" for _ in rows], ValueError, "list of 4"),
     ("no draws", lambda rows: [[None] * 4 for _ in rows], TypeError, "NoneType"),
     ("no response", lambda rows: [[Generation(None)] * 4 for _ in rows], ValueError, "None"),
     ("a failure", failing, ConnectionError, "went away"),

@@ -87,7 +87,7 @@ SCORING = [
         "'yes'",
         lambda: admission_matrix(returning("yes"), ["a"], [["b"]]),
     ),
-    ("admission_matrix", "admission", "1", lambda: admission_matrix(returning(1), ["a"], [["b"]])),
+    ("admission_matrix", "admission", "2", lambda: admission_matrix(returning(2), ["a"], [["b"]])),
     (
         "admission_matrix",
         "admissions",
