@@ -53,8 +53,14 @@ from sklearn_clm.calibration import (
     prompts_needed,
 )
 from sklearn_clm.calibration._data import optimization_size
-from sklearn_clm.generators import DrawQueue, Generation, Generator, ResamplingGenerator
-from sklearn_clm.generators._base import fingerprint
+from sklearn_clm.generators import (
+    BaseGenerator,
+    DrawQueue,
+    Generation,
+    Generator,
+    ResamplingGenerator,
+)
+from sklearn_clm.generators._base import fingerprint, sample
 from sklearn_clm.metrics._sets import judge_sets, objective_of
 from sklearn_clm.scoring import (
     admission_matrix,
@@ -325,6 +331,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         _warn_of_supervised_steps(type(self))
         source, rest = self._train(checked, references)
         draws = self._draw(source, checked.take(rest), n_draws)
+        _warn_of_unkeyed_draws(source, checked.take(rest[:1]), draws[0])
         data = self._judge(source, checked.take(rest), draws, [references[i] for i in rest])
         source = replace(source, indices=rest, prompts=checked.take(rest), data=data)
         self.__dict__.pop("calibration_", None)
@@ -952,6 +959,24 @@ def _warn_of_supervised_steps(estimator: type) -> None:
             "so that the prompts are no longer independent of the references that calibrate, and "
             "the guarantee does not hold. Such steps belong to the estimator inside the generator: "
             "EstimatorGenerator(make_pipeline(step, classifier))."
+        )
+
+
+def _warn_of_unkeyed_draws(
+    source: DrawSource, prompts: CheckedPrompts, draws: Sequence[Generation]
+) -> None:
+    """Repeat the last draw of a prompt, where the generator is none that is known to be keyed."""
+    generator = source.generator
+    if isinstance(generator, BaseGenerator):
+        return
+    last = len(draws) - 1
+    (row,) = sample(generator, prompts.prompts, 1, start=last, seed=source.seed)
+    if row[0].response != draws[last].response:
+        warn(
+            f"generator {type(generator).__name__} gave another response when the same draw was "
+            "asked for again. Draw j of a prompt must depend on the prompt, the seed and j alone: "
+            "otherwise repeated prompts share no draws with predict, and the guarantee may fail. "
+            "A sklearn_clm.caching.CachedGenerator around it keeps its draws."
         )
 
 

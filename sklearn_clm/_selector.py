@@ -297,7 +297,7 @@ class ComponentSelector(  # type: ignore[call-arg]
                 record.drawn_with,
                 k_max=record.width,
                 precision=None,
-                **self._fingerprints(),  # type: ignore[arg-type]
+                **self._fingerprints(),
             ),
         )
         self.__dict__.pop("calibration_", None)

@@ -425,3 +425,22 @@ def test_a_threshold_out_of_reach_is_noticed():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         selector().fit(REPORTS, REPORTS_Y)
+
+
+class Unkeyed:
+    """Answers with the number of draws that it has made."""
+
+    n = 0
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        self.n += len(prompts) * n_samples
+        return [[str(self.n + j) for j in range(n_samples)] for _ in prompts]
+
+
+def test_a_generator_that_is_not_keyed_is_noticed():
+    unkeyed = sampler(quality="self_consistency").set_params(generator=Unkeyed())
+    with pytest.warns(UserWarning, match="Unkeyed gave another response .*CachedGenerator"):
+        unkeyed.collect(X[:10], Y[:10])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sampler().set_params(generator=Plain()).collect(X[:10], Y[:10])
