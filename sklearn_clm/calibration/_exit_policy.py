@@ -38,6 +38,7 @@ __all__ = [
     "ARRIVAL_FEATURES",
     "TEXT_FEATURES",
     "Classifier",
+    "ConstantClassifier",
     "ExitModel",
     "ExitRule",
     "ScoreScale",
@@ -172,6 +173,20 @@ class TextPaths:
             other = there & (text == earlier) & (text != first)
             self.similarity[rows, earlier] += np.where(other, alike, 0.0)
         self.n_draws[rows] += 1
+
+    def grow(self, n_prompts: int) -> None:
+        """Make room for `n_prompts` prompts more."""
+        shape = (n_prompts, self.k_max)
+        self.n_draws = np.concatenate((self.n_draws, np.zeros(n_prompts, dtype=np.intp)))
+        self.first = np.concatenate((self.first, np.zeros(shape, dtype=np.intp)))
+        for name in ("counts", "quality", "similarity"):
+            setattr(self, name, np.concatenate((getattr(self, name), np.zeros(shape))))
+
+    def clear(self, row: int) -> None:
+        """Forget the draws of the prompt at `row`, so that it can stand for another."""
+        self.n_draws[row] = 0
+        for array in (self.first, self.counts, self.quality, self.similarity):
+            array[row] = 0
 
     def text_features(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Features of the texts seen so far.
@@ -587,13 +602,13 @@ class _Learner:
         return text
 
 
-class _Constant:
+class ConstantClassifier:
     """The classifier of labels that are all alike, or of none."""
 
     def __init__(self, probability: float) -> None:
         self.probability = probability
 
-    def fit(self, X: np.ndarray, y: np.ndarray) -> "_Constant":
+    def fit(self, X: np.ndarray, y: np.ndarray) -> "ConstantClassifier":
         return self
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
@@ -610,7 +625,7 @@ def fitted(
         classifier = new_classifier()
         classifier.fit(features, labels)
         return classifier
-    return _Constant((n_positive + 0.5) / (len(labels) + 1.0))
+    return ConstantClassifier((n_positive + 0.5) / (len(labels) + 1.0))
 
 
 def probability(classifier: Classifier, features: np.ndarray) -> np.ndarray:

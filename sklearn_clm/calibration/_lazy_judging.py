@@ -55,6 +55,7 @@ __all__ = [
     "judge_lazily",
     "learn_then_test_lazily",
     "sets_at_stop",
+    "text_key",
 ]
 
 Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
@@ -572,10 +573,14 @@ def equal_texts(responses: Sequence[Sequence[object]]) -> np.ndarray:
     for i, row in enumerate(responses):
         seen: dict[object, int] = {}
         for j, response in enumerate(row):
-            try:
-                key: object = (type(response), response)
-                hash(key)
-            except TypeError:
-                key = repr(response)
-            first[i, j] = seen.setdefault(key, j)
+            first[i, j] = seen.setdefault(text_key(response), j)
     return first
+
+
+def text_key(response: object) -> object:
+    """What equal responses, and only those, have in common, as a key of a mapping."""
+    try:
+        hash(response)
+    except TypeError:
+        return repr(response)
+    return type(response), response

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,10 +12,24 @@ from sklearn_clm.calibration._engine._acceptance import Pairs
 from sklearn_clm.calibration._engine._sums import Sums, sum_over_prompts
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 
-__all__ = ["ConfigurationRisks", "RiskSurface", "evaluate_configurations", "risk_surface"]
+__all__ = [
+    "ConfigurationRisks",
+    "RiskSurface",
+    "Weights",
+    "evaluate_configurations",
+    "risk_surface",
+]
 
 # a list of configurations is read off the grid that it spans, unless that is larger than this
 _MAX_CELLS = 2**16
+
+
+class Weights(TypedDict):
+    """Prices of Eq. 7: of a member of the set, of relative excess, and of a draw."""
+
+    size_weight: float
+    excess_weight: float
+    draw_weight: float
 
 
 @dataclass(frozen=True)

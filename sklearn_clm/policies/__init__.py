@@ -4,8 +4,8 @@
 their parameters are reached as ``policy__look_ahead`` or ``judging__optimization_judgements``.
 """
 
-from sklearn_clm.policies._exit import ExitPolicy
+from sklearn_clm.policies._exit import ExitPolicy, ExitResult
 from sklearn_clm.policies._judging import LazyJudging
 from sklearn_clm.policies._thresholds import ThresholdPolicy
 
-__all__ = ["ExitPolicy", "LazyJudging", "ThresholdPolicy"]
+__all__ = ["ExitPolicy", "ExitResult", "LazyJudging", "ThresholdPolicy"]

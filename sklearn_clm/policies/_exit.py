@@ -1,21 +1,30 @@
 """One nested level that decides when to stop and what to return."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import HasMethods, Interval
 
 from sklearn_clm.calibration import (
     CalibrationData,
     ExitModel,
+    LabelTable,
+    critical_count,
+    exit_level,
     fit_exit_model,
+    judge_in_falling_order,
+    smallest_epsilon,
 )
+from sklearn_clm.calibration._data import RandomState, split_positions
+from sklearn_clm.calibration._exit_policy import Classifier, ConstantClassifier, ScoreScale
+from sklearn_clm.calibration._surface import Weights
+from sklearn_clm.policies._judging import LazyJudging, Verdicts, classifier_factory
 
-__all__ = ["ExitPolicy", "classifier_factory"]
+__all__ = ["ExitPolicy", "ExitResult", "calibrate_exit", "model_from_json", "model_to_json"]
 
 
 class ExitPolicy(BaseEstimator):
@@ -174,10 +183,248 @@ class ExitPolicy(BaseEstimator):
         return copy
 
 
-def classifier_factory(estimator: BaseEstimator | None) -> Callable[[], Any]:
-    """What gives unfitted copies of a classifier; None is a logistic regression."""
+@dataclass(frozen=True)
+class ExitResult:
+    """What calibrating an exit policy found.
 
-    def new() -> Any:
-        return LogisticRegression(C=1.0) if estimator is None else clone(estimator)
+    Parameters
+    ----------
+    model : ExitModel
+        What was learnt on the optimisation part.
+    same_text : float or None
+        Similarity above which a response repeats an earlier text.
+    level : float
+        u-hat; -inf for null.
+    guarantee : {"pac", "marginal"}
+        What the level promises.
+    epsilon, delta : float
+        Tolerated risk, and tolerated probability of exceeding it, which has no part in a marginal
+        guarantee.
+    n_errors_allowed : int
+        c, the most errors among the calibration prompts; negative where none is allowed.
+    n_optimization, n_calibration : int
+        Numbers of prompts in the two parts.
+    size, samples : float
+        Mean set size and mean number of draws of the calibration prompts at the level.
+    smallest_epsilon : float
+        The smallest epsilon at which these prompts calibrate; NaN where too few labels are known.
+    n_judgements : int or None
+        With lazy judging: how many responses of the calibration part were judged.
+    """
 
-    return new
+    model: ExitModel
+    same_text: float | None
+    level: float
+    guarantee: str
+    epsilon: float
+    delta: float
+    n_errors_allowed: int
+    n_optimization: int
+    n_calibration: int
+    size: float
+    samples: float
+    smallest_epsilon: float
+    n_judgements: int | None = None
+
+
+def calibrate_exit(
+    policy: ExitPolicy,
+    data: CalibrationData,
+    *,
+    epsilon: float,
+    delta: float,
+    guarantee: str,
+    weights: Weights,
+    optimization_fraction: float,
+    random_state: RandomState,
+    judging: LazyJudging | None = None,
+    verdicts: Verdicts | None = None,
+) -> ExitResult:
+    """Learn an exit policy and calibrate its level.
+
+    Parameters
+    ----------
+    policy : ExitPolicy
+        A policy that is fitted on other data is used as it is; all prompts then calibrate.
+    data : CalibrationData
+        The draws.
+    epsilon, delta : float
+        Tolerated risk, and tolerated probability of exceeding it.
+    guarantee : {"pac", "marginal"}
+        Whether the risk is bounded with confidence 1 - delta over the calibration prompts, or on
+        average over calibration and new prompts together.
+    weights : mapping
+        `size_weight`, `excess_weight` and `draw_weight`.
+    optimization_fraction : float
+        Part of the prompts that the policy is learnt from.
+    random_state : int, Generator, RandomState or None
+        Source of the split.
+    judging : LazyJudging, default=None
+        How labels are asked for; None where `data` has them all.
+    verdicts : Verdicts, default=None
+        Whom to ask.
+
+    Returns
+    -------
+    ExitResult
+        Null where its level is -inf.
+    """
+    everyone = np.arange(data.n_prompts)
+    nobody = everyone[:0]
+    learnt = getattr(policy, "model_", None)
+    if learnt is not None and learnt.k_max != data.k_max:
+        raise ValueError(
+            f"policy must be fitted with k_max={data.k_max} draws, got one fitted with "
+            f"{learnt.k_max} instead."
+        )
+    optimization, calibration = (
+        split_positions(data.n_prompts, optimization_fraction, random_state)
+        if learnt is None
+        else (nobody, everyone)
+    )
+    if learnt is None:
+        part = data.take(optimization)
+        labels = part.labels
+        if judging is not None and verdicts is not None:
+            table = LabelTable(part.first, verdicts.of_rows(optimization), labels)
+            estimated = judging.labels(part, part.first, table)
+            labels = table.labels
+            if not (labels >= 0).any():
+                labels = estimated.astype(np.int8)
+        learnt = (
+            ExitPolicy(**policy.get_params(deep=False))
+            .fit(part, part.first, labels=labels, epsilon=epsilon, **weights)
+            .model_
+        )
+    part = data.take(calibration)
+    n = part.n_prompts
+    texts = policy.texts(part.similarity, part.first)
+    tau, exits = learnt.scores(part.quality, part.similarity, texts)
+    if guarantee == "pac":
+        allowed = int(critical_count(n, epsilon, delta))
+    else:
+        allowed = int(np.floor((n + 1) * epsilon)) - 1
+    # a repetition is judged by the response that stands for its text
+    shown = texts == np.arange(part.k_max)
+    table = LabelTable(
+        texts,
+        _unasked if verdicts is None else verdicts.of_rows(calibration),
+        np.where(shown, part.labels, -1),
+    )
+    level = exit_level(judge_in_falling_order(tau, allowed, table), allowed)
+    hopeless = ~np.any(shown & (table.labels != 0), axis=1)
+    settled = verdicts is None or level == -np.inf
+    n_errors = int(hopeless.sum())
+    smallest = (
+        float(smallest_epsilon(n_errors, n, delta))
+        if guarantee == "pac"
+        else min((n_errors + 1) / (n + 1), 1.0)
+    )
+    return ExitResult(
+        learnt,
+        policy.same_text,
+        level,
+        guarantee,
+        float(epsilon),
+        float(delta),
+        allowed,
+        len(optimization),
+        n,
+        float(np.sum(tau >= level, axis=1).mean()),
+        float(1 + np.sum(exits[:, :-1] >= level, axis=1).mean()),
+        smallest if settled else np.nan,
+        None if verdicts is None else table.n_judgements,
+    )
+
+
+def _unasked(prompts: np.ndarray, draws: np.ndarray) -> list[bool]:
+    raise ValueError("data must have a label for each draw where there is nobody to ask.")
+
+
+class _Linear:
+    """A logistic model from a file."""
+
+    def __init__(self, coefficients: list[float], intercept: float) -> None:
+        self.coef_ = np.array([coefficients], dtype=np.float64)
+        self.intercept_ = np.array([intercept], dtype=np.float64)
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> "_Linear":
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        share = 1.0 / (1.0 + np.exp(-(X @ self.coef_[0] + self.intercept_[0])))
+        return np.stack((1.0 - share, share), axis=1)
+
+
+def model_to_json(model: ExitModel) -> dict[str, Any]:
+    """An exit model as JSON values; logistic models only.
+
+    Parameters
+    ----------
+    model : ExitModel
+        The model.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    ValueError
+        If its classifiers are of another kind, which a JSON file cannot hold.
+    """
+
+    def of(classifier: Any) -> dict[str, Any]:
+        if isinstance(classifier, ConstantClassifier):
+            return {"probability": float(classifier.probability)}
+        if np.shape(getattr(classifier, "coef_", ())) in ((1, 5), (1, 6)):
+            return {
+                "coefficients": [float(value) for value in classifier.coef_[0]],
+                "intercept": float(np.ravel(classifier.intercept_)[0]),
+            }
+        raise ValueError(
+            "the policy's estimator must be a logistic regression for a JSON file, got "
+            f"{type(classifier).__name__} instead; pickle the sampler."
+        )
+
+    return {
+        "text": of(model.text_classifier),
+        "arrival": of(model.arrival_classifier),
+        "quality": [_threshold(value) for value in model.quality_scale.knots],
+        "similarity": [_threshold(value) for value in model.similarity_scale.knots],
+        "rho": float(model.rho),
+        "k_max": int(model.k_max),
+    }
+
+
+def model_from_json(content: Mapping[str, Any]) -> ExitModel:
+    """The exit model that :func:`model_to_json` wrote.
+
+    Parameters
+    ----------
+    content : mapping
+        The JSON values.
+
+    Returns
+    -------
+    ExitModel
+    """
+
+    def of(part: Mapping[str, Any]) -> Classifier:
+        if "probability" in part:
+            return ConstantClassifier(float(part["probability"]))
+        return _Linear([float(value) for value in part["coefficients"]], float(part["intercept"]))
+
+    return ExitModel(
+        of(content["text"]),
+        of(content["arrival"]),
+        ScoreScale(np.array([float(value) for value in content["quality"]])),
+        ScoreScale(np.array([float(value) for value in content["similarity"]])),
+        float(content["rho"]),
+        int(content["k_max"]),
+    )
+
+
+def _threshold(value: float) -> float | str:
+    # JSON has no infinities
+    return float(value) if np.isfinite(value) else str(float(value))

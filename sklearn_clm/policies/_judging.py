@@ -1,10 +1,12 @@
 """How many draws are judged."""
 
+from collections.abc import Callable, Iterator
 from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import HasMethods, Interval
 
 from sklearn_clm.calibration import (
@@ -12,9 +14,12 @@ from sklearn_clm.calibration import (
     LabelTable,
     impute_labels,
 )
-from sklearn_clm.policies._exit import classifier_factory
+from sklearn_clm.scoring import admission_matrix, get_admission
+from sklearn_clm.scoring._protocols import PairJudge
 
-__all__ = ["LazyJudging"]
+__all__ = ["LazyJudging", "Verdicts", "classifier_factory"]
+
+_BLOCK = 16  # pairs that one worker judges before their verdicts are kept
 
 
 class LazyJudging(BaseEstimator):
@@ -111,3 +116,84 @@ class LazyJudging(BaseEstimator):
 
 def _known(table: LabelTable, draws: np.ndarray) -> np.ndarray:
     return table.labels[np.arange(len(draws)), draws]
+
+
+class Verdicts:
+    """The admission, asked for single draws of collected prompts.
+
+    Parameters
+    ----------
+    admission : str or callable
+        As in :class:`~sklearn_clm.ConformalSampler`.
+    references : list of length n
+        Admission of each prompt: a callable, a reference or a list of references.
+    responses : list of n lists of length K
+        The draws.
+    n_jobs : int or None
+        Processes or threads that judge.
+
+    Attributes
+    ----------
+    labels : ndarray of int8, shape (n, K)
+        1, 0, or -1 for unknown, at the draws that were judged.
+    n_judgements : int
+        How many draws were judged.
+    """
+
+    def __init__(
+        self,
+        admission: Any,
+        references: list[Any],
+        responses: list[list[Any]],
+        n_jobs: int | None,
+    ) -> None:
+        self.labels = np.full((len(responses), len(responses[0])), -1, dtype=np.int8)
+        self.n_judgements = 0
+        self._admission = admission
+        self._references, self._responses = references, responses
+        self._n_jobs = n_jobs
+
+    def of_rows(self, rows: np.ndarray) -> Callable[[np.ndarray, np.ndarray], Iterator[bool]]:
+        """The judge of some of the prompts, which are then counted from 0.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            Positions of the prompts.
+
+        Returns
+        -------
+        callable
+            ``judge(prompts, draws)``, see :data:`~sklearn_clm.calibration.Judge`.
+        """
+
+        def judge(prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
+            return self._ask(rows[prompts], draws)
+
+        return judge
+
+    def _ask(self, prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
+        # whoever takes many pairs at once is given all; what others say is kept block by block
+        many = isinstance(get_admission(self._admission), PairJudge)
+        workers = abs(self._n_jobs or 1) if self._n_jobs != -1 else 16
+        block = len(prompts) if many else (1 if self._n_jobs is None else workers * _BLOCK)
+        for start in range(0, len(prompts), max(block, 1)):
+            part = slice(start, start + block)
+            verdicts = admission_matrix(
+                self._admission,
+                [self._references[i] for i in prompts[part]],
+                [[self._responses[i][j]] for i, j in zip(prompts[part], draws[part])],
+                n_jobs=self._n_jobs,
+            )[:, 0]
+            self.labels[prompts[part], draws[part]] = verdicts
+            self.n_judgements += len(verdicts)
+            yield from verdicts.tolist()
+
+
+def classifier_factory(estimator: BaseEstimator | None) -> Callable[[], Any]:
+    """What gives unfitted copies of a classifier; None is a logistic regression."""
+
+    def new() -> Any:
+        return LogisticRegression(C=1.0) if estimator is None else clone(estimator)
+
+    return new
