@@ -270,9 +270,11 @@ class ThresholdSets(OpenSets):
         quality, similarity = self._scores.of(members, draws, start, similarity=rejects)
         for m, i in enumerate(members):
             one = self._open[i]
+            rule = one.rule
+            assert isinstance(rule, SamplingRule)
             for r in range(stop - start):
                 one.qualities.append(float(quality[m, r]))
-                one.rule.update(one.qualities[-1], similarity[m, r])
+                rule.update(one.qualities[-1], similarity[m, r])
 
     def _wanted(self, i: int) -> int:
         wanted = super()._wanted(i)
@@ -336,7 +338,7 @@ class ExitSets(OpenSets):
         for m, i in enumerate(members):
             rule = self._open[i].rule
             assert isinstance(rule, ExitRule)
-            rule.update(np.atleast_1d(text[m]), float(arrival[m]))
+            rule.update(text[m], float(arrival[m]))
 
     def _text(self, one: _OpenSet, draw: int, similarity: np.ndarray) -> int:
         """The draw in which the text of a draw occurs first."""
