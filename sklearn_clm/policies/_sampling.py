@@ -257,7 +257,10 @@ class ThresholdSets(OpenSets):
 
     def _new(self) -> _OpenSet:
         configuration = _ACCEPT_ALL if self._configuration is None else self._configuration
-        return _OpenSet(SamplingRule(configuration, self._set_score, self._k_max, self._width))
+        precision = self._scores.provenance.precision
+        return _OpenSet(
+            SamplingRule(configuration, self._set_score, self._k_max, self._width, precision)
+        )
 
     def _next_draws(self, one: _OpenSet) -> tuple[int, int]:
         if self._configuration is None:
