@@ -13,7 +13,6 @@ import scipy
 import sklearn
 
 from sklearn_clm._prompts import CheckedPrompts
-from sklearn_clm._results import PredictionSet
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import (
     AchievableEpsilon,
@@ -23,22 +22,19 @@ from sklearn_clm.calibration import (
     Configuration,
     LearnThenTestResult,
     Provenance,
-    SamplingRule,
-    get_set_score,
 )
 from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.generators import Generation, Generator
+from sklearn_clm.generators import Generator
 from sklearn_clm.generators._base import fingerprint
 from sklearn_clm.generators._records import json_value, naming
-from sklearn_clm.scoring import quality_matrix, similarity_tensor
+from sklearn_clm.policies._exit import ExitResult, model_from_json, model_to_json
+from sklearn_clm.policies._judging import Verdicts
 from sklearn_clm.scoring._identity import score_fingerprint
-from sklearn_clm.scoring._quality import bind_quality
 
 __all__ = [
     "PARTS",
     "SCORES",
     "DrawSource",
-    "OpenSets",
     "SamplerCalibration",
     "SelectorCalibration",
     "read_calibration",
@@ -48,10 +44,8 @@ __all__ = [
 
 SCORES = ("quality", "similarity", "admission")
 PARTS = ("splitter", "component_score", "admission")
-_NUMBERS = ("epsilon", "delta", "size_weight", "excess_weight")
+_NUMBERS = ("epsilon", "delta", "size_weight", "excess_weight", "draw_weight")
 _MOST_DRAWS = 1_000_000  # a file must not make predict allocate more
-# no number reaches a set score that is none: even one of +inf stops nothing
-_ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
 
 
 @dataclass(frozen=True)
@@ -74,6 +68,8 @@ class DrawSource:
         These prompts.
     data : CalibrationData, or None
         What was collected.
+    verdicts : Verdicts, or None
+        Whom lazy judging asks about these draws.
     """
 
     generator: Generator
@@ -83,6 +79,11 @@ class DrawSource:
     indices: np.ndarray | None = field(default=None, repr=False)
     prompts: CheckedPrompts | None = field(default=None, repr=False)
     data: CalibrationData | None = None
+    verdicts: Verdicts | None = field(default=None, repr=False)
+
+    def collected(self, data: CalibrationData) -> bool:
+        """Whether these very draws are what was collected, with whatever labels."""
+        return self.data is not None and data.quality is self.data.quality
 
     def refuse_changes(self) -> None:
         """Refuse a generator whose fingerprint is no longer that of the calibration."""
@@ -106,7 +107,7 @@ class SamplerCalibration:
         The chosen thresholds; None for null.
     k_max, width : int
         The budget in force, and the largest one that calibration saw.
-    epsilon, delta, size_weight, excess_weight : float
+    epsilon, delta, size_weight, excess_weight, draw_weight : float
         As calibration was asked for.
     quality, similarity : str, callable or object
         The scores, as copies that later changes do not reach.
@@ -119,7 +120,14 @@ class SamplerCalibration:
     achievable_epsilon : AchievableEpsilon
         Error of always drawing K, and of always drawing one.
     result : LearnThenTestResult or None
-        The tests; None for a calibration from a file or on too few prompts.
+        The tests; None for a calibration from a file, on too few prompts, or of an exit policy.
+    exit : ExitResult or None
+        The calibrated exit policy, where there is one.
+    guarantee : {"pac", "marginal"}
+        What is promised: with confidence 1 - delta over the calibration prompts, or on average
+        over calibration and new prompts together.
+    n_judgements : int or None
+        With lazy judging: how many responses were judged, in all.
     data : CalibrationData or None
         What was calibrated on; None for a calibration from a file.
     """
@@ -131,6 +139,7 @@ class SamplerCalibration:
     delta: float
     size_weight: float
     excess_weight: float
+    draw_weight: float
     quality: Any
     similarity: Any
     set_score: Any
@@ -138,13 +147,16 @@ class SamplerCalibration:
     provenance: Provenance
     achievable_epsilon: AchievableEpsilon
     result: LearnThenTestResult | None = field(default=None, repr=False)
+    exit: ExitResult | None = field(default=None, repr=False)
+    guarantee: str = "pac"
+    n_judgements: int | None = None
     data: CalibrationData | None = None
 
     written_as: ClassVar[str] = "sklearn_clm.calibration/1"
     in_file: ClassVar[frozenset[str]] = frozenset(
         {
             *("lambda_hat", "achievable_epsilon", "k_max", "width", "seed", "scores", "generator"),
-            *("epsilon", "delta", "size_weight", "excess_weight", "precision"),
+            *("epsilon", "delta", "size_weight", "excess_weight", "draw_weight", "precision"),
         }
     )
 
@@ -157,6 +169,27 @@ class SamplerCalibration:
     def seed(self) -> int:
         """Seed of the draws."""
         return self.source.seed
+
+    @property
+    def certified(self) -> bool:
+        """Whether anything is guaranteed; False for null."""
+        return self.lambda_hat is not None or (
+            self.exit is not None and self.exit.level > -math.inf
+        )
+
+    @property
+    def promise(self) -> str:
+        """Which of the two guarantees holds, in words."""
+        coverage = f"holds an admissible response with probability at least {1 - self.epsilon:.4g}"
+        if self.guarantee == "marginal":
+            return (
+                f"The set for a new prompt {coverage}, on average over calibration prompts and new "
+                "prompts together (marginal guarantee)."
+            )
+        return (
+            f"With confidence {1 - self.delta:.4g} over the calibration prompts, the set for a new "
+            f"prompt {coverage}."
+        )
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -172,16 +205,20 @@ class SamplerCalibration:
 
     def content(self) -> dict[str, Any]:
         """What a file of the calibration holds."""
-        result, known = self.result, self.provenance
+        result, known = self.exit or self.result, self.provenance
         return {
             "format": self.written_as,
             "lambda_hat": None
             if self.lambda_hat is None
             else {name: _threshold_text(x) for name, x in self.lambda_hat._asdict().items()},
+            **({} if self.exit is None else {"exit": _exit_content(self.exit)}),
             "k_max": self.k_max,
             "width": self.width,
+            "guarantee": self.guarantee,
             **{name: float(getattr(self, name)) for name in _NUMBERS},
-            "achievable_epsilon": [float(value) for value in self.achievable_epsilon],
+            "achievable_epsilon": [
+                None if math.isnan(value) else float(value) for value in self.achievable_epsilon
+            ],
             "n_calibration": None if result is None else result.n_calibration,
             "n_optimization": None if result is None else result.n_optimization,
             "provenance": f"unknown: {', '.join(self.unknown)}" if self.unknown else "known",
@@ -209,7 +246,11 @@ class SamplerCalibration:
             "k_max": k_max,
             "width": width,
             **{name: _as_number(content, name) for name in _NUMBERS},
-            "achievable_epsilon": AchievableEpsilon(float(low), float(high)),
+            "achievable_epsilon": AchievableEpsilon(
+                *(math.nan if value is None else float(value) for value in (low, high))
+            ),
+            "guarantee": _as_guarantee(content.get("guarantee", "pac")),
+            "exit": None if content.get("exit") is None else _exit_of(content),
             "provenance": Provenance(
                 generator=_as_section(content, "generator").get("fingerprint"),
                 seed=None if content["seed"] is None else _as_count(content, "seed", 0),
@@ -299,136 +340,6 @@ class SelectorCalibration:
         }
 
 
-class _OpenSet:
-    """The set of a prompt that sampling has not stopped on."""
-
-    __slots__ = ("draws", "qualities", "rule")
-
-    def __init__(self, rule: SamplingRule) -> None:
-        self.rule = rule
-        self.draws: list[Generation] = []
-        self.qualities: list[float] = []
-
-
-class OpenSets:
-    """Algorithm 1 on many prompts at once, as their draws arrive."""
-
-    def __init__(
-        self,
-        record: SamplerCalibration,
-        prompts: CheckedPrompts,
-        n_jobs: int | None,
-        known: dict[int, int],
-        progress: Any,
-    ) -> None:
-        self.sets: list[Any] = [None] * len(prompts)
-        self._open: dict[int, _OpenSet] = {}
-        self._record = record
-        self._quality = bind_quality(record.quality, record.generator)
-        self._set_score = get_set_score(record.set_score)
-        self._prompts = prompts
-        self._n_jobs = n_jobs
-        self._known = known
-        self._progress = progress
-        self._n_drawn = 0
-
-    def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
-        """How many draws of each of these prompts are wanted, now that more have arrived."""
-        for i, draws in arrived:
-            one = self._open.get(i)
-            if one is None:
-                one = self._open[i] = _OpenSet(self._new_rule())
-            one.draws.extend(draws)
-        waiting = [i for i, _ in arrived]
-        while waiting:
-            groups: dict[tuple[int, int], list[int]] = {}
-            for i in waiting:
-                groups.setdefault(self._next_draws(self._open[i]), []).append(i)
-            for (start, stop), members in groups.items():
-                self._advance(members, start, stop)
-            waiting = [
-                i
-                for i in waiting
-                if not self._open[i].rule.done
-                and len(self._open[i].draws) > self._open[i].rule.n_samples
-            ]
-        return [self._wanted(i) for i, _ in arrived]
-
-    def count_draw(self, i: int, draw: int, generation: Generation) -> None:
-        """Show one draw more."""
-        self._n_drawn += 1
-        if not self._progress.disable:
-            self._progress.set_postfix(draws=self._n_drawn, refresh=False)
-
-    def _new_rule(self) -> SamplingRule:
-        record = self._record
-        configuration = _ACCEPT_ALL if record.lambda_hat is None else record.lambda_hat
-        precision = record.provenance.precision
-        return SamplingRule(configuration, self._set_score, record.k_max, record.width, precision)
-
-    def _next_draws(self, one: _OpenSet) -> tuple[int, int]:
-        # a draw that the rule may not look at is not scored, which can cost as much as drawing
-        start = one.rule.n_samples
-        return start, len(one.draws) if self._record.lambda_hat is None else start + 1
-
-    def _advance(self, members: list[int], start: int, stop: int) -> None:
-        quality, similarity = self._scores(members, start, stop)
-        for m, i in enumerate(members):
-            one = self._open[i]
-            for r in range(stop - start):
-                one.qualities.append(float(quality[m, r]))
-                one.rule.update(one.qualities[-1], similarity[m, r])
-
-    def _scores(self, members: list[int], start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Quality (m, stop - start) and similarity (m, stop - start, stop) of these draws."""
-        record, data = self._record, self._record.data
-        rows = [self._known.get(i, -1) for i in members]
-        if data is not None and min(rows) >= 0:
-            return data.quality[rows, start:stop], data.similarity[rows, start:stop, :stop]
-        if max(rows) >= 0:  # each part by itself
-            parts = [self._scores([i], start, stop) for i in members]
-            return np.concatenate([q for q, _ in parts]), np.concatenate([s for _, s in parts])
-        draws = [self._open[i].draws[:stop] for i in members]
-        quality = quality_matrix(
-            self._quality,
-            self._prompts.take(members).prompts,
-            draws,
-            start=start,
-            n_jobs=self._n_jobs,
-        )
-        if record.lambda_hat is None or record.lambda_hat.similarity == np.inf:
-            similarity = np.zeros((len(members), stop - start, stop))
-        else:
-            responses = [[draw.response for draw in row] for row in draws]
-            similarity = similarity_tensor(
-                record.similarity, responses, start=start, n_jobs=self._n_jobs
-            )
-        return quality, similarity
-
-    def _wanted(self, i: int) -> int:
-        one = self._open[i]
-        if not one.rule.done:
-            return one.rule.k_max if self._record.lambda_hat is None else one.rule.n_samples + 1
-        self.sets[i] = self._closed(self._prompts.prompts[i], self._open.pop(i))
-        self._progress.update()
-        return 0
-
-    def _closed(self, prompt: Any, one: _OpenSet) -> PredictionSet:
-        rule = one.rule
-        return PredictionSet(
-            prompt=prompt,
-            responses=tuple(one.draws[j].response for j in rule.accepted),
-            quality=np.array([one.qualities[j] for j in rule.accepted], dtype=np.float64),
-            indices=np.array(rule.accepted, dtype=np.intp),
-            n_samples=rule.n_samples,
-            set_score=rule.score,
-            stopped=rule.stopped,
-            guaranteed=self._record.lambda_hat is not None,
-            generations=tuple(one.draws[: rule.n_samples]),
-            provenance_known=not self._record.unknown,
-        )
-
-
 def write_calibration(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
     """Write the content and the versions in use; the file is replaced once it is complete."""
     versions = {
@@ -506,3 +417,41 @@ def _as_section(content: Mapping[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(value, (dict, type(None))):
         raise ValueError(f"{name} is {value!r:.40}, wanted an object")
     return value or {}
+
+
+def _exit_content(found: ExitResult) -> dict[str, Any]:
+    return {
+        "level": _threshold_text(found.level),
+        "same_text": found.same_text,
+        "n_errors_allowed": found.n_errors_allowed,
+        "n_calibration": found.n_calibration,
+        "n_optimization": found.n_optimization,
+        "size": found.size,
+        "samples": found.samples,
+        "model": model_to_json(found.model),
+    }
+
+
+def _exit_of(content: Mapping[str, Any]) -> ExitResult:
+    part = _as_section(content, "exit")
+    same_text = part["same_text"]
+    return ExitResult(
+        model_from_json(_as_section(part, "model")),
+        None if same_text is None else float(same_text),
+        _as_threshold(part["level"]),
+        _as_guarantee(content["guarantee"]),
+        _as_number(content, "epsilon"),
+        _as_number(content, "delta"),
+        int(part["n_errors_allowed"]),
+        _as_count(part, "n_optimization", 0),
+        _as_count(part, "n_calibration", 1),
+        float(part["size"]),
+        float(part["samples"]),
+        math.nan,
+    )
+
+
+def _as_guarantee(value: object) -> str:
+    if value not in ("pac", "marginal"):
+        raise ValueError(f"guarantee must be 'pac' or 'marginal', got {value!r:.40} instead")
+    return str(value)

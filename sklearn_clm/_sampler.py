@@ -23,7 +23,6 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm._calibration import (
     SCORES,
     DrawSource,
-    OpenSets,
     SamplerCalibration,
     read_calibration,
     refuse_differences,
@@ -44,15 +43,17 @@ from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
     Frontier,
+    LabelTable,
     LearnThenTestResult,
     Provenance,
     SetScore,
     achievable_epsilon,
+    equal_texts,
     get_set_score,
-    learn_then_test,
     prompts_needed,
 )
 from sklearn_clm.calibration._data import optimization_size
+from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.generators import (
     BaseGenerator,
     DrawQueue,
@@ -62,6 +63,11 @@ from sklearn_clm.generators import (
 )
 from sklearn_clm.generators._base import fingerprint, sample
 from sklearn_clm.metrics._sets import judge_sets, objective_of
+from sklearn_clm.policies import ExitPolicy, ExitResult, LazyJudging, ThresholdPolicy
+from sklearn_clm.policies._exit import calibrate_exit
+from sklearn_clm.policies._judging import Verdicts
+from sklearn_clm.policies._sampling import DrawScores, ExitSets, OpenSets, ThresholdSets
+from sklearn_clm.policies._thresholds import calibrate_thresholds
 from sklearn_clm.scoring import (
     admission_matrix,
     get_admission,
@@ -83,6 +89,10 @@ N_JOBS = [
     Interval(Integral, 1, None, closed="left"),
     None,
 ]
+_ASKED = (
+    *("epsilon", "delta", "guarantee"),
+    *("size_weight", "excess_weight", "draw_weight"),
+)
 _USED = ("quality", "similarity", "set_score")  # by predict
 
 
@@ -141,6 +151,18 @@ class ConformalSampler(  # type: ignore[call-arg]
         Whether to show progress: draws in ``fit``, prompts and their draws in ``predict``.
     training_fraction : float, default=0.5
         Part of the data that trains a generator with a ``fit`` method, in (0, 1).
+    policy : {"thresholds"}, ThresholdPolicy or ExitPolicy, default="thresholds"
+        How sampling stops and what is returned, see :mod:`sklearn_clm.policies`: the thresholds
+        of Algorithm 1, or one level of an exit policy that is learnt from the optimisation part.
+    judging : {"all", "lazy"} or LazyJudging, default="all"
+        Whether ``fit`` judges all draws, or only those that a test's decision still needs. The
+        certified configurations are the same; lazily, p-values are bounds.
+    guarantee : {"pac", "marginal"}, default="pac"
+        "pac" holds with confidence 1 - `delta` over the calibration prompts. "marginal" holds on
+        average over calibration prompts and new prompts together, a weaker promise with smaller
+        sets, for an exit policy alone: the frontier of thresholds is no nested family.
+    draw_weight : float, default=0.0
+        Price of a draw in the objective, >= 0; with 0 it is that of Eq. 7.
 
     Attributes
     ----------
@@ -158,7 +180,12 @@ class ConformalSampler(  # type: ignore[call-arg]
     p_values_ : ndarray
         Binomial p-value of each tested configuration.
     achievable_epsilon_ : tuple of float (low, high)
-        Error of always drawing K, and of always drawing one (appendix C).
+        Error of always drawing K, and of always drawing one (appendix C). With lazy judging they
+        are not known, and NaN.
+    exit_level_ : float
+        The calibrated level of an exit policy; -inf for null.
+    n_judgements_ : int
+        How many draws of the collected prompts were judged.
     calibration_data_ : CalibrationData
         Scores, similarities and admissions of the draws that calibration saw.
     calibration_draws_ : list of lists of Generation
@@ -238,6 +265,10 @@ class ConformalSampler(  # type: ignore[call-arg]
         "n_jobs": N_JOBS,
         "verbose": ["verbose"],
         "training_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "policy": [StrOptions({"thresholds"}), ThresholdPolicy, ExitPolicy],
+        "judging": [StrOptions({"all", "lazy"}), LazyJudging],
+        "guarantee": [StrOptions({"pac", "marginal"})],
+        "draw_weight": [Interval(Real, 0, None, closed="left")],
     }
 
     def __init__(
@@ -260,6 +291,10 @@ class ConformalSampler(  # type: ignore[call-arg]
         n_jobs: int | None = None,
         verbose: int = 0,
         training_fraction: float = 0.5,
+        policy: str | ThresholdPolicy | ExitPolicy = "thresholds",
+        judging: str | LazyJudging = "all",
+        guarantee: str = "pac",
+        draw_weight: float = 0.0,
     ) -> None:
         self.generator = generator
         self.k_max = k_max
@@ -278,6 +313,10 @@ class ConformalSampler(  # type: ignore[call-arg]
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.training_fraction = training_fraction
+        self.policy = policy
+        self.judging = judging
+        self.guarantee = guarantee
+        self.draw_weight = draw_weight
 
     def fit(self, X: Any, y: Any) -> "ConformalSampler":
         """Collect draws for the prompts and calibrate on them.
@@ -332,8 +371,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         source, rest = self._train(checked, references)
         draws = self._draw(source, checked.take(rest), n_draws)
         _warn_of_unkeyed_draws(source, checked.take(rest[:1]), draws[0])
-        data = self._judge(source, checked.take(rest), draws, [references[i] for i in rest])
-        source = replace(source, indices=rest, prompts=checked.take(rest), data=data)
+        source = self._judge(source, checked.take(rest), draws, [references[i] for i in rest])
+        source = replace(source, indices=rest)
         self.__dict__.pop("calibration_", None)
         self._source = source
         self._numeric_prompts = checked.numeric
@@ -383,21 +422,30 @@ class ConformalSampler(  # type: ignore[call-arg]
                 "data; collect them, or lower k_max."
             )
         source = self._source_of(data)
-        data = data.truncate(budgets[-1])
-        result = self._test(data, budgets)
-        found = None if result is None else result.lambda_hat
+        verdicts = self._verdicts_for(source, data)
+        if verdicts is not None:
+            data = _labelled(data, verdicts)
+        result, left = self._test(data.truncate(budgets[-1]), budgets, verdicts)
+        if verdicts is not None:
+            data = _labelled(data, verdicts)
+            source = replace(source, data=data)
         chosen = None if result is None else result.k_max_hat
+        data = data.truncate(budgets[-1]) if data.k_max > budgets[-1] else data
+        if data.unknown is not None:
+            band = AchievableEpsilon(math.nan, math.nan)
+        else:
+            band = achievable_epsilon(data) if result is None else result.achievable_epsilon
         self._source = source
         self.calibration_ = self._record(
-            lambda_hat=found,
+            lambda_hat=None if result is None else result.lambda_hat,
             k_max=budgets[-1] if chosen is None else int(chosen),
             width=budgets[-1],
             source=source,
             provenance=data.provenance,
-            achievable_epsilon=achievable_epsilon(data)
-            if result is None
-            else result.achievable_epsilon,
+            achievable_epsilon=band,
             result=result,
+            exit=left,
+            n_judgements=None if verdicts is None else verdicts.n_judgements,
             data=data,
         )
         return self
@@ -482,7 +530,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         checked = check_fitted_prompts(self, X)
         references = check_admissions(y, len(checked), estimator=self)
         record = self.calibration_
-        if record.lambda_hat is None:
+        if not record.certified:
             return -np.inf
         outcomes = judge_sets(self.admission, references, self._sets(checked), n_jobs=self.n_jobs)
         return -objective_of(outcomes, record.size_weight, record.excess_weight)
@@ -560,6 +608,19 @@ class ConformalSampler(  # type: ignore[call-arg]
     def lambda_hat_(self) -> Configuration | None:
         """The chosen thresholds; None for null."""
         return self.calibration_.lambda_hat
+
+    @property
+    def exit_level_(self) -> float:
+        """The calibrated level of an exit policy; -inf for null."""
+        if self.calibration_.exit is None:
+            raise AttributeError("exit_level_ needs a calibrated exit policy.")
+        return self.calibration_.exit.level
+
+    @property
+    def n_judgements_(self) -> int:
+        """How many draws of the collected prompts were judged."""
+        lazily = self.calibration_.n_judgements
+        return self.calibration_data_.admissible.size if lazily is None else lazily
 
     @property
     def k_max_(self) -> int:
@@ -656,6 +717,18 @@ class ConformalSampler(  # type: ignore[call-arg]
                 f"implementing 'sample' or 'stream'. Got {self.generator!r:.200} instead; {wrapper}"
             )
         super()._validate_params()
+        for part in (self.policy, self.judging):
+            if not isinstance(part, str):
+                part._validate_params()
+        if self.guarantee == "marginal" and not isinstance(self.policy, ExitPolicy):
+            raise ValueError(
+                "guarantee must be 'pac' with a policy of thresholds, got 'marginal' instead: it "
+                "needs nested sets, which the frontier of thresholds has not; take an ExitPolicy."
+            )
+        if isinstance(self.policy, ExitPolicy) and len(draw_budgets(self.k_max)) > 1:
+            raise ValueError(
+                f"k_max must be one integer with an exit policy, got {self.k_max!r} instead."
+            )
 
     # --- collect ------------------------------------------------------------------------------
 
@@ -718,8 +791,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         prompts: CheckedPrompts,
         draws: list[list[Generation]],
         references: list[Any],
-    ) -> CalibrationData:
-        """Scores and verdicts of all draws, with what they were collected with."""
+    ) -> DrawSource:
+        """The source with the scores and verdicts of all draws, and what collected them."""
         generator = source.generator
         responses = [[draw.response for draw in row] for row in draws]
         if all(isinstance(one, str) and not one.strip() for row in responses for one in row):
@@ -728,8 +801,15 @@ class ConformalSampler(  # type: ignore[call-arg]
                 "prompts; wanted text. Look at its stop strings and at the length it may generate."
             )
         warn_of_references(self.admission, references, responses)
-        admissible = admission_matrix(self.admission, references, responses, n_jobs=self.n_jobs)
-        return CalibrationData(
+        if self.judging == "all":
+            admissible = admission_matrix(self.admission, references, responses, n_jobs=self.n_jobs)
+        else:
+            source = replace(
+                source,
+                verdicts=Verdicts(self.admission, references, responses, self.n_jobs),
+            )
+            admissible = np.full((len(responses), len(responses[0])), -1, dtype=np.int8)
+        data = CalibrationData(
             quality_matrix(
                 bind_quality(self.quality, generator), prompts.prompts, draws, n_jobs=self.n_jobs
             ),
@@ -741,7 +821,9 @@ class ConformalSampler(  # type: ignore[call-arg]
                 k_max=len(draws[0]),
                 **{name: score_fingerprint(getattr(self, name)) for name in SCORES},
             ),
+            texts=equal_texts(responses),
         )
+        return replace(source, data=data, prompts=prompts)
 
     # --- calibrate ----------------------------------------------------------------------------
 
@@ -758,7 +840,7 @@ class ConformalSampler(  # type: ignore[call-arg]
     def _source_of(self, data: CalibrationData) -> DrawSource:
         """Generator and seed that the data came from, as far as they tell."""
         known, source = data.provenance, getattr(self, "_source", None)
-        if source is not None and data is source.data:
+        if source is not None and source.collected(data):
             return source
         if source is None or known.generator not in (None, source.fingerprint):
             trained, source = source, None
@@ -801,27 +883,73 @@ class ConformalSampler(  # type: ignore[call-arg]
             generator, fingerprint(generator), seed_of_draws(self.random_state), nobody
         )
 
-    def _test(self, data: CalibrationData, budgets: list[int]) -> LearnThenTestResult | None:
-        """The tests, or None where there are too few prompts; a null result is reported."""
-        n, needed = data.n_prompts, prompts_needed(self.epsilon, self.delta)
-        n_calibration = n - optimization_size(n, self.optimization_fraction) if n > 1 else 0
+    def _verdicts_for(self, source: DrawSource, data: CalibrationData) -> Verdicts | None:
+        """Whom to ask for labels that the data lack."""
+        if data.unknown is None:
+            return None
+        if source.verdicts is None or not source.collected(data):
+            raise ValueError(
+                f"data must have a label for each draw, or be what this sampler has collected, got "
+                f"{int(data.unknown.sum())} unknown labels instead: there is nobody to ask about "
+                "draws from elsewhere."
+            )
+        return source.verdicts
+
+    def _test(
+        self, data: CalibrationData, budgets: list[int], verdicts: Verdicts | None
+    ) -> tuple[LearnThenTestResult | None, ExitResult | None]:
+        """The tests, or the exit level; a null result is reported."""
+        policy = ThresholdPolicy() if isinstance(self.policy, str) else self.policy
+        elsewhere = getattr(policy, "frontier", None) or getattr(policy, "model_", None)
+        n = data.n_prompts
+        n_calibration = n
+        if elsewhere is None:
+            n_calibration = n - optimization_size(n, self.optimization_fraction) if n > 1 else 0
+        needed = prompts_needed(self.epsilon, self.delta)
+        if self.guarantee == "marginal":
+            needed = math.ceil(1 / self.epsilon) - 1
         if n_calibration < needed:
             report_null(self._too_small(n, n_calibration, needed), self.on_null)
-            return None
-        result = learn_then_test(
+            return None, None
+        weights: Weights = {
+            "size_weight": self.size_weight,
+            "excess_weight": self.excess_weight,
+            "draw_weight": self.draw_weight,
+        }
+        judging = None
+        if verdicts is not None:
+            judging = LazyJudging() if isinstance(self.judging, str) else self.judging
+        if isinstance(policy, ExitPolicy):
+            left = calibrate_exit(
+                policy,
+                data,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                guarantee=self.guarantee,
+                weights=weights,
+                optimization_fraction=self.optimization_fraction,
+                random_state=self.random_state,
+                judging=judging,
+                verdicts=verdicts,
+            )
+            report_null(_null_exit(left), self.on_null)
+            return None, left
+        result = calibrate_thresholds(
+            policy,
             data,
-            self.epsilon,
-            self.delta,
+            budgets,
+            epsilon=self.epsilon,
+            delta=self.delta,
             set_score=self.set_score,
-            random_state=self.random_state,
+            weights=weights,
             n_lambdas=self.n_lambdas,
             optimization_fraction=self.optimization_fraction,
-            size_weight=self.size_weight,
-            excess_weight=self.excess_weight,
-            k_max=budgets if len(budgets) > 1 else None,
+            random_state=self.random_state,
+            judging=judging,
+            verdicts=verdicts,
         )
         report_null(_null(result, budgets[-1]), self.on_null)
-        return result
+        return result, None
 
     def _too_small(self, n: int, n_calibration: int, needed: int) -> str:
         fraction = self.optimization_fraction
@@ -837,7 +965,14 @@ class ConformalSampler(  # type: ignore[call-arg]
         """The calibration, with copies of the parameters that it holds for."""
         asked = {
             name: found.pop(name, getattr(self, name))
-            for name in ("epsilon", "delta", "size_weight", "excess_weight")
+            for name in (
+                "epsilon",
+                "delta",
+                "size_weight",
+                "excess_weight",
+                "draw_weight",
+                "guarantee",
+            )
         }
         scores = {name: frozen(getattr(self, name)) for name in _USED}
         return SamplerCalibration(**scores, **asked, **found)
@@ -849,7 +984,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         record, source = self.calibration_, self.calibration_.source
         source.refuse_changes()
         with _progress(self.verbose, len(prompts), "prompt") as progress:
-            rules = OpenSets(record, prompts, self.n_jobs, known or {}, progress)
+            rules = _open_sets(record, prompts, self.n_jobs, known or {}, progress)
             queue = DrawQueue(
                 prompts.prompts,
                 record.k_max,
@@ -863,6 +998,42 @@ class ConformalSampler(  # type: ignore[call-arg]
     def _sets_of_fit(self, prompts: CheckedPrompts) -> PredictionSets:
         """Sets of the prompts given to fit, with the scores that calibration has."""
         return self._sets(prompts, {int(i): row for row, i in enumerate(self.calibration_indices_)})
+
+
+def _open_sets(
+    record: SamplerCalibration,
+    prompts: CheckedPrompts,
+    n_jobs: int | None,
+    known: dict[int, int],
+    progress: Any,
+) -> OpenSets:
+    """The sets of prompts before their first draw, by the rule that was calibrated."""
+    scores = DrawScores(
+        bind_quality(record.quality, record.generator),
+        record.similarity,
+        prompts,
+        record.provenance,
+        n_jobs,
+        record.data,
+        known,
+    )
+    options = {
+        "guaranteed": record.certified,
+        "provenance_known": not record.unknown,
+        "progress": progress,
+    }
+    left = record.exit
+    if left is not None and record.certified:
+        return ExitSets(left.model, left.level, left.same_text, prompts, scores, **options)
+    set_score = get_set_score(record.set_score)
+    rule = (record.lambda_hat, set_score, record.k_max, record.width)
+    return ThresholdSets(*rule, prompts, scores, **options)
+
+
+def _labelled(data: CalibrationData, verdicts: Verdicts) -> CalibrationData:
+    """The data with the labels that are known by now, equal responses alike."""
+    table = LabelTable(data.first, verdicts.of_rows(np.arange(data.n_prompts)), verdicts.labels)
+    return data.with_labels(table.labels)
 
 
 def draw_budgets(k_max: Any) -> list[int]:
@@ -917,6 +1088,12 @@ def _null(result: LearnThenTestResult, k_max: int) -> str | None:
     low, high = result.achievable_epsilon
     # rounded up, so that the epsilon which is named does work
     smallest = math.ceil(result.smallest_epsilon * 1e4) / 1e4
+    if math.isnan(low):
+        return (
+            f"Calibration is null: no configuration is certified at epsilon={result.epsilon:g}, "
+            f"delta={result.delta:g} with {result.n_calibration} calibration prompts. No epsilon "
+            f"below {smallest:g} would have worked; lazy judging does not know more."
+        )
     hint = " No draw is admissible for any prompt: check admission and references."
     return (
         f"Calibration is null: no configuration is certified at epsilon={result.epsilon:g}, "
@@ -924,6 +1101,18 @@ def _null(result: LearnThenTestResult, k_max: int) -> str | None:
         f"epsilon that would have worked is {smallest:g}. Sets of the first draw alone err "
         f"for {high:.1%} of the prompts, and sets of all {k_max} draws still for {low:.1%}; "
         f"epsilon can sensibly lie between the two (appendix C).{hint if low == 1.0 else ''}"
+    )
+
+
+def _null_exit(left: ExitResult) -> str | None:
+    if left.level > -math.inf:
+        return None
+    smallest = math.ceil(left.smallest_epsilon * 1e4) / 1e4
+    delta = f", delta={left.delta:g}" if left.guarantee == "pac" else ""
+    return (
+        f"Calibration is null: no exit level is certified at epsilon={left.epsilon:g}{delta} with "
+        f"{left.n_calibration} calibration prompts. The smallest epsilon that would have worked is "
+        f"{smallest:g}."
     )
 
 

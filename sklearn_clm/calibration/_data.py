@@ -158,6 +158,7 @@ class CalibrationData:
         (array([[False,  True]]), None)
         """
         data = self._part(slice(None), self.k_max, self.similarity)
+        data.quality = self.quality
         data.admissible, data.unknown = as_labels(labels, self.quality.shape)
         return data
 

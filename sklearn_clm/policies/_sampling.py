@@ -19,9 +19,8 @@ from sklearn_clm.calibration import (
     SetScore,
 )
 from sklearn_clm.calibration._lazy_judging import text_key
-from sklearn_clm.generators import Generation, Generator
+from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
-from sklearn_clm.scoring._quality import bind_quality
 
 __all__ = ["DrawScores", "ExitSets", "OpenSets", "ThresholdSets"]
 
@@ -36,9 +35,7 @@ class DrawScores:
     Parameters
     ----------
     quality, similarity : str, callable or object
-        The scores.
-    generator : Generator
-        Whom a quality may ask.
+        The scores; a quality that asks a generator knows it already.
     prompts : CheckedPrompts
         The prompts.
     provenance : Provenance
@@ -53,7 +50,6 @@ class DrawScores:
 
     quality: Any
     similarity: Any
-    generator: Generator
     prompts: CheckedPrompts
     provenance: Provenance
     n_jobs: int | None
@@ -98,7 +94,7 @@ class DrawScores:
             ]
             return np.concatenate([q for q, _ in parts]), np.concatenate([s for _, s in parts])
         quality = quality_matrix(
-            bind_quality(self.quality, self.generator),
+            self.quality,
             self.prompts.take(members).prompts,
             draws,
             start=start,

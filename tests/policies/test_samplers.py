@@ -1,0 +1,252 @@
+"""Samplers with an exit policy, lazy judging and the marginal guarantee."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.tree import DecisionTreeClassifier
+
+from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
+from sklearn_clm.caching import CachedAdmission
+from sklearn_clm.policies import ExitPolicy, LazyJudging, ThresholdPolicy
+from tests.toy import ToyModel, questions
+
+N, K = 150, 6
+
+
+def sampler(**options):
+    options = {"k_max": K, "epsilon": 0.4, "random_state": 0, **options}
+    return ConformalSampler(ToyModel(), **options)
+
+
+class CountingJudge:
+    """Exact equality, counting how often it is asked about which pair."""
+
+    def __init__(self, fails_at=None):
+        self.asked = []
+        self.fails_at = fails_at
+
+    def __call__(self, reference, response):
+        if self.fails_at is not None and len(self.asked) == self.fails_at:
+            self.fails_at = None
+            raise ConnectionError("the judge is away")
+        self.asked.append((reference, response))
+        return reference == response
+
+    def fingerprint(self):
+        return "equality"
+
+
+def test_lazy_judging_certifies_the_same_with_fewer_judgements():
+    prompts, references = questions(N)
+    judge = CountingJudge()
+    lazy = sampler(
+        admission=judge,
+        judging=LazyJudging(optimization_judgements=None),
+        excess_weight=0.0,
+    ).fit(prompts, references)
+    full = sampler(admission=CountingJudge(), excess_weight=0.0).fit(prompts, references)
+    assert lazy.lambda_hat_ == full.lambda_hat_
+    assert np.array_equal(lazy.valid_lambdas_, full.valid_lambdas_)
+    assert len(judge.asked) == len(set(judge.asked)) == lazy.n_judgements_
+    assert lazy.n_judgements_ < full.n_judgements_ / 2
+    assert np.isnan(lazy.achievable_epsilon_.low)
+    result = lazy.result_
+    certified = len(lazy.valid_lambdas_)
+    assert np.all(result.p_values[:certified] <= 0.05)
+    assert result.n_judgements <= lazy.n_judgements_
+    new, _ = questions(40, first=1000)
+    assert lazy.predict(new) == full.predict(new)
+
+
+def test_another_epsilon_asks_for_what_is_new_alone():
+    prompts, references = questions(N)
+    judge = CountingJudge()
+    one = sampler(admission=judge, judging="lazy")
+    data = one.collect(prompts, references)
+    assert judge.asked == []
+    assert data.unknown.all()
+    one.calibrate(data)
+    n_first = len(judge.asked)
+    one.set_params(epsilon=0.45).calibrate(data)
+    assert len(judge.asked) == len(set(judge.asked)) >= n_first
+    one.set_params(epsilon=0.4).calibrate(one.calibration_data_)
+    assert len(judge.asked) == len(set(judge.asked)) == one.n_judgements_
+
+
+@pytest.mark.parametrize("policy", ["thresholds", ExitPolicy()])
+def test_a_judge_that_fails_half_way_loses_nothing(policy):
+    prompts, references = questions(N)
+    judge = CountingJudge(fails_at=60)
+    one = sampler(admission=judge, judging="lazy", policy=policy)
+    data = one.collect(prompts, references)
+    with pytest.raises(ConnectionError):
+        one.calibrate(data)
+    assert len(judge.asked) == 60
+    one.calibrate(data)
+    assert len(judge.asked) == len(set(judge.asked))
+    fresh = sampler(admission=CountingJudge(), judging="lazy", policy=policy)
+    fresh.fit(prompts, references)
+    new, _ = questions(30, first=500)
+    assert one.predict(new) == fresh.predict(new)
+    assert one.n_judgements_ == fresh.n_judgements_
+
+
+def test_cached_judgements_are_not_made_again():
+    prompts, references = questions(N)
+    judge = CountingJudge()
+    cached = CachedAdmission(judge)
+    sampler(admission=cached, judging="lazy").fit(prompts, references)
+    n_asked = len(judge.asked)
+    sampler(admission=cached, judging="lazy").fit(prompts, references)
+    assert len(judge.asked) == n_asked
+
+
+def test_unknown_labels_of_others_are_refused():
+    prompts, references = questions(N)
+    data = sampler(judging="lazy").collect(prompts, references)
+    with pytest.raises(ValueError, match="nobody to ask"):
+        sampler().calibrate(data)
+
+
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+@pytest.mark.parametrize("guarantee", ["pac", "marginal"])
+def test_exit_policy(judging, guarantee):
+    prompts, references = questions(300)
+    one = sampler(policy=ExitPolicy(), judging=judging, guarantee=guarantee)
+    one.fit(prompts, references)
+    assert one.exit_level_ > -np.inf
+    assert one.lambda_hat_ is None
+    new, truth = questions(400, first=1000)
+    sets = one.predict(new)
+    assert sets.guaranteed
+    covered = np.mean([label in answers for label, answers in zip(truth, sets)])
+    # four standard errors of 200 calibration and 400 new prompts
+    assert covered > 0.6 - 4 * np.sqrt(0.24 / 200 + 0.24 / 400)
+    assert sets.n_samples.mean() < K
+    for answers in sets:
+        assert len(set(answers.responses)) == len(answers.responses)
+        for j, response in zip(answers.indices, answers.responses):
+            assert answers.generations[j].response == response
+    # one by one, together, in any order
+    assert one.predict(new[:20][::-1])[::-1] == sets[:20]
+    assert [one.predict([prompt])[0] for prompt in new[:5]] == list(sets[:5])
+    assert one.fit_transform(prompts, references) == one.predict(prompts)
+    assert np.isfinite(one.score(new, truth))
+
+
+def test_the_exit_level_is_that_of_all_labels():
+    prompts, references = questions(240)
+    lazy = sampler(
+        policy=ExitPolicy(),
+        judging=LazyJudging(optimization_judgements=None),
+        admission=CountingJudge(),
+    ).fit(prompts, references)
+    full = sampler(policy=ExitPolicy(), admission=CountingJudge()).fit(prompts, references)
+    assert lazy.exit_level_ == full.exit_level_
+    assert lazy.n_judgements_ < full.n_judgements_ / 2
+
+
+def test_a_policy_from_elsewhere_spends_no_prompt():
+    prompts, references = questions(300)
+    source = sampler(policy=ExitPolicy()).fit(prompts, references)
+    policy = ExitPolicy().fit(source.calibration_data_, source.calibration_data_.first)
+    others = questions(100, first=2000)
+    one = clone(sampler(policy=policy)).fit(*others)
+    assert (one.calibration_.exit.n_optimization, one.calibration_.exit.n_calibration) == (0, 100)
+    frontier = sampler().fit(prompts, references).frontier_
+    tested = sampler(policy=ThresholdPolicy(frontier=frontier)).fit(*others)
+    assert (tested.result_.n_optimization, tested.result_.n_calibration) == (0, 100)
+    lazily = sampler(policy=ThresholdPolicy(frontier=frontier), judging="lazy").fit(*others)
+    assert np.array_equal(lazily.valid_lambdas_, tested.valid_lambdas_)
+
+
+def test_null_exit_policies():
+    prompts, references = questions(80)
+    one = sampler(policy=ExitPolicy(), epsilon=0.01)
+    with pytest.warns(NullCalibrationWarning, match="too few|fewer than"):
+        one.fit(prompts, references)
+    prompts, references = questions(200)
+    wrong = ["no such answer"] * 200
+    with pytest.warns(NullCalibrationWarning, match="no exit level is certified"):
+        one = sampler(policy=ExitPolicy()).fit(prompts, wrong)
+    assert one.exit_level_ == -np.inf
+    sets = one.predict(prompts[:3])
+    assert not sets.guaranteed
+    assert sets.n_samples.tolist() == [K] * 3
+    assert one.score(prompts[:3], wrong[:3]) == -np.inf
+
+
+@pytest.mark.parametrize("n", [10, 30])
+def test_few_prompts_never_crash(n):
+    prompts, references = questions(n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NullCalibrationWarning)
+        one = sampler(policy=ExitPolicy(), judging="lazy").fit(prompts, references)
+    assert len(one.predict(prompts[:2])) == 2
+
+
+def test_files(tmp_path):
+    prompts, references = questions(200)
+    one = sampler(policy=ExitPolicy(same_text=0.95)).fit(prompts, references)
+    one.save_calibration(tmp_path / "exit.json")
+    loaded = sampler(policy=ExitPolicy(same_text=0.95)).load_calibration(tmp_path / "exit.json")
+    new, _ = questions(30, first=900)
+    assert loaded.predict(new) == one.predict(new)
+    tree = sampler(policy=ExitPolicy(DecisionTreeClassifier(max_depth=3))).fit(prompts, references)
+    with pytest.raises(ValueError, match="must be a logistic regression"):
+        tree.save_calibration(tmp_path / "tree.json")
+
+
+def test_searches_reach_the_parameters_of_a_choice():
+    prompts, references = questions(120)
+    search = GridSearchCV(
+        sampler(policy=ExitPolicy()), {"policy__look_ahead": [1, 4]}, cv=2, error_score="raise"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NullCalibrationWarning)
+        search.fit(prompts, references)
+    assert search.best_params_["policy__look_ahead"] in (1, 4)
+
+
+def test_selectors_after_an_exit_policy():
+    prompts, references = questions(150)
+    pipeline = make_pipeline(
+        sampler(policy=ExitPolicy(), judging="lazy"),
+        ComponentSelector(alpha=0.4, admission="exact_match", component_score="support"),
+    )
+    assert len(pipeline.fit(prompts, references).predict(prompts[:5])) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"guarantee": "marginal"}, "guarantee must be 'pac' with a policy of thresholds"),
+        ({"policy": ExitPolicy(), "k_max": [2, 4]}, "k_max must be one integer"),
+        ({"policy": "exit"}, "policy"),
+        ({"judging": 3}, "judging"),
+        ({"guarantee": "both"}, "guarantee"),
+        ({"draw_weight": -1.0}, "draw_weight"),
+        ({"judging": LazyJudging(optimization_judgements=-1)}, "optimization_judgements"),
+        ({"policy": ExitPolicy(look_ahead=0)}, "look_ahead"),
+        ({"policy": ExitPolicy(estimator=object())}, "predict_proba"),
+        ({"policy": ThresholdPolicy(select="first")}, "select"),
+    ],
+)
+def test_bad_choices_cost_no_draw(options, message, tmp_path):
+    prompts, references = questions(20)
+    one = sampler(**options)
+    one.generator.log = str(tmp_path / "log")
+    with pytest.raises(ValueError, match=message):
+        one.fit(prompts, references)
+    assert not (tmp_path / "log").exists()
+
+
+def test_more_judgements_than_draws_are_refused():
+    prompts, references = questions(60)
+    one = sampler(k_max=2, judging=LazyJudging(optimization_judgements=3))
+    with pytest.raises(ValueError, match="optimization_judgements must be at most k_max=2"):
+        one.fit(prompts, references)
