@@ -178,20 +178,6 @@ class SamplerCalibration:
         )
 
     @property
-    def promise(self) -> str:
-        """Which of the two guarantees holds, in words."""
-        coverage = f"holds an admissible response with probability at least {1 - self.epsilon:.4g}"
-        if self.guarantee == "marginal":
-            return (
-                f"The set for a new prompt {coverage}, on average over calibration prompts and new "
-                "prompts together (marginal guarantee)."
-            )
-        return (
-            f"With confidence {1 - self.delta:.4g} over the calibration prompts, the set for a new "
-            f"prompt {coverage}."
-        )
-
-    @property
     def unknown(self) -> tuple[str, ...]:
         """What is not known to have collected the data."""
         of_data = ("generator", "seed", *SCORES)

@@ -33,6 +33,7 @@ from sklearn_clm.evaluation._results import markdown_table, markdown_text
 from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
 from sklearn_clm.inspection._frontier import FrontierDisplay, chosen_position
 from sklearn_clm.inspection._record import calibration_of
+from sklearn_clm.policies import ExitResult
 
 __all__ = ["CalibrationReport", "Section"]
 
@@ -245,6 +246,9 @@ def _picture(display: Display, heading: str) -> str:
 
 def _sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
     record = calibration_of(sampler)
+    if record.exit is not None or record.data.unknown is not None:
+        yield from _sections_without_labels(record)
+        return
     n = min(record.data.n_prompts, _MAX_PROMPTS)
     part = record.data if n == record.data.n_prompts else record.data.take(np.arange(n))
     outcomes = rule_outcomes(part, record.lambda_hat, record.set_score, record.k_max)
@@ -262,11 +266,95 @@ def _sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
         yield _more_prompts(record.result, PromptGainDisplay._of_calibration(sampler))
 
 
-def _sampler_guarantee(record: Any) -> Section:
-    if record.lambda_hat is None:
+def _sections_without_labels(record: Any) -> Iterable[Section]:
+    """What can be said where not every draw has a label, or one level is all there is."""
+    left, result = record.exit, record.result
+    yield _sampler_guarantee(record)
+    if not record.certified:
+        found = left or result
+        texts = [f"{record.data.n_prompts} prompts are too few for any test to succeed."]
+        if found is not None:
+            smallest = _rounded_up(found.smallest_epsilon)
+            texts = [f"Null: no epsilon below {smallest} can be certified with these data."]
+        yield from _warnings(texts)
+    yield _data(record, left or result, ("draws for each prompt", record.data.k_max))
+    yield _provenance(record)
+    if left is not None:
+        yield _exit(left)
+    elif record.lambda_hat is not None:
+        yield _thresholds(record)
+    if result is not None:
+        yield _lazy_tests(record)
+    n_draws = record.data.admissible.size
+    judged = n_draws if record.n_judgements is None else record.n_judgements
+    rows = (
+        ("what", "number"),
+        ("draws", str(n_draws)),
+        ("judged", str(judged)),
+        ("judged for each prompt", f"{judged / record.data.n_prompts:.3g}"),
+    )
+    text = "Equal responses of a prompt are judged once."
+    if record.n_judgements is not None:
         text = (
-            "None. No configuration could be certified, so predict returns all "
+            "Labels were asked for until each decision was forced; the decisions are those of the "
+            f"full table. {text}"
+        )
+    yield Section("Judgements", (text,), rows)
+
+
+def _exit(left: ExitResult) -> Section:
+    rows = (
+        ("what", "value"),
+        ("level u-hat", f"{left.level:.6g}"),
+        ("errors allowed among the calibration prompts", str(max(left.n_errors_allowed, 0))),
+        ("mean set size of the calibration prompts", f"{left.size:.4g}"),
+        ("mean number of draws of the calibration prompts", f"{left.samples:.4g}"),
+    )
+    text = (
+        "A text belongs to the set, and sampling goes on, as long as the exit policy gives them at "
+        "least the level. Sets are nested in the level, so that one order statistic calibrates it."
+    )
+    return Section("Exit policy", (text,), rows)
+
+
+def _lazy_tests(record: Any) -> Section:
+    result = record.result
+    m, n_valid = len(result.frontier), len(result.valid_lambdas)
+    chosen = chosen_position(result)
+    rows = []
+    for i in _shown(m, n_valid, chosen):
+        role = "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
+        bound = "" if result.exact[i] else "at most " if i < n_valid else "at least "
+        tested = i <= n_valid
+        rows.append(
+            (
+                str(i + 1),
+                ", ".join(f"{value:.4g}" for value in result.frontier.lambdas[i]),
+                f"{bound}{result.n_errors[i]} of {result.n_calibration}" if tested else "",
+                f"{bound}{result.p_values[i]:.3g}" if tested else "",
+                "lambda-hat" if i == chosen else role,
+            )
+        )
+    text = (
+        "Tested from the safest configuration on, until one failed. A test ends as soon as its "
+        "decision is forced, so that errors and p-values are bounds where prompts are unsettled."
+    )
+    header = ("test", "similarity, quality, set score", "errors", "p-value", "")
+    return Section("Frontier and tests", (text,), (header, *_with_gaps(rows, m)))
+
+
+def _sampler_guarantee(record: Any) -> Section:
+    if not record.certified:
+        what = "configuration" if record.exit is None else "level"
+        text = (
+            f"None. No {what} could be certified, so predict returns all "
             f"{record.k_max} draws for each prompt, without any guarantee."
+        )
+    elif record.guarantee == "marginal":
+        text = (
+            "The set for a new prompt from the same distribution holds an admissible response with "
+            f"probability at least {_percent(1 - record.epsilon)}, on average over calibration "
+            f"prompts and new prompts together (marginal guarantee). {_AVERAGE}"
         )
     else:
         text = (
