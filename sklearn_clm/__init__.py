@@ -1,7 +1,137 @@
 """Conformal language modeling for scikit-learn.
 
-Sampled response sets that hold an admissible response with probability at least 1 - epsilon, and
-the components of those responses that can be trusted on their own.
+A language model that is sampled several times often gives an acceptable answer among others that
+are not. This package calibrates, on prompts for which you can tell, when to stop sampling and what
+to throw away, so that the set that is left holds an acceptable answer as often as you demand
+(:class:`ConformalSampler`); and which sentences of those answers can be trusted on their own
+(:class:`ComponentSelector`). It implements *Conformal Language Modeling* (Quach et al., ICLR 2024).
+
+The chapters of this guide are the pages of the packages:
+
+| chapter | what it is about |
+|---|---|
+| this page | the first calibration; choosing epsilon, K and n; sentences; files |
+| `sklearn_clm.calibration` | what is guaranteed, with the proofs in short; arrays, groups, shift |
+| `sklearn_clm.generators` | models, services, batches; a generator of your own; scaling |
+| `sklearn_clm.scoring` | quality, similarity, admission, component scores; your own |
+| `sklearn_clm.caching` | keeping draws, scores and verdicts; people as judges |
+| `sklearn_clm.policies` | stopping earlier and judging less than the paper does |
+| `sklearn_clm.metrics` | measuring sets and selections; parameter searches |
+| `sklearn_clm.evaluation` | the paper's protocol; the command line |
+| `sklearn_clm.inspection` | reports and figures |
+
+## The first calibration
+
+Three things are needed: a generator, prompts from the distribution that will be met, and for each
+of them a reference (or several, or a function) that tells an admissible response. Here the
+"language model" is a file of samples that were drawn before, ten for each sum:
+
+>>> import numpy as np
+>>> from sklearn_clm import ConformalSampler
+>>> from sklearn_clm.generators import PrecomputedGenerator
+>>> rng = np.random.default_rng(0)
+>>> pairs = [(a, b) for a in range(10, 40) for b in range(10, 40)]
+>>> prompts = [f"{a} + {b} =" for a, b in rng.permutation(pairs)]
+>>> references = [str(sum(map(int, prompt[:-2].split(" + ")))) for prompt in prompts]
+>>> def answer(right):  # small last digits are hard
+...     wrong = rng.random() < (0.6 if int(right) % 10 < 4 else 0.3)
+...     return str(int(right) + rng.integers(1, 9) * wrong)
+>>> samples = [[answer(right) for _ in range(10)] for right in references]
+>>> generator = PrecomputedGenerator(prompts, samples)
+>>> parts = {"quality": "self_consistency", "similarity": "exact_match"}
+>>> sampler = ConformalSampler(generator, k_max=10, epsilon=0.1, random_state=0, **parts)
+>>> sampler = sampler.fit(prompts[:600], references[:600])
+
+`fit` drew ten answers for each of 600 prompts, scored and judged them, and calibrated. On one third
+of the prompts it chose which thresholds to test; on the other two thirds it tested them. `predict`
+then draws as long as the stopping rule asks for more:
+
+>>> sets = sampler.predict(prompts[600:])
+>>> hits = [reference in answers for reference, answers in zip(references[600:], sets)]
+>>> bool(np.mean(hits) >= 0.9), bool(np.mean([one.n_samples for one in sets]) < 8)
+(True, True)
+>>> bool(np.mean([len(one) for one in sets]) < 2)  # and small sets
+True
+>>> sets[0].guaranteed, len(sets[0].responses) == len(sets[0].indices)
+(True, True)
+
+What the promise says and what it does not is in :mod:`sklearn_clm.calibration`. In one sentence: in
+at most 5 % of calibrations (`delta`) do the sets of new prompts miss more often than in 10 % of the
+cases (`epsilon`).
+
+## Choosing epsilon, K and the number of prompts
+
+*Epsilon* lies between two numbers, the achievable band: the error of all K draws together, below
+which nothing can be certified, and the error of a single draw, above which no sets are needed.
+
+>>> low, high = sampler.achievable_epsilon_
+>>> bool(low < 0.1 < high)
+True
+
+*K* buys the lower end: take the smallest `k_max` whose error is comfortably below epsilon. A list,
+``k_max=[5, 10, 20]``, draws the largest and chooses among them inside the guarantee. A parameter
+search over `k_max` on the very prompts that then calibrate would void it.
+
+*The number of prompts* decides how far above the lower end epsilon must lie. No calibration can
+succeed with fewer than
+
+>>> from sklearn_clm.calibration import prompts_needed
+>>> prompts_needed(epsilon=0.1, delta=0.05, optimization_fraction=1 / 3)
+43
+
+prompts, and that is for a model without any error. Where 10 % of the prompts have no admissible
+draw, calibration parts of 100, 300 and 3,000 prompts certify these levels at best:
+
+>>> from sklearn_clm.evaluation import chance_of_null, smallest_epsilons
+>>> smallest_epsilons(30, 300, [100, 300, 3000], delta=0.05).round(3)
+array([0.164, 0.133, 0.109])
+
+so a few hundred prompts certify what lies some 0.03 to 0.06 above the floor. Near it, calibration
+may fail by bad luck: with an observed 30 errors among 300, another calibration of the same size
+certifies nothing at epsilon = 0.15 with probability
+
+>>> round(chance_of_null(30, 300, 0.15, 0.05), 2)
+0.19
+
+`sklearn_clm.inspection` draws both as figures. A null calibration is not silent: `fit` warns and
+names the smallest epsilon that would have worked, and `predict` marks its sets as not guaranteed.
+
+Data are collected once and calibrated as often as you like. But the guarantee is spent once: an
+epsilon chosen after a look at what these data certify is chosen too well.
+
+>>> data = sampler.calibration_data_
+>>> stricter = ConformalSampler(generator, k_max=10, epsilon=0.08, random_state=0, **parts)
+>>> stricter.calibrate(data).predict(prompts[600:602])[0].guaranteed
+True
+
+## Sentences that can be trusted
+
+A selector after a sampler, in a pipeline, calibrates a threshold on the scores of sentences; the
+example of :class:`ComponentSelector` shows it. Both promises hold at once with probability
+1 - 2 `delta`. "Trusted" means admissible by the admission that was calibrated with, no more.
+
+## Files
+
+>>> import tempfile
+>>> from sklearn_clm.calibration import CalibrationData
+>>> with tempfile.TemporaryDirectory() as folder:
+...     data.save(f"{folder}/draws.npz")  # arrays, never a pickle
+...     sampler.save_calibration(f"{folder}/thresholds.json")  # small and readable
+...     same = CalibrationData.load(f"{folder}/draws.npz")
+...     copy = ConformalSampler(generator, k_max=10, epsilon=0.1, random_state=0, **parts)
+...     copy = copy.load_calibration(f"{folder}/thresholds.json")
+>>> same.provenance.differences(data.provenance), copy.lambda_hat_ == sampler.lambda_hat_
+((), True)
+
+Both carry what they were collected with (generator and its training, seed, scores, judge, budget).
+A sampler of other parts refuses them and says what differs. Bare arrays, which cannot know, are
+allowed, and the result says "provenance unknown".
+
+## Where steps of a pipeline belong
+
+Steps that learn from references (a selection of features, say) must not stand before the sampler:
+they would have seen what calibrates. They belong to the estimator inside the generator, which is
+trained on prompts of its own; so does a vectoriser, since prompts are texts and not its counts.
 """
 
 from sklearn_clm._exceptions import NullCalibrationError, NullCalibrationWarning

@@ -1,4 +1,68 @@
-"""Draws, scores and judgements that are made once and kept."""
+"""Caches: draws, scores and verdicts that are made once and kept.
+
+| object | keeps | where |
+|---|---|---|
+| :class:`CachedGenerator` | every draw, the moment it arrives | a SQLite file |
+| :class:`CachedScore` | qualities and similarities | the same file or another |
+| :class:`CachedAdmission` | verdicts of a judge that is a model or a rule | the same |
+| :class:`HumanJudge` | verdicts of people, with who and when | the same |
+| :class:`DrawMemory` | draws, within this process; every estimator has one | memory, bounded |
+
+## Nothing is paid for twice
+
+Draws are keyed, so using one again is a look-up: by the generator's fingerprint, the prompt, the
+seed and the index of the draw. A run that is killed at any moment loses none, and ends with the
+same thresholds when it is started again.
+
+>>> import os, tempfile
+>>> from sklearn_clm.caching import CachedGenerator
+>>> from sklearn_clm.generators import PrecomputedGenerator
+>>> folder = tempfile.TemporaryDirectory()
+>>> path = os.path.join(folder.name, "draws.sqlite")
+>>> service = PrecomputedGenerator(["2 + 2 ="], [["4", "5", "4"]])  # stands for one that is paid
+>>> cached = CachedGenerator(service, path)
+>>> _ = cached.sample(["2 + 2 ="], 2)
+>>> _ = cached.sample(["2 + 2 ="], 3)
+>>> cached.n_misses_, cached.n_hits_
+(3, 2)
+
+Another model, temperature, template or training is another key. Where a fingerprint cannot be
+known, ``key=`` names the generator; draws of different generators under one key would be taken for
+each other's. Files hold prompts and responses in the clear.
+
+Judges and scores that cost are kept likewise:
+
+>>> from sklearn_clm.caching import CachedAdmission
+>>> from sklearn_clm.scoring import exact_match
+>>> admission = CachedAdmission(exact_match, path)
+>>> admission("4", "4")
+True
+
+## People as judges
+
+A :class:`HumanJudge` is an admission. Asked about responses that nobody has judged, it raises
+:class:`VerdictsWanted`, which lists them all. People then judge, by file or one by one, and the
+same call goes on from there.
+
+>>> from sklearn_clm.caching import HumanJudge, VerdictsWanted
+>>> judge = HumanJudge(path, question="Is the sum right?", judge="Ada")
+>>> asked = judge.asked(["2 + 2 ="], ["4"])  # in place of references: people see prompts, too
+>>> try:
+...     judge(asked[0], "four")
+... except VerdictsWanted as error:
+...     n_wanted = judge.export(os.path.join(folder.name, "wanted.csv"), error.wanted)
+...     judge.record(error.wanted[0], True, note="in words")  # or import_ the file, filled in
+>>> n_wanted, judge(asked[0], "four")
+(1, True)
+
+With an estimator: ``sampler.set_params(admission=judge).fit(prompts, judge.asked(prompts))``, again
+and again until nothing is wanted. Draws are not made again, since the sampler keeps them; a
+:class:`CachedGenerator` keeps them over days. Nothing is ever overwritten: a correction is a new
+row, and the newest verdict counts. Second opinions are recorded with ``blind=True``, and
+:meth:`HumanJudge.agreement` compares them.
+
+>>> folder.cleanup()
+"""
 
 from sklearn_clm.caching._generator import CachedGenerator
 from sklearn_clm.caching._human_judge import (

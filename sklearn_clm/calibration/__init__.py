@@ -1,4 +1,120 @@
-"""Which configuration is safe: arrays in, thresholds out."""
+r"""Certified thresholds from arrays of scores and labels.
+
+This chapter says what is guaranteed and why. It knows arrays alone: n prompts with K draws each,
+their quality, the similarity of draws to earlier ones, and which draws are admissible.
+
+## What is guaranteed
+
+With probability at least 1 - delta over the calibration prompts, the set of a new prompt holds an
+admissible response with probability at least 1 - epsilon (Eq. 1 of the paper). It holds for any
+model, any scores and any number of prompts, if the calibration prompts and the new ones are
+independent draws of one distribution, and if what was trained was trained on others.
+
+It is *not* a promise for each prompt, nor for each kind of prompt (see *Groups* below); not under a
+shift of the distribution (see *Shift*); not for turns of one dialogue, which depend on each other.
+It is spent once: whoever compares twenty calibrations on the data that calibrated them, and takes
+the best, has tested twenty times. And "admissible" is what the labels say: labels stricter than the
+truth keep the guarantee for the truth (Corollary A.4), laxer ones do not.
+
+## Why it holds
+
+*Each test.* Fix a configuration of thresholds. Given the seed, the draws of a prompt are a fixed
+function of it, so the losses of independent prompts are independent, 0 or 1, with mean R, the risk.
+If R > epsilon, the chance of at most e errors among n prompts is at most
+P(Binom(n, epsilon) <= e). So that is a p-value, :func:`binomial_p_value`, from a whole number of
+errors and never from a rounded mean.
+
+*Many configurations.* One part of the data (the optimisation part) chooses which configurations
+are tested and in which order: a Pareto frontier of error against cost, from the safest on. The
+other part tests them in that order, at level delta each, and stops at the first failure
+(:func:`fixed_sequence_test`). A false certificate needs that the first configuration in the order
+whose risk is above epsilon be certified: one event, of probability at most delta. So *all*
+certified configurations are safe at once, and the cheapest may be chosen among them.
+
+*Accept everything first.* Keeping all K draws errs on no prompt on which any other rule succeeds.
+It is tested first: it passes whenever any other would, so it costs nothing, and nothing is null
+that K draws would have certified.
+
+*Components.* A sentence that occurs in several draws is scored by the maximum over its
+occurrences, so a sentence of a set never scores higher than among all K draws. Selecting from all K
+with threshold gamma therefore errs wherever selecting from the set does (Proposition 4.4), and
+calibration may look at all K. The loss falls as gamma grows, so the thresholds are tested from the
+largest down, without a split.
+
+*Both at once* hold with probability at least 1 - 2 delta, by the union bound.
+
+## Arrays that you already have
+
+>>> import numpy as np
+>>> from sklearn_clm.calibration import CalibrationData, learn_then_test
+>>> rng = np.random.default_rng(0)
+>>> scores = rng.random((600, 10))  # quality of each draw
+>>> labels = rng.random((600, 10)) < 0.7 * scores  # 1 where a draw is admissible
+>>> similarity = rng.random((600, 10, 10))  # of draw j to draw l < j, at [:, j, l]
+>>> data = CalibrationData.from_arrays(scores, similarity, labels)
+>>> result = learn_then_test(data, epsilon=0.3, delta=0.05, set_score="max", random_state=0)
+>>> result.lambda_hat is not None, int(result.n_calibration)
+(True, 400)
+>>> bool(result.p_values[0] <= 0.05)
+True
+
+The result names all certified configurations (`valid_lambdas`), the frontier, errors and p-values.
+:func:`risk_surface` gives loss, size, draws and excess on any grid. ``python -m sklearn_clm
+calibrate --help`` does the same from files.
+
+## How many errors may there be?
+
+>>> from sklearn_clm.calibration import critical_count, prompts_needed, smallest_epsilon
+>>> int(critical_count(400, 0.3, 0.05)), prompts_needed(0.3, 0.05)
+(104, 9)
+>>> round(float(smallest_epsilon(104, 400, 0.05)), 3)
+0.299
+
+## Groups
+
+A promise for each language, or for each customer, tests one path of configurations on the prompts
+of each group, at level delta for a claim about one group, or delta / G for all G at once:
+
+>>> from sklearn_clm.calibration import group_sequence_tests
+>>> errors = [[5, 0], [20, 1]]  # two configurations, two groups
+>>> group_sequence_tests(errors, [100, 8], epsilon=0.3, delta=0.05)
+array([[ True, False],
+       [ True, False]])
+
+Eight prompts certify nothing: 0.7 to the power of eight is above 0.05.
+
+## Shift
+
+Where new prompts have density w(x) <= B relative to the calibration prompts, prompt i is kept with
+probability w(x_i) / B; those kept are distributed as new ones, and are tested as usual. With
+weights that were estimated the guarantee is approximate.
+
+>>> from sklearn_clm.calibration import keep_by_weight
+>>> weights = np.where(np.arange(600) < 300, 0.5, 1.5)  # the second half will be more frequent
+>>> kept = keep_by_weight(weights, bound=1.5, keys=np.arange(600))
+>>> bool(np.mean(kept[:300]) < np.mean(kept[300:]))
+True
+
+:func:`weighted_betting_p_value` uses all prompts, and is the better choice for a large B.
+
+## Losses between 0 and 1
+
+The share of wrong claims, a cost, a toxicity: :func:`betting_p_value` and
+:func:`hoeffding_bentkus_p_value` take the place of the binomial one.
+
+>>> from sklearn_clm.calibration import betting_p_value
+>>> losses = rng.beta(1, 9, size=300)  # mean 0.1
+>>> bool(betting_p_value(losses, epsilon=0.15) <= 0.05)
+True
+
+## Provenance and files
+
+:class:`CalibrationData` knows what it was collected with (:class:`Provenance`), through ``take``,
+``split``, ``truncate``, ``save`` and ``load``. Bare arrays know nothing:
+
+>>> data.provenance.unknown[:2]
+('generator', 'seed')
+"""
 
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,

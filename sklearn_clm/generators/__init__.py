@@ -1,4 +1,107 @@
-"""Where samples come from."""
+"""Generators: where samples come from.
+
+| generator | draws from |
+|---|---|
+| :class:`TransformersGenerator` | a Hugging Face checkpoint: causal, encoder-decoder, vision |
+| :class:`OpenAIGenerator` | OpenAI, and servers that speak its protocol: vLLM, llama.cpp ... |
+| :class:`PrecomputedGenerator` | samples that exist: lists, data frames, JSON Lines |
+| :class:`EstimatorGenerator` | a scikit-learn classifier: labels from ``predict_proba`` |
+| :class:`ResamplingGenerator` | the references seen in ``fit``, whatever the prompt: a baseline |
+| :class:`ParallelGenerator` | another generator, in joblib's workers |
+| :class:`sklearn_clm.caching.CachedGenerator` | another generator, each draw kept in a file |
+
+## Draws are keyed
+
+Draw j for a prompt under a seed depends on (generator, prompt, seed, j) alone: not on the batch,
+the order, K, the number of processes or what was drawn before. The guarantee rests on it (given the
+seed, a draw is a fixed function of its prompt), and it makes a draw a look-up: predictions are the
+same one by one or together, searches draw nothing twice, an interrupted run resumes exactly. A
+service that ignores seeds, and a GPU in low precision, where the other rows of a batch perturb the
+logits by rounding, get the property from a :class:`~sklearn_clm.caching.CachedGenerator`.
+
+## Models on this machine
+
+``TransformersGenerator("path/or/name", max_new_tokens=32, temperature=0.8, stop=["\\n"])`` loads
+the model when it first draws. Prompts are run through the model once, whatever the number of
+draws; rows that end make room for new ones. `device` and `dtype` choose a GPU; a loaded model and
+its tokenizer may be given instead of a name. Prompts may be texts, chat messages or images.
+
+## Services
+
+>>> from sklearn_clm.caching import CachedGenerator
+>>> from sklearn_clm.generators import OpenAIGenerator
+>>> server = OpenAIGenerator(
+...     "my-model", base_url="http://localhost:8000/v1", max_tokens=32, max_concurrency=64,
+...     logprobs=False,  # the default is True, as quality="likelihood" needs
+... )
+>>> generator = CachedGenerator(server)  # give it a path to keep draws over runs
+
+Requests run concurrently and are repeated where they fail in passing. Keys come from the
+environment and appear in no repr, pickle, cache or error. Half the price and a day to wait:
+:meth:`OpenAIGenerator.write_batch` writes the requests for the Batch API (or ``vllm run-batch``),
+and :meth:`~OpenAIGenerator.read_batch` reads the answers.
+
+>>> import json, tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     (path,) = server.write_batch(["2 + 2 ="], 3, f"{folder}/requests.jsonl")
+...     lines = [json.loads(line) for line in path.read_text().splitlines()]
+>>> len(lines), lines[0]["body"]["model"]
+(3, 'my-model')
+
+## Samples that you have
+
+>>> from sklearn_clm.generators import PrecomputedGenerator
+>>> table = {
+...     "question": ["2 + 2 =", "2 + 2 =", "3 + 3 =", "3 + 3 ="], "sample": ["4", "5", "6", "6"]
+... }
+>>> generator = PrecomputedGenerator.from_frame(table, prompt="question", response="sample")
+>>> [draw.response for draw in generator.sample(["2 + 2 ="], 2)[0]]
+['4', '5']
+
+## A generator of your own
+
+A subclass of :class:`BaseGenerator` implements ``sample``. :func:`draw_stream` gives a random
+stream for each draw, so that draws are keyed:
+
+>>> import math
+>>> from sklearn_clm.generators import BaseGenerator, Generation, check_keyed, draw_stream
+>>> class Coin(BaseGenerator):
+...     def __init__(self, heads=0.5):
+...         self.heads = heads
+...
+...     def sample(self, prompts, n_samples, *, start=0, seed=0):
+...         draws = range(start, start + n_samples)
+...         return [[self._draw(prompt, seed, j) for j in draws] for prompt in prompts]
+...
+...     def _draw(self, prompt, seed, j):
+...         heads = draw_stream(prompt, seed, j).random() < self.heads
+...         p = self.heads if heads else 1 - self.heads
+...         return Generation("heads" if heads else "tails", logprob=math.log(p), n_tokens=1)
+>>> check_keyed(Coin(), "toss it")
+True
+
+:func:`check_keyed` draws twice and compares. A generator with a ``fit(prompts, references)`` is
+cloned by the estimators and trained on a part of the data that calibration never sees. One that can
+keep busy with many prompts at once implements ``serve(queue)`` (:class:`QueueGenerator`): it takes
+requests from a :class:`DrawQueue` and puts each draw back as soon as it is complete, so that nobody
+waits for the slowest of a round. All of it is optional; the protocols say what the defaults are.
+
+## Scaling out
+
+| where | how |
+|---|---|
+| one GPU | ``TransformersGenerator(device="cuda", dtype="bfloat16")`` in a ``CachedGenerator`` |
+| several processes | ``ParallelGenerator(generator, n_jobs=...)`` |
+| several machines | the same, in ``joblib.parallel_config(backend="dask")`` or ``"ray"`` |
+| a vLLM cluster | ``OpenAIGenerator``: scale on the server's side, raise `max_concurrency` |
+
+>>> from sklearn_clm.generators import ParallelGenerator
+>>> ParallelGenerator(Coin(), n_jobs=1).sample(["toss it"], 3) == Coin().sample(["toss it"], 3)
+True
+
+Scores and judges take `n_jobs` of the estimator. Calibration itself takes less than a second for
+thousands of prompts.
+"""
 
 from sklearn_clm.generators._base import (
     BaseGenerator,

@@ -1,4 +1,103 @@
-"""What samples are worth: quality, similarity, set scores, admissions and components."""
+"""Scores and judges: what samples are worth.
+
+Four questions are asked of samples, each answered by a plain callable or by the name of a built-in
+one.
+
+| parameter | question | yours |
+|---|---|---|
+| `admission` | is this response right? | ``(reference, response) -> bool`` |
+| `quality` | how good does it look? | ``(prompt, generation) -> float`` |
+| `similarity` | how alike are two responses? | ``(a, b) -> float`` |
+| `set_score` | is the set good enough? | ``(qualities) -> float`` |
+
+Names: admissions "exact_match" and "rouge_l"; qualities "likelihood", "self_consistency",
+"verbalized" and "p_true"; similarities "rouge_l" and "exact_match"; set scores "max", "sum",
+"first_k" and "first_k_reject".
+
+Components (sentences) ask two more: how a response is split (`splitter`: "sentence", "period",
+"line", or a callable), and how certain a component is (`component_score`: "span_likelihood",
+"support", "random", an :class:`EntailmentScore`, a classifier, or
+``(prompt, component) -> float``).
+
+Only the admission defines what the guarantee is about. A poor quality or similarity costs draws and
+size, never the guarantee.
+
+## Choosing the admission
+
+- Short answers: "exact_match", which ignores case, articles, white space and idle punctuation, as
+  is usual for TriviaQA; a reference may be a list of aliases. Labels and numbers compare by equality.
+- Texts: :func:`threshold_admission` turns any metric into an admission.
+- Reports: :func:`label_match` compares what a labeller reads out of them.
+- Meaning: :class:`LLMJudge` asks a model, :class:`EntailmentScore` a small NLI model.
+- People: :class:`sklearn_clm.caching.HumanJudge`.
+
+Where the judge errs, let it be stricter than you are: the guarantee then holds for the truth, too.
+
+>>> from sklearn_clm.scoring import RougeL, exact_match, label_match, threshold_admission
+>>> exact_match("The Eiffel Tower", "eiffel tower."), exact_match("+1", "-1")
+(True, False)
+>>> summary = threshold_admission(RougeL(use_stemmer=True), 0.35)
+>>> bool(summary("the cat sat on the mat", "a cat is sitting on a mat"))
+True
+>>> label_match(str.split)("no finding", "no  finding")
+True
+
+"rouge_l" compares ASCII letters and digits alone, as the `rouge-score` package does: for other
+scripts take "exact_match" or a function of your own. ``use_stemmer`` is that package's Porter
+stemmer, which the authors' scripts use for summaries and reports.
+
+## Choosing the quality
+
+- "likelihood" (length-normalised, of the *base* model) is free where log-probabilities are known:
+  local models, and services that give `logprobs`.
+- "self_consistency", the agreement of a draw with the prompt's earlier ones, needs nothing: the
+  choice for services without log-probabilities and short answers. The first draw has nothing to
+  agree with.
+- :class:`VerbalizedConfidence` and :class:`PTrue` ask the model whether its answer is right, for
+  one more request per draw.
+- A classifier that was trained on other data beats them all where you have such data.
+
+>>> from sklearn_clm.generators import Generation
+>>> from sklearn_clm.scoring import get_quality, quality_matrix
+>>> draws = [[Generation("Paris", logprob=-0.1, n_tokens=2), Generation("Lyon", -2.0, n_tokens=2)]]
+>>> quality_matrix("likelihood", ["The capital of France?"], draws).round(2)
+array([[0.91, 0.16]])
+
+## A score of your own
+
+>>> def shortness(prompt, generation):
+...     return 1.0 / (1 + len(generation.response))
+>>> quality_matrix(shortness, ["The capital of France?"], draws).round(2)
+array([[0.17, 0.2 ]])
+
+The quality of draw j may depend on draws 0 to j of its prompt alone, for it is final when the
+stopping rule asks for it. What can score whole rows, or all pairs of two lists, says so by a method
+of a protocol: :class:`DrawScorer`, :class:`PairwiseSimilarity`, :class:`PairJudge`,
+:class:`ComponentScore`.
+
+## A judge of your own
+
+>>> def numbers_agree(reference, response):
+...     return float(reference) == float(response)
+>>> numbers_agree("2", "2.0")
+True
+
+passed as ``admission=numbers_agree``. Or pass callables ``A_i(response) -> bool`` in place of
+references. Judges that cost money belong in a :class:`~sklearn_clm.caching.CachedAdmission`.
+
+## Components
+
+>>> from sklearn_clm.scoring import get_splitter
+>>> text = "The lungs are clear. No fracture, e.g. of a rib."
+>>> [text[start:stop] for start, stop in get_splitter("sentence")(text)]
+['The lungs are clear.', 'No fracture, e.g. of a rib.']
+
+"span_likelihood" scores a sentence by the likelihood of its tokens. "support" counts the draws that
+agree with it, of all draws that were taken; it needs no log-probabilities, and suits samplers that
+seldom stop early. A score that looks at other draws must never fall when draws are added: the
+guarantee rests on it. A classifier (:class:`ComponentClassifier`) selects most where it can be
+trained.
+"""
 
 from sklearn_clm.calibration import SetScore, get_set_score
 from sklearn_clm.scoring._admission import (
