@@ -25,7 +25,8 @@ size, never the guarantee.
 ## Choosing the admission
 
 - Short answers: "exact_match", which ignores case, articles, white space and idle punctuation, as
-  is usual for TriviaQA; a reference may be a list of aliases. Labels and numbers compare by equality.
+  is usual for TriviaQA; a reference may be a list of aliases. Labels and numbers compare by
+  equality.
 - Texts: :func:`threshold_admission` turns any metric into an admission.
 - Reports: :func:`label_match` compares what a labeller reads out of them.
 - Meaning: :class:`LLMJudge` asks a model, :class:`EntailmentScore` a small NLI model.
