@@ -130,6 +130,11 @@ from sklearn_clm.calibration._components import (
     component_learn_then_test,
 )
 from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._e_processes import (
+    ConformalTestMartingale,
+    RiskEProcess,
+    confidence_sequence,
+)
 from sklearn_clm.calibration._exit_policy import (
     ExitModel,
     ExitRule,
@@ -180,6 +185,7 @@ __all__ = [
     "ComponentThreshold",
     "Configuration",
     "ConfigurationRisks",
+    "ConformalTestMartingale",
     "CurtailedTest",
     "ExitModel",
     "ExitRule",
@@ -187,6 +193,7 @@ __all__ = [
     "LabelTable",
     "LearnThenTestResult",
     "Provenance",
+    "RiskEProcess",
     "RiskSurface",
     "SamplingRule",
     "SetScore",
@@ -195,6 +202,7 @@ __all__ = [
     "binomial_p_value",
     "clopper_pearson",
     "component_learn_then_test",
+    "confidence_sequence",
     "critical_count",
     "equal_texts",
     "evaluate_configurations",

@@ -1,4 +1,4 @@
-"""The paper's protocol of repeated random splits, and what a calibration can be expected to do."""
+"""Repeated random splits, what a calibration can be expected to do, and a watch on it in use."""
 
 from sklearn_clm.evaluation._component_trials import reference_scores, run_component_trials
 from sklearn_clm.evaluation._expectations import (
@@ -9,6 +9,7 @@ from sklearn_clm.evaluation._expectations import (
     rule_outcomes,
     smallest_epsilons,
 )
+from sklearn_clm.evaluation._monitor import RiskMonitor
 from sklearn_clm.evaluation._results import (
     ComponentTrialResults,
     PairedDifference,
@@ -19,6 +20,7 @@ from sklearn_clm.evaluation._trials import Split, random_splits, run_trials
 __all__ = [
     "ComponentTrialResults",
     "PairedDifference",
+    "RiskMonitor",
     "RuleOutcomes",
     "Split",
     "TrialResults",

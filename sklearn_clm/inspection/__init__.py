@@ -3,6 +3,7 @@
 from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
 from sklearn_clm.inspection._curves import ComponentCurveDisplay, RiskCurveDisplay
 from sklearn_clm.inspection._frontier import FrontierDisplay
+from sklearn_clm.inspection._monitor import RiskMonitorDisplay
 from sklearn_clm.inspection._report import CalibrationReport, Section
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
     "FrontierDisplay",
     "PromptGainDisplay",
     "RiskCurveDisplay",
+    "RiskMonitorDisplay",
     "Section",
 ]

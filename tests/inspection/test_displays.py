@@ -15,13 +15,14 @@ from sklearn_clm.calibration import (
     learn_then_test,
     smallest_epsilon,
 )
-from sklearn_clm.evaluation import run_component_trials, run_trials
+from sklearn_clm.evaluation import RiskMonitor, run_component_trials, run_trials
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import (
     AchievableBandDisplay,
     ComponentCurveDisplay,
     FrontierDisplay,
     RiskCurveDisplay,
+    RiskMonitorDisplay,
 )
 from tests.evaluation.simulated import simulated_data
 
@@ -312,3 +313,26 @@ def test_missing_matplotlib_is_explained(results, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"pip install 'sklearn-clm\[plot\]'"):
         RiskCurveDisplay.from_trials(results)
+
+
+@pytest.mark.parametrize("risk", [0.1, 0.5])
+def test_monitor_shows_wealth_and_limits(risk):
+    monitor = RiskMonitor(0.3).update(np.random.default_rng(0).random(900) < risk)
+    display = RiskMonitorDisplay.from_monitor(monitor)
+    wealth, limits = display.axes_
+    np.testing.assert_array_equal(wealth.lines[0].get_ydata(), np.maximum(monitor.e_values_, 1e-3))
+    assert limits.lines[0].get_ydata()[-1] == monitor.risk_
+    low, high = monitor.risk_interval_
+    band = limits.collections[0].get_paths()[0].vertices[:, 1]
+    assert {round(float(y), 9) for y in band} >= {round(low, 9), round(high, 9)}
+    alarmed = f"alarm after {monitor.alarm_at_} outcomes" in labels(wealth)
+    assert alarmed == monitor.alarm_ == (risk > 0.3)
+    assert display.alarm_at == monitor.alarm_at_
+
+
+def test_monitor_on_given_axes():
+    monitor = RiskMonitor(0.3).update([True])
+    _, axes = plt.subplots()
+    assert RiskMonitorDisplay.from_monitor(monitor, ax=axes).axes_.tolist() == [axes]
+    with pytest.raises(ValueError, match="monitor must have at least one outcome, got none"):
+        RiskMonitorDisplay.from_monitor(RiskMonitor(0.3))

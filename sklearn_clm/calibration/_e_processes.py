@@ -1,0 +1,247 @@
+"""Tests that are valid at any time: of a risk, and of a shift of scores.
+
+**Risk.** The hypothesis is that the risk, given all that came before, is at most epsilon. For a
+stake b in (0, 1 / epsilon), W_t = prod_{s <= t} (1 + b (L_s - epsilon)).
+
+1. Every factor is positive: 1 + b (L - epsilon) >= 1 - b epsilon > 0.
+2. Under the hypothesis E[L_s - epsilon | the past] <= 0, so that W is a nonnegative supermartingale
+   that starts at 1. So is W with a start at any later time, where it stands at 1 until then.
+3. A mixture E of them with weights fixed beforehand is one as well. The weights here are equal for
+   the stakes; start t has weight r_{t-1} - r_t with r_t = log 2 / log(t + 2). The late starts are
+   for a risk that rises late: the wealth that an early start lost before is not missed.
+4. Ville's inequality: P(E_t >= 1 / alpha for some t) <= alpha. One may look after each outcome and
+   stop whenever one likes.
+
+Step 2 needs stakes that were chosen before the outcome, and outcomes that were not chosen at all:
+all of them, or a random share.
+
+**Confidence sequence.** For losses of a constant mean, the set of all m that the same product with
+the one start at 1, for m instead of epsilon, does not reject at alpha / 2, nor the one for 1 - L
+and 1 - m, contains the mean at all times with probability 1 - alpha. With b = c / m the factor of
+a loss of 0 is 1 - c and that of a loss of 1 is 1 - c + c / m; both fall as m rises, so that the set
+is an interval. A loss between the two has at least the weighted geometric mean of these factors
+(the logarithm is concave), which is what is used: sums of losses suffice.
+
+**Shift of scores** (Vovk's conformal test martingale). As long as all scores are exchangeable, the
+randomised rank of each among itself and all before it is uniform on (0, 1) and independent of the
+earlier ranks. Bets 1 + a g(u), where g is bounded by 1 and has mean 0, have the mean 1, and steps 3
+and 4 apply. It says nothing about the risk: scores may shift while the risk stays, and the risk may
+rise while scores stay.
+"""
+
+import bisect
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sklearn_clm.calibration._binomial import check_probability
+
+__all__ = ["ConformalTestMartingale", "RiskEProcess", "confidence_sequence"]
+
+# the best stake against epsilon for a risk p is c / epsilon with c = (p - epsilon) / (1 - epsilon)
+_STAKES = np.geomspace(0.005, 0.8, 14)
+_TILTS = np.concatenate([sign * np.array([0.1, 0.3, 0.9]) for sign in (1.0, -1.0)])
+# wealth above this is thrown away, which keeps it a supermartingale and finite
+_ENOUGH = 1e300
+_HALVINGS = 40
+
+
+class _Mixture:
+    """A mixture over bets and starts; each step multiplies by the factors of the bets."""
+
+    def __init__(self) -> None:
+        self.wealth: np.ndarray | float = 0.0
+        self.count = 0
+
+    @property
+    def reserve(self) -> float:
+        """Weight of the starts to come."""
+        return math.log(2.0) / math.log(self.count + 2.0)
+
+    def step(self, factors: np.ndarray) -> np.ndarray:
+        """Mean wealth after bets (along the first axis) with these factors."""
+        before = self.reserve
+        self.count += 1
+        self.wealth = np.minimum((self.wealth + before - self.reserve) * factors, _ENOUGH)
+        return np.asarray(self.reserve + self.wealth.mean(axis=0))
+
+
+class RiskEProcess:
+    """E-process against a risk of at most epsilon.
+
+    Parameters
+    ----------
+    epsilon : float
+        The risk that is not to be exceeded, in (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import RiskEProcess
+    >>> losses = np.random.default_rng(0).random(400) < 0.45
+    >>> e_values = RiskEProcess(epsilon=0.3).update(losses)
+    >>> int(np.argmax(e_values >= 1 / 0.05)) + 1  # outcomes until the alarm
+    160
+    """
+
+    def __init__(self, epsilon: float) -> None:
+        self.epsilon = float(check_probability(epsilon, "epsilon"))
+        self._mixture = _Mixture()
+
+    def update(self, losses: ArrayLike) -> np.ndarray:
+        """Go on with further losses.
+
+        Parameters
+        ----------
+        losses : array-like of shape (n,) or (n, m)
+            Losses in [0, 1], in the order of arrival; of m processes side by side.
+
+        Returns
+        -------
+        ndarray of the same shape
+            The e-value after each loss. At least 1 / alpha at any time: alarm at level alpha.
+
+        Raises
+        ------
+        ValueError
+            If a loss is out of range, or the shape is not that of the losses before.
+        """
+        values = np.asarray(losses, dtype=np.float64)
+        if values.ndim not in (1, 2):
+            raise ValueError(f"losses must have shape (n,) or (n, m), got {values.shape} instead.")
+        if not np.all((values >= 0.0) & (values <= 1.0)):
+            strange = values[~((values >= 0.0) & (values <= 1.0))][0]
+            raise ValueError(f"losses must lie in [0, 1], got {strange} instead.")
+        known = np.shape(self._mixture.wealth)[1:]
+        if self._mixture.count and values.shape[1:] != known:
+            raise ValueError(
+                f"losses must be those of {known or 'one'} process(es) as before, got shape "
+                f"{values.shape} instead."
+            )
+        stakes = _STAKES.reshape((-1,) + (1,) * (values.ndim - 1)) / self.epsilon
+        e_values = np.empty_like(values)
+        for t, loss in enumerate(values):
+            e_values[t] = self._mixture.step(1.0 + stakes * (loss - self.epsilon))
+        return e_values
+
+
+def confidence_sequence(
+    totals: ArrayLike, n: ArrayLike, alpha: float = 0.05
+) -> tuple[np.ndarray, np.ndarray]:
+    """Limits for a mean loss, valid at all times together.
+
+    Parameters
+    ----------
+    totals : array-like of float
+        Sum of the first n losses, each in [0, 1].
+    n : array-like of int
+        Numbers of losses, >= 0.
+    alpha : float, default=0.05
+        Probability of missing the mean at any time, in (0, 1).
+
+    Returns
+    -------
+    low, high : ndarray
+        Limits in [0, 1]; each is wrong at any time with probability at most ``alpha / 2``.
+
+    Raises
+    ------
+    ValueError
+        If a total is not between 0 and n, or `alpha` is out of range.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import confidence_sequence
+    >>> low, high = confidence_sequence([20, 200], [100, 1000])
+    >>> low.round(3), high.round(3)
+    (array([0.092, 0.16 ]), array([0.354, 0.244]))
+    """
+    check_probability(alpha, "alpha")
+    total, count = np.broadcast_arrays(np.asarray(totals, dtype=np.float64), np.asarray(n))
+    # sums of many fractions are rounded
+    if not np.all((total >= 0.0) & (total <= count * (1.0 + 1e-12))):
+        raise ValueError("totals must lie between 0 and n.")
+    total = np.minimum(total, count)
+    level = math.log(2.0 / alpha)
+    return _lower_limit(total, count, level), 1.0 - _lower_limit(count - total, count, level)
+
+
+def _lower_limit(total: np.ndarray, n: np.ndarray, level: float) -> np.ndarray:
+    """Largest m, to rounding downwards, against which the log wealth reaches `level`."""
+    low, high = np.zeros(total.shape), np.ones(total.shape)
+    zeros = (n - total)[..., np.newaxis] * np.log1p(-_STAKES)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        ones = total[..., np.newaxis] * np.log(1.0 - _STAKES + _STAKES / middle[..., np.newaxis])
+        wealth = np.logaddexp.reduce(zeros + ones, axis=-1) - math.log(len(_STAKES))
+        rejected = wealth >= level
+        low, high = np.where(rejected, middle, low), np.where(rejected, high, middle)
+    return low
+
+
+class ConformalTestMartingale:
+    """E-process against exchangeability of new scores with reference scores.
+
+    Parameters
+    ----------
+    reference : array-like of shape (n,)
+        Scores of the prompts that are compared with.
+    seed : int, default=0
+        Seed of the random numbers that break ties.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import ConformalTestMartingale
+    >>> rng = np.random.default_rng(0)
+    >>> same, lower = rng.random(300), rng.random(300) - 0.3
+    >>> reference = rng.random(200)
+    >>> [bool(ConformalTestMartingale(reference).update(x).max() > 20) for x in (same, lower)]
+    [False, True]
+    """
+
+    def __init__(self, reference: ArrayLike, *, seed: int = 0) -> None:
+        values = _check_scores(reference, "reference")
+        self._sorted = np.sort(values).tolist()
+        self._random = np.random.default_rng(seed)
+        self._mixture = _Mixture()
+
+    def update(self, scores: ArrayLike) -> np.ndarray:
+        """Go on with further scores.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n,)
+            Scores of new prompts, in the order of arrival.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            The e-value after each score.
+
+        Raises
+        ------
+        ValueError
+            If a score is NaN, or the shape is another.
+        """
+        values = _check_scores(scores, "scores")
+        e_values = np.empty(len(values))
+        for t, score in enumerate(values.tolist()):
+            below = bisect.bisect_left(self._sorted, score)
+            equal = bisect.bisect_right(self._sorted, score) - below + 1
+            self._sorted.insert(below, score)
+            rank = (below + self._random.random() * equal) / len(self._sorted)
+            # the level of the scores, and their spread
+            directions = np.array([[2.0 * rank - 1.0], [4.0 * abs(rank - 0.5) - 1.0]])
+            e_values[t] = self._mixture.step((1.0 + directions * _TILTS).ravel())
+        return e_values
+
+
+def _check_scores(scores: ArrayLike, name: str) -> np.ndarray:
+    values = np.asarray(scores, dtype=np.float64)
+    if values.ndim != 1:
+        raise ValueError(f"{name} must have shape (n,), got {values.shape} instead.")
+    if np.isnan(values).any():
+        raise ValueError(f"{name} must not be NaN.")
+    return values

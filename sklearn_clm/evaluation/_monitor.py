@@ -1,0 +1,507 @@
+"""A watch on the risk of a calibrated estimator in use."""
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_clm._html import counted
+from sklearn_clm._prompts import CheckedPrompts, check_prompts
+from sklearn_clm._sampler import ConformalSampler
+from sklearn_clm._selector import ComponentSelector
+from sklearn_clm.caching._store import Store, open_store
+from sklearn_clm.calibration import (
+    ConformalTestMartingale,
+    RiskEProcess,
+    confidence_sequence,
+    keep_by_weight,
+)
+from sklearn_clm.calibration._binomial import check_probability
+
+__all__ = ["RiskMonitor"]
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS monitor (settings TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS audits (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, loss REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS monitored_scores (id INTEGER PRIMARY KEY, score REAL NOT NULL)
+"""
+_AFTER_ALARM = (
+    "The risk is above {epsilon:g}, or an event of probability {alpha:g} has occurred. Stop "
+    "relying on the guarantee. Calibrate again on new prompts of the present kind, and start a new "
+    "monitor. Do not calibrate on the audited prompts alone: they are the reason for the alarm, "
+    "and a certificate from them needs at least a fresh random split of them and newer ones."
+)
+_NO_ALARM = "No alarm. This renews no certificate: it is no evidence that the risk is below {:g}."
+
+
+class RiskMonitor:
+    """Alarm when the risk in use exceeds what was promised.
+
+    After deployment, some sets are *audited*: it is judged whether they were in error. The
+    monitor bets against the hypothesis that the risk of each audited prompt, given those before,
+    is at most epsilon. Its wealth, the *e-value*, is a mixture of products of
+    1 + b (loss - epsilon), over stakes b and over the time at which the betting starts, all with
+    weights that were fixed beforehand. The alarm goes off when it reaches 1 / alpha.
+
+    *Why one may look at any time.* Each stake leaves every factor positive, and under the
+    hypothesis no factor has a mean above 1. Hence the e-value is a nonnegative supermartingale
+    that starts at 1, and by Ville's inequality it *ever* reaches 1 / alpha with probability at
+    most alpha, however long the monitor runs and whenever one looks or stops. See
+    :class:`~sklearn_clm.calibration.RiskEProcess`.
+
+    *What it needs.* The audited prompts must be all prompts or a random share of them. With
+    `share` below 1 :meth:`should_audit` chooses, by the prompt and the seed alone. Outcomes that
+    arrive because somebody complained say nothing about the risk. Calibration prompts are no
+    audits.
+
+    *After an alarm.* Stop relying on the guarantee, and calibrate again on new prompts. The
+    alarmed prompts were singled out by the alarm: never calibrate on them without a fresh random
+    split together with newer ones. Then start a new monitor. The absence of an alarm renews no
+    certificate.
+
+    A calibration keeps its risk at epsilon with confidence 1 - delta only, so that an alarm may
+    also mean that calibration was unlucky, without any change since.
+
+    Parameters
+    ----------
+    target : ConformalSampler, ComponentSelector or float
+        A calibrated estimator, whose epsilon (of a selector: alpha) is watched, or the tolerated
+        risk itself, in (0, 1).
+    alpha : float, default=0.05
+        Probability of ever a false alarm, in (0, 1).
+    share : float, default=1.0
+        Share of the prompts that is audited, in (0, 1].
+    reference_scores : array-like of shape (n,), default=None
+        Scores of the calibration prompts, such as their length or the likelihood of the first
+        draw; for :meth:`update_scores`.
+    seed : int, default=0
+        Seed of the choice of prompts and of the ties among scores.
+    path : str or path, default=None
+        A SQLite file that keeps the state. Each update is written whole or not at all before it
+        counts; a file that exists is gone on with, also by several processes. None: kept in
+        memory alone.
+
+    Attributes
+    ----------
+    epsilon : float
+        The watched risk.
+    n_audited_ : int
+        Outcomes so far.
+    n_unchecked_ : int
+        Of these, outcomes without a prompt: nobody knows whether they were chosen at random, or
+        came twice.
+    risk_ : float
+        Mean loss so far; NaN before the first outcome.
+    risk_interval_ : tuple of float (low, high)
+        Confidence sequence for a risk that does not change: right at all times together with
+        probability 1 - alpha.
+    e_values_ : ndarray of shape (n_audited_,)
+        The e-value after each outcome.
+    alarm_ : bool
+        Whether the e-value has ever reached 1 / alpha.
+    alarm_at_ : int or None
+        Number of outcomes at the alarm.
+    shift_e_values_ : ndarray
+        E-value after each score against the scores being of the same kind as the reference. It
+        needs no labels and is **no statement on the risk**.
+    shift_alarm_ : bool
+        Whether that e-value has ever reached 1 / alpha.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.evaluation import RiskMonitor
+    >>> monitor = RiskMonitor(0.3, share=0.5)
+    >>> prompts = [f"question {i}" for i in range(1000)]
+    >>> audited = [prompt for prompt in prompts if monitor.should_audit(prompt)]
+    >>> errors = np.random.default_rng(0).random(len(audited)) < 0.45  # judged by people
+    >>> monitor.update(errors, audited).alarm_
+    True
+    >>> monitor.alarm_at_ < len(audited)
+    True
+    """
+
+    def __init__(
+        self,
+        target: ConformalSampler | ComponentSelector | float,
+        alpha: float = 0.05,
+        *,
+        share: float = 1.0,
+        reference_scores: ArrayLike | None = None,
+        seed: int = 0,
+        path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.epsilon, self._watched = _watched(target)
+        self.alpha = float(check_probability(alpha, "alpha"))
+        if not isinstance(share, (int, float)) or not 0.0 < share <= 1.0:
+            raise ValueError(f"share must lie in (0, 1], got {share!r} instead.")
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise ValueError(f"seed must be an integer >= 0, got {seed!r} instead.")
+        self.share, self.seed, self.path = float(share), int(seed), path
+        self._losses: list[float] = []
+        self._e_values: list[float] = []
+        self._digests: set[bytes] = set()
+        self.n_unchecked_ = 0
+        self._process = RiskEProcess(self.epsilon)
+        self._scores: list[float] = []
+        self._shift_e_values: list[float] = []
+        self._martingale: ConformalTestMartingale | None = None
+        self._reference: str | None = None
+        if reference_scores is not None:
+            reference = np.asarray(reference_scores, dtype=np.float64)
+            self._martingale = ConformalTestMartingale(reference, seed=self.seed)
+            self._reference = hashlib.blake2b(reference.tobytes(), digest_size=16).hexdigest()
+        self._store: Store | None = None
+        if path is not None:
+            self._open()
+
+    def should_audit(self, prompt: Any) -> bool:
+        """Whether to judge the outcome of a prompt.
+
+        Parameters
+        ----------
+        prompt : object
+            The prompt.
+
+        Returns
+        -------
+        bool
+            True with probability `share`. It depends on the prompt and the seed alone, so that
+            asking again, in another order or process, gives the same answer.
+
+        Examples
+        --------
+        >>> from sklearn_clm.evaluation import RiskMonitor
+        >>> RiskMonitor(0.3).should_audit("every prompt, where share=1")
+        True
+        """
+        return bool(self._chosen(check_prompts([prompt]))[0])
+
+    def update(self, outcomes: ArrayLike, prompts: Sequence[object] | None = None) -> Self:
+        """Go on with further outcomes.
+
+        Parameters
+        ----------
+        outcomes : array-like of shape (n,)
+            Losses of audited sets in order of arrival: 1 or True for an error, 0 or False for
+            none, or a number in between where the loss is a share.
+        prompts : sequence of prompts, default=None
+            Their prompts. None: neither whether they were chosen at random nor whether they
+            came before can be checked; they count in `n_unchecked_`.
+
+        Returns
+        -------
+        RiskMonitor
+            This monitor.
+
+        Raises
+        ------
+        ValueError
+            If an outcome is no loss, a prompt was audited before, or was not chosen by
+            :meth:`should_audit`. Nothing of the call counts then.
+        """
+        losses = _check_outcomes(outcomes)
+        digests: list[bytes | None] = [None] * len(losses)
+        if prompts is not None and (len(prompts) or len(losses)):
+            digests = list(self._check_prompts(prompts, len(losses)))
+        rows = list(zip(digests, losses.tolist(), strict=True))
+        if self._store is None:
+            self._refuse_repeats(digests)
+            self._take(rows)
+            return self
+        with self._store.writing(durable=True) as connection:
+            unseen = self._unseen(connection)
+            self._refuse_repeats(digests, {digest for digest, _ in unseen[0]})
+            connection.executemany("INSERT INTO audits (digest, loss) VALUES (?, ?)", rows)
+        # only what is on the disk counts
+        self._take(unseen[0] + rows)
+        self._take_scores(unseen[1])
+        return self
+
+    def update_scores(self, scores: ArrayLike) -> Self:
+        """Go on with further scores of prompts, audited or not.
+
+        A test of whether scores of new prompts are of the same kind as `reference_scores`. It
+        needs no labels. It is no statement on the risk: scores may shift while the risk stays,
+        and the risk may rise while they stay.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n,)
+            Scores of new prompts in order of arrival, computed like those of the reference.
+
+        Returns
+        -------
+        RiskMonitor
+            This monitor, with `shift_e_values_` and `shift_alarm_`.
+
+        Raises
+        ------
+        ValueError
+            If there is no reference, or a score is NaN.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_clm.evaluation import RiskMonitor
+        >>> rng = np.random.default_rng(0)
+        >>> monitor = RiskMonitor(0.3, reference_scores=rng.normal(size=300))
+        >>> monitor.update_scores(rng.normal(size=300)).shift_alarm_
+        False
+        >>> monitor.update_scores(rng.normal(loc=1.0, size=300)).shift_alarm_
+        True
+        >>> monitor.alarm_  # nothing is known of the risk
+        False
+        """
+        if self._martingale is None:
+            raise ValueError("reference_scores must be given to the monitor for update_scores.")
+        values = np.asarray(scores, dtype=np.float64)
+        if values.ndim != 1 or np.isnan(values).any():
+            raise ValueError(
+                f"scores must have shape (n,) and not be NaN, got shape {values.shape} with "
+                f"{int(np.isnan(values).sum())} NaN instead."
+            )
+        if self._store is None:
+            self._take_scores(values.tolist())
+            return self
+        with self._store.writing(durable=True) as connection:
+            unseen = self._unseen(connection)
+            rows = [(score,) for score in values.tolist()]
+            connection.executemany("INSERT INTO monitored_scores (score) VALUES (?)", rows)
+        self._take(unseen[0])
+        self._take_scores(unseen[1] + values.tolist())
+        return self
+
+    @property
+    def n_audited_(self) -> int:
+        """Outcomes so far."""
+        return len(self._losses)
+
+    @property
+    def losses_(self) -> np.ndarray:
+        """The outcomes in order of arrival."""
+        return np.array(self._losses)
+
+    @property
+    def risk_(self) -> float:
+        """Mean loss so far."""
+        return float(np.mean(self._losses)) if self._losses else float("nan")
+
+    @property
+    def risk_interval_(self) -> tuple[float, float]:
+        """Limits of the risk, right at all times together with probability 1 - alpha."""
+        low, high = confidence_sequence(float(np.sum(self._losses)), self.n_audited_, self.alpha)
+        return float(low), float(high)
+
+    @property
+    def e_values_(self) -> np.ndarray:
+        """The e-value after each outcome."""
+        return np.array(self._e_values)
+
+    @property
+    def alarm_at_(self) -> int | None:
+        """Number of outcomes at the alarm; None for no alarm."""
+        return _first_alarm(self.e_values_, self.alpha)
+
+    @property
+    def alarm_(self) -> bool:
+        """Whether the e-value has ever reached 1 / alpha."""
+        return self.alarm_at_ is not None
+
+    @property
+    def shift_e_values_(self) -> np.ndarray:
+        """E-value of the scores after each of them: no statement on the risk."""
+        return np.array(self._shift_e_values)
+
+    @property
+    def shift_alarm_(self) -> bool:
+        """Whether the scores have shifted: no statement on the risk."""
+        return _first_alarm(self.shift_e_values_, self.alpha) is not None
+
+    def __repr__(self) -> str:
+        return (
+            f"RiskMonitor(epsilon={self.epsilon:g}, alpha={self.alpha:g}, "
+            f"n_audited={self.n_audited_}, alarm={self.alarm_})"
+        )
+
+    def __str__(self) -> str:
+        lines = [f"{counted(self.n_audited_, 'outcome')} audited, epsilon = {self.epsilon:g}."]
+        if self._losses:
+            low, high = self.risk_interval_
+            lines.append(
+                f"Risk {self.risk_:.3f}; between {low:.3f} and {high:.3f} with confidence "
+                f"{1 - self.alpha:g} at all times, if it does not change. E-value "
+                f"{self._e_values[-1]:.3g}, at most {max(self._e_values):.3g} so far; alarm at "
+                f"{1 / self.alpha:g}."
+            )
+        if self.alarm_:
+            text = _AFTER_ALARM.format(epsilon=self.epsilon, alpha=self.alpha)
+            lines.append(f"ALARM after {counted(self.alarm_at_ or 0, 'outcome')}. {text}")
+        else:
+            lines.append(_NO_ALARM.format(self.epsilon))
+        if self.n_unchecked_:
+            lines.append(
+                f"{counted(self.n_unchecked_, 'outcome')} came without a prompt: whether they were "
+                "chosen at random, and only once, is not known."
+            )
+        if self._martingale is not None:
+            verdict = "have shifted" if self.shift_alarm_ else "show no shift"
+            lines.append(
+                f"Scores of {counted(len(self._scores), 'prompt')} {verdict}. This is no statement "
+                "on the risk."
+            )
+        return "\n".join(lines)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_store"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._store = None
+        if self.path is not None:
+            self._open()
+
+    def _chosen(self, prompts: CheckedPrompts) -> np.ndarray:
+        return keep_by_weight(
+            np.full(len(prompts), self.share), 1.0, prompts.digests(), seed=self.seed
+        )
+
+    def _check_prompts(self, prompts: Sequence[object], n: int) -> list[bytes]:
+        """Digests of the prompts, all of them to be audited and different."""
+        checked = check_prompts(prompts)
+        if len(checked) != n:
+            raise ValueError(
+                f"prompts must be as many as outcomes, {n}, got {len(checked)} instead."
+            )
+        chosen = self._chosen(checked)
+        if not chosen.all():
+            i = int(np.argmin(chosen))
+            raise ValueError(
+                f"prompts must be those that should_audit chose, got {n - int(chosen.sum())} "
+                f"other(s), the first at position {i}. Outcomes that were not chosen at random say "
+                "nothing about the risk."
+            )
+        digests = [number.tobytes() for number in checked.digests().astype(">u8")]
+        if len(set(digests)) < n:
+            i = next(i for i in range(n) if digests[i] in digests[:i])
+            raise ValueError(
+                f"prompts must be different, but the one at position {i} stands there twice."
+            )
+        return digests
+
+    def _refuse_repeats(
+        self, digests: Sequence[bytes | None], others: set[bytes | None] | None = None
+    ) -> None:
+        known = self._digests | (others or set())
+        for i, digest in enumerate(digests):
+            if digest is not None and digest in known:
+                raise ValueError(
+                    f"prompts must not have been audited before, but the one at position {i} was. "
+                    "A prompt counts once."
+                )
+
+    def _take(self, rows: Sequence[tuple[bytes | None, float]]) -> None:
+        losses = [loss for _, loss in rows]
+        self._e_values += self._process.update(losses).tolist()
+        self._losses += losses
+        self._digests |= {digest for digest, _ in rows if digest is not None}
+        self.n_unchecked_ += sum(digest is None for digest, _ in rows)
+
+    def _take_scores(self, scores: Sequence[float]) -> None:
+        if self._martingale is not None:
+            self._shift_e_values += self._martingale.update(scores).tolist()
+            self._scores += scores
+
+    def _open(self) -> None:
+        """Connect with the file, and go on from where it stands."""
+        self._store = open_store(self.path)
+        self._store.add_tables(_TABLES)
+        settings = {
+            "epsilon": self.epsilon,
+            "alpha": self.alpha,
+            "share": self.share,
+            "seed": self.seed,
+            "target": self._watched,
+            "reference_scores": self._reference,
+        }
+        with self._store.writing(durable=True) as connection:
+            saved = connection.execute("SELECT settings FROM monitor").fetchone()
+            if saved is None:
+                connection.execute("INSERT INTO monitor VALUES (?)", (json.dumps(settings),))
+            else:
+                self._refuse_others(saved[0], settings)
+            rows, scores = self._unseen(connection)
+        self._take(rows)
+        self._take_scores(scores)
+
+    def _refuse_others(self, saved: str, settings: dict[str, float | str | None]) -> None:
+        known = json.loads(saved)
+        for name, value in settings.items():
+            if known.get(name) != value:
+                raise ValueError(
+                    f"path={os.fspath(self.path or '')!r} is the state of another monitor: "
+                    f"{name} is {known.get(name)!r} there and {value!r} here. Start a new file for "
+                    "a new monitor."
+                )
+
+    def _unseen(
+        self, connection: sqlite3.Connection
+    ) -> tuple[list[tuple[bytes | None, float]], list[float]]:
+        """Outcomes and scores in the file that this object has not taken yet."""
+        rows = connection.execute(
+            "SELECT digest, loss FROM audits WHERE id > ? ORDER BY id", (self.n_audited_,)
+        ).fetchall()
+        scores = connection.execute(
+            "SELECT score FROM monitored_scores WHERE id > ? ORDER BY id", (len(self._scores),)
+        ).fetchall()
+        if not all(isinstance(loss, float) and 0.0 <= loss <= 1.0 for _, loss in rows):
+            raise ValueError(f"path={os.fspath(self.path or '')!r} is damaged: it holds no losses.")
+        return rows, [score for (score,) in scores]
+
+
+def _watched(target: ConformalSampler | ComponentSelector | float) -> tuple[float, str | None]:
+    """The watched risk, and a digest of what predicts, where it is known."""
+    if isinstance(target, ConformalSampler):
+        check_is_fitted(target, "calibration_")
+        record = target.calibration_
+        text = f"{target.lambda_hat_} {target.k_max_} {record.provenance}"
+        return record.epsilon, hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    if isinstance(target, ComponentSelector):
+        check_is_fitted(target, "calibration_")
+        text = f"{target.gamma_hat_} {target.calibration_.provenance}"
+        alpha = float(target.calibration_.alpha)
+        return alpha, hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    if isinstance(target, bool) or not isinstance(target, (int, float, np.number)):
+        raise TypeError(
+            "target must be a calibrated ConformalSampler or ComponentSelector, or a number in "
+            f"(0, 1), got {type(target).__name__} instead."
+        )
+    return float(check_probability(target, "target")), None
+
+
+def _check_outcomes(outcomes: ArrayLike) -> np.ndarray:
+    array = np.asarray(outcomes)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "biuf"):
+        raise ValueError(
+            f"outcomes must be booleans or numbers of shape (n,), got dtype {array.dtype} of "
+            f"shape {array.shape} instead."
+        )
+    losses = array.astype(np.float64)
+    inside = (losses >= 0.0) & (losses <= 1.0)
+    if not inside.all():
+        i = int(np.argmin(inside))
+        raise ValueError(
+            f"outcomes must be losses in [0, 1], got {losses[i]} at position {i} instead."
+        )
+    return losses
+
+
+def _first_alarm(e_values: np.ndarray, alpha: float) -> int | None:
+    above = e_values >= 1.0 / alpha
+    return int(np.argmax(above)) + 1 if above.any() else None

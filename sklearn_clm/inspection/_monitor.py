@@ -1,0 +1,142 @@
+"""What a monitor has seen: its wealth, and the limits of the risk."""
+
+from typing import Self
+
+import numpy as np
+
+from sklearn_clm.calibration import confidence_sequence
+from sklearn_clm.evaluation import RiskMonitor
+from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, finish, new_axes
+
+__all__ = ["RiskMonitorDisplay"]
+
+_POINTS = 300
+_SMALLEST_E = 1e-3
+
+
+class RiskMonitorDisplay:
+    """E-value and confidence sequence of a monitor, against the number of audited outcomes.
+
+    Above, the e-value after each outcome, and 1 / alpha, where the alarm goes off. Below, the mean
+    loss with its confidence sequence, which is right at all times together with probability
+    1 - alpha if the risk does not change, and epsilon. Create it with :meth:`from_monitor`.
+
+    Parameters
+    ----------
+    losses, e_values : ndarray of shape (n,)
+        Outcomes in order of arrival, and the e-value after each.
+    epsilon, alpha : float
+        The watched risk, and the level of the alarm.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+        The figure.
+    axes_ : ndarray of matplotlib Axes, shape (2,) or (1,)
+        The e-value and, if there is a second one, the risk.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.inspection import RiskMonitorDisplay
+    >>> display = RiskMonitorDisplay(
+    ...     losses=np.ones(3), e_values=np.array([1.4, 3.0, 25.0]), epsilon=0.3, alpha=0.05
+    ... )
+    >>> display.alarm_at
+    3
+    """
+
+    def __init__(
+        self, *, losses: np.ndarray, e_values: np.ndarray, epsilon: float, alpha: float
+    ) -> None:
+        self.losses = losses
+        self.e_values = e_values
+        self.epsilon = epsilon
+        self.alpha = alpha
+
+    @property
+    def alarm_at(self) -> int | None:
+        """Number of outcomes at the alarm; None for no alarm."""
+        above = self.e_values >= 1.0 / self.alpha
+        return int(np.argmax(above)) + 1 if above.any() else None
+
+    @classmethod
+    def from_monitor(cls, monitor: RiskMonitor, *, ax: AxesLike = None) -> Self:
+        """Plot a monitor.
+
+        Parameters
+        ----------
+        monitor : RiskMonitor
+            A monitor with at least one outcome.
+        ax : matplotlib Axes or two of them, optional
+            Where to draw: the e-value, and the risk if there is a second one. Default: a new
+            figure with both.
+
+        Returns
+        -------
+        RiskMonitorDisplay
+            The display, plotted.
+
+        Raises
+        ------
+        ValueError
+            If there is no outcome yet.
+        """
+        if not monitor.n_audited_:
+            raise ValueError("monitor must have at least one outcome, got none; call update.")
+        return cls(
+            losses=monitor.losses_,
+            e_values=monitor.e_values_,
+            epsilon=monitor.epsilon,
+            alpha=monitor.alpha,
+        ).plot(ax=ax)
+
+    def plot(self, *, ax: AxesLike = None) -> Self:
+        """Draw the two.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or two of them, optional
+            Where to draw: the e-value, and the risk if there is a second one. Default: a new
+            figure with both.
+
+        Returns
+        -------
+        RiskMonitorDisplay
+            This display, with `figure_` and `axes_`.
+        """
+        self.figure_, self.axes_ = new_axes(ax, (2, 1), (6.4, 5.2), least=1)
+        first, n = self.axes_[0], len(self.losses)
+        first.plot(
+            np.arange(1, n + 1),
+            np.maximum(self.e_values, _SMALLEST_E),
+            color=BLUE,
+            linewidth=1.4,
+            label=f"e-value (no less than {_SMALLEST_E:g} shown)",
+        )
+        label = f"alarm at 1 / $\\alpha$ = {1.0 / self.alpha:g}"
+        first.axhline(1.0 / self.alpha, color="black", linewidth=1.0, linestyle=DASHED, label=label)
+        if len(self.axes_) == 2:
+            self._plot_risk()
+        if self.alarm_at is not None:
+            label = f"alarm after {self.alarm_at} outcomes"
+            for axes in self.axes_:
+                axes.axvline(self.alarm_at, color=RED, linewidth=1.4, label=label)
+        first.set_yscale("log")
+        first.set_ylabel("E-value")
+        self.axes_[-1].set_xlabel("Audited outcomes")
+        finish(self.axes_, "Watch on the risk")
+        return self
+
+    def _plot_risk(self) -> None:
+        axes, n = self.axes_[1], len(self.losses)
+        times = np.unique(np.linspace(1, n, min(n, _POINTS)).round().astype(int))
+        totals = np.cumsum(self.losses)[times - 1]
+        low, high = confidence_sequence(totals, times, self.alpha)
+        label = f"{100 * (1 - self.alpha):g} % confidence sequence"
+        axes.fill_between(times, low, high, color=BLUE, alpha=0.15, lw=0, label=label)
+        axes.plot(times, totals / times, color=BLUE, linewidth=1.4, label="mean loss")
+        label = f"$\\epsilon$ = {self.epsilon:g}"
+        axes.axhline(self.epsilon, color="black", linewidth=1.0, label=label)
+        axes.set_ylim(0.0, min(1.0, max(2.5 * self.epsilon, 1.2 * float(high[-1]))))
+        axes.set_ylabel("Risk")

@@ -1,0 +1,245 @@
+import copy
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm.calibration import RiskEProcess, confidence_sequence
+from sklearn_clm.evaluation import RiskMonitor
+from tests.toy import ToyModel, questions
+
+
+def prompts(n, first=0):
+    return [f"prompt {i}" for i in range(first, first + n)]
+
+
+def errors(n, risk, seed=0):
+    return np.random.default_rng(seed).random(n) < risk
+
+
+def test_a_monitor_is_the_e_process_of_its_outcomes():
+    losses = errors(300, 0.45)
+    monitor = RiskMonitor(0.3)
+    assert monitor.update(losses[:100], prompts(100)) is monitor
+    monitor.update(losses[100:].astype(int).tolist(), prompts(200, 100))
+    expected = RiskEProcess(0.3).update(losses)
+    np.testing.assert_allclose(monitor.e_values_, expected)
+    assert monitor.alarm_
+    assert monitor.alarm_at_ == int(np.argmax(expected >= 20)) + 1
+    assert monitor.risk_ == losses.mean()
+    assert monitor.risk_interval_ == confidence_sequence(losses.sum(), 300)
+    # an alarm stays
+    assert monitor.update(np.zeros(2_000)).alarm_
+
+
+def test_a_low_risk_gives_no_alarm():
+    monitor = RiskMonitor(0.3).update(errors(2_000, 0.2), prompts(2_000))
+    assert not monitor.alarm_
+    assert monitor.alarm_at_ is None
+    low, high = monitor.risk_interval_
+    assert low < 0.2 < high < 0.3
+    assert "renews no certificate" in str(monitor)
+
+
+def test_a_new_monitor_knows_nothing():
+    monitor = RiskMonitor(0.3)
+    assert (monitor.n_audited_, monitor.alarm_, monitor.risk_interval_) == (0, False, (0.0, 1.0))
+    assert np.isnan(monitor.risk_)
+    assert repr(monitor) == "RiskMonitor(epsilon=0.3, alpha=0.05, n_audited=0, alarm=False)"
+    assert monitor.update([], []).n_audited_ == 0
+    with pytest.raises(ValueError, match="as many as outcomes, 0, got 1"):
+        monitor.update([], ["a"])
+
+
+def test_the_audited_share_is_chosen_by_prompt_and_seed():
+    monitor = RiskMonitor(0.3, share=0.2)
+    asked = prompts(2_000)
+    chosen = [monitor.should_audit(prompt) for prompt in asked]
+    assert binomtest(sum(chosen), 2_000, 0.2).pvalue > 1e-4
+    again = RiskMonitor(0.1, alpha=0.2, share=0.2)
+    assert [again.should_audit(prompt) for prompt in asked[::-1]] == chosen[::-1]
+    other = RiskMonitor(0.3, share=0.2, seed=1)
+    assert [other.should_audit(prompt) for prompt in asked] != chosen
+    audited = [prompt for prompt, one in zip(asked, chosen) if one]
+    assert monitor.update(errors(len(audited), 0.2), audited).n_audited_ == len(audited)
+
+
+def test_rows_of_numbers_and_chats_are_prompts():
+    monitor = RiskMonitor(0.3, share=0.5)
+    rows = np.random.default_rng(0).random((40, 3))
+    chosen = [monitor.should_audit(row) for row in rows]
+    assert 5 < sum(chosen) < 35
+    monitor.update(np.zeros(sum(chosen)), rows[chosen])
+    chats = [[{"role": "user", "content": f"question {i}"}] for i in range(20)]
+    chats = [chat for chat in chats if monitor.should_audit(chat)]
+    monitor.update(np.zeros(len(chats)), chats)
+    assert monitor.n_audited_ == sum(chosen) + len(chats)
+
+
+def test_the_same_prompt_counts_once():
+    monitor = RiskMonitor(0.3).update([0, 1], ["a", "b"])
+    for again in (["c", "b"], ["b", "c"]):
+        with pytest.raises(ValueError, match=r"but the one at position \d was. A prompt counts"):
+            monitor.update([1, 1], again)
+    with pytest.raises(ValueError, match="the one at position 2 stands there twice"):
+        monitor.update([1, 1, 1], ["c", "d", "c"])
+    assert monitor.n_audited_ == 2
+
+
+def test_outcomes_that_were_not_chosen_are_refused():
+    monitor = RiskMonitor(0.3, share=0.5)
+    asked = prompts(50)
+    n_others = sum(not monitor.should_audit(prompt) for prompt in asked)
+    with pytest.raises(ValueError, match=rf"that should_audit chose, got {n_others} other"):
+        monitor.update(np.ones(50), asked)
+    assert monitor.n_audited_ == 0
+    # without prompts nobody can tell, and the monitor says so
+    assert monitor.update(np.ones(5)).n_unchecked_ == 5
+    assert "whether they were chosen at random" in str(monitor)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "message"),
+    [
+        ([0.0, 1.2], r"outcomes must be losses in \[0, 1\], got 1\.2 at position 1 instead"),
+        ([np.nan, 1.0], r"outcomes must be losses in \[0, 1\], got nan at position 0 instead"),
+        ([-1], r"got -1\.0 at position 0"),
+        (True, r"outcomes must be booleans or numbers of shape \(n,\), got dtype bool"),
+        (["yes"], r"outcomes must be booleans or numbers of shape \(n,\), got dtype <U3"),
+        ([None], "got dtype object"),
+        ([1], "prompts must be as many as outcomes, 1, got 2 instead"),
+    ],
+)
+def test_bad_outcomes(outcomes, message):
+    with pytest.raises(ValueError, match=message):
+        RiskMonitor(0.3).update(outcomes, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"target": 1.3}, ValueError, r"target must lie strictly between 0 and 1, got 1\.3"),
+        ({"target": "a"}, TypeError, "target must be a calibrated ConformalSampler .* got str"),
+        ({"target": True}, TypeError, "got bool instead"),
+        ({"alpha": 0.0}, ValueError, "alpha must lie strictly between 0 and 1"),
+        ({"share": 0.0}, ValueError, r"share must lie in \(0, 1\], got 0\.0 instead"),
+        ({"seed": -1}, ValueError, "seed must be an integer >= 0, got -1 instead"),
+        ({"reference_scores": [np.nan]}, ValueError, "reference must not be NaN"),
+    ],
+)
+def test_bad_parameters(options, error, message):
+    with pytest.raises(error, match=message):
+        RiskMonitor(**{"target": 0.3, **options})
+
+
+def test_estimators_are_watched_at_their_own_level(tmp_path):
+    X, y = questions(150)
+    sampler = ConformalSampler(ToyModel(), k_max=5, epsilon=0.45, random_state=0).fit(X, y)
+    assert RiskMonitor(sampler).epsilon == 0.45
+    selector = ComponentSelector(sampler, alpha=0.6, admission="exact_match").fit(X, y)
+    assert RiskMonitor(selector).epsilon == 0.6
+    with pytest.raises(ValueError, match="not fitted"):
+        RiskMonitor(ConformalSampler())
+    # a file belongs to one calibration
+    path = tmp_path / "watch.sqlite"
+    RiskMonitor(sampler, path=path).update([0], ["a"])
+    assert RiskMonitor(sampler, path=path).n_audited_ == 1
+    other = ConformalSampler(ToyModel(), k_max=5, epsilon=0.45, random_state=1).fit(X, y)
+    with pytest.raises(ValueError, match="is the state of another monitor: target is"):
+        RiskMonitor(other, path=path)
+
+
+def test_the_file_goes_on_where_it_stood(tmp_path):
+    path = tmp_path / "watch.sqlite"
+    losses, scores = errors(60, 0.4), np.random.default_rng(1).random(40)
+    options = {"share": 0.9, "reference_scores": np.arange(5.0), "path": path}
+    monitor = RiskMonitor(0.3, **options)
+    asked = [prompt for prompt in prompts(100) if monitor.should_audit(prompt)][:60]
+    monitor.update(losses[:20], asked[:20]).update_scores(scores[:30])
+    monitor.update(losses[20:25])
+    again = RiskMonitor(0.3, **options)
+    again.update(losses[25:], asked[25:]).update_scores(scores[30:])
+    whole = RiskMonitor(0.3, share=0.9, reference_scores=np.arange(5.0))
+    whole.update(losses[:20], asked[:20]).update(losses[20:25]).update(losses[25:], asked[25:])
+    whole.update_scores(scores)
+    # the first object learns of what the second wrote before it adds something
+    with pytest.raises(ValueError, match="must not have been audited before"):
+        monitor.update([1], asked[30:31])
+    for one in (monitor.update([], []), again, pickle.loads(pickle.dumps(again))):
+        assert one.e_values_.tolist() == whole.e_values_.tolist()
+        assert one.n_unchecked_ == 5
+    monitor.update_scores([])
+    for one in (monitor, again, copy.deepcopy(again)):
+        assert one.shift_e_values_.tolist() == whole.shift_e_values_.tolist()
+    for name, value in (("alpha", 0.1), ("share", 0.5), ("seed", 3), ("reference_scores", None)):
+        with pytest.raises(ValueError, match=f"is the state of another monitor: {name} is"):
+            RiskMonitor(0.3, **{**options, name: value})
+
+
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("remember the milk" * 100)
+    with pytest.raises(ValueError, match="is not a SQLite file; it is left as it is"):
+        RiskMonitor(0.3, path=path)
+    assert path.read_text().startswith("remember")
+
+
+_KILLED = """
+import os, sys
+from sklearn_clm.evaluation import RiskMonitor
+monitor = RiskMonitor(0.3, path=sys.argv[1])
+monitor.update([1] * 7, [f"a{i}" for i in range(7)])
+with monitor._store.writing(durable=True) as connection:
+    connection.execute("INSERT INTO audits (digest, loss) VALUES (NULL, 1.0)")
+    os.kill(os.getpid(), 9)  # in the middle of the next update
+"""
+
+
+def test_an_update_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "watch.sqlite"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run([sys.executable, "-c", _KILLED, path], check=False, env=environment)
+    assert run.returncode == -9
+    monitor = RiskMonitor(0.3, path=path)
+    assert (monitor.n_audited_, monitor.n_unchecked_) == (7, 0)
+
+
+def test_a_failed_write_counts_nothing(tmp_path, monkeypatch):
+    monitor = RiskMonitor(0.3, path=tmp_path / "watch.sqlite").update([0], ["a"])
+
+    def full(*args, **kwargs):
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(monitor._store, "writing", full)
+        with pytest.raises(OSError, match="no space left"):
+            monitor.update([1], ["b"])
+    assert monitor.n_audited_ == 1
+    assert monitor.update([1], ["b"]).n_audited_ == 2
+
+
+def test_shifted_scores_are_no_statement_on_the_risk():
+    rng = np.random.default_rng(0)
+    monitor = RiskMonitor(0.3, reference_scores=rng.normal(size=200))
+    monitor.update_scores(rng.normal(size=200))
+    assert not monitor.shift_alarm_
+    assert "show no shift. This is no statement on the risk" in str(monitor)
+    assert monitor.update_scores(rng.normal(1.5, size=200)).shift_alarm_
+    assert not monitor.alarm_
+    assert "have shifted. This is no statement on the risk" in str(monitor)
+    with pytest.raises(ValueError, match="scores must have shape"):
+        monitor.update_scores([np.nan])
+    with pytest.raises(ValueError, match="reference_scores must be given"):
+        RiskMonitor(0.3).update_scores([1.0])
+
+
+def test_an_alarm_says_what_to_do():
+    text = str(RiskMonitor(0.1).update(np.ones(40)))
+    assert "ALARM after" in text
+    assert "Calibrate again on new prompts" in text
+    assert "Do not calibrate on the audited prompts alone" in text
