@@ -38,7 +38,8 @@ def main() -> int:
     unnoticed = 0
     for name, mutation in MUTATIONS.items():
         # fewer would leave a broken calibration within its interval
-        result = run_cell(mutation.cell, max(n_calibrations, 1500), procedure=mutation.run)
+        n = max(n_calibrations, 1500) // mutation.cost
+        result = run_cell(mutation.cell, n, procedure=mutation.run)
         unnoticed += result.holds
         print(
             f"broken on purpose ({name}): failed {result.frequency:.3f} of the time, allowed "

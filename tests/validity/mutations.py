@@ -1,4 +1,4 @@
-"""Five ways to get it wrong. A study that does not notice them proves nothing.
+"""Ways to get it wrong. A study that does not notice them proves nothing.
 
 Each mutation breaks one step of the calibration, in a cell that is sensitive to it: either epsilon
 lies just under the risk of every configuration, so that each certification is an error, or many
@@ -13,8 +13,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-from sklearn_clm.calibration import CalibrationData, binomial_p_value
+from sklearn_clm.calibration import CalibrationData, binomial_p_value, critical_count
 
+from .policies import exit_policy, learnt_on_the_calibration_part, stop_at_the_first_failure
 from .procedures import Setting, components
 from .study import PROCEDURES, Cell, first_k_error
 
@@ -35,11 +36,14 @@ class Mutation:
         In its context, calibration is broken.
     procedure : callable, or None
         What runs in place of the cell's own procedure, where patching is not enough.
+    cost : int
+        Roughly how many calibrations of arrays one of its calibrations takes as long as.
     """
 
     cell: Cell
     break_it: Callable[[], AbstractContextManager] = nullcontext
     procedure: Callable | None = None
+    cost: int = 1
 
     def run(self, world, set_score, setting, rng):
         """Same signature as the procedures of the study."""
@@ -96,6 +100,27 @@ MUTATIONS = {
     "one error too many": Mutation(
         _just_out_of_reach(60, 0.1),
         lambda: patch(f"{_MODULE}.binomial_p_value", _one_error_free),
+    ),
+    "exit policy learnt on the calibration part": Mutation(
+        Cell("exit_policy", "useless_quality", "exit policy", Setting(60, 0.45, 0.1)),
+        procedure=learnt_on_the_calibration_part,
+        cost=10,
+    ),
+    "one error too many at the exit level": Mutation(
+        Cell("exit_policy", "useless_quality", "exit policy", Setting(10, 0.5, 0.1)),
+        procedure=partial(
+            exit_policy, n_errors=lambda n, epsilon, delta: critical_count(n, epsilon, delta) + 1
+        ),
+    ),
+    "marginal count in place of the critical one": Mutation(
+        Cell("exit_policy", "mixed", "exit policy", Setting(60, 0.45, 0.1)),
+        procedure=partial(
+            exit_policy, n_errors=lambda n, epsilon, delta: int((n + 1) * epsilon) - 1
+        ),
+    ),
+    "judging that stops at the first failure": Mutation(
+        Cell("exit_policy", "mixed", "exit policy", Setting(60, 0.45, 0.1)),
+        procedure=partial(exit_policy, judge=stop_at_the_first_failure),
     ),
     "repeated components scored by their mean": Mutation(
         Cell("components", "mixed", "max", Setting(150, 0.1, 0.1)),

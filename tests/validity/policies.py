@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm.calibration import (
     CalibrationData,
@@ -35,12 +36,16 @@ def _learnt(world: World, rng: np.random.Generator, meaningless: bool = False) -
     labels = data.admissible
     if meaningless:
         labels = np.take_along_axis(rng.random(labels.shape) < 0.5, first, axis=1)
+    return _fitted(data, first, labels, LogisticRegression)
+
+
+def _fitted(data: CalibrationData, first: np.ndarray, labels: np.ndarray, new_classifier):
     return fit_exit_model(
         data.quality,
         data.similarity,
         first,
         labels.astype(np.int8),
-        new_classifier=LogisticRegression,
+        new_classifier=new_classifier,
         epsilon=0.3,
         look_ahead=2,
     )
@@ -68,6 +73,7 @@ def exit_policy(
     *,
     meaningless: bool = False,
     n_errors=critical_count,
+    judge=judge_in_falling_order,
 ) -> bool | None:
     """Is the true risk at the calibrated level above epsilon? Labels are revealed lazily."""
     tau, scores = _population_scores(world.name, int(rng.integers(4)), meaningless)
@@ -76,7 +82,7 @@ def exit_policy(
     first = texts_of(world.name, world.population)[chosen]
     table = LabelTable(first, lambda prompts, draws: truth[prompts, draws])
     allowed = int(n_errors(setting.n, setting.epsilon, setting.delta))
-    level = exit_level(judge_in_falling_order(tau[chosen], allowed, table), allowed)
+    level = exit_level(judge(tau[chosen], allowed, table), allowed)
     if level == -np.inf:
         return None
     return bool(np.mean(scores < level) > setting.epsilon)
@@ -85,6 +91,27 @@ def exit_policy(
 def meaningless_policy(world: World, set_score, setting: Setting, rng) -> bool | None:
     """The same with a policy that learnt labels without meaning."""
     return exit_policy(world, set_score, setting, rng, meaningless=True)
+
+
+def learnt_on_the_calibration_part(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """Broken: the prompts that calibrate the level have taught a policy that remembers them."""
+    chosen = world.draw(setting.n, rng)
+    data = world.population.take(chosen)
+    model = _fitted(data, texts_of(world.name, data), data.admissible, DecisionTreeClassifier)
+    first = texts_of(world.name, world.population)
+    tau, _ = model.scores(world.population.quality, world.population.similarity, first)
+    scores = np.where(world.population.admissible, tau, -np.inf).max(axis=1)
+    allowed = int(critical_count(setting.n, setting.epsilon, setting.delta))
+    level = exit_level(scores[chosen], allowed)
+    return None if level == -np.inf else bool(np.mean(scores < level) > setting.epsilon)
+
+
+def stop_at_the_first_failure(tau: np.ndarray, n_errors: int, table: LabelTable) -> np.ndarray:
+    """Broken: a prompt whose most promising text is inadmissible counts as settled at the top."""
+    best = tau.argmax(axis=1)
+    rows = np.arange(len(tau))
+    table.ask(rows, best)
+    return np.where(table.labels[rows, best] == 1, tau[rows, best], np.inf)
 
 
 def marginal(world: World, set_score, setting: Setting, rng) -> bool:

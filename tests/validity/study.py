@@ -8,16 +8,21 @@ from joblib import Parallel, delayed
 from scipy.stats import binomtest
 
 from .estimators import command_line, component_files, estimators, files
+from .policies import POLICY_PROCEDURES
 from .procedures import PROCEDURES as OF_ARRAYS
 from .procedures import Setting, mean_quality
 from .worlds import WORLDS, make_world
 
 __all__ = ["PROCEDURES", "Cell", "CellResult", "all_cells", "run_cell", "run_study"]
 
-PROCEDURES = OF_ARRAYS | {
-    procedure.__name__: procedure
-    for procedure in (estimators, files, command_line, component_files)
-}
+PROCEDURES = (
+    OF_ARRAYS
+    | POLICY_PROCEDURES
+    | {
+        procedure.__name__: procedure
+        for procedure in (estimators, files, command_line, component_files)
+    }
+)
 
 SET_SCORES: tuple[str | Callable, ...] = ("first_k", "first_k_reject", "max", "sum", mean_quality)
 
@@ -40,6 +45,8 @@ class Cell:
     @property
     def allowed(self) -> float:
         """Largest probability of failure that the theory allows."""
+        if self.procedure == "marginal":
+            return self.setting.epsilon
         return self.setting.delta * (2 if self.procedure == "both" else 1)
 
     @property
@@ -99,6 +106,13 @@ def all_cells() -> Iterator[Cell]:
         yield Cell("component_files", world, "max", Setting(150, 0.5, 0.1))
         yield Cell("both", world, "max", Setting(150, 0.4, 0.1))
         yield Cell("both", world, "sum", Setting(150, 0.5, 0.1))
+    for world in WORLDS:
+        yield Cell("exit_policy", world, "exit policy", Setting(60, 0.45, 0.1))
+        yield Cell("exit_policy", world, "exit policy", Setting(150, 0.3, 0.1))
+        yield Cell("marginal", world, "exit policy", Setting(60, 0.45, 0.1))
+    for world in ("mixed", "all_duplicates", "never_admissible"):
+        yield Cell("meaningless_policy", world, "exit policy", Setting(60, 0.45, 0.1))
+        yield Cell("exit_policy", world, "exit policy", Setting(1500, 0.3, 0.1))
     for world in ("mixed", "heavy_ties"):
         for name in ("estimators", "files", "command_line"):
             yield Cell(name, world, "max", Setting(60, first_k_error(world) + 0.1, 0.1))

@@ -63,7 +63,7 @@ def test_runs_where_another_package_is_called_tests(folder, tmp_path):
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_the_study_notices_a_broken_calibration(name):
     mutation = MUTATIONS[name]
-    n_calibrations = 500 if "leaks" in name else 1500
+    n_calibrations = (500 if "leaks" in name else 1500) // mutation.cost
     assert not run_cell(mutation.cell, n_calibrations, procedure=mutation.run).holds
     assert run_cell(mutation.cell, n_calibrations).holds
 
