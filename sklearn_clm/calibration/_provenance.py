@@ -56,7 +56,7 @@ class Provenance:
     precision: str | None = None
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
+        for name, value in vars(self).items():
             wanted = int if name in ("seed", "k_max") else str
             if value is not None and (not isinstance(value, wanted) or isinstance(value, bool)):
                 raise TypeError(

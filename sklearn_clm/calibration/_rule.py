@@ -101,7 +101,7 @@ class SamplingRule:
         self.set_score = set_score
         self.k_max = k_max
         self._provenance = Provenance(precision=precision)
-        self._rounds = any(
+        self._rounds = precision not in (None, "float64") and any(
             precision_of(precision, name) != np.float64 for name in ("quality", "similarity")
         )
         self.accepted: list[int] = []
