@@ -1,4 +1,33 @@
-"""Figures and reports, in scikit-learn's manner."""
+"""Inspection: reports and figures of calibrations.
+
+| class | what it shows |
+|---|---|
+| :class:`CalibrationReport` | the guarantee in words, thresholds, what to expect, pictures |
+| :class:`FrontierDisplay` | which configurations were tested, and where the tests stopped |
+| :class:`AchievableBandDisplay` | errors of the first k draws: which epsilon, which K |
+| :class:`PromptGainDisplay` | what more calibration prompts would bring |
+| :class:`RiskCurveDisplay` | loss, size and excess against epsilon, over random splits |
+| :class:`ComponentCurveDisplay` | the same for components, against alpha |
+| :class:`RiskMonitorDisplay` | the watch on the risk in use |
+
+Reports are of samplers and of selectors. In a notebook they are HTML with pictures, in print
+Markdown:
+
+>>> from sklearn.datasets import load_digits
+>>> from sklearn.naive_bayes import GaussianNB
+>>> from sklearn_clm import ConformalSampler
+>>> from sklearn_clm.generators import EstimatorGenerator
+>>> from sklearn_clm.inspection import CalibrationReport
+>>> X, y = load_digits(return_X_y=True)
+>>> generator = EstimatorGenerator(GaussianNB(var_smoothing=0.1))
+>>> sampler = ConformalSampler(generator, k_max=5, epsilon=0.2, random_state=0).fit(X, y)
+>>> report = CalibrationReport.from_estimator(sampler)
+>>> [section.heading for section in report.sections][:2]
+['Guarantee', 'Warnings']
+
+Figures need matplotlib (``pip install "sklearn-clm[plot]"``) and follow scikit-learn's displays:
+``FrontierDisplay.from_estimator(sampler)`` draws, ``.figure_`` and ``.ax_`` are what was drawn.
+"""
 
 from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
 from sklearn_clm.inspection._curves import ComponentCurveDisplay, RiskCurveDisplay

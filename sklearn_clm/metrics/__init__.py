@@ -1,4 +1,43 @@
-"""Measures of prediction sets and of selected components, and scorers made of them."""
+"""Metrics: what sets and selections are worth on data with references.
+
+| question | of sets | of selected components |
+|---|---|---|
+| does the promise hold? | :func:`set_loss`, :func:`set_coverage` | :func:`component_loss` |
+| what does it cost? | :func:`set_size`, :func:`set_samples`, :func:`set_excess` | |
+| what is it worth? | :func:`set_objective` (Eq. 7) | :func:`component_recall` |
+
+:func:`component_count` and :func:`component_precision` describe a selection further.
+
+:func:`normalized_auc` summarises a curve over epsilon, as the paper's tables do.
+
+>>> from sklearn.datasets import load_digits
+>>> from sklearn.naive_bayes import GaussianNB
+>>> from sklearn_clm import ConformalSampler
+>>> from sklearn_clm.generators import EstimatorGenerator
+>>> from sklearn_clm.metrics import set_coverage, set_samples, set_size
+>>> X, y = load_digits(return_X_y=True)
+>>> generator = EstimatorGenerator(GaussianNB(var_smoothing=0.1))
+>>> sampler = ConformalSampler(generator, k_max=5, epsilon=0.2, random_state=0)
+>>> sets = sampler.fit(X[:1000], y[:1000]).predict(X[1000:])
+>>> bool(set_coverage(y[1000:], sets) > 0.8), bool(set_size(sets) <= set_samples(sets))
+(True, True)
+
+## Parameter searches
+
+``sampler.score`` is minus the objective of Eq. 7, so `GridSearchCV`, `cross_validate` and
+`learning_curve` work as with any estimator; :data:`SCORERS` (and :data:`COMPONENT_SCORERS` for a
+selector) give all measures at once. Draws are keyed and kept, so a search over `k_max` makes each
+of them once where the generator stands in a :class:`~sklearn_clm.caching.CachedGenerator`.
+
+>>> from sklearn.model_selection import cross_validate
+>>> from sklearn_clm.metrics import SCORERS
+>>> scores = cross_validate(sampler, X[:600], y[:600], scoring=SCORERS, cv=2)
+>>> sorted(name for name in scores if name.startswith("test_"))[:2]
+['test_coverage', 'test_neg_excess']
+
+Search on a part of its own. The budget that looks best on the prompts that then calibrate was
+chosen by their noise, and its certificate is too good.
+"""
 
 from sklearn_clm.metrics._auc import normalized_auc
 from sklearn_clm.metrics._components import (

@@ -1,7 +1,101 @@
-"""How sampling stops and how much is judged: choices with parameters of their own.
+"""Policies: how sampling stops, and how much is judged.
 
-``ConformalSampler(policy=..., judging=...)`` takes these objects, or the names of the defaults;
-their parameters are reached as ``policy__look_ahead`` or ``judging__optimization_judgements``.
+The defaults of :class:`~sklearn_clm.ConformalSampler` are those of the paper: three thresholds,
+every draw judged, a guarantee with confidence 1 - delta. Each can be exchanged for something that
+costs less. The choices are objects with parameters of their own, which searches reach as
+``policy__look_ahead`` or ``judging__optimization_judgements``.
+
+| parameter | choices | what it changes |
+|---|---|---|
+| `policy` | "thresholds", :class:`ThresholdPolicy`, :class:`ExitPolicy` | the stop, and the set |
+| `judging` | "all", "lazy", :class:`LazyJudging` | how many draws must be judged in ``fit`` |
+| `guarantee` | "pac", "marginal" | with confidence 1 - delta, or on average |
+| `draw_weight` | 0.0 and above | the price of a draw when certified thresholds are compared |
+
+Sums again, as in the first chapter, with a model that is wrong at times:
+
+>>> import numpy as np
+>>> from sklearn_clm import ConformalSampler
+>>> from sklearn_clm.generators import PrecomputedGenerator
+>>> from sklearn_clm.policies import ExitPolicy, LazyJudging
+>>> rng = np.random.default_rng(0)
+>>> pairs = [(a, b) for a in range(10, 35) for b in range(10, 35)]
+>>> prompts = [f"{a} + {b} =" for a, b in rng.permutation(pairs)]
+>>> references = [str(sum(map(int, prompt[:-2].split(" + ")))) for prompt in prompts]
+>>> def answer(right):  # small last digits are hard
+...     wrong = rng.random() < (0.6 if int(right) % 10 < 4 else 0.3)
+...     return str(int(right) + rng.integers(1, 9) * wrong)
+>>> samples = [[answer(right) for _ in range(8)] for right in references]
+>>> generator = PrecomputedGenerator(prompts, samples)
+>>> parts = {"quality": "self_consistency", "similarity": "exact_match", "random_state": 0}
+>>> def fitted(**choices):
+...     sampler = ConformalSampler(generator, k_max=8, epsilon=0.1, **parts, **choices)
+...     return sampler.fit(prompts[:450], references[:450])
+>>> def draws_per_prompt(sampler):
+...     return np.mean([one.n_samples for one in sampler.predict(prompts[450:600])])
+>>> everything = fitted()
+>>> everything.n_judgements_
+3600
+
+## Judging less
+
+A test only asks whether at most c prompts err, and one admissible member of a set, a *witness*,
+settles a prompt. So draws are judged until each test is decided, and no further: every decision is
+that of the full table of labels, whatever the order of judging. On the optimisation part labels
+only shape the path of the tests; a few draws of each prompt are judged there, and the rest is
+estimated. ``optimization_judgements=None`` judges all of them there, and then the certified
+configurations are those of a full table, too:
+
+>>> lazy = fitted(judging=LazyJudging(optimization_judgements=None))
+>>> np.array_equal(lazy.valid_lambdas_, everything.valid_lambdas_), lazy.n_judgements_ < 1500
+(True, True)
+
+What is not known then: p-values, beyond being at most delta; the achievable band; and the excess of
+Eq. 7, so that certified thresholds are compared by size and by draws alone. Give `draw_weight` a
+value where draws cost. Lazy judging goes well with people
+(:class:`sklearn_clm.caching.HumanJudge`): what is missing is asked for in batches, none in vain.
+
+## Stopping when sure, and when hopeless
+
+:class:`ExitPolicy` learns, on the optimisation part, the probability that each text seen so far is
+admissible, and the chance that a first admissible one arrives in the next few draws. One level then
+decides both what is in the set and when to stop. A prompt whose draws agree ends early; so does one
+that will not be answered anyway.
+
+>>> early = fitted(policy=ExitPolicy())
+>>> bool(draws_per_prompt(early) < 0.8 * draws_per_prompt(everything))
+True
+>>> sets = early.predict(prompts[450:600])
+>>> hits = [right in one for right, one in zip(references[450:600], sets)]
+>>> bool(np.mean(hits) >= 0.9)
+True
+
+The guarantee is that of thresholds, and needs nothing of what was learnt. The sets are nested in
+the level, so one number is calibrated in place of a path of tests: let V be the highest level at
+which the set of a prompt holds an admissible text. The risk at level u is P(V < u), and the
+(c + 1)-th smallest V of the calibration part, with c the critical count of the binomial test, is
+too high with probability at most delta. Nothing is searched, so nothing is corrected for. The proof
+in full stands in ``sklearn_clm/calibration/_exit_policy.py``.
+
+`estimator` takes any classifier, `draw_price` says what a draw costs beside a member of the set
+when the balance is chosen, and `same_text` lets similar responses count as one text. Both savings
+together:
+
+>>> both = fitted(policy=ExitPolicy(), judging="lazy")
+>>> both.n_judgements_ < 1200, bool(draws_per_prompt(both) < draws_per_prompt(everything))
+(True, True)
+
+## With confidence, or on average
+
+``guarantee="pac"``, the default: in at most a share delta of calibrations is the risk of new
+prompts above epsilon. ``guarantee="marginal"``: the risk, averaged over calibrations, is at most
+epsilon, as in conformal prediction and in most other work on language models. The calibration that
+you have may then well be above epsilon. It allows smaller sets, and exists for an exit policy
+alone, since a path of thresholds is not nested.
+
+>>> average = fitted(policy=ExitPolicy(), guarantee="marginal")
+>>> average.exit_level_ >= early.exit_level_
+True
 """
 
 from sklearn_clm.policies._exit import ExitPolicy, ExitResult
