@@ -1,4 +1,4 @@
-"""Command line ``python -m sklearn_clm``: evaluation and calibration of arrays on disk."""
+"""Command line ``python -m sklearn_clm``: evaluation, calibration and plans for arrays on disk."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ from sklearn_clm.calibration import (
     get_set_score,
 )
 from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.evaluation import TrialResults, run_trials
+from sklearn_clm.evaluation import TrialResults, plan, run_trials
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import AchievableBandDisplay, RiskCurveDisplay
 
@@ -37,6 +37,9 @@ Find the thresholds that keep the risk below epsilon, and write them as the JSON
 ConformalSampler.load_calibration reads. Three bare arrays do not tell which generator, seed and
 scores they came from, so the file says "unknown" by null, and load_calibration warns of it. A file
 of CalibrationData.save tells, and load_calibration refuses a sampler that differs."""
+_PLAN = """\
+Estimate from a pilot of some 50 to 100 prompts what calibrations of several sizes will do: the
+smallest epsilon that they certify, set size, draws and judge calls, each with an interval."""
 _INPUT = """\
 Three .npy files of n prompts with K draws each, or one .npz file that CalibrationData.save wrote.
 Files are never unpickled."""
@@ -92,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_evaluate(commands)
     _add_calibrate(commands)
+    _add_plan(commands)
     return parser
 
 
@@ -202,6 +206,48 @@ def _add_calibrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     _add_search(calibrate)
     calibrate.add_argument("--quiet", action="store_true", help="print nothing")
     calibrate.set_defaults(run=_calibrate)
+
+
+def _add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    command = commands.add_parser(
+        "plan",
+        help="how many prompts to collect, from a pilot",
+        description=_PLAN,
+        formatter_class=_HelpFormatter,
+    )
+    _add_input(command)
+    command.add_argument(
+        "--output", type=Path, default=None, metavar="FILE", help="Markdown file to write"
+    )
+    command.add_argument(
+        "--epsilon", type=float, default=0.3, metavar="E", help="risk to certify, in (0, 1)"
+    )
+    command.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=[100, 200, 500, 1000, 2000],
+        metavar="N",
+        help="numbers of prompts to consider",
+    )
+    command.add_argument("--set-score", default="max", metavar="NAME", help="set score F")
+    command.add_argument(
+        "--optimization-fraction",
+        type=float,
+        default=1 / 3,
+        metavar="F",
+        help="share of the prompts that finds the frontier",
+    )
+    command.add_argument(
+        "--power", type=float, default=0.9, metavar="P", help="wanted probability of success"
+    )
+    command.add_argument(
+        "--confidence", type=float, default=0.95, metavar="C", help="confidence of the intervals"
+    )
+    command.add_argument("--trials", type=int, default=40, metavar="T", help="simulations")
+    _add_search(command)
+    command.add_argument("--quiet", action="store_true", help="print nothing")
+    command.set_defaults(run=_plan)
 
 
 def _add_input(command: argparse.ArgumentParser) -> None:
@@ -372,6 +418,32 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     result, thresholds = sampler.result_, sampler.lambda_hat_
     if not arguments.quiet and result is not None and thresholds is not None:
         _describe(result, thresholds, sampler.k_max_, arguments, known.unknown)
+    return 0
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    expected = plan(
+        _load(arguments),
+        arguments.epsilon,
+        arguments.delta,
+        sizes=arguments.sizes,
+        set_score=arguments.set_score,
+        k_max=arguments.k_max,
+        optimization_fraction=arguments.optimization_fraction,
+        n_lambdas=arguments.n_lambdas,
+        size_weight=arguments.size_weight,
+        excess_weight=arguments.excess_weight,
+        power=arguments.power,
+        confidence=arguments.confidence,
+        n_trials=arguments.trials,
+        random_state=arguments.seed,
+    )
+    text = expected.to_markdown()
+    if arguments.output is not None:
+        with replacing(arguments.output) as unfinished:
+            Path(unfinished).write_text(text, encoding="utf-8")
+    if not arguments.quiet:
+        print(text, end="")
     return 0
 
 

@@ -12,7 +12,7 @@ import sklearn_clm
 from sklearn_clm import ConformalSampler
 from sklearn_clm.__main__ import main
 from sklearn_clm.calibration import CalibrationData, Provenance, learn_then_test
-from sklearn_clm.evaluation import TrialResults, run_trials
+from sklearn_clm.evaluation import TrialResults, plan, run_trials
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import AchievableBandDisplay
 from tests.evaluation.simulated import simulated_data
@@ -228,3 +228,26 @@ def test_as_a_module(files):
     run = subprocess.run(command, **options)
     assert run.returncode == 2
     assert "Traceback" not in run.stderr
+
+
+def test_plan_prints_and_writes_what_the_function_says(files, data, tmp_path, capsys):
+    options = ["--sizes", "100", "400", "--trials", "3", "--n-lambdas", "4", "--epsilon", "0.4"]
+    assert main(["plan", *files, *options, "--output", "plan.md"]) == 0
+    expected = plan(data, 0.4, sizes=[100, 400], n_trials=3, n_lambdas=4, random_state=0)
+    assert capsys.readouterr().out == expected.to_markdown()
+    assert (tmp_path / "plan.md").read_text(encoding="utf-8") == expected.to_markdown()
+    assert main(["plan", *files, *options, "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--sizes", "1"], "--sizes must lie between 2 and 200000"),
+        (["--power", "2"], "--power must lie strictly between 0 and 1"),
+        (["--trials", "1"], "--trials must be at least 2"),
+    ],
+)
+def test_plan_names_the_option_that_is_wrong(files, option, message, capsys):
+    assert main(["plan", "--data", "data.npz", *option]) == 2
+    assert message in capsys.readouterr().err

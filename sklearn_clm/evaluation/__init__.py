@@ -66,6 +66,7 @@ from sklearn_clm.evaluation._expectations import (
     smallest_epsilons,
 )
 from sklearn_clm.evaluation._monitor import RiskMonitor
+from sklearn_clm.evaluation._plan import Plan, plan
 from sklearn_clm.evaluation._results import (
     ComponentTrialResults,
     PairedDifference,
@@ -76,6 +77,7 @@ from sklearn_clm.evaluation._trials import Split, random_splits, run_trials
 __all__ = [
     "ComponentTrialResults",
     "PairedDifference",
+    "Plan",
     "RiskMonitor",
     "RuleOutcomes",
     "Split",
@@ -83,6 +85,7 @@ __all__ = [
     "chance_of_null",
     "first_k_errors",
     "mean_interval",
+    "plan",
     "random_splits",
     "reference_scores",
     "rule_outcomes",

@@ -1,0 +1,404 @@
+"""How many calibration prompts to collect, from a small pilot."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import binom
+
+from sklearn_clm._html import counted
+from sklearn_clm.calibration import (
+    CalibrationData,
+    Frontier,
+    LearnThenTestResult,
+    binomial_p_value,
+    clopper_pearson,
+    critical_count,
+    learn_then_test,
+    prompts_needed,
+    search_frontier,
+    smallest_epsilon,
+)
+from sklearn_clm.calibration._binomial import check_probability
+from sklearn_clm.calibration._data import check_data, optimization_size
+from sklearn_clm.calibration._set_scores import SetScoreLike
+from sklearn_clm.evaluation._expectations import mean_interval
+from sklearn_clm.evaluation._results import markdown_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Plan", "plan"]
+
+_SIZES = (100, 200, 500, 1000, 2000)
+_SMALLEST_PILOT = 10
+_LARGEST_PLAN = 200_000
+# larger calibration parts hardly choose otherwise
+_MOST_SIMULATED = 5_000
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What calibrations of several sizes can be expected to do.
+
+    Every estimate comes with an interval: an array of shape (s, 2) of its ends.
+
+    Parameters
+    ----------
+    n_prompts : ndarray of int, shape (s,)
+        Prompts to collect, the optimisation part included.
+    n_calibration : ndarray of int, shape (s,)
+        Of these, prompts in the calibration part.
+    smallest_epsilon, smallest_epsilon_interval : ndarray of shape (s,), (s, 2)
+        Smallest risk that will be certified. The interval is for the calibration to come, so
+        that it holds the chance of its prompts as well as that of the pilot's.
+    chance, chance_interval : ndarray of shape (s,), (s, 2)
+        Probability that a calibration at `epsilon` is not null.
+    size, size_interval : ndarray of shape (s,), (s, 2)
+        Mean size of the sets after a calibration at `epsilon`; a null calibration counts with
+        all K draws. NaN where the prompts are too few for any test.
+    draws, draws_interval : ndarray of shape (s,), (s, 2)
+        Draws per new prompt, likewise.
+    judgements, judgements_interval : ndarray of shape (s,), (s, 2)
+        Judge calls of the collection: distinct responses where the pilot knows which responses
+        are equal, otherwise all draws.
+    n_recommended : int or None
+        Smallest number of prompts from which on a calibration at `epsilon` succeeds with
+        probability `power`, if the share of errors is that of the pilot; None if there is none.
+    n_recommended_cautious : int or None
+        The same if the share of errors is the upper end of its interval.
+    lowest, lowest_interval : float, tuple of float
+        Share of prompts without any admissible draw: no epsilon below it can be certified.
+    epsilon, delta, power, confidence : float
+        As asked for.
+    n_pilot, k_max : int
+        Prompts of the pilot, and draws for each.
+
+    Examples
+    --------
+    See :func:`plan`.
+    """
+
+    n_prompts: np.ndarray
+    n_calibration: np.ndarray
+    smallest_epsilon: np.ndarray
+    smallest_epsilon_interval: np.ndarray
+    chance: np.ndarray
+    chance_interval: np.ndarray
+    size: np.ndarray
+    size_interval: np.ndarray
+    draws: np.ndarray
+    draws_interval: np.ndarray
+    judgements: np.ndarray
+    judgements_interval: np.ndarray
+    n_recommended: int | None
+    n_recommended_cautious: int | None
+    lowest: float
+    lowest_interval: tuple[float, float]
+    epsilon: float
+    delta: float
+    power: float
+    confidence: float
+    n_pilot: int
+    k_max: int
+
+    def _columns(self) -> dict[str, tuple[np.ndarray, np.ndarray, str]]:
+        return {
+            "smallest_epsilon": (self.smallest_epsilon, self.smallest_epsilon_interval, ".3f"),
+            "chance": (self.chance, self.chance_interval, ".2f"),
+            "size": (self.size, self.size_interval, ".2f"),
+            "draws": (self.draws, self.draws_interval, ".2f"),
+            "judgements": (self.judgements, self.judgements_interval, ",.0f"),
+        }
+
+    def to_frame(self) -> "pd.DataFrame":
+        """The estimates with the ends of their intervals, one row for each number of prompts.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The columns are called as the parameters, the ends with ``_low`` and ``_high``.
+        """
+        import pandas as pd
+
+        columns = {"n_prompts": self.n_prompts, "n_calibration": self.n_calibration}
+        for name, (values, interval, _) in self._columns().items():
+            columns |= {name: values, f"{name}_low": interval[:, 0], f"{name}_high": interval[:, 1]}
+        return pd.DataFrame(columns)
+
+    def to_markdown(self) -> str:
+        """The plan as text with a table in Markdown.
+
+        Returns
+        -------
+        str
+            The text.
+        """
+        low, high = self.lowest_interval
+        lines = [
+            f"Plan from a pilot of {counted(self.n_pilot, 'prompt')} with "
+            f"{counted(self.k_max, 'draw')} each: epsilon = {self.epsilon:g}, delta = "
+            f"{self.delta:g}.",
+            f"Share of prompts without any admissible draw: {self.lowest:.3f} [{low:.3f}, "
+            f"{high:.3f}]. No number of prompts certifies an epsilon below it.",
+            self._recommendation(),
+        ]
+        header = ["prompts", "calibration part", "smallest epsilon", f"chance of {self.epsilon:g}"]
+        rows = [[*header, "set size", "draws", "judge calls"]]
+        for i, (n, m) in enumerate(zip(self.n_prompts, self.n_calibration)):
+            cells = [
+                "too few prompts"
+                if np.isnan(values[i])
+                else f"{values[i]:{form}} [{interval[i, 0]:{form}}, {interval[i, 1]:{form}}]"
+                for values, interval, form in self._columns().values()
+            ]
+            rows.append([str(n), str(m), *cells])
+        lines.append(markdown_table(rows).rstrip("\n"))
+        lines.append(
+            f"In brackets: {100 * self.confidence:g} % intervals. Set size and draws are those per "
+            f"new prompt after a calibration at epsilon = {self.epsilon:g}, where a null one gives "
+            "all draws."
+        )
+        return "\n\n".join(lines) + "\n"
+
+    def _recommendation(self) -> str:
+        if self.n_recommended is None:
+            return (
+                f"No number of prompts up to {_LARGEST_PLAN:,} certifies epsilon = "
+                f"{self.epsilon:g} with probability {self.power:g} at the pilot's share of errors. "
+                "More draws, a better model or a larger epsilon are needed."
+            )
+        text = f"{counted(self.n_recommended, 'prompt')} certify epsilon = {self.epsilon:g} with "
+        text += f"probability {self.power:g} at the pilot's share of errors; "
+        if self.n_recommended_cautious is None:
+            return text + "none do at the upper end of its interval: collect a larger pilot."
+        return text + f"{self.n_recommended_cautious} do at the upper end of its interval."
+
+    def __str__(self) -> str:
+        return self.to_markdown()
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
+
+def plan(
+    data: CalibrationData,
+    epsilon: float,
+    delta: float = 0.05,
+    *,
+    sizes: Sequence[int] | None = None,
+    set_score: SetScoreLike = "max",
+    k_max: int | Sequence[int] | None = None,
+    optimization_fraction: float = 1 / 3,
+    n_lambdas: int = 25,
+    size_weight: float = 0.5,
+    excess_weight: float = 0.5,
+    draw_weight: float = 0.0,
+    power: float = 0.9,
+    confidence: float = 0.95,
+    n_trials: int = 40,
+    random_state: int | None = None,
+) -> Plan:
+    """Estimate from a pilot what larger calibrations will do.
+
+    What can be certified depends on the errors of *accept everything*, whose share among the
+    pilot's prompts has an exact interval. With half of the allowed error for that share, and half
+    for the calibration to come, the interval of the smallest epsilon follows without simulation.
+
+    Set sizes and draws are simulated: in each trial a random two thirds of the pilot find the
+    frontier, the others are resampled to the planned size, and Learn Then Test chooses among the
+    frontier. The intervals hold the central trials. A frontier of so few prompts is coarser than
+    the one to come, so that these numbers tend to be pessimistic.
+
+    Parameters
+    ----------
+    data : CalibrationData
+        The pilot: some 50 to 100 independent prompts, distributed like those to come. They must
+        not be calibrated with afterwards if they decided on `epsilon`.
+    epsilon : float
+        The risk to certify, in (0, 1).
+    delta : float, default=0.05
+        Level of the tests, in (0, 1).
+    sizes : sequence of int, default=None
+        Numbers of prompts to consider, the optimisation part included. None: 100 to 2000.
+    set_score, k_max, optimization_fraction, n_lambdas
+        As in :func:`~sklearn_clm.calibration.learn_then_test`.
+    size_weight, excess_weight, draw_weight
+        Weights of the objective, likewise.
+    power : float, default=0.9
+        Probability of success of the recommended number of prompts, in (0, 1).
+    confidence : float, default=0.95
+        Confidence of all intervals, in (0, 1).
+    n_trials : int, default=40
+        Simulations of each size, at least 2.
+    random_state : int or None, default=None
+        Seed of the simulations.
+
+    Returns
+    -------
+    Plan
+        One row for each size.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of range, or the pilot has fewer than 10 prompts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import CalibrationData
+    >>> from sklearn_clm.evaluation import plan
+    >>> rng = np.random.default_rng(0)
+    >>> quality = rng.random((80, 5))
+    >>> pilot = CalibrationData(quality, rng.random((80, 5, 5)), rng.random((80, 5)) < quality)
+    >>> expected = plan(pilot, epsilon=0.2, sizes=[100, 400], random_state=0)
+    >>> expected.smallest_epsilon.round(2), expected.n_recommended
+    (array([0.09, 0.05]), 45)
+    """
+    check_data(data)
+    for name, value in {
+        "epsilon": epsilon,
+        "delta": delta,
+        "power": power,
+        "confidence": confidence,
+    }.items():
+        check_probability(value, name)
+    if data.n_prompts < _SMALLEST_PILOT:
+        raise ValueError(
+            f"data must hold at least {_SMALLEST_PILOT} prompts for a plan, better 50 to 100, got "
+            f"{data.n_prompts} instead."
+        )
+    if n_trials < 2:
+        raise ValueError(f"n_trials must be at least 2, got {n_trials!r} instead.")
+    planned = _check_sizes(_SIZES if sizes is None else sizes)
+    largest = data.k_max if k_max is None else int(np.max(k_max))
+    parts = np.array([int(n) - optimization_size(int(n), optimization_fraction) for n in planned])
+    n_errors = int(np.count_nonzero(~data.admissible[:, :largest].any(axis=1)))
+    n, tail = data.n_prompts, (1.0 - confidence) / 4.0
+    share = n_errors / n
+    # half of the allowed error for the pilot's share, half for the calibration to come
+    low, high = clopper_pearson(n_errors, n, 1.0 - 2.0 * tail)
+    fewest, most = binom.ppf(tail, parts, low), binom.ppf(1.0 - tail, parts, high)
+    ends = [smallest_epsilon(count.astype(np.int64), parts, delta) for count in (fewest, most)]
+    middle = -(-parts * n_errors // n)
+    interval = clopper_pearson(n_errors, n, confidence)
+    find = partial(
+        search_frontier,
+        set_score=set_score,
+        k_max=k_max,
+        n_lambdas=n_lambdas,
+        size_weight=size_weight,
+        excess_weight=excess_weight,
+        draw_weight=draw_weight,
+    )
+    test = partial(
+        learn_then_test,
+        epsilon=epsilon,
+        delta=delta,
+        set_score=set_score,
+        size_weight=size_weight,
+        excess_weight=excess_weight,
+        draw_weight=draw_weight,
+    )
+    enough = parts >= prompts_needed(epsilon, delta)
+    rng = np.random.default_rng(random_state)
+    trials = np.full((n_trials, len(parts), 2), np.nan)
+    for trial in trials:
+        trial[enough] = _simulate(data, parts[enough], largest, find, test, rng)
+    bounds = np.quantile(trials, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    means = trials.mean(axis=0)
+    own_text = data.first[:, :largest] == np.arange(largest)
+    calls = np.array(mean_interval(own_text.sum(axis=1).astype(float), confidence))
+    return Plan(
+        n_prompts=planned,
+        n_calibration=parts,
+        smallest_epsilon=np.asarray(smallest_epsilon(middle, parts, delta)),
+        smallest_epsilon_interval=np.column_stack(ends),
+        chance=_chance(parts, share, epsilon, delta),
+        chance_interval=np.column_stack(
+            [_chance(parts, end, epsilon, delta) for end in interval[::-1]]
+        ),
+        size=means[:, 0],
+        size_interval=bounds[:, :, 0].T,
+        draws=means[:, 1],
+        draws_interval=bounds[:, :, 1].T,
+        judgements=planned * calls[0],
+        judgements_interval=np.outer(planned, calls[1:]),
+        n_recommended=_recommended(share, epsilon, delta, power, optimization_fraction),
+        n_recommended_cautious=_recommended(
+            float(interval[1]), epsilon, delta, power, optimization_fraction
+        ),
+        lowest=share,
+        lowest_interval=(float(interval[0]), float(interval[1])),
+        epsilon=float(epsilon),
+        delta=float(delta),
+        power=float(power),
+        confidence=float(confidence),
+        n_pilot=n,
+        k_max=largest,
+    )
+
+
+def _simulate(
+    data: CalibrationData,
+    parts: np.ndarray,
+    largest: int,
+    find: Callable[[CalibrationData], Frontier],
+    test: Callable[..., LearnThenTestResult],
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Mean set size and draws after one calibration of each size, shape (s, 2)."""
+    # a pilot is small: the frontier needs most of it to resemble the one to come
+    optimization, rest = data.split(2 / 3, rng)
+    frontier = find(optimization)
+    outcomes = np.full((len(parts), 2), float(largest))
+    for outcome, n in zip(outcomes, parts):
+        chosen = rng.integers(rest.n_prompts, size=min(int(n), _MOST_SIMULATED))
+        result = test(rest.take(chosen), frontier=frontier)
+        if result.lambda_hat is not None:
+            same = np.all(frontier.lambdas == np.asarray(result.lambda_hat), axis=1)
+            same &= frontier.k_max == result.k_max_hat
+            position = int(np.argmax(same))
+            outcome[:] = result.risks.size[position], result.risks.samples[position]
+    return outcomes
+
+
+def _check_sizes(sizes: Sequence[int]) -> np.ndarray:
+    planned = np.asarray(sizes)
+    if planned.ndim != 1 or not planned.size or planned.dtype.kind not in "iu":
+        raise ValueError(f"sizes must be a sequence of integers, got {sizes!r} instead.")
+    if planned.min() < 2 or planned.max() > _LARGEST_PLAN:
+        raise ValueError(
+            f"sizes must lie between 2 and {_LARGEST_PLAN}, got {list(sizes)!r} instead."
+        )
+    return np.unique(planned)
+
+
+def _chance(n: np.ndarray, share: ArrayLike, epsilon: float, delta: float) -> np.ndarray:
+    """Probability that calibration parts of these sizes certify anything."""
+    critical = np.asarray(critical_count(n, epsilon, delta))
+    # a share of 0 or 1 is no parameter of the binomial test
+    inside = np.clip(np.asarray(share, dtype=np.float64), 1e-12, 1.0 - 1e-12)
+    return np.where(critical < 0, 0.0, binomial_p_value(np.maximum(critical, 0), n, inside))
+
+
+def _recommended(
+    share: float, epsilon: float, delta: float, power: float, fraction: float
+) -> int | None:
+    """Prompts from which on the chance of success is at least `power`."""
+    if share >= epsilon:
+        return None
+    first = prompts_needed(epsilon, delta)
+    parts = np.unique(np.geomspace(first, max(_LARGEST_PLAN, first), 300).round().astype(int))
+    fails = np.flatnonzero(_chance(parts, share, epsilon, delta) < power)
+    if len(fails) and fails[-1] == len(parts) - 1:
+        return None
+    part = int(parts[fails[-1] + 1] if len(fails) else parts[0])
+    total = max(2, round(part / (1.0 - fraction)) - 2)
+    while total - optimization_size(total, fraction) < part:
+        total += 1
+    return total if total <= _LARGEST_PLAN else None

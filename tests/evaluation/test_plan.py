@@ -1,0 +1,164 @@
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from sklearn_clm.calibration import (
+    CalibrationData,
+    binomial_p_value,
+    learn_then_test,
+    prompts_needed,
+    smallest_epsilon,
+)
+from sklearn_clm.calibration._data import optimization_size
+from sklearn_clm.evaluation import plan
+from tests.evaluation.simulated import simulated_data
+
+FAST = {"n_trials": 4, "n_lambdas": 4, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def pilot():
+    return simulated_data(80, 6)
+
+
+@pytest.fixture(scope="module")
+def expected(pilot):
+    return plan(pilot, 0.3, sizes=[12, 100, 1000], **FAST)
+
+
+def of_errors(n_errors, n):
+    """A pilot of which so many prompts have no admissible draw."""
+    labels = np.ones((n, 2), dtype=bool)
+    labels[:n_errors] = False
+    rng = np.random.default_rng(0)
+    return CalibrationData(rng.random((n, 2)), rng.random((n, 2, 2)), labels)
+
+
+def test_smallest_epsilon_is_that_of_a_calibration_with_the_same_share(pilot, expected):
+    errors = int((~pilot.admissible.any(axis=1)).sum())
+    for n, m, found in zip(expected.n_prompts, expected.n_calibration, expected.smallest_epsilon):
+        assert m == n - optimization_size(int(n), 1 / 3)
+        assert found == smallest_epsilon(int(-(-m * errors // 80)), int(m), 0.05)
+    low, high = expected.smallest_epsilon_interval.T
+    assert np.all((low <= expected.smallest_epsilon) & (expected.smallest_epsilon <= high))
+    # wider than what remains unknown of the share
+    assert expected.lowest == errors / 80
+    assert low[-1] < expected.lowest < high[-1]
+
+
+def test_intervals_hold_the_calibration_to_come():
+    rng, runs, missed = np.random.default_rng(0), 120, 0
+    for _ in range(runs):
+        pilot = of_errors(rng.binomial(60, 0.15), 60)
+        found = plan(pilot, 0.25, sizes=[150], n_trials=2, n_lambdas=1, random_state=0)
+        low, high = found.smallest_epsilon_interval[0]
+        missed += not low <= smallest_epsilon(int(rng.binomial(100, 0.15)), 100, 0.05) <= high
+    assert binom.sf(missed - 1, runs, 0.05) > 1e-4
+
+
+def test_chance_of_success_is_exact():
+    found = plan(of_errors(12, 60), 0.3, sizes=[150, 600], **FAST)
+    rng = np.random.default_rng(1)
+    for n, m, chance in zip(found.n_prompts, found.n_calibration, found.chance):
+        errors = rng.binomial(m, 0.2, size=4_000)
+        passed = np.sum(binomial_p_value(errors, int(m), 0.3) <= 0.05)
+        assert abs(passed / 4_000 - chance) < 4 * np.sqrt(0.25 / 4_000), n
+    assert np.all(found.chance_interval[:, 0] <= found.chance)
+    assert np.all(found.chance_interval[:, 1] >= found.chance)
+
+
+def test_the_recommended_number_succeeds_as_often_as_asked():
+    for power in (0.5, 0.9):
+        n = plan(of_errors(12, 60), 0.3, sizes=[100], power=power, **FAST).n_recommended
+        assert plan(of_errors(12, 60), 0.3, sizes=[n], **FAST).chance[0] >= power
+        # a third fewer do not
+        assert plan(of_errors(12, 60), 0.3, sizes=[2 * n // 3], **FAST).chance[0] < power
+    assert plan(of_errors(0, 60), 0.1, sizes=[100], **FAST).n_recommended == prompts_needed(
+        0.1, 0.05, 1 / 3
+    )
+
+
+def test_out_of_reach_is_said():
+    found = plan(of_errors(20, 60), 0.3, sizes=[100], **FAST)
+    assert found.n_recommended is None
+    assert "More draws, a better model or a larger epsilon are needed" in str(found)
+    found = plan(of_errors(17, 60), 0.3, sizes=[100], **FAST)
+    assert found.n_recommended is not None
+    assert found.n_recommended_cautious is None
+    assert "collect a larger pilot" in str(found)
+
+
+def test_too_few_prompts_have_no_sets(expected):
+    assert prompts_needed(0.3, 0.05) > expected.n_calibration[0]
+    assert np.isnan([expected.size[0], expected.draws[0]]).all()
+    assert expected.chance[0] == 0.0
+    assert "too few prompts" in expected.to_markdown()
+
+
+def test_sizes_and_draws_are_near_those_of_real_calibrations():
+    results = [
+        learn_then_test(simulated_data(300, 6, seed=seed), 0.45, random_state=seed, n_lambdas=8)
+        for seed in range(100, 110)
+    ]
+    real = []
+    for result in results:
+        same = np.all(result.frontier.lambdas == np.asarray(result.lambda_hat), axis=1)
+        real.append([x[same][0] for x in (result.risks.size, result.risks.samples)])
+    size, draws = np.mean(real, axis=0)
+    inside = np.zeros(2)
+    for seed in range(8):
+        pilot = simulated_data(80, 6, seed=seed)
+        found = plan(pilot, 0.45, sizes=[300], n_trials=20, n_lambdas=8, random_state=0)
+        for i, (value, interval) in enumerate(
+            ((size, found.size_interval[0]), (draws, found.draws_interval[0]))
+        ):
+            inside[i] += interval[0] <= value <= interval[1]
+    assert np.all(inside >= 6)
+
+
+def test_judge_calls_count_distinct_responses():
+    texts = np.zeros((20, 3), dtype=int)
+    texts[:10, 2] = 2  # two distinct responses for half of the prompts, one for the others
+    data = CalibrationData(np.ones((20, 3)), np.ones((20, 3, 3)), np.ones((20, 3)), texts=texts)
+    found = plan(data, 0.3, sizes=[100], **FAST)
+    assert found.judgements.tolist() == [150.0]
+    low, high = found.judgements_interval[0]
+    assert 100 < low < 150 < high < 200
+    unknown = plan(CalibrationData(np.ones((20, 3)), np.ones((20, 3, 3)), np.ones((20, 3))), 0.3)
+    assert unknown.judgements.tolist() == [300, 600, 1500, 3000, 6000]
+    assert plan(data, 0.3, sizes=[100], k_max=[1, 2], **FAST).judgements.tolist() == [100.0]
+
+
+def test_the_same_seed_gives_the_same_plan(pilot, expected):
+    again = plan(pilot, 0.3, sizes=[1000, 100, 12, 12], **FAST)
+    assert str(again) == str(expected)
+    assert str(plan(pilot, 0.3, sizes=[12, 100, 1000], **{**FAST, "random_state": 1})) != str(again)
+
+
+def test_frame_has_an_interval_for_each_estimate(expected):
+    frame = expected.to_frame()
+    assert list(frame["n_prompts"]) == [12, 100, 1000]
+    names = ["smallest_epsilon", "chance", "size", "draws", "judgements"]
+    wanted = [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
+    assert list(frame.columns) == ["n_prompts", "n_calibration", *wanted]
+    assert frame["draws_low"].tolist()[1:] == expected.draws_interval[1:, 0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilon": 1.0}, "epsilon must lie strictly between 0 and 1"),
+        ({"delta": 0.0}, "delta must lie strictly between 0 and 1"),
+        ({"power": 1.0}, "power must lie strictly between 0 and 1"),
+        ({"confidence": 2.0}, "confidence must lie strictly between 0 and 1"),
+        ({"sizes": []}, "sizes must be a sequence of integers"),
+        ({"sizes": [10.5]}, "sizes must be a sequence of integers"),
+        ({"sizes": [1]}, r"sizes must lie between 2 and 200000, got \[1\] instead"),
+        ({"n_trials": 1}, "n_trials must be at least 2, got 1 instead"),
+        ({"k_max": 7}, "k_max must lie between 1 and 6"),
+        ({"data": simulated_data(9, 2)}, "data must hold at least 10 prompts for a plan"),
+    ],
+)
+def test_bad_input(pilot, options, message):
+    with pytest.raises(ValueError, match=message):
+        plan(**{"data": pilot, "epsilon": 0.3, "n_trials": 2, "n_lambdas": 2, **options})
