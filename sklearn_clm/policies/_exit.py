@@ -48,7 +48,7 @@ class ExitPolicy(BaseEstimator):
         Responses whose similarity to the first response of an earlier text is above this count as
         repetitions of that text: they share its features, and the set shows its first response,
         by whose label it is judged. None: only equal responses are one text.
-    draw_price : float, default=0.1
+    draw_price : float, default=0.05
         Price of a draw against that of a member of the set, >= 0, when the balance of the two
         probabilities is chosen on the optimisation part. It is added to the sampler's
         `draw_weight`, and shapes the policy alone, never the guarantee.
@@ -80,7 +80,7 @@ class ExitPolicy(BaseEstimator):
         *,
         look_ahead: int = 4,
         same_text: float | None = None,
-        draw_price: float = 0.1,
+        draw_price: float = 0.05,
     ) -> None:
         self.estimator = estimator
         self.look_ahead = look_ahead
