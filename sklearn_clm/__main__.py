@@ -1,6 +1,7 @@
 """Command line ``python -m sklearn_clm``: evaluation, calibration and plans for arrays on disk."""
 
 import argparse
+import errno
 import json
 import re
 import sys
@@ -13,6 +14,7 @@ from sklearn_clm._exceptions import NullCalibrationError
 from sklearn_clm._html import counted
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm._version import __version__
+from sklearn_clm.caching import HumanJudge
 from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
@@ -23,6 +25,7 @@ from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation import TrialResults, plan, run_trials
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import AchievableBandDisplay, RiskCurveDisplay
+from sklearn_clm.judging import serve, wanted_from_file
 
 __all__ = ["main"]
 
@@ -40,6 +43,9 @@ of CalibrationData.save tells, and load_calibration refuses a sampler that diffe
 _PLAN = """\
 Estimate from a pilot of some 50 to 100 prompts what calibrations of several sizes will do: the
 smallest epsilon that they certify, set size, draws and judge calls, each with an interval."""
+_JUDGE = """\
+Serve a page on this machine on which a person judges responses. The verdicts are kept in the
+SQLite file of a HumanJudge, each on the disk before the next response is shown."""
 _INPUT = """\
 Three .npy files of n prompts with K draws each, or one .npz file that CalibrationData.save wrote.
 Files are never unpickled."""
@@ -96,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_evaluate(commands)
     _add_calibrate(commands)
     _add_plan(commands)
+    _add_judge(commands)
     return parser
 
 
@@ -248,6 +255,39 @@ def _add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     _add_search(command)
     command.add_argument("--quiet", action="store_true", help="print nothing")
     command.set_defaults(run=_plan)
+
+
+def _add_judge(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    judge = commands.add_parser(
+        "judge",
+        help="judge responses on a page in the browser",
+        description=_JUDGE,
+        formatter_class=_HelpFormatter,
+    )
+    judge.add_argument("store", metavar="STORE", help="the file of the HumanJudge")
+    judge.add_argument(
+        "--wanted",
+        metavar="FILE",
+        help="responses to judge, in JSON Lines, as HumanJudge.export writes them (default: those "
+        "that the last calibration with this STORE lacked)",
+    )
+    judge.add_argument(
+        "--question",
+        default=HumanJudge("").question,
+        metavar="TEXT",
+        help="what is asked; that of the HumanJudge",
+    )
+    judge.add_argument("--name", metavar="NAME", help="who judges (default: the user)")
+    judge.add_argument(
+        "--second-opinions",
+        type=float,
+        default=0.0,
+        metavar="F",
+        help="judge this share of what others have judged, at random and without seeing their "
+        "verdicts, and print how many agree",
+    )
+    judge.add_argument("--port", type=int, default=0, metavar="P", help="port; 0 takes a free one")
+    judge.set_defaults(run=_judge, data=None)
 
 
 def _add_input(command: argparse.ArgumentParser) -> None:
@@ -444,6 +484,19 @@ def _plan(arguments: argparse.Namespace) -> int:
             Path(unfinished).write_text(text, encoding="utf-8")
     if not arguments.quiet:
         print(text, end="")
+
+
+def _judge(arguments: argparse.Namespace) -> int:
+    if not Path(arguments.store).exists() and arguments.wanted is None:
+        raise FileNotFoundError(errno.ENOENT, "No such file", arguments.store)
+    judge = HumanJudge(arguments.store, question=arguments.question, judge=arguments.name)
+    wanted = judge.wanted() if arguments.wanted is None else wanted_from_file(arguments.wanted)
+    if not wanted and not arguments.second_opinions:
+        raise ValueError(
+            f"{arguments.wanted or arguments.store} holds nothing to judge on the question "
+            f"{arguments.question!r}."
+        )
+    serve(judge, wanted, port=arguments.port, second_opinions=arguments.second_opinions)
     return 0
 
 

@@ -10,7 +10,9 @@ import pytest
 
 import sklearn_clm
 from sklearn_clm import ConformalSampler
+from sklearn_clm import __main__ as cli
 from sklearn_clm.__main__ import main
+from sklearn_clm.caching import HumanJudge, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance, learn_then_test
 from sklearn_clm.evaluation import TrialResults, plan, run_trials
 from sklearn_clm.generators import BaseGenerator, Generation
@@ -251,3 +253,28 @@ def test_plan_prints_and_writes_what_the_function_says(files, data, tmp_path, ca
 def test_plan_names_the_option_that_is_wrong(files, option, message, capsys):
     assert main(["plan", "--data", "data.npz", *option]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_judge_serves_what_the_last_calibration_lacked(tmp_path, monkeypatch, capsys):
+    store, served = tmp_path / "verdicts.sqlite", []
+    monkeypatch.setattr(
+        cli, "serve", lambda judge, wanted, **options: served.append((judge, wanted, options))
+    )
+    judge = HumanJudge(store)
+    with pytest.raises(VerdictsWanted) as caught:
+        judge("Paris", "Lyon")
+    assert main(["judge", str(store), "--name", "Ada", "--port", "8000"]) == 0
+    assert served[-1][0].judge == "Ada"
+    assert served[-1][1:] == ([*caught.value.wanted], {"port": 8000, "second_opinions": 0.0})
+    judge.export(tmp_path / "wanted.jsonl", caught.value.wanted)
+    judge.record(caught.value.wanted[0], True, judge="Ada")
+    new = str(tmp_path / "new.sqlite")
+    assert main(["judge", new, "--wanted", str(tmp_path / "wanted.jsonl")]) == 0
+    assert served[-1][1] == [*caught.value.wanted]
+    assert main(["judge", str(store), "--second-opinions", "0.5"]) == 0
+    assert served[-1][2]["second_opinions"] == 0.5
+    capsys.readouterr()
+    assert main(["judge", str(store)]) == 2
+    assert "holds nothing to judge on the question" in capsys.readouterr().err
+    assert main(["judge", str(tmp_path / "none.sqlite")]) == 2
+    assert "No such file" in capsys.readouterr().err

@@ -4,7 +4,9 @@ import sys
 
 import pytest
 
+from sklearn_clm.caching import HumanJudge
 from sklearn_clm.generators import OpenAIGenerator, TransformersGenerator
+from sklearn_clm.judging import serve
 from sklearn_clm.scoring import EntailmentScore
 
 
@@ -18,6 +20,10 @@ def _draw_from_a_service():
 
 def _judge_entailment():
     EntailmentScore("some/model").score_pairs([("one", "two")])
+
+
+def _judge_in_the_browser():
+    serve(HumanJudge("never-made.sqlite"))
 
 
 @pytest.mark.parametrize(
@@ -42,6 +48,11 @@ def _judge_entailment():
             "transformers",
             _judge_entailment,
             r"EntailmentScore needs .*pip install 'sklearn-clm\[transformers\]'",
+        ),
+        (
+            "uvicorn",
+            _judge_in_the_browser,
+            r"needs starlette and uvicorn: pip install 'sklearn-clm\[judge\]'",
         ),
     ],
 )

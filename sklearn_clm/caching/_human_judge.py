@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_clm.caching._store import Record, Store, StoreBacked
+from sklearn_clm.caching._store import Record, Store, StoreBacked, decoded
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._records import content_json, json_value, key_digest
@@ -36,6 +36,8 @@ CREATE TABLE IF NOT EXISTS verdicts (
     verdict INTEGER, judge TEXT NOT NULL, time TEXT NOT NULL, note TEXT NOT NULL,
     blind INTEGER NOT NULL, source BLOB UNIQUE, checksum BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS verdicts_by_key ON verdicts (question, key);
+CREATE TABLE IF NOT EXISTS wanted (
+    question TEXT NOT NULL, key INTEGER NOT NULL, PRIMARY KEY (question, key)) WITHOUT ROWID;
 """
 _YES = frozenset({"y", "yes", "true", "1", "1.0"})
 _NO = frozenset({"n", "no", "false", "0", "0.0"})
@@ -272,6 +274,7 @@ class HumanJudge(StoreBacked):
         verdicts = self.verdicts(pairs)
         missing = {pair._digest: pair for pair, verdict in zip(pairs, verdicts) if verdict is None}
         if missing:
+            self._want(missing.values())
             raise VerdictsWanted(list(missing.values()))
         return np.array(verdicts, dtype=bool)
 
@@ -327,14 +330,63 @@ class HumanJudge(StoreBacked):
             row = Verdict(pair.id, said, self._who(judge), _now(), str(note), bool(blind))
             self._append(connection, row, None)
 
-    def history(self) -> list[Verdict]:
+    def wanted(self) -> list[WantedVerdict]:
+        """What the last :class:`VerdictsWanted` listed and nobody has judged since.
+
+        It is kept in the file, so that people can judge in another process. Prompts that no text
+        can hold, such as images, are known to the process alone that asked for them.
+
+        Returns
+        -------
+        list of WantedVerdict
+        """
+        query = (
+            "SELECT digest, content FROM keys JOIN wanted ON wanted.key = keys.id "
+            "WHERE wanted.question = ? ORDER BY keys.id"
+        )
+        with self._log().reading() as connection:
+            rows = connection.execute(query, (self.question,)).fetchall()
+        pairs = [self._pair(digest, content) for digest, content in rows if content is not None]
+        return [pair for pair, known in zip(pairs, self.verdicts(pairs)) if known is None]
+
+    def pair(self, id_: str) -> WantedVerdict | None:
+        """The response and what was asked about it, by its id.
+
+        Parameters
+        ----------
+        id_ : str
+            Of a pair that was judged, wanted or exported.
+
+        Returns
+        -------
+        WantedVerdict or None
+            None where the file does not hold it, or holds its digest alone.
+        """
+        digest, query = bytes.fromhex(id_), "SELECT content FROM keys WHERE digest = ?"
+        with self._log().reading() as connection:
+            row = connection.execute(query, (digest,)).fetchone()
+        return None if row is None or row[0] is None else self._pair(digest, row[0])
+
+    def history(self, start: int = 0) -> list[Verdict]:
         """All that was ever said on this question, in the order in which it was kept.
+
+        Parameters
+        ----------
+        start : int, default=0
+            How many of the first to leave out.
 
         Returns
         -------
         list of Verdict
         """
-        return list(self._rows("", ()))
+        if start < 1:
+            return list(self._rows("", ()))
+        after = (
+            "AND verdicts.id > (SELECT id FROM verdicts NOT INDEXED WHERE question = ? "
+            "ORDER BY id LIMIT 1 OFFSET ?)"
+        )
+        # by the number of the row, not by an index of the question
+        return list(self._rows(after, (self.question, start - 1), "verdicts NOT INDEXED"))
 
     def agreement(self) -> tuple[int, int]:
         """Second opinions, and how many of them agree with the verdict that counts.
@@ -490,16 +542,39 @@ class HumanJudge(StoreBacked):
         )
         return cursor.rowcount == 1
 
+    def _want(self, pairs: Iterable[WantedVerdict]) -> None:
+        """Note in the file what is wanted, in place of what was wanted before."""
+        store = self._log()
+        if store.read_only:
+            return
+        with store.writing() as connection:
+            connection.execute("DELETE FROM wanted WHERE question = ?", (self.question,))
+            for pair in pairs:
+                _identify(connection, pair)
+                connection.execute(
+                    "INSERT INTO wanted (question, key) SELECT ?, id FROM keys WHERE digest = ?",
+                    (self.question, pair._digest),
+                )
+
+    def _pair(self, digest: bytes, content: str) -> WantedVerdict:
+        prompt, references, response = decoded(content, self.path)
+        pair = WantedVerdict(JudgedPrompt(prompt, tuple(references)), response)
+        if pair._digest != bytes(digest):
+            raise ValueError(f"path={str(self.path)!r} is damaged: {response!r:.40} was altered.")
+        return pair
+
     def _newest(self, condition: str, values: Sequence[bytes]) -> dict[str, bool | None]:
         """The verdict that counts for each pair, by its id; None where it was taken back."""
         rows = (row for row in self._rows(condition, values) if not row.blind)
         newest = {row.id: row.verdict for row in _in_time(rows)}
         return {id_: verdict for id_, verdict in newest.items() if verdict is not None}
 
-    def _rows(self, condition: str, values: Sequence[bytes]) -> Iterator[Verdict]:
-        # `condition` is one of this module's own
+    def _rows(
+        self, condition: str, values: Sequence[bytes | str | int], table: str = "verdicts"
+    ) -> Iterator[Verdict]:
+        # `condition` and `table` are this module's own
         query = (
-            "SELECT keys.digest, verdict, judge, time, note, blind, checksum FROM verdicts "  # nosec B608
+            f"SELECT keys.digest, verdict, judge, time, note, blind, checksum FROM {table} "  # nosec B608
             "JOIN keys ON keys.id = verdicts.key WHERE question = ? "
             f"{condition} ORDER BY verdicts.id"
         )

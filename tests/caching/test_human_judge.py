@@ -239,3 +239,26 @@ def test_arguments_are_checked(judge):
     error = pickle.loads(pickle.dumps(VerdictsWanted([pair], 310)))
     assert str(error) == "1 verdict wanted next, at most 310 in all"
     assert error.wanted == (pair,)
+
+
+def test_what_is_wanted_is_in_the_file_for_other_processes(judge):
+    pairs = wanted(judge)
+    other = HumanJudge(judge.path)
+    assert other.wanted() == list(pairs)
+    judge.record(pairs[2], True)
+    assert other.wanted() == [*pairs[:2], *pairs[3:]]
+    with pytest.raises(VerdictsWanted):
+        judge("Paris", "Lyon")
+    assert other.wanted() == [WantedVerdict(JudgedPrompt(None, ("Paris",)), "Lyon")]
+    assert HumanJudge(judge.path, question="Is it polite?").wanted() == []
+
+
+def test_a_pair_is_found_by_its_id(judge):
+    pairs = wanted(judge)
+    judge.record(pairs[1], True)
+    assert [judge.pair(pair.id) for pair in pairs] == list(pairs)
+    assert judge.pair("00" * 32) is None
+    image = WantedVerdict(JudgedPrompt(np.arange(4)), "four")
+    judge.record(image, True)
+    assert judge.pair(image.id) is None
+    assert [row.id for row in judge.history(1)] == [image.id]

@@ -1,0 +1,149 @@
+"use strict";
+
+// Whatever a model or a prompt says goes into the page as text, never as markup.
+
+const at = (id) => document.getElementById(id);
+const KEYS = ["y", "n", "s", "u"];
+const tab = sessionStorage.getItem("tab") || crypto.getRandomValues(new Uint32Array(4)).join("-");
+sessionStorage.setItem("tab", tab);
+
+let turn = null;
+let isBusy = false;
+
+function element(name, className, text) {
+  const node = document.createElement(name);
+  node.className = className;
+  node.textContent = text;
+  return node;
+}
+
+function fill(node, pieces) {
+  const isEmpty = pieces.every(([text]) => text === "");
+  node.replaceChildren(
+    ...(isEmpty
+      ? [element("span", "empty", "(empty)")]
+      : pieces.map(([text, differs]) => (differs ? element("mark", "", text) : document.createTextNode(text)))),
+  );
+}
+
+function showPrompt(pair) {
+  const nodes = [];
+  let role = "";
+  for (const block of pair.prompt) {
+    if (block.role !== role) {
+      role = block.role;
+      nodes.push(element("span", "role", role));
+    }
+    if (block.image === null) {
+      const text = element("div", "text", block.text);
+      text.dir = "auto";
+      nodes.push(text);
+    } else {
+      const image = document.createElement("img");
+      image.alt = "Image of the prompt";
+      image.src = `image/${pair.id}/${Number(block.image)}`;
+      nodes.push(image);
+    }
+  }
+  at("prompt").replaceChildren(...nodes);
+  at("prompt").scrollTop = 0;
+  at("prompt-part").hidden = nodes.length === 0;
+}
+
+function showPair(pair) {
+  showPrompt(pair);
+  fill(at("response"), pair.response);
+  at("references").replaceChildren(
+    ...pair.references.map((pieces) => {
+      const node = element("div", "reference text", "");
+      node.dir = "auto";
+      fill(node, pieces);
+      return node;
+    }),
+  );
+  const n = pair.references.length;
+  at("references-part").hidden = n === 0;
+  at("references-title").textContent = n > 1 ? "References" : "Reference";
+  at("response-part").parentElement.classList.toggle("both", n > 0);
+  at("legend").hidden = pair.compared === null;
+  document.body.dataset.pair = pair.id;
+}
+
+function show(next) {
+  turn = next;
+  document.title = turn.n_left ? `${turn.n_left} left · Judge` : "Judge";
+  at("question").textContent = turn.question;
+  at("who").textContent = `${turn.n_judged} judged · ${turn.judged_by}`;
+  at("estimate").textContent = turn.estimate;
+  at("progress").max = Math.max(turn.n_judged + turn.n_left, 1);
+  at("progress").value = turn.n_judged;
+  at("blind").hidden = !turn.is_blind || turn.pair === null;
+  at("agreement").textContent = turn.agreement;
+  at("notice").textContent = turn.notice;
+  at("pair").hidden = turn.pair === null;
+  at("end").hidden = turn.pair !== null || turn.conclusion === "";
+  at("conclusion").textContent = turn.conclusion;
+  if (turn.pair === null) {
+    delete document.body.dataset.pair;
+  } else {
+    showPair(turn.pair);
+  }
+  window.scrollTo(0, 0);
+}
+
+function setBusy(value) {
+  isBusy = value;
+  document.body.setAttribute("aria-busy", String(value));
+  for (const key of KEYS) {
+    at(key).disabled = turn === null || (key === "u" ? turn.undo === null : turn.pair === null);
+  }
+}
+
+async function ask(path, message) {
+  if (isBusy) {
+    return;
+  }
+  setBusy(true);
+  const slow = setTimeout(() => {
+    at("notice").textContent = "Working …";
+  }, 500);
+  try {
+    const options = { cache: "no-store", credentials: "omit", redirect: "error" };
+    if (message !== undefined) {
+      options.method = "POST";
+      options.headers = { "Content-Type": "application/json" };
+      options.body = JSON.stringify(message);
+    }
+    const answer = await fetch(`${path}?tab=${encodeURIComponent(tab)}`, options);
+    if (!answer.ok) {
+      throw new Error(await answer.text());
+    }
+    show(await answer.json());
+  } catch (error) {
+    const reason = error instanceof TypeError ? "The server cannot be reached." : `Refused: ${error.message}.`;
+    at("notice").textContent = `${reason} What was judged before is kept. Press the key again, or open the address that the server printed last.`;
+  } finally {
+    clearTimeout(slow);
+    setBusy(false);
+  }
+}
+
+function press(key) {
+  if (isBusy || turn === null || at(key).disabled) {
+    return;
+  }
+  ask("verdict", { id: key === "u" ? turn.undo : turn.pair.id, key });
+}
+
+for (const key of KEYS) {
+  at(key).addEventListener("click", () => press(key));
+}
+document.addEventListener("keydown", (event) => {
+  const key = event.key.toLowerCase();
+  if (KEYS.includes(key) && !event.repeat && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    event.preventDefault();
+    press(key);
+  }
+});
+setBusy(false);
+ask("turn");

@@ -1,0 +1,209 @@
+"""The page in a real browser, where there is one: Debian's chromium and chromium-driver."""
+
+import shutil
+import time
+
+import pytest
+
+from sklearn_clm.caching import HumanJudge, JudgedPrompt, WantedVerdict
+
+from .test_processes import PAIRS, Server
+
+webdriver = pytest.importorskip("selenium.webdriver")
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
+DRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (BROWSER and DRIVER), reason="needs Chromium and its driver (apt: chromium-driver)"
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    arguments = ["headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu"]
+    for argument in arguments:
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def start(tmp_path, request):
+    """Start a server on some pairs, always on the same file."""
+    judge = HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
+
+    def started(pairs, *options):
+        judge.export(tmp_path / "wanted.jsonl", pairs)
+        server = Server(judge.path, tmp_path / "wanted.jsonl", *options)
+        request.addfinalizer(server.kill)
+        return server
+
+    return judge, started
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 30
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "the page did not change"
+        time.sleep(0.01)
+    return found
+
+
+def shown(browser):
+    """Id of the pair on the page, once it is no longer at work."""
+    script = (
+        "return document.body.ariaBusy === 'false' ? (document.body.dataset.pair || 'none') : ''"
+    )
+    return wait_for(lambda: browser.execute_script(script))
+
+
+def text(browser, id_):
+    return browser.find_element("id", id_).text
+
+
+def press(browser, key):
+    browser.find_element("tag name", "body").send_keys(key)
+    return shown(browser)
+
+
+def test_forty_pairs_by_keys_with_undo_reload_two_tabs_and_a_kill(browser, start):
+    judge, started = start
+    by_id = {pair.id: i for i, pair in enumerate(PAIRS)}
+
+    def right(id_):
+        return "y" if by_id[id_] % 2 == 0 else "n"
+
+    server = started(PAIRS)
+    browser.get(server.url)
+    now = shown(browser)
+    assert now == PAIRS[0].id
+    assert text(browser, "estimate") == "40 left."
+    for _ in range(10):
+        before, now = now, press(browser, right(now))
+        assert judge.pair(before) in PAIRS
+        assert judge.verdicts([PAIRS[by_id[before]]]) == [by_id[before] % 2 == 0]
+    # a slip, taken back
+    slip = now
+    press(browser, "n" if right(slip) == "y" else "y")
+    assert press(browser, "u") == slip
+    assert judge.verdicts([PAIRS[by_id[slip]]]) == [None]
+    browser.refresh()
+    assert shown(browser) == slip
+    assert "10 judged" in text(browser, "who")
+    skipped = slip
+    assert press(browser, "s") != skipped
+    # a second window
+    first = browser.current_window_handle
+    now = shown(browser)
+    browser.switch_to.new_window("tab")
+    browser.get(server.url)
+    other = shown(browser)
+    assert other not in (now, skipped)
+    for _ in range(5):
+        other = press(browser, right(other))
+    browser.switch_to.window(first)
+    for _ in range(5):
+        now = press(browser, right(now))
+    # keys that belong to the browser, or are held down, judge nothing
+    script = (
+        "for (const options of [{ctrlKey: true}, {repeat: true}, {altKey: true}])"
+        "document.dispatchEvent(new KeyboardEvent('keydown', {key: 'y', ...options}))"
+    )
+    browser.execute_script(script)
+    assert shown(browser) == now
+    n_before = len(judge.history())
+    server.kill()
+    press(browser, right(now))
+    assert "cannot be reached" in text(browser, "notice")
+    assert shown(browser) == now
+    assert len(judge.history()) == n_before
+    server = started(PAIRS)
+    browser.get(server.url)
+    assert "20 judged" in wait_for(lambda: text(browser, "who"))
+    now = shown(browser)
+    while now != "none":
+        now = press(browser, right(now).upper())
+    assert text(browser, "conclusion") == "Nothing is left to judge: 40 of 40 judged."
+    assert judge.verdicts(PAIRS) == [i % 2 == 0 for i in range(40)]
+    assert len(judge.history()) == 42  # the slip, and that it was taken back
+    assert [
+        entry for entry in browser.get_log("browser") if "ERR_CONN" not in entry["message"]
+    ] == []
+
+
+def test_hostile_texts_do_nothing_but_stand_there(browser, start):
+    payloads = [
+        "<script>window.hacked = 1</script>",
+        '"><img src=x onerror="window.hacked = 1">',
+        "<svg onload=window.hacked=1>",
+        "javascript:window.hacked=1",
+        "</div></main><h1>owned</h1>",
+        "<iframe srcdoc='<script>parent.hacked=1</script>'></iframe>",
+        "abc \u202e desrever \u2066",
+        "${window.hacked = 1}{{window.hacked = 1}}",
+    ]
+    chat = [{"role": payload, "content": payload} for payload in payloads]
+    pair = WantedVerdict(JudgedPrompt(chat, tuple(payloads)), " ".join(payloads))
+    _, started = start
+    browser.get(started([pair]).url)
+    assert shown(browser) == pair.id
+    assert browser.execute_script("return window.hacked") is None
+    for tag in ("svg", "iframe", "img", "h1 ~ h1", "main h1"):
+        assert browser.find_elements("css selector", tag) == []
+    response = text(browser, "response")
+    for payload in payloads[:6]:
+        assert payload in response
+    assert "abc ⟨U+202E⟩ desrever ⟨U+2066⟩" in response
+    loaded = browser.execute_script(
+        "return performance.getEntriesByType('resource').map(entry => new URL(entry.name).host)"
+    )
+    assert set(loaded) == {browser.current_url.split("/")[2]}
+    script = "const s = document.createElement('script'); s.textContent = 'window.hacked = 1';"
+    # even what came in by other ways may not run
+    with pytest.raises(Exception, match=r"TrustedScript|Trusted Type"):
+        browser.execute_script(script + "document.body.append(s)")
+    assert browser.execute_script("return window.hacked") is None
+    browser.get_log("browser")
+
+
+def test_it_fits_narrow_screens_and_dark_rooms(browser, start):
+    words = "Donaudampfschifffahrtsgesellschaft" * 6
+    pair = WantedVerdict(JudgedPrompt("word " * 2_000 + words, (words, "a")), words + " b")
+    _, started = start
+    url = started([pair]).url
+    try:
+        for width, dark in [(320, False), (375, True), (1200, False), (1200, True)]:
+            scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+            size = {"width": width, "height": 700, "deviceScaleFactor": 1, "mobile": width < 500}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            browser.get(url)
+            assert shown(browser) == pair.id
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+            color = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+            assert (sum(map(int, color[4:-1].split(","))) < 200) == dark
+            for key in "ynsu":  # in reach of a thumb, and large enough for it
+                box = browser.find_element("id", key).rect
+                assert min(box["height"], box["width"]) >= 44
+                inside = f"document.getElementById('{key}').getBoundingClientRect().bottom <= 700"
+                assert browser.execute_script(f"return {inside}")
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_buttons_judge_as_keys_do(browser, start):
+    judge, started = start
+    browser.get(started(PAIRS[:2]).url)
+    shown(browser)
+    assert not browser.find_element("id", "u").is_enabled()
+    browser.find_element("id", "n").click()
+    assert shown(browser) == PAIRS[1].id
+    browser.find_element("id", "u").click()
+    assert shown(browser) == PAIRS[0].id
+    browser.find_element("id", "y").click()
+    assert shown(browser) == PAIRS[1].id
+    assert judge.verdicts(PAIRS[:2]) == [True, None]

@@ -1,0 +1,331 @@
+"""What is let in, what is sent out, and how pairs are shown."""
+
+import asyncio
+import base64
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+
+from sklearn_clm.caching import HumanJudge, JudgedPrompt, WantedVerdict
+from sklearn_clm.judging import JudgingSession, judging_app
+
+TOKEN, PORT = "token-of-this-test", 4321
+ORIGIN = f"http://127.0.0.1:{PORT}"
+PAIRS = [WantedVerdict(JudgedPrompt(f"prompt {i}", ("a b", "c")), "a d") for i in range(3)]
+STEERING = "\u202e\u2066\u200f\u061c\u2028\x1b\x00"
+
+
+@pytest.fixture
+def judge(tmp_path):
+    return HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
+
+
+def client(judge, pairs=PAIRS, **options):
+    app = judging_app(JudgingSession(judge, pairs, **options), token=TOKEN, port=PORT)
+    return TestClient(app, base_url=ORIGIN)
+
+
+def post(page, pair, key="y", *, path=f"/{TOKEN}/verdict", **headers):
+    headers = {"origin": ORIGIN, "content-type": "application/json", **headers}
+    content = json.dumps({"id": pair.id, "key": key})
+    return page.post(path, content=content, headers=headers)
+
+
+def view(judge, pair, **options):
+    return client(judge, [pair], **options).get(f"/{TOKEN}/turn").json()["pair"]
+
+
+def test_the_page_and_its_files(judge):
+    page = client(judge)
+    for name, kind in [("", "html"), ("page.js", "javascript"), ("page.css", "css")]:
+        answer = page.get(f"/{TOKEN}/{name}")
+        assert answer.status_code == 200
+        assert kind in answer.headers["content-type"]
+        # nothing is loaded from elsewhere, and no script or style is in the page itself
+        assert "http:" not in answer.text
+        assert "https:" not in answer.text
+    text = page.get(f"/{TOKEN}/").text
+    assert "style=" not in text
+    assert "<style" not in text
+    assert "onclick" not in text
+    assert "<script>" not in text
+    assert page.get(f"/{TOKEN}/page.svg").headers["content-type"] == "image/svg+xml"
+
+
+def test_a_verdict_is_kept_and_the_next_pair_comes_with_the_answer(judge):
+    page = client(judge)
+    assert page.get(f"/{TOKEN}/turn?tab=a").json()["pair"]["id"] == PAIRS[0].id
+    answer = post(page, PAIRS[0], path=f"/{TOKEN}/verdict?tab=a").json()
+    assert judge.verdicts(PAIRS[:1]) == [True]
+    assert answer["pair"]["id"] == PAIRS[1].id
+    assert (answer["n_judged"], answer["estimate"], answer["judged_by"]) == (1, "2 left.", "Ada")
+    assert post(page, PAIRS[0], "u").json()["pair"]["id"] == PAIRS[0].id
+
+
+@pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "é"])
+@pytest.mark.parametrize("path", ["", "page.js", "turn", "verdict"])
+def test_nothing_is_found_without_the_token(judge, token, path):
+    page = client(judge)
+    assert page.get(f"/{token}/{path}").status_code == 404
+    assert post(page, PAIRS[0], path=f"/{token}/{path}").status_code == 404
+    assert page.get("/", follow_redirects=False).status_code == 404
+    assert judge.history() == []
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", f"evil.example:{PORT}", "127.0.0.1", "127.0.0.1:1", "", f"127.1:{PORT}"],
+)
+def test_other_names_of_the_machine_are_refused(judge, host):
+    page = client(judge)
+    assert page.get(f"/{TOKEN}/", headers={"host": host}).status_code == 403
+    assert post(page, PAIRS[0], host=host, origin=f"http://{host}").status_code == 403
+    assert judge.history() == []
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://evil.example", "null", "http://127.0.0.1:1", f"https://127.0.0.1:{PORT}", "",
+     f"http://localhost:{PORT}"],
+)  # fmt: skip
+def test_other_origins_are_refused(judge, origin):
+    page = client(judge)
+    assert post(page, PAIRS[0], origin=origin).status_code == 403
+    answer = page.get(f"/{TOKEN}/turn", headers={"origin": origin})
+    assert answer.status_code == 403
+    assert not any(name.startswith("access-control") for name in answer.headers)
+    assert judge.history() == []
+
+
+def test_a_verdict_needs_an_origin_and_json(judge):
+    page, content = client(judge), json.dumps({"id": PAIRS[0].id, "key": "y"})
+    path = f"/{TOKEN}/verdict"
+    kind = {"content-type": "application/json"}
+    assert page.post(path, content=content, headers=kind).status_code == 403
+    for other in ("text/plain", "application/x-www-form-urlencoded", ""):
+        headers = {"origin": ORIGIN, "content-type": other}
+        assert page.post(path, content=content, headers=headers).status_code == 415
+    assert post(page, PAIRS[0], **{"sec-fetch-site": "cross-site"}).status_code == 403
+    assert judge.history() == []
+    # by a link in a notebook, say
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert page.get(f"/{TOKEN}/", headers=link).status_code == 200
+
+
+def test_localhost_is_the_same_machine(judge):
+    name = f"localhost:{PORT}"
+    assert post(client(judge), PAIRS[0], host=name, origin=f"http://{name}").status_code == 200
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "LINK"])
+def test_other_methods_are_refused(judge, method):
+    page = client(judge)
+    for path in ("", "turn", "verdict"):
+        answer = page.request(method, f"/{TOKEN}/{path}", headers={"origin": ORIGIN})
+        assert answer.status_code == 405
+        assert "access-control-allow-origin" not in answer.headers
+    for path in ("", "turn", "page.js"):
+        assert post(page, PAIRS[0], path=f"/{TOKEN}/{path}").status_code == 405
+    assert page.get(f"/{TOKEN}/verdict").status_code == 405
+
+
+def test_paths_lead_nowhere_else(judge):
+    page = client(judge)
+    paths = ["_server.py", "../_server.py", "..%2f_server.py", "page.html", "image/00/0",
+             "image/x/0", f"image/{PAIRS[0].id}/0", f"image/{PAIRS[0].id}/-1"]  # fmt: skip
+    for path in paths:
+        assert page.get(f"/{TOKEN}/{path}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        ("x" * 2_001, 413),
+        ("[" * 1_900, 400),
+        ("", 400),
+        ("{}", 400),
+        ("[]", 400),
+        ("\x00", 400),
+        (b"\xff", 400),
+        (json.dumps({"id": PAIRS[0].id}), 400),
+        (json.dumps({"id": PAIRS[0].id, "key": "yes"}), 400),
+        (json.dumps({"id": PAIRS[0].id, "key": ["y"]}), 400),
+        (json.dumps({"id": PAIRS[0].id, "key": True}), 400),
+        (json.dumps({"id": PAIRS[0].id, "key": "y", "judge": "Eve"}), 400),
+        (json.dumps({"id": "' OR 1=1", "key": "y"}), 400),
+        (json.dumps({"id": 1, "key": "y"}), 400),
+        (json.dumps({"id": "00" * 32, "key": "y"}), 404),
+        (json.dumps({"id": "00" * 32, "key": "u"}), 404),
+    ],
+)
+def test_what_is_no_verdict_is_refused(judge, content, status):
+    headers = {"origin": ORIGIN, "content-type": "application/json"}
+    page = client(judge)
+    answer = page.post(f"/{TOKEN}/verdict", content=content, headers=headers)
+    assert answer.status_code == status
+    assert judge.history() == []
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_a_body_without_end_is_not_read(judge):
+    sent, answers = 0, []
+
+    async def receive():
+        nonlocal sent
+        sent += 1
+        assert sent < 100
+        return {"type": "http.request", "body": b" " * 1_000, "more_body": True}
+
+    async def send(message):
+        answers.append(message)
+
+    host, origin = f"127.0.0.1:{PORT}".encode(), ORIGIN.encode()
+    headers = [(b"host", host), (b"origin", origin), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": f"/{TOKEN}/verdict", "query_string": b""}
+    scope |= {"root_path": "", "headers": headers}
+    app = judging_app(JudgingSession(judge, PAIRS), token=TOKEN, port=PORT)
+    asyncio.run(app(scope, receive, send))
+    assert answers[0]["status"] == 413
+    assert sent == 3
+
+
+def test_the_browser_is_told_to_trust_nothing_else(judge):
+    page = client(judge)
+    for path in ("", "page.js", "turn", "missing"):
+        headers = page.get(f"/{TOKEN}/{path}").headers
+        policy = dict(
+            part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";")
+        )
+        assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+        for kind in ("script-src", "style-src", "img-src", "connect-src"):
+            assert policy[kind] == "'self'"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cache-control"] == "no-store"
+        assert "set-cookie" not in headers
+
+
+def test_what_models_say_is_text_without_steering_characters(judge):
+    hostile = (
+        "<script>alert(1)</script>",
+        '"><img src=x onerror=alert(1)>',
+        "javascript:alert(1)",
+        "data:text/html,<script>alert(1)</script>",
+        f"abc{STEERING}def",
+    )
+    chat = [{"role": f"<b>{STEERING}", "content": text} for text in hostile]
+    pair = WantedVerdict(JudgedPrompt(chat, hostile), "".join(hostile))
+    page = client(judge, [pair])
+    judge.question, judge.judge = f"<i>{STEERING}", f"<u>{STEERING}"
+    answer = client(judge, [pair]).get(f"/{TOKEN}/turn")
+    assert answer.headers["content-type"] == "application/json"
+    for text in (answer.text, page.get(f"/{TOKEN}/turn").text):
+        assert not set(STEERING) & set(text)
+        assert "\\u202e" not in text.lower()
+    found = answer.json()
+    shown = "".join(text for text, _ in found["pair"]["response"])
+    assert shown.startswith("<script>alert(1)</script>")
+    assert "⟨U+202E⟩⟨U+2066⟩⟨U+200F⟩⟨U+061C⟩⟨U+2028⟩⟨U+001B⟩⟨U+0000⟩" in shown
+    assert found["question"].startswith("<i>⟨U+202E⟩")
+    assert found["judged_by"].startswith("<u>⟨U+202E⟩")
+
+
+def test_addresses_of_images_are_text(judge):
+    address = "https://evil.example/pixel.png"
+    parts = [
+        {"type": "text", "text": "Look:"},
+        {"type": "image_url", "image_url": {"url": address}},
+        {"type": "image_url", "image_url": "data:image/png;base64,AAAA"},
+        {"type": "audio"},
+    ]
+    blocks = view(judge, WantedVerdict(JudgedPrompt([{"role": "user", "content": parts}]), "a"))
+    texts = [block["text"] for block in blocks["prompt"]]
+    assert texts == ["Look:", address, "data:image/png;base64,AAAA", "[audio]"]
+    assert all(block["image"] is None for block in blocks["prompt"])
+
+
+def as_png(image):
+    file = io.BytesIO()
+    image.save(file, format="PNG")
+    return file.getvalue()
+
+
+def test_images_are_encoded_anew_and_bounded(judge):
+    small = Image.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4))
+    large = Image.new("L", (4_000, 30))
+    address = "data:image/png;base64," + base64.b64encode(as_png(small) + b"<script>").decode()
+    content = [
+        {"type": "image", "image": small},
+        {"type": "text", "text": "and"},
+        {"type": "image", "image": large},
+        {"type": "image_url", "image_url": {"url": address}},
+    ]
+    pairs = [
+        WantedVerdict(JudgedPrompt([{"role": "user", "content": content}]), "a"),
+        WantedVerdict(JudgedPrompt(small), "b"),
+    ]
+    page = client(judge, pairs)
+    blocks = page.get(f"/{TOKEN}/turn").json()["pair"]["prompt"]
+    assert [block["image"] for block in blocks] == [0, None, 1, 2]
+    sizes = []
+    for pair, number in [(0, 0), (0, 1), (0, 2), (1, 0)]:
+        answer = page.get(f"/{TOKEN}/image/{pairs[pair].id}/{number}")
+        assert answer.headers["content-type"] == "image/png"
+        assert b"<script>" not in answer.content
+        sizes.append(Image.open(io.BytesIO(answer.content)).size)
+    assert sizes == [(4, 3), (1_600, 12), (4, 3), (4, 3)]
+    assert page.get(f"/{TOKEN}/image/{pairs[1].id}/1").status_code == 404
+
+
+def test_images_that_explode_are_not_opened(judge):
+    bomb = as_png(Image.new("1", (20_000, 20_000)))
+    address = "data:image/png;base64," + base64.b64encode(bomb).decode()
+    content = [{"type": "image_url", "image_url": {"url": address}}]
+    shown = view(judge, WantedVerdict(JudgedPrompt([{"role": "u", "content": content}]), "a"))
+    assert shown["prompt"][0]["image"] is None
+
+
+def test_differences_to_the_most_similar_reference(judge):
+    asked = JudgedPrompt("?", ("in the year 1492", "It was 1492.", ""))
+    shown = view(judge, WantedVerdict(asked, "It was  1493."))
+    assert shown["compared"] == 1
+    assert shown["response"] == [["It was  ", False], ["1493", True], [".", False]]
+    assert shown["references"][0] == [["in the year 1492", False]]
+    assert shown["references"][1] == [["It was ", False], ["1492", True], [".", False]]
+    shown = view(judge, WantedVerdict(JudgedPrompt("?", ("北京市",)), "北海市"))
+    assert shown["response"] == [["北", False], ["海", True], ["市", False]]
+    assert view(judge, WantedVerdict(JudgedPrompt("?"), "a b"))["compared"] is None
+
+
+def test_very_long_texts_are_shown_whole_and_not_compared(judge):
+    text = "a b " * 10_000
+    shown = view(judge, WantedVerdict(JudgedPrompt(text, (text,)), text))
+    assert shown["compared"] is None
+    assert shown["response"] == [[text, False]]
+    assert shown["prompt"][0]["text"] == text
+
+
+def test_other_prompts_and_responses_are_shown_as_text(judge):
+    shown = view(judge, WantedVerdict(JudgedPrompt(np.arange(9.0), (4,)), 5))
+    assert shown["prompt"][0]["text"].startswith("[0, 1, 2, 3,")
+    assert (shown["response"], shown["references"]) == ([["5", True]], [[["4", True]]])
+    assert view(judge, WantedVerdict(JudgedPrompt(None, ("b",)), ""))["prompt"] == []
+
+
+def test_agreement_is_not_shown_before_a_blind_pass_is_over(judge):
+    for pair in PAIRS:
+        judge.record(pair, True)
+    page = client(judge, judged_by="Grace", second_opinions=1.0)
+    answer = page.get(f"/{TOKEN}/turn").json()
+    for _ in PAIRS:
+        assert answer["is_blind"]
+        assert answer["agreement"] == ""
+        pair = next(pair for pair in PAIRS if pair.id == answer["pair"]["id"])
+        answer = post(page, pair, "n" if pair == PAIRS[0] else "y").json()
+    assert answer["agreement"] == "Second opinions agree on 2 of 3 (67%)."
+    first = client(judge).get(f"/{TOKEN}/turn").json()
+    assert first["agreement"] == "Second opinions agree on 2 of 3 (67%)."

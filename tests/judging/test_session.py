@@ -1,0 +1,261 @@
+"""The order of pairs, what is kept, what is taken back, and when a calibration goes on."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from sklearn_clm.caching import HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
+from sklearn_clm.judging import JudgingSession, wanted_from_file
+
+PAIRS = [WantedVerdict(JudgedPrompt(f"prompt {i}", ("a",)), f"response {i}") for i in range(6)]
+
+
+@pytest.fixture
+def judge(tmp_path):
+    return HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
+
+
+def test_pairs_come_in_order_and_verdicts_are_kept(judge):
+    session = JudgingSession(judge, PAIRS)
+    turn = session.turn("a")
+    for k, pair in enumerate(PAIRS):
+        assert turn.pair == pair
+        assert (turn.n_judged, turn.n_left, turn.estimate) == (k, 6 - k, f"{6 - k} left.")
+        turn = session.act("a", pair.id, "yn"[k % 2])
+        assert judge.verdicts([pair]) == [k % 2 == 0]
+    assert turn.pair is None
+    assert turn.conclusion == "Nothing is left to judge: 6 of 6 judged."
+    assert [row.judge for row in judge.history()] == ["Ada"] * 6
+
+
+def test_what_is_judged_is_not_asked_again_after_a_new_start(judge):
+    session = JudgingSession(judge, PAIRS)
+    session.act("a", PAIRS[0].id, "y")
+    again = JudgingSession(judge, PAIRS).turn("a")
+    assert (again.pair, again.n_judged, again.undo) == (PAIRS[1], 1, PAIRS[0].id)
+
+
+def test_a_message_that_is_sent_twice_counts_once(judge):
+    session = JudgingSession(judge, PAIRS)
+    for _ in range(2):
+        turn = session.act("a", PAIRS[0].id, "y")
+        assert (turn.pair, turn.notice) == (PAIRS[1], "")
+    turn = session.act("b", PAIRS[0].id, "n")
+    assert "judged meanwhile" in turn.notice
+    assert [row.verdict for row in judge.history()] == [True]
+
+
+def test_skipped_pairs_come_back_at_the_end(judge):
+    session = JudgingSession(judge, PAIRS[:3])
+    assert session.act("a", PAIRS[0].id, "s").pair == PAIRS[1]
+    turn = session.act("a", PAIRS[1].id, "s")
+    assert (turn.pair, turn.n_skipped) == (PAIRS[2], 2)
+    assert session.act("a", PAIRS[2].id, "y").pair == PAIRS[0]
+    assert session.act("a", PAIRS[0].id, "s").pair == PAIRS[1]
+    session.act("a", PAIRS[1].id, "n")
+    assert session.act("a", PAIRS[0].id, "n").pair is None
+    assert judge.verdicts(PAIRS[:3]) == [False, False, True]
+
+
+def test_undo_goes_back_step_by_step_and_past_a_new_start(judge):
+    session = JudgingSession(judge, PAIRS)
+    session.act("a", PAIRS[0].id, "y")
+    session.act("a", PAIRS[1].id, "s")
+    turn = session.act("a", PAIRS[2].id, "n")
+    for pair in (PAIRS[2], PAIRS[1]):
+        assert turn.undo == pair.id
+        turn = session.act("a", pair.id, "u")
+        assert turn.pair == pair
+    session = JudgingSession(judge, PAIRS)
+    turn = session.act("a", session.turn("a").undo, "u")
+    assert (turn.pair, turn.undo, turn.n_judged) == (PAIRS[0], None, 0)
+    assert [row.verdict for row in judge.history()] == [True, False, None, None]
+    session.act("a", PAIRS[0].id, "u")  # sent twice
+    assert len(judge.history()) == 4
+
+
+def test_nobody_takes_back_what_others_said(judge):
+    session = JudgingSession(judge, PAIRS)
+    session.act("a", PAIRS[0].id, "y")
+    judge.record(PAIRS[0], False, judge="Grace")
+    assert "Grace has judged" in session.act("a", PAIRS[0].id, "u").notice
+    assert judge.verdicts(PAIRS[:1]) == [False]
+
+
+def test_two_windows_are_given_different_pairs(judge):
+    session = JudgingSession(judge, PAIRS[:3])
+    assert [session.turn(tab).pair for tab in "abab"] == [PAIRS[0], PAIRS[1]] * 2
+    assert session.act("a", PAIRS[0].id, "y").pair == PAIRS[2]
+    assert session.act("a", PAIRS[2].id, "y").pair == PAIRS[1]  # no other is left
+
+
+def test_two_windows_at_once_lose_nothing(judge):
+    pairs = [WantedVerdict(JudgedPrompt(f"prompt {i}"), "response") for i in range(60)]
+    session = JudgingSession(judge, pairs)
+
+    def work(tab):
+        turn = session.turn(tab)
+        while turn.pair is not None:
+            turn = session.act(tab, turn.pair.id, "y" if turn.pair.asked.prompt[-1] < "5" else "n")
+
+    threads = [threading.Thread(target=work, args=(tab,)) for tab in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert judge.verdicts(pairs) == [i % 10 < 5 for i in range(60)]
+    assert len(judge.history()) == 60
+
+
+def test_what_is_said_elsewhere_is_seen(judge):
+    session = JudgingSession(judge, PAIRS)
+    session.turn("a")
+    other = HumanJudge(judge.path)
+    for pair in PAIRS[:4]:
+        other.record(pair, True, judge="Grace")
+    turn = session.turn("a")
+    assert (turn.pair, turn.n_judged) == (PAIRS[4], 4)
+    other.record(PAIRS[2], None, judge="Grace")
+    assert session.turn("a").n_left == 3
+
+
+class Calibration:
+    """Wants two verdicts, then one more for each that is false."""
+
+    def __init__(self, judge):
+        self.judge = judge
+        self.n_calls = 0
+
+    def __call__(self):
+        self.n_calls += 1
+        known = self.judge.verdicts(PAIRS)
+        wanted = [pair for pair, verdict in zip(PAIRS[:2], known) if verdict is None]
+        if not wanted:
+            spare = 2 + known[:2].count(False)
+            wanted = [pair for pair, verdict in zip(PAIRS[2:spare], known[2:]) if verdict is None]
+        if wanted:
+            raise VerdictsWanted(wanted, len(wanted) + 2)
+        return f"decided with {known.count(True)}"
+
+
+def test_a_calibration_is_asked_again_until_it_is_decided(judge):
+    calibration = Calibration(judge)
+    session = JudgingSession(judge, calibration)
+    turn = session.turn("a")
+    assert (turn.pair, turn.estimate) == (PAIRS[0], "Decided after at most 4 more.")
+    turn = session.act("a", PAIRS[0].id, "n")
+    assert (turn.estimate, calibration.n_calls) == ("Decided after at most 3 more.", 1)
+    turn = session.act("a", PAIRS[1].id, "y")
+    assert (turn.pair, turn.n_judged, calibration.n_calls) == (PAIRS[2], 2, 2)
+    turn = session.act("a", PAIRS[2].id, "y")
+    assert (turn.pair, turn.conclusion) == (None, "decided with 2")
+    session.turn("a")
+    assert calibration.n_calls == 3
+    # a verdict that is taken back opens the question again
+    turn = session.act("a", turn.undo, "u")
+    assert (turn.pair, turn.conclusion) == (PAIRS[2], "")
+    assert session.act("a", PAIRS[2].id, "n").conclusion == "decided with 1"
+    # as does one that was changed elsewhere
+    judge.record(PAIRS[2], True, judge="Grace")
+    assert session.turn("a").conclusion == "decided with 2"
+
+
+def test_a_calibration_goes_on_after_a_new_start(judge):
+    JudgingSession(judge, Calibration(judge)).act("a", PAIRS[0].id, "n")
+    session = JudgingSession(judge, Calibration(judge))
+    turn = session.act("a", PAIRS[1].id, "y")  # before anything was shown
+    assert (turn.pair, turn.n_judged, turn.n_left) == (PAIRS[2], 2, 1)
+    assert session.act("a", PAIRS[0].id, "u").pair == PAIRS[0]
+
+
+def test_what_goes_wrong_in_a_calibration_is_said_and_costs_no_verdict(judge):
+    def broken():
+        if judge.verdicts(PAIRS[:1]) == [None]:
+            raise VerdictsWanted(PAIRS[:1])
+        raise ValueError("no valid configuration")
+
+    session = JudgingSession(judge, broken)
+    turn = session.turn("a")
+    assert turn.estimate == "1 left in this round. More may be wanted then."
+    turn = session.act("a", PAIRS[0].id, "y")
+    assert turn.notice == "What asks for verdicts stopped. ValueError: no valid configuration"
+    assert judge.verdicts(PAIRS[:1]) == [True]
+
+    def confused():
+        raise VerdictsWanted(PAIRS[:1])
+
+    assert "wants some that are there" in JudgingSession(judge, confused).turn("a").notice
+
+
+def test_second_opinions_on_a_random_part(judge):
+    pairs = [WantedVerdict(JudgedPrompt(f"prompt {i}"), "response") for i in range(400)]
+    for pair in pairs[:390]:
+        judge.record(pair, True)
+    for pair in pairs[390:]:
+        judge.record(pair, True, judge="Grace")
+    session = JudgingSession(judge, judged_by="Grace", second_opinions=0.1)
+    turn = session.turn("a")
+    n = turn.n_left
+    assert 15 <= n <= 70  # in all but one of 10^5 draws
+    shown = []
+    while turn.pair is not None:
+        assert turn.conclusion == ""
+        shown.append(turn.pair)
+        turn = session.act("a", turn.pair.id, "n" if len(shown) <= 3 else "y")
+    assert turn.conclusion == f"Nothing is left to judge: {n} of {n} judged."
+    assert session.agreement() == f"Second opinions agree on {n - 3} of {n} ({1 - 3 / n:.0%})."
+    assert judge.agreement() == (n, n - 3)
+    assert judge.verdicts(pairs) == [True] * 400  # they do not count as labels
+    assert set(shown) <= set(pairs[:390])
+    again = JudgingSession(judge, judged_by="Grace", second_opinions=0.1)
+    assert again.turn("a").n_left == 0
+    turn = again.act("a", again.turn("a").undo, "u")
+    assert turn.pair == shown[-1]
+    other = JudgingSession(judge, judged_by="Eve", second_opinions=0.1).turn("a")
+    assert n <= other.n_left <= n + 10
+
+
+def test_images_are_shown_to_second_persons_where_they_are_given(judge):
+    image = WantedVerdict(JudgedPrompt(np.arange(4.0)), "four")
+    judge.record(image, True)
+    for wanted, n_left in ([], 0), ([image], 1):
+        session = JudgingSession(judge, wanted, judged_by="Eve", second_opinions=1.0)
+        assert session.turn("a").n_left == n_left
+
+
+def test_what_cannot_be_shown_is_not_taken_back(judge):
+    image = WantedVerdict(JudgedPrompt(np.arange(4.0)), "four")
+    judge.record(image, True)
+    turn = JudgingSession(judge, PAIRS).act("a", image.id, "u")
+    assert "cannot be shown" in turn.notice
+    assert judge.verdicts([image]) == [True]
+
+
+def test_arguments_are_checked(judge):
+    session = JudgingSession(judge, PAIRS)
+    with pytest.raises(KeyError):
+        session.act("a", "00" * 32, "y")
+    with pytest.raises(KeyError):
+        session.act("a", "00" * 32, "u")
+    with pytest.raises(ValueError, match="key must be one of y, n, s, u, got 'x' instead"):
+        session.act("a", PAIRS[0].id, "x")
+    with pytest.raises(ValueError, match="second_opinions must be a share from 0 to 1, got 3"):
+        JudgingSession(judge, second_opinions=3)
+
+
+def test_pairs_are_read_from_a_file(judge, tmp_path):
+    file = tmp_path / "wanted.jsonl"
+    chat = [{"role": "user", "content": "Say hello."}]
+    pairs = [*PAIRS, WantedVerdict(JudgedPrompt(chat), "hello")]
+    judge.export(file, pairs)
+    assert wanted_from_file(file) == pairs
+    file.write_text('{"response": "a"}\n{"response": "a", "id": "00"}\n')
+    with pytest.raises(ValueError, match=r"line 2 of .* cannot be read: the id is of another pair"):
+        wanted_from_file(file)
+    file.write_text('{"prompt": "a"}\n')
+    with pytest.raises(ValueError, match=r"line 1 of .* cannot be read"):
+        wanted_from_file(file)
+    file.write_text('{"response": "a", "references": "b"}\n')
+    with pytest.raises(ValueError, match="references must be a list, got 'b' instead"):
+        wanted_from_file(file)
