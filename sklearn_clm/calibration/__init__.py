@@ -144,6 +144,7 @@ from sklearn_clm.calibration._exit_policy import (
 )
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._grid import threshold_grid
+from sklearn_clm.calibration._groups import GroupResults, learn_then_test_groups
 from sklearn_clm.calibration._lazy_judging import (
     CurtailedTest,
     LabelTable,
@@ -190,6 +191,7 @@ __all__ = [
     "ExitModel",
     "ExitRule",
     "Frontier",
+    "GroupResults",
     "LabelTable",
     "LearnThenTestResult",
     "Provenance",
@@ -218,6 +220,7 @@ __all__ = [
     "judge_lazily",
     "keep_by_weight",
     "learn_then_test",
+    "learn_then_test_groups",
     "learn_then_test_lazily",
     "pareto_frontier",
     "prompts_needed",
