@@ -484,6 +484,7 @@ def _plan(arguments: argparse.Namespace) -> int:
             Path(unfinished).write_text(text, encoding="utf-8")
     if not arguments.quiet:
         print(text, end="")
+    return 0
 
 
 def _judge(arguments: argparse.Namespace) -> int:
