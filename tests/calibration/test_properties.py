@@ -241,7 +241,9 @@ def test_predict_does_to_calibration_prompts_what_calibration_counted(set_score,
     assert sampler.lambda_hat_ is not None
     steps = slice(None, None, max(1, len(result.valid_lambdas) // 4))
     for lambdas, budget in zip(result.valid_lambdas[steps], result.valid_k_max[steps]):
-        sampler.lambda_hat_, sampler.k_max_ = Configuration(*lambdas.tolist()), int(budget)
+        sampler.calibration_ = replace(
+            sampler.calibration_, lambda_hat=Configuration(*lambdas.tolist()), k_max=int(budget)
+        )
         counted = evaluate_configurations(data, [lambdas], set_score=set_score, k_max=int(budget))
         sets = sampler.predict(PROMPTS)
         lost = [not any(admit(None, response) for response in one) for one in sets]
