@@ -1,17 +1,18 @@
 """Verdicts of people, kept in the file of a cache."""
 
+from __future__ import annotations
+
 import csv
 import datetime as dt
 import getpass
 import hashlib
 import json
 import os
-import sqlite3
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._records import content_json, json_value, key_digest
 from sklearn_clm.scoring._protocols import Prompt, Reference, Response
+
+if TYPE_CHECKING:
+    import sqlite3
 
 __all__ = [
     "HumanJudge",

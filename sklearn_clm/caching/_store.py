@@ -9,25 +9,29 @@ Each value carries a checksum over itself and its key, so that a damaged file is
 format 1 have none; such a file becomes format 2 when it is opened, its values as they are.
 """
 
+from __future__ import annotations
+
 import abc
 import contextlib
 import copy
 import hashlib
 import json
 import os
-import sqlite3
 import stat
 import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from sklearn.base import BaseEstimator, clone
 
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.generators._records import json_lines, json_value, key_digest, naming, whole_number
+
+if TYPE_CHECKING:
+    import sqlite3
 
 __all__ = [
     "Record",
@@ -59,7 +63,7 @@ _FROM_VERSION_1 = "ALTER TABLE entries ADD COLUMN checksum BLOB"
 _BUSY_SECONDS = 60.0
 _LOOKUP_KEYS = 400  # stays below SQLite's historical limit of 999 bound parameters
 
-_open_stores: "weakref.WeakValueDictionary[tuple[str, int, int], Store]" = (
+_open_stores: weakref.WeakValueDictionary[tuple[str, int, int], Store] = (
     weakref.WeakValueDictionary()
 )
 _open_lock = threading.Lock()
@@ -259,6 +263,8 @@ class Store:
     @contextlib.contextmanager
     def _using(self) -> Iterator[sqlite3.Connection]:
         """The connection of this process, held by one thread at a time; its errors, translated."""
+        import sqlite3
+
         if self._pid != os.getpid():
             self._after_fork()
         with self._lock:
@@ -340,6 +346,8 @@ def _checksum(row: Row) -> bytes:
 
 
 def _connect(path: str | None) -> sqlite3.Connection:
+    import sqlite3
+
     if path is None:
         return _prepared(_opened(":memory:"), path)
     _check_header(path)
@@ -365,6 +373,8 @@ def _log_size(path: str) -> int:
 
 
 def _opened(name: str, *, uri: bool = False) -> sqlite3.Connection:
+    import sqlite3
+
     return sqlite3.connect(
         name, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=uri
     )
@@ -445,6 +455,8 @@ def _check_version(connection: sqlite3.Connection, path: str | None) -> None:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
+    import sqlite3
+
     # the change of mode does not wait for the lock of a process that is just doing the same
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:

@@ -1,11 +1,12 @@
 """A watch on the risk of a calibrated estimator in use."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
-import sqlite3
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,6 +24,9 @@ from sklearn_clm.calibration import (
     keep_by_weight,
 )
 from sklearn_clm.calibration._binomial import check_probability
+
+if TYPE_CHECKING:
+    import sqlite3
 
 __all__ = ["RiskMonitor"]
 
