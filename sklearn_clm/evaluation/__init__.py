@@ -25,7 +25,7 @@ The same on arrays that you have, such as the authors' own files:
     python -m sklearn_clm calibrate --data draws.npz --epsilon 0.2 --output thresholds.json
 
 `evaluate` writes curves, areas and figures; `calibrate` writes what
-:meth:`ConformalSampler.load_calibration <sklearn_clm.ConformalSampler.load_calibration>` reads.
+:meth:`sklearn_clm.ConformalSampler.load_calibration` reads.
 Both have ``--help``.
 
 ## Planning

@@ -17,7 +17,7 @@ the order, K, the number of processes or what was drawn before. The guarantee re
 seed, a draw is a fixed function of its prompt), and it makes a draw a look-up: predictions are the
 same one by one or together, searches draw nothing twice, an interrupted run resumes exactly. A
 service that ignores seeds, and a GPU in low precision, where the other rows of a batch perturb the
-logits by rounding, get the property from a :class:`~sklearn_clm.caching.CachedGenerator`.
+logits by rounding, get the property from a :class:`sklearn_clm.caching.CachedGenerator`.
 
 ## Models on this machine
 
@@ -39,7 +39,7 @@ its tokenizer may be given instead of a name. Prompts may be texts, chat message
 Requests run concurrently and are repeated where they fail in passing. Keys come from the
 environment and appear in no repr, pickle, cache or error. Half the price and a day to wait:
 :meth:`OpenAIGenerator.write_batch` writes the requests for the Batch API (or ``vllm run-batch``),
-and :meth:`~OpenAIGenerator.read_batch` reads the answers.
+and :meth:`OpenAIGenerator.read_batch` reads the answers.
 
 >>> import json, tempfile
 >>> with tempfile.TemporaryDirectory() as folder:

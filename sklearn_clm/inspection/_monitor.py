@@ -1,12 +1,15 @@
 """What a monitor has seen: its wealth, and the limits of the risk."""
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from sklearn_clm.calibration import confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, finish, new_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["RiskMonitorDisplay"]
 
@@ -129,7 +132,8 @@ class RiskMonitorDisplay:
         return self
 
     def _plot_risk(self) -> None:
-        axes, n = self.axes_[1], len(self.losses)
+        axes: Axes = self.axes_[1]
+        n = len(self.losses)
         times = np.unique(np.linspace(1, n, min(n, _POINTS)).round().astype(int))
         totals = np.cumsum(self.losses)[times - 1]
         low, high = confidence_sequence(totals, times, self.alpha)

@@ -1,6 +1,6 @@
 """Policies: how sampling stops, and how much is judged.
 
-The defaults of :class:`~sklearn_clm.ConformalSampler` are those of the paper: three thresholds,
+The defaults of :class:`sklearn_clm.ConformalSampler` are those of the paper: three thresholds,
 every draw judged, a guarantee with confidence 1 - delta. Each can be exchanged for something that
 costs less. The choices are objects with parameters of their own, which searches reach as
 ``policy__look_ahead`` or ``judging__optimization_judgements``.

@@ -84,7 +84,7 @@ of a protocol: :class:`DrawScorer`, :class:`PairwiseSimilarity`, :class:`PairJud
 True
 
 passed as ``admission=numbers_agree``. Or pass callables ``A_i(response) -> bool`` in place of
-references. Judges that cost money belong in a :class:`~sklearn_clm.caching.CachedAdmission`.
+references. Judges that cost money belong in a :class:`sklearn_clm.caching.CachedAdmission`.
 
 ## Components
 
