@@ -271,6 +271,7 @@ def _turn_view(session: JudgingSession, turn: Turn) -> dict[str, object]:
         "undo": turn.undo,
         "n_judged": turn.n_judged,
         "n_left": turn.n_left,
+        "n_more": turn.n_more,
         "n_skipped": turn.n_skipped,
         "estimate": turn.estimate,
         "conclusion": visible(turn.conclusion),

@@ -26,13 +26,15 @@ _NOT_OPEN = "The last one was judged meanwhile, or is no longer wanted. Nothing 
 class Turn(NamedTuple):
     """What the page shows next.
 
-    `pair` is None where nothing is left to judge; `undo` is the id that "undo" takes back.
+    `pair` is None where nothing is left to judge; `undo` is the id that "undo" takes back; of the
+    pairs known now `n_left` are left, and `n_more` bounds all that will be, where that is known.
     """
 
     pair: WantedVerdict | None
     undo: str | None
     n_judged: int
     n_left: int
+    n_more: int
     n_skipped: int
     estimate: str
     conclusion: str
@@ -278,6 +280,7 @@ class JudgingSession:
             next(reversed(self._done), None),
             self.n_judged,
             len(self._open),
+            self._n_more(),
             len(self._skipped),
             self._estimate(),
             self._conclusion,
@@ -335,14 +338,19 @@ class JudgingSession:
         found = {id_: self.pair(id_) for id_ in ids}
         return {id_: pair for id_, pair in found.items() if pair is not None}
 
+    def _n_more(self) -> int:
+        n_open = len(self._open)
+        if self._n_at_most is None:
+            return n_open
+        return max(self._n_at_most - (self._n_open_at_start - n_open), n_open)
+
     def _estimate(self) -> str:
         """What is left, in words that promise no more than is known."""
         n_open = len(self._open)
         if not n_open:
             return ""
         if self._n_at_most is not None:
-            n_at_most = max(self._n_at_most - (self._n_open_at_start - n_open), n_open)
-            return f"Decided after at most {n_at_most} more."
+            return f"Decided after at most {self._n_more()} more."
         if self._ask is not None:
             return f"{n_open} left in this round. More may be wanted then."
         return f"{n_open} left."

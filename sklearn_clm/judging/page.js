@@ -75,7 +75,7 @@ function show(next) {
   at("question").textContent = turn.question;
   at("who").textContent = `${turn.n_judged} judged · ${turn.judged_by}`;
   at("estimate").textContent = turn.estimate;
-  at("progress").max = Math.max(turn.n_judged + turn.n_left, 1);
+  at("progress").max = Math.max(turn.n_judged + turn.n_more, 1);
   at("progress").value = turn.n_judged;
   at("blind").hidden = !turn.is_blind || turn.pair === null;
   at("agreement").textContent = turn.agreement;

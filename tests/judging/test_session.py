@@ -146,6 +146,7 @@ def test_a_calibration_is_asked_again_until_it_is_decided(judge):
     assert (turn.pair, turn.estimate) == (PAIRS[0], "Decided after at most 4 more.")
     turn = session.act("a", PAIRS[0].id, "n")
     assert (turn.estimate, calibration.n_calls) == ("Decided after at most 3 more.", 1)
+    assert (turn.n_left, turn.n_more) == (1, 3)
     turn = session.act("a", PAIRS[1].id, "y")
     assert (turn.pair, turn.n_judged, calibration.n_calls) == (PAIRS[2], 2, 2)
     turn = session.act("a", PAIRS[2].id, "y")
