@@ -19,6 +19,7 @@ from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
     LearnThenTestResult,
+    Provenance,
     get_set_score,
 )
 from sklearn_clm.calibration._arrays import replacing
@@ -443,8 +444,9 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         random_state=arguments.seed,
     )
     # what the data were collected with concerns the file, not this stand-in for a sampler
-    sampler.calibrate(CalibrationData(data.quality, data.similarity, data.admissible))
     known = data.provenance
+    stand_in = Provenance(precision=known.precision)
+    sampler.calibrate(CalibrationData(data.quality, data.similarity, data.labels, stand_in))
     with replacing(arguments.output) as unfinished:
         sampler.save_calibration(unfinished)
         content = json.loads(Path(unfinished).read_text(encoding="utf-8"))

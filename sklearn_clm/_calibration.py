@@ -82,8 +82,15 @@ class DrawSource:
     verdicts: Verdicts | None = field(default=None, repr=False)
 
     def collected(self, data: CalibrationData) -> bool:
-        """Whether these very draws are what was collected, with whatever labels."""
-        return self.data is not None and data.quality is self.data.quality
+        """Whether these very draws are what was collected, all or the first, of any labels."""
+        if self.data is None or data.n_prompts != self.data.n_prompts:
+            return False
+        own, given = self.data.quality, data.quality
+        # a truncated array is a view that begins where the whole one does
+        return own is given or (
+            own.strides == given.strides
+            and own.__array_interface__["data"] == given.__array_interface__["data"]
+        )
 
     def refuse_changes(self) -> None:
         """Refuse a generator whose fingerprint is no longer that of the calibration."""
@@ -409,6 +416,7 @@ def _exit_content(found: ExitResult) -> dict[str, Any]:
     return {
         "level": _threshold_text(found.level),
         "same_text": found.same_text,
+        "equal_texts": found.equal_texts,
         "n_errors_allowed": found.n_errors_allowed,
         "n_calibration": found.n_calibration,
         "n_optimization": found.n_optimization,
@@ -421,9 +429,13 @@ def _exit_content(found: ExitResult) -> dict[str, Any]:
 def _exit_of(content: Mapping[str, Any]) -> ExitResult:
     part = _as_section(content, "exit")
     same_text = part["same_text"]
+    model = model_from_json(_as_section(part, "model"))
+    if model.k_max != content["k_max"]:
+        raise ValueError(f"its exit model is one of k_max={model.k_max}")
     return ExitResult(
-        model_from_json(_as_section(part, "model")),
+        model,
         None if same_text is None else float(same_text),
+        bool(part.get("equal_texts", True)),
         _as_threshold(part["level"]),
         _as_guarantee(content["guarantee"]),
         _as_number(content, "epsilon"),

@@ -144,7 +144,8 @@ class ConformalSampler(  # type: ignore[call-arg]
     random_state : int, RandomState instance or None, default=None
         An int is itself the seed of the draws, and seeds the random splits of the data. With
         None the seed of the draws is 0, so that draws which were paid for are found again in a
-        cache, and the splits are different at every call.
+        cache, and the splits are different at every call; with lazy judging they are those of 0,
+        so that a ``fit`` that is tried again asks for no further verdicts.
     n_jobs : int or None, default=None
         Processes or threads for scores and admissions.
     verbose : int, default=0
@@ -428,7 +429,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         result, left = self._test(data.truncate(budgets[-1]), budgets, verdicts)
         if verdicts is not None:
             data = _labelled(data, verdicts)
-            source = replace(source, data=data)
+            if data.k_max == verdicts.labels.shape[1]:
+                source = replace(source, data=data)
         chosen = None if result is None else result.k_max_hat
         data = data.truncate(budgets[-1]) if data.k_max > budgets[-1] else data
         if data.unknown is not None:
@@ -585,8 +587,15 @@ class ConformalSampler(  # type: ignore[call-arg]
         own_scores = {score: score_fingerprint(getattr(self, score)) for score in SCORES}
         own_scores["set_score"] = score_fingerprint(self.set_score)
         refuse_differences(name, "scores", content["scores"] or {}, own_scores)
-        own = {"epsilon": float(self.epsilon), "delta": float(self.delta)}
+        own: dict[str, object] = {"epsilon": float(self.epsilon), "delta": float(self.delta)}
+        own["guarantee"] = self.guarantee
         refuse_differences(name, "parameters", read, own)
+        kinds = {True: "an exit policy", False: "thresholds"}
+        saved = None  # a null of too few prompts has neither
+        if read["exit"] is not None or read["lambda_hat"] is not None:
+            saved = kinds[read["exit"] is not None]
+        wanted = {"policy": kinds[isinstance(self.policy, ExitPolicy)]}
+        refuse_differences(name, "parameters", {"policy": saved}, wanted)
         if read["k_max"] not in budgets:
             raise ValueError(
                 f"{name!r} was calibrated for k_max={read['k_max']}, but this sampler has "
@@ -709,6 +718,35 @@ class ConformalSampler(  # type: ignore[call-arg]
     def _sk_visual_block_(self) -> Any:
         return visual_block([("generator", self.generator)])
 
+    @property
+    def _splits(self) -> int | np.random.RandomState | None:
+        """The random state of splits."""
+        return 0 if self.random_state is None and self.judging != "all" else self.random_state
+
+    def set_params(self, **params: Any) -> "ConformalSampler":
+        """Set parameters, such as `epsilon` or ``policy__look_ahead``.
+
+        Parameters
+        ----------
+        **params
+            The parameters.
+
+        Returns
+        -------
+        ConformalSampler
+            Itself.
+        """
+        for name in ("policy", "judging"):
+            value = params.get(name, getattr(self, name))
+            if isinstance(value, str) and any(key.startswith(f"{name}__") for key in params):
+                raise ValueError(
+                    f"{name} must be an object for its parameters to be set, such as "
+                    f"{'ExitPolicy' if name == 'policy' else 'LazyJudging'}(), got {value!r} "
+                    "instead."
+                )
+        super().set_params(**params)
+        return self
+
     def _validate_params(self) -> None:
         wrapper = _wrapper(self.generator)
         if wrapper is not None:
@@ -749,7 +787,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         self, prompts: CheckedPrompts, references: list[Any]
     ) -> tuple[DrawSource, np.ndarray]:
         """The source of draws, trained where it can be, and which prompts calibrate."""
-        generator, seed = own_copy(self.generator), seed_of_draws(self.random_state)
+        generator, seed = own_copy(self.generator), seed_of_draws(self._splits)
         n = len(prompts)
         n_train = 0
         if hasattr(generator, "fit"):
@@ -761,7 +799,7 @@ class ConformalSampler(  # type: ignore[call-arg]
                 )
         order = np.arange(n)
         if n_train:
-            order = _rng_of_training_split(self.random_state).permutation(n)
+            order = _rng_of_training_split(self._splits).permutation(n)
         train, rest = np.sort(order[:n_train]), np.sort(order[n_train:])
         part = prompts.take(train)
         if n_train:
@@ -928,7 +966,7 @@ class ConformalSampler(  # type: ignore[call-arg]
                 guarantee=self.guarantee,
                 weights=weights,
                 optimization_fraction=self.optimization_fraction,
-                random_state=self.random_state,
+                random_state=self._splits,
                 judging=judging,
                 verdicts=verdicts,
             )
@@ -944,7 +982,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             weights=weights,
             n_lambdas=self.n_lambdas,
             optimization_fraction=self.optimization_fraction,
-            random_state=self.random_state,
+            random_state=self._splits,
             judging=judging,
             verdicts=verdicts,
         )
@@ -953,12 +991,20 @@ class ConformalSampler(  # type: ignore[call-arg]
 
     def _too_small(self, n: int, n_calibration: int, needed: int) -> str:
         fraction = self.optimization_fraction
+        reason = f"no p-value can reach delta={self.delta:g} at epsilon={self.epsilon:g}"
         total = prompts_needed(self.epsilon, self.delta, fraction)
+        if self.guarantee == "marginal":
+            reason = f"no level is certified on average at epsilon={self.epsilon:g}"
+            total = needed + 1
+            while total - optimization_size(total, fraction) < needed:
+                total += 1
+        if n_calibration == n > 1:
+            total = needed  # none are spent on a search
         return (
             f"Calibration is null: the calibration part has {n_calibration} of n_samples={n} "
-            f"prompts, and no p-value can reach delta={self.delta:g} at epsilon={self.epsilon:g} "
-            f"with fewer than {needed}. With optimization_fraction={fraction:.3g} that takes at "
-            f"least {total} prompts (those that train a generator not counted)."
+            f"prompts, and {reason} with fewer than {needed}. With "
+            f"optimization_fraction={fraction:.3g} that takes at least {total} prompts (those "
+            "that train a generator not counted)."
         )
 
     def _record(self, **found: Any) -> SamplerCalibration:
@@ -1024,7 +1070,9 @@ def _open_sets(
     }
     left = record.exit
     if left is not None and record.certified:
-        return ExitSets(left.model, left.level, left.same_text, prompts, scores, **options)
+        return ExitSets(
+            left.model, left.level, left.same_text, left.equal_texts, prompts, scores, **options
+        )
     set_score = get_set_score(record.set_score)
     rule = (record.lambda_hat, set_score, record.k_max, record.width)
     return ThresholdSets(*rule, prompts, scores, **options)
@@ -1032,8 +1080,12 @@ def _open_sets(
 
 def _labelled(data: CalibrationData, verdicts: Verdicts) -> CalibrationData:
     """The data with the labels that are known by now, equal responses alike."""
-    table = LabelTable(data.first, verdicts.of_rows(np.arange(data.n_prompts)), verdicts.labels)
-    return data.with_labels(table.labels)
+    own = data.labels
+    known = np.where(own >= 0, own, verdicts.labels[:, : data.k_max])
+    table = LabelTable(data.first, verdicts.of_rows(np.arange(data.n_prompts)), known)
+    labelled = data.with_labels(table.labels)
+    labelled.provenance = data.provenance
+    return labelled
 
 
 def draw_budgets(k_max: Any) -> list[int]:

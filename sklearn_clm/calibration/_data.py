@@ -147,7 +147,8 @@ class CalibrationData:
         Returns
         -------
         CalibrationData
-            It shares the other arrays with this one.
+            It shares the other arrays with this one. Who gave the labels is not known:
+            `provenance.admission` is None.
 
         Examples
         --------
@@ -160,6 +161,7 @@ class CalibrationData:
         data = self._part(slice(None), self.k_max, self.similarity)
         data.quality = self.quality
         data.admissible, data.unknown = as_labels(labels, self.quality.shape)
+        data.provenance = replace(self.provenance, admission=None)
         return data
 
     @property
@@ -411,6 +413,37 @@ class CalibrationData:
             read_npy(similarity, "similarity", mmap=mmap),
             read_npy(labels, "labels", mmap=False),
             provenance,
+        )
+
+
+def row_digests(quality: np.ndarray) -> np.ndarray:
+    """Numbers by which draws are known again: equal for rows of equal scores, uint64 of (n,)."""
+    k = quality.shape[1]
+    words = np.ascontiguousarray(quality + 0.0).view(np.uint64)  # one zero only
+    factors = np.random.default_rng(k).integers(2**64 - 1, size=(2, k), dtype=np.uint64) | 1
+    # both halves of a word, so that no bit of it is lost at the upper end
+    mixed = words * factors[0] ^ (words >> np.uint64(32)) * factors[1]
+    return (mixed ^ (mixed >> np.uint64(29))).sum(axis=1, dtype=np.uint64)
+
+
+def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationData) -> None:
+    """Refuse prompts that calibrate, where they were seen before; None is not known.
+
+    Independent samples hold some rows of equal scores, as far as scores are discrete or prompts
+    are few. As many as the rows in `seen` have in common with each other are no sign.
+    """
+    if seen is None or not len(seen):
+        return
+    m, n = len(seen), data.n_prompts
+    n_common = int(np.isin(row_digests(data.quality), seen).sum())
+    counts = np.unique(seen, return_counts=True)[1]
+    repeated = float(counts[counts > 1].sum() / m)
+    margin = 4.0 * np.sqrt((repeated + 1.0 / m) * (1.0 / m + 1.0 / n))
+    if n_common > n * (repeated + 0.01 + margin):
+        raise ValueError(
+            f"{name} must come from other prompts than those that calibrate, got one that was "
+            f"learnt from {n_common} of these {n} prompts instead: no guarantee would hold. Split "
+            "the prompts beforehand, or leave the split to calibration."
         )
 
 

@@ -29,10 +29,12 @@ epsilon for c = floor((n + 1) epsilon) - 1.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+
+from sklearn_clm.calibration._data import row_digests
 
 __all__ = [
     "ARRIVAL_FEATURES",
@@ -273,6 +275,8 @@ class ExitModel:
         The chance of arrival is divided by it: a larger one stops earlier.
     k_max : int
         Budget of draws K.
+    seen : ndarray of uint64, or None
+        Digests of the scores of the prompts that it was learnt from; None where unknown.
     """
 
     text_classifier: Classifier
@@ -281,6 +285,7 @@ class ExitModel:
     similarity_scale: ScoreScale
     rho: float
     k_max: int
+    seen: np.ndarray | None = field(default=None, repr=False)
 
     def paths(self, n_prompts: int) -> TextPaths:
         """Empty paths of `n_prompts` prompts.
@@ -569,6 +574,7 @@ def fit_exit_model(
         *scales,
         rho=_best_rho(text, arrival, labels, epsilon, cost or _size_and_draws),
         k_max=k_max,
+        seen=row_digests(quality),
     )
 
 

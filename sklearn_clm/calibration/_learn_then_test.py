@@ -18,6 +18,7 @@ from sklearn_clm.calibration._data import (
     RandomState,
     check_data,
     optimization_size,
+    row_digests,
 )
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._grid import threshold_grid
@@ -78,6 +79,9 @@ class Frontier:
         Budgets.
     loss, objective : ndarray of shape (m,)
         Mean loss (ascending) and objective (descending) on the optimisation part.
+    seen : ndarray of uint64, or None
+        Digests of the scores of the prompts that were searched, by which they are known again;
+        None where they are not known.
 
     Examples
     --------
@@ -97,6 +101,7 @@ class Frontier:
     k_max: np.ndarray
     loss: np.ndarray
     objective: np.ndarray
+    seen: np.ndarray | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.lambdas)
@@ -468,4 +473,5 @@ def _search_frontier(
         k_max=budgets[::-1][k],
         loss=loss[chosen],
         objective=objective[chosen],
+        seen=row_digests(optimization.quality[:, : int(budgets.max())]),
     )

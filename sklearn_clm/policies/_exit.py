@@ -1,6 +1,6 @@
 """One nested level that decides when to stop and what to return."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -19,8 +19,14 @@ from sklearn_clm.calibration import (
     judge_in_falling_order,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._data import RandomState, split_positions
-from sklearn_clm.calibration._exit_policy import Classifier, ConstantClassifier, ScoreScale
+from sklearn_clm.calibration._data import RandomState, refuse_common_prompts, split_positions
+from sklearn_clm.calibration._exit_policy import (
+    ARRIVAL_FEATURES,
+    TEXT_FEATURES,
+    Classifier,
+    ConstantClassifier,
+    ScoreScale,
+)
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.policies._judging import LazyJudging, Verdicts, classifier_factory
 
@@ -137,7 +143,7 @@ class ExitPolicy(BaseEstimator):
             data.quality,
             data.similarity,
             self.texts(data.similarity, first),
-            data.admissible.astype(np.int8) if labels is None else labels,
+            data.labels if labels is None else labels,
             new_classifier=classifier_factory(self.estimator),
             epsilon=epsilon,
             look_ahead=self.look_ahead,
@@ -193,6 +199,8 @@ class ExitResult:
         What was learnt on the optimisation part.
     same_text : float or None
         Similarity above which a response repeats an earlier text.
+    equal_texts : bool
+        Whether equal responses are one text: not where data do not tell which responses are equal.
     level : float
         u-hat; -inf for null.
     guarantee : {"pac", "marginal"}
@@ -214,6 +222,7 @@ class ExitResult:
 
     model: ExitModel
     same_text: float | None
+    equal_texts: bool
     level: float
     guarantee: str
     epsilon: float
@@ -277,6 +286,8 @@ def calibrate_exit(
             f"policy must be fitted with k_max={data.k_max} draws, got one fitted with "
             f"{learnt.k_max} instead."
         )
+    if learnt is not None:
+        refuse_common_prompts("a fitted policy", learnt.seen, data)
     optimization, calibration = (
         split_positions(data.n_prompts, optimization_fraction, random_state)
         if learnt is None
@@ -323,6 +334,7 @@ def calibrate_exit(
     return ExitResult(
         learnt,
         policy.same_text,
+        data.texts is not None,
         level,
         guarantee,
         float(epsilon),
@@ -410,17 +422,29 @@ def model_from_json(content: Mapping[str, Any]) -> ExitModel:
     ExitModel
     """
 
-    def of(part: Mapping[str, Any]) -> Classifier:
+    def of(part: Mapping[str, Any], features: Sequence[str]) -> Classifier:
         if "probability" in part:
             return ConstantClassifier(float(part["probability"]))
-        return _Linear([float(value) for value in part["coefficients"]], float(part["intercept"]))
+        coefficients = np.array([float(value) for value in part["coefficients"]])
+        if coefficients.shape != (len(features),) or not np.isfinite(coefficients).all():
+            raise ValueError(f"coefficients must be {len(features)} finite numbers")
+        return _Linear(coefficients.tolist(), float(part["intercept"]))
 
+    def scale(values: Sequence[float | str]) -> ScoreScale:
+        knots = np.array([float(value) for value in values])
+        if not len(knots) or np.isnan(knots).any() or np.any(knots[1:] < knots[:-1]):
+            raise ValueError("quantiles of scores must be ascending numbers")
+        return ScoreScale(knots)
+
+    rho = float(content["rho"])
+    if not 0.0 < rho < np.inf:
+        raise ValueError(f"rho must be a positive number, got {rho!r} instead")
     return ExitModel(
-        of(content["text"]),
-        of(content["arrival"]),
-        ScoreScale(np.array([float(value) for value in content["quality"]])),
-        ScoreScale(np.array([float(value) for value in content["similarity"]])),
-        float(content["rho"]),
+        of(content["text"], TEXT_FEATURES),
+        of(content["arrival"], ARRIVAL_FEATURES),
+        scale(content["quality"]),
+        scale(content["similarity"]),
+        rho,
         int(content["k_max"]),
     )
 

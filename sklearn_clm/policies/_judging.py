@@ -153,6 +153,11 @@ class Verdicts:
         self._references, self._responses = references, responses
         self._n_jobs = n_jobs
 
+    def __getstate__(self) -> dict[str, Any]:
+        # admissions that are functions, often of a notebook, must not keep a sampler from a pickle
+        kept = [None if callable(one) else one for one in self._references]
+        return {**self.__dict__, "_references": kept}
+
     def of_rows(self, rows: np.ndarray) -> Callable[[np.ndarray, np.ndarray], Iterator[bool]]:
         """The judge of some of the prompts, which are then counted from 0.
 
@@ -173,6 +178,11 @@ class Verdicts:
         return judge
 
     def _ask(self, prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
+        if any(self._references[i] is None for i in prompts):
+            raise ValueError(
+                "admissions that are functions are not in a pickle, and more labels are needed; "
+                "call collect again."
+            )
         # whoever takes many pairs at once is given all; what others say is kept block by block
         many = isinstance(get_admission(self._admission), PairJudge)
         workers = abs(self._n_jobs or 1) if self._n_jobs != -1 else 16

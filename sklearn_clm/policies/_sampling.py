@@ -296,6 +296,8 @@ class ExitSets(OpenSets):
         u-hat.
     same_text : float or None
         Similarity above which a response repeats an earlier text.
+    equal_texts : bool
+        Whether equal responses are one text.
     prompts, scores, **options
         As in :class:`OpenSets`.
     """
@@ -305,12 +307,14 @@ class ExitSets(OpenSets):
         model: ExitModel,
         level: float,
         same_text: float | None,
+        equal_texts: bool,
         prompts: CheckedPrompts,
         scores: DrawScores,
         **options: Any,
     ) -> None:
         super().__init__(prompts, scores, **options)
-        self._model, self._level, self._same_text = model, level, same_text
+        self._model, self._level = model, level
+        self._same_text, self._equal_texts = same_text, equal_texts
         self._paths = model.paths(0)
         self._free: list[int] = []
 
@@ -341,13 +345,14 @@ class ExitSets(OpenSets):
 
     def _text(self, one: _OpenSet, draw: int, similarity: np.ndarray) -> int:
         """The draw in which the text of a draw occurs first."""
-        key = text_key(one.draws[draw].response)
-        for earlier in range(draw):
-            if text_key(one.draws[earlier].response) == key:
-                return one.texts[earlier]
+        if self._equal_texts:
+            key = text_key(one.draws[draw].response)
+            for earlier in range(draw):
+                if text_key(one.draws[earlier].response) == key:
+                    return one.texts[earlier]
         if self._same_text is not None:
             for earlier in range(draw):
-                if one.texts[earlier] == earlier and similarity[earlier] > self._same_text:
+                if one.texts[earlier] == earlier and float(similarity[earlier]) > self._same_text:
                     return earlier
         return draw
 

@@ -16,7 +16,7 @@ from sklearn_clm.calibration import (
     learn_then_test_lazily,
     search_frontier,
 )
-from sklearn_clm.calibration._data import RandomState, split_positions
+from sklearn_clm.calibration._data import RandomState, refuse_common_prompts, split_positions
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.policies._judging import LazyJudging, Verdicts
@@ -99,6 +99,14 @@ def calibrate_thresholds(
     -------
     LearnThenTestResult
     """
+    if policy.frontier is not None:
+        largest = int(policy.frontier.k_max.max())
+        if largest != budgets[-1]:
+            raise ValueError(
+                f"k_max must be {largest}, the largest budget of the policy's frontier, got "
+                f"{budgets[-1]} instead."
+            )
+        refuse_common_prompts("the policy's frontier", policy.frontier.seen, data)
     if judging is None or verdicts is None:
         result: LearnThenTestResult = learn_then_test(
             data,
