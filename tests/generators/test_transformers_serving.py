@@ -311,3 +311,16 @@ def test_threads_are_as_asked_while_drawing_and_as_before_afterwards(llama_path)
     assert 1 <= generator._checkpoint.n_threads <= before
     with pytest.raises(ValueError, match="n_threads"):
         generator.set_params(n_threads=0).sample(["one"], 1)
+
+
+def test_threads_are_chosen_where_encoder_and_decoder_are_equally_wide():
+    # no projection then stands between the encoder's states, shared by all rows, and their reader
+    checkpoint = Path(__file__).parents[2] / "examples" / "checkpoints" / "digit_reports"
+    generator = TransformersGenerator(str(checkpoint), max_new_tokens=2)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)  # with one there is nothing to choose from
+    try:
+        generator.sample(prompts_for("vit_gpt2", 1), 1)
+        assert generator._checkpoint.n_threads in (1, 2)
+    finally:
+        torch.set_num_threads(before)

@@ -376,7 +376,8 @@ class EncoderDecoderForward(Forward):
 
     def all_logits(self, ids: Tensor) -> Tensor:
         encoded, _ = self._encode([self._probe])
-        return self._run(ids, encoded.expand(len(ids), -1, -1), None, use_cache=False).logits
+        encoded = encoded.expand(len(ids), -1, -1).contiguous()  # cross-attention may view it
+        return self._run(ids, encoded, None, use_cache=False).logits
 
     def _run(self, ids: Tensor, encoded: Tensor, mask: Tensor | None, **kwargs: Any) -> Any:
         from transformers.modeling_outputs import BaseModelOutput
