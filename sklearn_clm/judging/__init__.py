@@ -16,11 +16,15 @@ same verdicts given in any other way.
 >>> import os, tempfile
 >>> from sklearn_clm import ConformalSampler
 >>> from sklearn_clm.caching import HumanJudge
+>>> from sklearn_clm.generators import PrecomputedGenerator
 >>> from sklearn_clm.judging import JudgingSession
 >>> folder = tempfile.TemporaryDirectory()
 >>> judge = HumanJudge(os.path.join(folder.name, "verdicts.sqlite"), judge="Ada")
 >>> prompts = [f"{i} + 1 =" for i in range(40)]
->>> sampler = ConformalSampler(k_max=3, epsilon=0.4, admission=judge, judging="lazy")
+>>> drawn = PrecomputedGenerator(prompts, [[f"{i + 1}", "one", "a few"] for i in range(40)])
+>>> sampler = ConformalSampler(
+...     drawn, k_max=3, quality="self_consistency", admission=judge, judging="lazy", epsilon=0.4
+... )
 >>> session = JudgingSession(judge, lambda: sampler.fit(prompts, judge.asked(prompts)).epsilon)
 >>> turn = session.turn("window")  # what the page shows
 >>> while turn.pair is not None:
