@@ -8,6 +8,7 @@ from pathlib import Path
 # the name "tests" may belong to another package of the environment
 sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 
+from validity.monitoring import monitoring_markdown, monitoring_results  # noqa: E402
 from validity.mutations import MUTATIONS  # noqa: E402
 from validity.report import as_markdown, plot, summary_markdown  # noqa: E402
 from validity.study import all_cells, run_cell, run_study  # noqa: E402
@@ -45,6 +46,10 @@ def main() -> int:
             f"broken on purpose ({name}): failed {result.frequency:.3f} of the time, allowed "
             f"{mutation.cell.allowed:g}: {'NOT NOTICED' if result.holds else 'noticed'}"
         )
+    watched = monitoring_results(max(n_calibrations, 500))
+    print("", "The monitor in use:", monitoring_markdown(watched), sep="\n")
+    violated += sum(not result.holds for result in watched)
+    unnoticed += sum(not result.notices for result in watched)
     print(f"{time.monotonic() - start:.0f} s in all")
     return int(violated > 0 or unnoticed > 0)
 

@@ -16,8 +16,8 @@ import numpy as np
 from sklearn_clm.calibration import CalibrationData, binomial_p_value, critical_count
 
 from .policies import exit_policy, learnt_on_the_calibration_part, stop_at_the_first_failure
-from .procedures import Setting, components
-from .study import PROCEDURES, Cell, first_k_error
+from .procedures import Setting, components, groups_each
+from .study import PROCEDURES, Cell, first_k_error, hard_group_error
 
 __all__ = ["MUTATIONS", "Mutation"]
 
@@ -125,5 +125,9 @@ MUTATIONS = {
     "repeated components scored by their mean": Mutation(
         Cell("components", "mixed", "max", Setting(150, 0.1, 0.1)),
         procedure=partial(components, combine=_mean_of_repeats),
+    ),
+    "groups pooled": Mutation(
+        Cell("groups_each", "mixed", "max", Setting(200, hard_group_error("mixed") - 0.005, 0.1)),
+        procedure=partial(groups_each, pooled=True),
     ),
 }

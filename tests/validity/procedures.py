@@ -11,12 +11,13 @@ from sklearn_clm.calibration import (
     component_learn_then_test,
     evaluate_configurations,
     learn_then_test,
+    learn_then_test_groups,
 )
 from sklearn_clm.scoring import get_set_score
 
 from .worlds import World
 
-__all__ = ["PROCEDURES", "Setting", "mean_quality"]
+__all__ = ["PROCEDURES", "Setting", "groups_of", "mean_quality"]
 
 N_LAMBDAS = 8
 
@@ -82,6 +83,40 @@ def conservative_admission(world: World, set_score, setting: Setting, rng) -> bo
     result = _calibrate(strict.take(world.draw(setting.n, rng)), set_score, setting, rng)
     risk = _worst_true_risk(result, population, set_score)
     return None if risk is None else risk > setting.epsilon
+
+
+def groups_of(world: World) -> np.ndarray:
+    """Group of each prompt of the population: 1 for those whose draws are rarely admissible."""
+    return (world.population.admissible.mean(axis=1) < 0.5).astype(int)
+
+
+def groups_all(
+    world: World, set_score, setting: Setting, rng, *, guarantee="all", watched=(0, 1), pooled=False
+) -> bool | None:
+    """Is the true risk within some group above epsilon for a configuration certified for it?"""
+    positions, of_prompt = world.draw(setting.n, rng), groups_of(world)
+    found = learn_then_test_groups(
+        world.population.take(positions),
+        np.zeros(setting.n) if pooled else of_prompt[positions],
+        setting.epsilon,
+        setting.delta,
+        group_guarantee=guarantee,
+        set_score=set_score,
+        n_lambdas=N_LAMBDAS,
+        random_state=int(rng.integers(2**31)),
+    )
+    risks = []
+    for group in watched:
+        result = found.get(0 if pooled else group)
+        members = world.population.take(np.flatnonzero(of_prompt == group))
+        risks.append(None if result is None else _worst_true_risk(result, members, set_score))
+    known = [risk for risk in risks if risk is not None]
+    return max(known) > setting.epsilon if known else None
+
+
+def groups_each(world: World, set_score, setting: Setting, rng, *, pooled=False) -> bool | None:
+    """The same for the claim on the hard group alone, each claim at its own delta."""
+    return groups_all(world, set_score, setting, rng, guarantee="each", watched=(1,), pooled=pooled)
 
 
 def components_of(world: World, positions: np.ndarray, combine=np.fmax.reduce):
@@ -158,5 +193,13 @@ def accepted_at_stop(data: CalibrationData, configuration, set_score) -> np.ndar
 
 PROCEDURES = {
     procedure.__name__: procedure
-    for procedure in (response_sets, chosen_budget, conservative_admission, components, both)
+    for procedure in (
+        response_sets,
+        chosen_budget,
+        conservative_admission,
+        components,
+        both,
+        groups_each,
+        groups_all,
+    )
 }

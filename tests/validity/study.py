@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 from .estimators import command_line, component_files, estimators, files
 from .policies import POLICY_PROCEDURES
 from .procedures import PROCEDURES as OF_ARRAYS
-from .procedures import Setting, mean_quality
+from .procedures import Setting, groups_of, mean_quality
 from .worlds import WORLDS, make_world
 
 __all__ = ["PROCEDURES", "Cell", "CellResult", "all_cells", "run_cell", "run_study"]
@@ -88,6 +88,13 @@ def first_k_error(world: str) -> float:
     return float(1 - make_world(world).population.admissible.any(axis=1).mean())
 
 
+def hard_group_error(world: str) -> float:
+    """The same within the hard group."""
+    made = make_world(world)
+    hard = made.population.admissible[groups_of(made) == 1]
+    return float(1 - hard.any(axis=1).mean())
+
+
 def all_cells() -> Iterator[Cell]:
     """Every cell of the study."""
     for world in WORLDS:
@@ -104,6 +111,10 @@ def all_cells() -> Iterator[Cell]:
         for setting in (Setting(150, 0.5, 0.1), Setting(24, 0.6, 0.2), Setting(150, 0.3, 0.1)):
             yield Cell("components", world, "max", setting)
         yield Cell("component_files", world, "max", Setting(150, 0.5, 0.1))
+        for procedure in ("groups_each", "groups_all"):
+            for shift in (EDGES[0], 0.15):
+                edge = Setting(200, hard_group_error(world) + shift, 0.1)
+                yield Cell(procedure, world, "max", edge)
         yield Cell("both", world, "max", Setting(150, 0.4, 0.1))
         yield Cell("both", world, "sum", Setting(150, 0.5, 0.1))
     for world in WORLDS:

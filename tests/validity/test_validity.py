@@ -12,6 +12,7 @@ from sklearn_clm.calibration import Configuration, SamplingRule, evaluate_config
 from sklearn_clm.scoring import get_set_score
 
 from .estimators import estimators, files, sampler_for
+from .monitoring import monitoring_markdown, monitoring_results
 from .mutations import MUTATIONS
 from .procedures import Setting, accepted_at_stop, mean_quality
 from .report import as_markdown
@@ -63,7 +64,7 @@ def test_runs_where_another_package_is_called_tests(folder, tmp_path):
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_the_study_notices_a_broken_calibration(name):
     mutation = MUTATIONS[name]
-    n_calibrations = (500 if "leaks" in name else 1500) // mutation.cost
+    n_calibrations = (500 if "leaks" in name or "groups" in name else 1500) // mutation.cost
     assert not run_cell(mutation.cell, n_calibrations, procedure=mutation.run).holds
     assert run_cell(mutation.cell, n_calibrations).holds
 
@@ -101,3 +102,12 @@ def test_the_table_shows_every_cell():
     table = as_markdown(results)
     assert table.count("\n| ") == len(SETTINGS)
     assert "mixed" in table
+
+
+@pytest.mark.slow
+def test_the_monitor_holds_its_level_and_broken_ones_are_noticed():
+    results = monitoring_results(500, epsilons=(0.1, 0.3))
+    assert all(result.holds and result.notices for result in results)
+    # the delay after a good time is longer, but not as long as that time
+    assert all(0 < result.delay < result.late_delay < 1_000 for result in results)
+    assert monitoring_markdown(results).count("\n| ") == 2
