@@ -191,6 +191,7 @@ def achievable_epsilon(data: CalibrationData) -> AchievableEpsilon:
     >>> achievable_epsilon(CalibrationData([[0.2, 0.9]], np.zeros((1, 2, 2)), [[False, True]]))
     AchievableEpsilon(low=0.0, high=1.0)
     """
+    check_data(data)
     inadmissible = ~data.admissible
     return AchievableEpsilon(
         low=float(inadmissible.all(axis=1).mean()), high=float(inadmissible[:, 0].mean())

@@ -17,6 +17,7 @@ from sklearn_clm.calibration import (
     get_set_score,
     learn_then_test,
 )
+from sklearn_clm.calibration._data import check_data
 from sklearn_clm.evaluation._results import TrialResults
 
 __all__ = [
@@ -113,8 +114,7 @@ def run_trials(
     >>> results.compare("max", "first_k", "excess", level=0.3).mean < 0
     True
     """
-    if not isinstance(data, CalibrationData):
-        raise TypeError(f"data must be CalibrationData, got {type(data).__name__}.")
+    check_data(data)
     names, members = _resolve(methods)
     levels = check_levels("epsilons", epsilons)
     check_delta(delta)

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm._selector import ComponentSelector
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
-from sklearn_clm.calibration._data import optimization_size
+from sklearn_clm.calibration._data import check_data, optimization_size
 from sklearn_clm.evaluation import first_k_errors, smallest_epsilons
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, TRIVIAL, finish, new_axes
 from sklearn_clm.inspection._record import calibration_of
@@ -97,6 +97,7 @@ class AchievableBandDisplay:
         AchievableBandDisplay
             The display, plotted.
         """
+        check_data(calibration_of(estimator).data)
         return cls._of_calibration(estimator, confidence).plot(ax=ax)
 
     @classmethod
@@ -154,6 +155,8 @@ class AchievableBandDisplay:
         >>> AchievableBandDisplay.from_data(admissible).error.round(2)[:3]
         array([0.71, 0.45, 0.3 ])
         """
+        if isinstance(data, CalibrationData):
+            check_data(data)
         admissible = data.admissible if isinstance(data, CalibrationData) else np.asarray(data)
         if admissible.ndim != 2 or admissible.size == 0:
             raise ValueError(

@@ -10,8 +10,10 @@ from sklearn.base import clone
 from sklearn_clm import ConformalSampler, NullCalibrationError
 from sklearn_clm.__main__ import main
 from sklearn_clm.caching import HumanJudge, VerdictsWanted
-from sklearn_clm.calibration import CalibrationData, Provenance
+from sklearn_clm.calibration import CalibrationData, Provenance, achievable_epsilon
+from sklearn_clm.evaluation import run_trials
 from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.inspection import AchievableBandDisplay
 from sklearn_clm.policies import ExitPolicy, LazyJudging, ThresholdPolicy
 from tests.toy import ToyModel, questions
 
@@ -224,3 +226,16 @@ def test_the_command_line_keeps_precision_and_refuses_unknown_labels(tmp_path, c
     CalibrationData(*arrays, labels, known).save(path)
     assert main(arguments) != 0
     assert "label" in capsys.readouterr().err
+
+
+def test_unknown_labels_are_not_counted_as_errors():
+    one = sampler(judging="lazy").fit(*questions(N))
+    data = one.calibration_data_
+    for use in (
+        achievable_epsilon,
+        lambda data: run_trials(data, ["max"], [0.4]),
+        AchievableBandDisplay.from_data,
+        lambda data: AchievableBandDisplay.from_estimator(one),
+    ):
+        with pytest.raises(ValueError, match="a label for each draw"):
+            use(data)
