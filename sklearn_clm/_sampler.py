@@ -66,7 +66,7 @@ from sklearn_clm.metrics._sets import judge_sets, objective_of
 from sklearn_clm.policies import ExitPolicy, ExitResult, LazyJudging, ThresholdPolicy
 from sklearn_clm.policies._exit import calibrate_exit
 from sklearn_clm.policies._judging import Verdicts
-from sklearn_clm.policies._sampling import DrawScores, ExitSets, OpenSets, ThresholdSets
+from sklearn_clm.policies._sampling import DrawScores, ExitSets, ThresholdSets
 from sklearn_clm.policies._thresholds import calibrate_thresholds
 from sklearn_clm.scoring import (
     admission_matrix,
@@ -1052,7 +1052,7 @@ def _open_sets(
     n_jobs: int | None,
     known: dict[int, int],
     progress: Any,
-) -> OpenSets:
+) -> ThresholdSets | ExitSets:
     """The sets of prompts before their first draw, by the rule that was calibrated."""
     scores = DrawScores(
         bind_quality(record.quality, record.generator),

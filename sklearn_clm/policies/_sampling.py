@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 
 __all__ = ["DrawScores", "ExitSets", "OpenSets", "ThresholdSets"]
+
+Rule = TypeVar("Rule", SamplingRule, ExitRule)
 
 # no number reaches a set score that is none: even one of +inf stops nothing
 _ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
@@ -110,20 +112,20 @@ class DrawScores:
         )
 
 
-class _OpenSet:
+class _OpenSet(Generic[Rule]):
     """The set of a prompt that sampling has not stopped on."""
 
     __slots__ = ("draws", "qualities", "row", "rule", "texts")
 
-    def __init__(self, rule: SamplingRule | ExitRule, row: int = 0) -> None:
-        self.rule = rule
+    def __init__(self, rule: Rule, row: int = 0) -> None:
+        self.rule: Rule = rule
         self.row = row
         self.draws: list[Generation] = []
         self.qualities: list[float] = []
         self.texts: list[int] = []
 
 
-class OpenSets(ABC):
+class OpenSets(ABC, Generic[Rule]):
     """The sets of many prompts; a subclass knows the rule.
 
     Parameters
@@ -148,7 +150,7 @@ class OpenSets(ABC):
         progress: Any,
     ) -> None:
         self.sets: list[Any] = [None] * len(prompts)
-        self._open: dict[int, _OpenSet] = {}
+        self._open: dict[int, _OpenSet[Rule]] = {}
         self._prompts, self._scores = prompts, scores
         self._guaranteed, self._provenance_known = guaranteed, provenance_known
         self._progress = progress
@@ -183,7 +185,7 @@ class OpenSets(ABC):
             self._progress.set_postfix(draws=self._n_drawn, refresh=False)
 
     @abstractmethod
-    def _new(self) -> _OpenSet:
+    def _new(self) -> _OpenSet[Rule]:
         """The set of a prompt before its first draw."""
 
     @abstractmethod
@@ -191,10 +193,10 @@ class OpenSets(ABC):
         """Let the rules of some prompts see draws `start` to ``stop - 1``."""
 
     @abstractmethod
-    def _found(self, one: _OpenSet) -> tuple[list[int], float]:
+    def _found(self, one: _OpenSet[Rule]) -> tuple[list[int], float]:
         """The accepted draws of a closed set, and its score."""
 
-    def _next_draws(self, one: _OpenSet) -> tuple[int, int]:
+    def _next_draws(self, one: _OpenSet[Rule]) -> tuple[int, int]:
         # a draw that the rule may not look at is not scored, which can cost as much as drawing
         return one.rule.n_samples, one.rule.n_samples + 1
 
@@ -206,7 +208,7 @@ class OpenSets(ABC):
         self._progress.update()
         return 0
 
-    def _close(self, i: int, one: _OpenSet) -> None:
+    def _close(self, i: int, one: _OpenSet[Rule]) -> None:
         accepted, score = self._found(one)
         self.sets[i] = PredictionSet(
             prompt=self._prompts.prompts[i],
@@ -222,7 +224,7 @@ class OpenSets(ABC):
         )
 
 
-class ThresholdSets(OpenSets):
+class ThresholdSets(OpenSets[SamplingRule]):
     """Algorithm 1 on many prompts.
 
     Parameters
@@ -251,14 +253,14 @@ class ThresholdSets(OpenSets):
         self._configuration, self._set_score = configuration, set_score
         self._k_max, self._width = k_max, width
 
-    def _new(self) -> _OpenSet:
+    def _new(self) -> _OpenSet[SamplingRule]:
         configuration = _ACCEPT_ALL if self._configuration is None else self._configuration
         precision = self._scores.provenance.precision
         return _OpenSet(
             SamplingRule(configuration, self._set_score, self._k_max, self._width, precision)
         )
 
-    def _next_draws(self, one: _OpenSet) -> tuple[int, int]:
+    def _next_draws(self, one: _OpenSet[SamplingRule]) -> tuple[int, int]:
         if self._configuration is None:
             return one.rule.n_samples, len(one.draws)
         return super()._next_draws(one)
@@ -269,23 +271,19 @@ class ThresholdSets(OpenSets):
         quality, similarity = self._scores.of(members, draws, start, similarity=rejects)
         for m, i in enumerate(members):
             one = self._open[i]
-            rule = one.rule
-            assert isinstance(rule, SamplingRule)
             for r in range(stop - start):
                 one.qualities.append(float(quality[m, r]))
-                rule.update(one.qualities[-1], similarity[m, r])
+                one.rule.update(one.qualities[-1], similarity[m, r])
 
     def _wanted(self, i: int) -> int:
         wanted = super()._wanted(i)
         return self._k_max if wanted and self._configuration is None else wanted
 
-    def _found(self, one: _OpenSet) -> tuple[list[int], float]:
-        rule = one.rule
-        assert isinstance(rule, SamplingRule)
-        return rule.accepted, rule.score
+    def _found(self, one: _OpenSet[SamplingRule]) -> tuple[list[int], float]:
+        return one.rule.accepted, one.rule.score
 
 
-class ExitSets(OpenSets):
+class ExitSets(OpenSets[ExitRule]):
     """The exit policy on many prompts.
 
     Parameters
@@ -318,7 +316,7 @@ class ExitSets(OpenSets):
         self._paths = model.paths(0)
         self._free: list[int] = []
 
-    def _new(self) -> _OpenSet:
+    def _new(self) -> _OpenSet[ExitRule]:
         if not self._free:
             n = len(self._paths.n_draws)
             self._paths.grow(max(n, 64))
@@ -339,11 +337,9 @@ class ExitSets(OpenSets):
         self._paths.update(rows, quality, similarity, first)
         text, arrival = self._model.probabilities(self._paths, rows)
         for m, i in enumerate(members):
-            rule = self._open[i].rule
-            assert isinstance(rule, ExitRule)
-            rule.update(text[m], float(arrival[m]))
+            self._open[i].rule.update(text[m], float(arrival[m]))
 
-    def _text(self, one: _OpenSet, draw: int, similarity: np.ndarray) -> int:
+    def _text(self, one: _OpenSet[ExitRule], draw: int, similarity: np.ndarray) -> int:
         """The draw in which the text of a draw occurs first."""
         if self._equal_texts:
             key = text_key(one.draws[draw].response)
@@ -356,12 +352,10 @@ class ExitSets(OpenSets):
                     return earlier
         return draw
 
-    def _found(self, one: _OpenSet) -> tuple[list[int], float]:
-        rule = one.rule
-        assert isinstance(rule, ExitRule)
-        return sorted(rule.members), rule.exit
+    def _found(self, one: _OpenSet[ExitRule]) -> tuple[list[int], float]:
+        return sorted(one.rule.members), one.rule.exit
 
-    def _close(self, i: int, one: _OpenSet) -> None:
+    def _close(self, i: int, one: _OpenSet[ExitRule]) -> None:
         super()._close(i, one)
         self._paths.clear(one.row)
         self._free.append(one.row)

@@ -59,8 +59,8 @@ def layers_of(cache: Cache) -> list[Tensor]:
         plain = type(layer) in (DynamicLayer, DynamicSlidingWindowLayer)
         if not (plain and isinstance(layer, DynamicLayer) and layer.get_seq_length()):
             return []
-        assert layer.keys is not None
-        assert layer.values is not None
+        if layer.keys is None or layer.values is None:
+            return []
         tensors += [layer.keys, layer.values]
     return tensors
 

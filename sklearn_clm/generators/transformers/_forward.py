@@ -191,7 +191,10 @@ class CausalForward(Forward):
 
     def new_prefix(self, ids: Sequence[int]) -> Prefix:
         """Run a prefix of prompts by itself."""
-        assert self.layout is not None
+        if self.layout is None:
+            raise TypeError(
+                f"{type(self.model).__name__} keeps no cache that a prefix could be in."
+            )
         tensors, _ = self._run(self._tensor([ids]), [len(ids) - 1], None)
         return Prefix(tuple(ids), self.layout.pack(tensors))
 
