@@ -15,9 +15,10 @@ The chapters of this guide are the pages of the packages:
 | `sklearn_clm.generators` | models, services, batches; a generator of your own; scaling |
 | `sklearn_clm.scoring` | quality, similarity, admission, component scores; your own |
 | `sklearn_clm.caching` | keeping draws, scores and verdicts; people as judges |
+| `sklearn_clm.judging` | a page in the browser on which people judge |
 | `sklearn_clm.policies` | stopping earlier and judging less than the paper does |
 | `sklearn_clm.metrics` | measuring sets and selections; parameter searches |
-| `sklearn_clm.evaluation` | the paper's protocol; the command line |
+| `sklearn_clm.evaluation` | the paper's protocol; planning; a watch on the risk; the command line |
 | `sklearn_clm.inspection` | reports and figures |
 
 ## The first calibration
@@ -93,7 +94,9 @@ certifies nothing at epsilon = 0.15 with probability
 >>> round(chance_of_null(30, 300, 0.15, 0.05), 2)
 0.19
 
-`sklearn_clm.inspection` draws both as figures. A null calibration is not silent: `fit` warns and
+With a pilot of 50 to 100 prompts, :func:`sklearn_clm.evaluation.plan` (from the shell:
+``python -m sklearn_clm plan``) estimates what calibrations of several sizes will do.
+`sklearn_clm.inspection` draws figures of it. A null calibration is not silent: `fit` warns and
 names the smallest epsilon that would have worked, and `predict` marks its sets as not guaranteed.
 
 Data are collected once and calibrated as often as you like. But the guarantee is spent once: an
