@@ -31,9 +31,10 @@ Both have ``--help``.
 ## Planning
 
 :func:`plan` estimates from a pilot of 50 to 100 prompts what calibrations of several sizes will
-do. :func:`smallest_epsilons` tells what larger calibration parts would certify, :func:`chance_of_null`
-how likely another calibration of the same size is to certify nothing, :func:`first_k_errors` how
-the error falls with the number of draws, and :func:`rule_outcomes` what a rule does to given draws.
+do. :func:`smallest_epsilons` tells what larger calibration parts would certify,
+:func:`chance_of_null` how likely another calibration of the same size is to certify nothing,
+:func:`first_k_errors` how the error falls with the number of draws, and :func:`rule_outcomes` what
+a rule does to given draws.
 
 >>> from sklearn_clm.evaluation import first_k_errors, smallest_epsilons
 >>> first_k_errors([[False, True], [True, True], [False, False]])
