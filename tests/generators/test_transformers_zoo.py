@@ -145,6 +145,7 @@ ZOO = {
         False,
     ),
 }
+EXPERTS = ("deepseek_v3", "mixtral")
 QUICK = ("gpt_neo", "gemma3", "trocr", "bart")
 
 
@@ -157,6 +158,9 @@ def test_log_probabilities_are_teacher_forced_and_draws_the_same_in_any_batch(na
     torch.manual_seed(0)
     model = getattr(transformers, model_class)(getattr(transformers, config_class)(**arguments))
     model = model.double().eval()
+    if name in EXPERTS:
+        # the default, a grouped product of matrices, takes no double precision
+        model.set_experts_implementation("eager")
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:
