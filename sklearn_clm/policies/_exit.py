@@ -67,6 +67,7 @@ class ExitPolicy(BaseEstimator):
 
     Examples
     --------
+    >>> from sklearn_clm import ConformalSampler
     >>> from sklearn_clm.policies import ExitPolicy
     >>> sampler = ConformalSampler(policy=ExitPolicy(look_ahead=2))
     >>> sampler.set_params(policy__look_ahead=3).policy

@@ -41,6 +41,7 @@ class LazyJudging(BaseEstimator):
 
     Examples
     --------
+    >>> from sklearn_clm import ConformalSampler
     >>> from sklearn_clm.policies import LazyJudging
     >>> sampler = ConformalSampler(judging=LazyJudging(optimization_judgements=2))
     >>> sampler.get_params()["judging__optimization_judgements"]

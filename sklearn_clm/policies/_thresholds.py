@@ -41,6 +41,7 @@ class ThresholdPolicy(BaseEstimator):
 
     Examples
     --------
+    >>> from sklearn_clm import ConformalSampler
     >>> from sklearn_clm.policies import ThresholdPolicy
     >>> ConformalSampler(policy=ThresholdPolicy(select="last")).get_params()["policy__select"]
     'last'
