@@ -42,7 +42,7 @@ class _PairCache(ResultCache):
         Raises
         ------
         ValueError
-            If nothing stable can be told of what is wrapped, so that it needs a `key`.
+            If what is wrapped has no stable description, so that it needs a `key`.
         """
         if self.key is not None:
             return str(self.key)

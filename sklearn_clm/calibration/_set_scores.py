@@ -115,7 +115,7 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
     Parameters
     ----------
     set_score : {"first_k", "first_k_reject", "max", "sum"} or callable
-        A name, or a callable in one of two forms, told apart by the number of arguments it
+        A name, or a callable in one of two forms, distinguished by the number of arguments it
         requires: ``f(quality) -> float`` takes the 1-D array of the accepted qualities in draw
         order; ``f(quality, accepted) -> array of shape (n,)`` takes two arrays of shape (n, K),
         the second boolean, and scores n sets at once (much faster in calibration); qualities

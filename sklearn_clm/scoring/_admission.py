@@ -512,7 +512,7 @@ def warn_of_references(
     Warns
     -----
     UserWarning
-        Where references that recur, as class labels do, are told apart only by what matching
+        Where references that recur, as class labels do, are distinguished only by what matching
         ignores ("a_b" and "a-b", "US" and "us"); and where references are texts but responses are
         not, or the other way round, so that no response can match.
 
