@@ -12,6 +12,20 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+# The same examples in every run, and no verdict on speed: a machine may be busy.
+# `--hypothesis-profile=explore` draws other examples each time.
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "explore", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("repeatable")
+
 # for mutation tests: the same examples in every run, and no time spent on making a failure small
 settings.register_profile(
     "mutation",

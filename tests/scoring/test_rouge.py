@@ -78,7 +78,8 @@ def test_blocks_equal_matrices(blocks, data):
     assert measure.shape == (len(blocks), size - start, size)
     for block, values in zip(blocks, measure):
         expected = rouge_l_matrix(block[start:], block)
-        equal = np.array([[a == b for b in block] for a in block[start:]], dtype=bool)
+        stripped = [text.strip() for text in block]
+        equal = np.array([[a == b for b in stripped] for a in stripped[start:]], dtype=bool)
         assert_array_equal(values, np.where(equal.reshape(expected.shape), 1.0, expected))
 
 
