@@ -128,6 +128,8 @@ from sklearn_clm.calibration._components import (
     ComponentCalibrationData,
     ComponentThreshold,
     component_learn_then_test,
+    judge_components,
+    judgements_at_most,
 )
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._e_processes import (
@@ -216,8 +218,10 @@ __all__ = [
     "group_sequence_tests",
     "hoeffding_bentkus_p_value",
     "impute_labels",
+    "judge_components",
     "judge_in_falling_order",
     "judge_lazily",
+    "judgements_at_most",
     "keep_by_weight",
     "learn_then_test",
     "learn_then_test_groups",

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -13,14 +13,23 @@ from sklearn_clm.calibration._arrays import opened, read_arrays, read_npy, write
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_probability,
+    critical_count,
     prompts_needed,
     smallest_epsilon,
 )
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._provenance import Provenance, of_arrays
 
-__all__ = ["ComponentCalibrationData", "ComponentThreshold", "component_learn_then_test"]
+__all__ = [
+    "ComponentCalibrationData",
+    "ComponentThreshold",
+    "component_learn_then_test",
+    "judge_components",
+    "judgements_at_most",
+]
 
+ComponentJudge = Callable[[np.ndarray], Iterable[bool]]
+"""``judge(positions)``: verdicts on components, named by their positions in the flat arrays."""
 
 _FIELDS = ("scores", "admissible", "offsets")
 _FORMAT = "sklearn_clm.ComponentCalibrationData/"
@@ -39,13 +48,19 @@ class ComponentCalibrationData:
         Confidence F^c of each component: the maximum over its occurrences. May be -inf, but
         neither NaN nor +inf.
     admissible : ndarray of shape (m,), bool
-        Whether the component is correct, A^c.
+        Whether the component is correct, A^c. Given as numbers, it may hold -1 where the label is
+        unknown; it is then False there.
     offsets : ndarray of shape (n + 1,), int64
         Where the components of each prompt begin, from 0 to m, in non-decreasing order. A prompt
         without components has two equal entries.
     provenance : Provenance, optional
         What the data were collected with, as far as it is known. The precision is read off the
         scores, which are held as float64.
+
+    Attributes
+    ----------
+    unknown : ndarray of shape (m,), bool, or None
+        Where labels are unknown; None where all are known.
 
     Raises
     ------
@@ -76,6 +91,7 @@ class ComponentCalibrationData:
     admissible: np.ndarray
     offsets: np.ndarray
     provenance: Provenance = field(default_factory=Provenance)
+    unknown: np.ndarray | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         scores = _as_numbers(self.scores)
@@ -83,7 +99,8 @@ class ComponentCalibrationData:
         offsets = np.asarray(self.offsets)
         if scores.ndim != 1:
             raise ValueError(f"scores has shape {scores.shape}; wanted a 1-D array.")
-        admissible = _as_bool(self.admissible)
+        labels = _as_labels(self.admissible)
+        admissible, unknown = labels == 1, labels == -1
         if admissible.shape != scores.shape:
             raise ValueError(
                 f"admissible has shape {admissible.shape} and scores {scores.shape}; wanted one "
@@ -110,6 +127,7 @@ class ComponentCalibrationData:
             )
         for name, value in zip(_FIELDS, (scores, admissible, offsets)):
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "unknown", unknown if unknown.any() else None)
         provenance = of_arrays(self.provenance, {"scores": (given, scores)}, None)
         object.__setattr__(self, "provenance", provenance)
 
@@ -122,7 +140,8 @@ class ComponentCalibrationData:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ComponentCalibrationData):
             return NotImplemented
-        return all(np.array_equal(getattr(self, f), getattr(other, f)) for f in _FIELDS)
+        fields = ("scores", "labels", "offsets")
+        return all(np.array_equal(getattr(self, f), getattr(other, f)) for f in fields)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -141,6 +160,30 @@ class ComponentCalibrationData:
         """Prompt that each component belongs to, shape (m,)."""
         return np.repeat(np.arange(self.n_prompts), np.diff(self.offsets))
 
+    @property
+    def labels(self) -> np.ndarray:
+        """1, 0, or -1 where unknown, for each component: int8 of shape (m,)."""
+        labels = self.admissible.astype(np.int8)
+        if self.unknown is not None:
+            labels[self.unknown] = -1
+        return labels
+
+    def with_labels(self, labels: ArrayLike) -> "ComponentCalibrationData":
+        """The same components with other labels.
+
+        Parameters
+        ----------
+        labels : array-like of shape (m,)
+            Booleans, or 1, 0 and -1 for unknown.
+
+        Returns
+        -------
+        ComponentCalibrationData
+        """
+        return ComponentCalibrationData(
+            self.scores, np.asarray(labels), self.offsets, self.provenance
+        )
+
     def worst_inadmissible(self) -> np.ndarray:
         """Highest score of an inadmissible component, for each prompt that has one.
 
@@ -149,13 +192,20 @@ class ComponentCalibrationData:
         ndarray of shape (number of prompts with an inadmissible component,)
             All that the loss of Eq. 9 depends on: at threshold gamma, a prompt is in error if and
             only if this number is at least gamma.
+
+        Raises
+        ------
+        ValueError
+            If labels are unknown.
         """
-        wrong = ~self.admissible
-        owner = self.prompt_index[wrong]
-        starts = np.flatnonzero(np.diff(owner, prepend=-1))
-        if not starts.size:
-            return np.empty(0)
-        return np.maximum.reduceat(self.scores[wrong], starts)
+        if self.unknown is not None:
+            raise ValueError(
+                f"data must have a label for each component here, got {int(self.unknown.sum())} "
+                "unknown labels instead; lazy judging asks for those that a test needs."
+            )
+        distinct, ranks = _ranked(self)
+        worst = _worst(self, ranks, ~self.admissible)
+        return distinct[worst[worst >= 0]]
 
     def take(self, indices: ArrayLike) -> "ComponentCalibrationData":
         """Data of some of the prompts.
@@ -175,7 +225,7 @@ class ComponentCalibrationData:
         offsets = np.concatenate([[0], np.cumsum(counts)])
         flat = np.repeat(self.offsets[chosen] - offsets[:-1], counts) + np.arange(offsets[-1])
         return ComponentCalibrationData(
-            self.scores[flat], self.admissible[flat], offsets, self.provenance
+            self.scores[flat], self.labels[flat], offsets, self.provenance
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -198,6 +248,8 @@ class ComponentCalibrationData:
         ComponentCalibrationData(n_prompts=2, n_components=3)
         """
         arrays = {name: getattr(self, name) for name in _FIELDS}
+        if self.unknown is not None:
+            arrays["admissible"] = self.labels
         write_arrays(
             path,
             format=np.array(f"{_FORMAT}2"),
@@ -250,7 +302,8 @@ class ComponentCalibrationData:
             Score of each component or, with `component_index`, of each occurrence of one. A
             path of a .npy file stands for the array in it. The flat form needs `prompt_index`.
         labels : same shape as `scores`
-            1 or True where the component is admissible. Padded entries are ignored.
+            1 or True where the component is admissible, 0 or False where it is not, -1 where that
+            is unknown. Padded entries are ignored.
         prompt_index : array-like of shape (m,), optional
             For the flat form: position of the prompt of each entry, in any order.
         component_index : array-like of shape (m,), optional
@@ -289,14 +342,14 @@ class ComponentCalibrationData:
                 raise ValueError("component_index was given without prompt_index; wanted both.")
             return cls(*_flatten(scores, labels), provenance or Provenance())
         scores = _as_numbers(scores)
-        admissible = _as_bool(labels)
+        known = _as_labels(labels)
         owner = np.asarray(prompt_index)
         if not owner.size:
             owner = owner.astype(np.intp)
         if component_index is None:
             component_index = np.arange(scores.size)
         components = np.asarray(component_index)
-        shapes = [scores.shape, admissible.shape, owner.shape, components.shape]
+        shapes = [scores.shape, known.shape, owner.shape, components.shape]
         if scores.ndim != 1 or len(set(shapes)) > 1:
             raise ValueError(
                 "scores, labels, prompt_index and component_index have shapes "
@@ -308,29 +361,29 @@ class ComponentCalibrationData:
                 f"prompt_index holds {owner.dtype} from {owner.min()} to {owner.max()}; wanted "
                 f"integers from 0 to n_prompts - 1 = {n - 1}."
             )
-        merged = _merge_occurrences(scores, admissible, owner, components, n)
+        merged = _merge_occurrences(scores, known, owner, components, n)
         return cls(*merged, provenance or Provenance())
 
 
 def _merge_occurrences(
     scores: np.ndarray,
-    admissible: np.ndarray,
+    labels: np.ndarray,
     owner: np.ndarray,
     components: np.ndarray,
     n_prompts: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One entry for each (prompt, component), scored by the maximum over its occurrences."""
     order = np.lexsort((components, owner))
-    scores, admissible = scores[order], admissible[order]
+    scores, labels = scores[order], labels[order]
     owner, components = owner[order], components[order]
     new = np.ones(scores.size, dtype=bool)
     new[1:] = (np.diff(owner) != 0) | (components[1:] != components[:-1])
     starts = np.flatnonzero(new)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(owner[starts], minlength=n_prompts))])
     if not starts.size:
-        return scores, admissible, offsets
-    label = np.logical_and.reduceat(admissible, starts)
-    disagree = label != np.logical_or.reduceat(admissible, starts)
+        return scores, labels, offsets
+    label = np.minimum.reduceat(labels, starts)
+    disagree = label != np.maximum.reduceat(labels, starts)
     if disagree.any():
         first = starts[int(np.argmax(disagree))]
         raise ValueError(
@@ -389,16 +442,15 @@ def _as_numbers(scores: ArrayLike) -> np.ndarray:
     return array if array.dtype.kind == "f" else array.astype(np.float64)
 
 
-def _as_bool(labels: ArrayLike) -> np.ndarray:
+def _as_labels(labels: ArrayLike) -> np.ndarray:
+    """1, 0, or -1 for unknown, as int8."""
     labels = np.asarray(labels)
-    if labels.dtype == bool:
-        return labels
-    if labels.size and (labels.dtype.kind not in "iuf" or not np.isin(labels, (0, 1)).all()):
+    if labels.size and (labels.dtype.kind not in "biuf" or not np.isin(labels, (-1, 0, 1)).all()):
         raise TypeError(
             f"admissible must hold booleans (or zeros and ones), got {labels.dtype} with values "
             f"such as {labels.ravel()[0]!r}."
         )
-    return labels.astype(bool)
+    return labels.astype(np.int8)
 
 
 @dataclass(frozen=True)
@@ -414,9 +466,11 @@ class ComponentThreshold:
         The distinct scores of the calibration data, from the largest down.
     n_errors : ndarray of shape (t,), int64
         Number of prompts with an inadmissible component that scores at least the threshold. It
-        never falls along the array.
+        never falls along the array. Where it is not `exact`: the most there can be for a certified
+        threshold, and the fewest for the others.
     p_values : ndarray of shape (t,)
-        P(Binom(n, alpha) <= n_errors).
+        P(Binom(n, alpha) <= n_errors). Where the count is not `exact`, a certified threshold has
+        a p-value of at most this.
     n_components : ndarray of shape (t,)
         Mean number of components per prompt that score at least the threshold.
     alpha, delta : float
@@ -427,10 +481,13 @@ class ComponentThreshold:
         The smallest alpha for which a threshold would have been certified.
     achievable_alpha : tuple of (float, float)
         Share of prompts with an error at the highest threshold and at the lowest: below this
-        band next to nothing can be selected, above it everything is.
+        band next to nothing can be selected, above it everything is. NaN where labels that the
+        tests did not need are unknown.
     provenance : Provenance
         What the data were collected with. The threshold holds for scores of its precision: select
         by ``provenance.rounded(scores) >= gamma_hat``.
+    exact : ndarray of bool, shape (t,)
+        Whether the labels that are known settle the count of errors at a threshold.
 
     Examples
     --------
@@ -452,6 +509,7 @@ class ComponentThreshold:
     smallest_alpha: float
     achievable_alpha: tuple[float, float]
     provenance: Provenance = field(default_factory=Provenance)
+    exact: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=bool), repr=False)
 
 
 @overload
@@ -480,7 +538,8 @@ def component_learn_then_test(
     Parameters
     ----------
     data : ComponentCalibrationData
-        Scores and labels of the distinct components of all K samples, n prompts.
+        Scores and labels of the distinct components of all K samples, n prompts. Labels may be
+        unknown where no test needs them, see :func:`judge_components`.
     alpha : float in (0, 1), or a sequence of them
         Tolerated probability of selecting any inadmissible component for a prompt.
     delta : float in (0, 1), default=0.05
@@ -494,8 +553,8 @@ def component_learn_then_test(
     Raises
     ------
     ValueError
-        If `alpha` or `delta` is not in (0, 1), or if n is too small for any p-value to reach
-        `delta`.
+        If `alpha` or `delta` is not in (0, 1), if n is too small for any p-value to reach `delta`,
+        or if the labels that are known do not decide the tests.
 
     Notes
     -----
@@ -527,30 +586,183 @@ def component_learn_then_test(
     for value in alphas.tolist():
         _check_enough_prompts(data.n_prompts, value, delta)
 
-    thresholds = np.unique(data.scores)[::-1]
-    worst = np.sort(data.worst_inadmissible())
-    n_errors = len(worst) - np.searchsorted(worst, thresholds, side="left")
-    n_selected = data.n_components - np.searchsorted(np.sort(data.scores), thresholds, side="left")
+    distinct, ranks = _ranked(data)
+    thresholds, labels = distinct[::-1], data.labels
+    bounds = [_worst(data, ranks, chosen) for chosen in (labels == 0, labels != 1)]
+    fewest, most, n_selected = (
+        np.cumsum(np.bincount(found[found >= 0], minlength=len(distinct))[::-1])
+        for found in (*bounds, ranks)
+    )
     results = []
     for value in alphas.tolist():
-        p_values = binomial_p_value(n_errors, data.n_prompts, value)
-        certified = fixed_sequence_test(p_values, delta)
+        allowed = int(critical_count(data.n_prompts, value, delta))
+        certified = fixed_sequence_test(binomial_p_value(most, data.n_prompts, value), delta)
+        if not np.array_equal(certified, fewest <= allowed):
+            raise ValueError(
+                f"data must have the labels that decide the tests at alpha={value:g}, got "
+                f"{int(np.sum(labels < 0))} unknown labels instead; judge_components asks "
+                "for those that are needed."
+            )
+        n_errors = np.where(certified, most, fewest)
         results.append(
             ComponentThreshold(
                 gamma_hat=float(thresholds[certified][-1]) if certified.any() else math.inf,
                 thresholds=thresholds,
                 n_errors=n_errors.astype(np.int64),
-                p_values=p_values,
+                p_values=binomial_p_value(n_errors, data.n_prompts, value),
                 n_components=n_selected / data.n_prompts,
                 alpha=value,
                 delta=float(delta),
                 n_calibration=data.n_prompts,
                 smallest_alpha=_smallest_alpha(n_errors, data.n_prompts, delta),
-                achievable_alpha=_achievable(n_errors, data.n_prompts),
+                achievable_alpha=_achievable(
+                    np.where(fewest == most, most / data.n_prompts, np.nan)
+                ),
                 provenance=data.provenance,
+                exact=fewest == most,
             )
         )
     return results[0] if np.ndim(alpha) == 0 else tuple(results)
+
+
+def judge_components(
+    data: ComponentCalibrationData, alpha: float, delta: float, judge: ComponentJudge
+) -> ComponentCalibrationData:
+    """Label the components that the tests need, from the highest score down.
+
+    Parameters
+    ----------
+    data : ComponentCalibrationData
+        Scores, and the labels that are known; the others are -1.
+    alpha, delta : float in (0, 1)
+        As in :func:`component_learn_then_test`.
+    judge : callable
+        ``judge(positions)`` gives the verdicts on components of different prompts, in falling
+        order of their scores; `positions` are those in the flat arrays of `data`.
+
+    Returns
+    -------
+    ComponentCalibrationData
+        With the labels that were given. :func:`component_learn_then_test` then finds the
+        threshold of the full table of labels.
+
+    Raises
+    ------
+    ValueError
+        If there are too few prompts for any p-value to reach delta, or the judge gives another
+        number of verdicts than it was asked for.
+
+    Notes
+    -----
+    *The same threshold.* Let V_i be the highest score of an inadmissible component of prompt i.
+    A threshold is certified if and only if it lies above v, the (c + 1)-th largest V, where c is
+    the largest number of errors with which a test succeeds. With some labels unknown V_i lies
+    between L_i, which counts the components known to be inadmissible, and U_i, which counts all
+    that are not known to be admissible. Hence v lies between the (c + 1)-th largest L and the
+    (c + 1)-th largest U, and judging ends when these two are equal. What is still unknown then
+    cannot change v, so the threshold is that of the full table.
+
+    *None asked too early.* One component at a time, from the highest score down and no more of a
+    prompt that is known to err, ends at c + 1 prompts that err, or once no more than c can. A batch
+    holds the highest open component of each of m prompts, those with the largest U, where m is at
+    most the number of errors and at most the number of error-free prompts that are still needed.
+    Before the single walk comes to the last of these, at most m - 1 prompts can have been settled
+    either way, so it cannot have ended: it would have asked for all of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import ComponentCalibrationData
+    >>> from sklearn_clm.calibration import component_learn_then_test, judge_components
+    >>> rng = np.random.default_rng(0)
+    >>> scores = rng.random((500, 6))
+    >>> truth = ComponentCalibrationData.from_arrays(scores, rng.random((500, 6)) < scores)
+    >>> unlabelled = truth.with_labels(np.full(3000, -1))
+    >>> data = judge_components(unlabelled, 0.3, 0.05, lambda which: truth.admissible[which])
+    >>> component_learn_then_test(data, 0.3).gamma_hat == component_learn_then_test(
+    ...     truth, 0.3
+    ... ).gamma_hat
+    True
+    >>> bool(np.sum(data.labels >= 0) < 1500)
+    True
+    """
+    _check_enough_prompts(data.n_prompts, alpha, delta)
+    allowed = int(critical_count(data.n_prompts, alpha, delta))
+    labels, ranks = data.labels, _ranked(data)[1]
+    order = np.lexsort((-ranks, data.prompt_index))
+    owner = data.prompt_index[order]
+    while True:
+        low, high = (_worst(data, ranks, chosen) for chosen in (labels == 0, labels != 1))
+        floor = _largest(low, allowed)
+        if _largest(high, allowed) == floor:
+            return data.with_labels(labels)
+        # the highest of each prompt that is not known to be admissible
+        left = np.flatnonzero(labels[order] != 1)
+        prompts, first = np.unique(owner[left], return_index=True)
+        heads = np.full(data.n_prompts, -1)
+        heads[prompts] = order[left[first]]
+        top = np.argsort(-high, kind="stable")[: allowed + 1]
+        top = top[high[top] > low[top]][: int(np.sum(high > floor)) - allowed]
+        asked = heads[top]
+        verdicts = np.array([bool(verdict) for verdict in judge(asked)], dtype=np.int8)
+        if len(verdicts) != len(asked):
+            raise ValueError(
+                f"judge must give one verdict for each of {len(asked)} components, got "
+                f"{len(verdicts)} instead."
+            )
+        labels[asked] = verdicts
+
+
+def judgements_at_most(
+    data: ComponentCalibrationData, alpha: float, delta: float = 0.05
+) -> np.ndarray:
+    """Positions of all components that the tests may still ask for.
+
+    Parameters
+    ----------
+    data : ComponentCalibrationData
+        Scores, and the labels that are known; the others are -1.
+    alpha, delta : float in (0, 1)
+        As in :func:`component_learn_then_test`.
+
+    Returns
+    -------
+    ndarray of int
+        Those without a label that score above the (c + 1)-th largest L in the notes of
+        :func:`judge_components`, and above every component of their prompt that is known to be
+        inadmissible.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import ComponentCalibrationData, judgements_at_most
+    >>> data = ComponentCalibrationData.from_arrays([[0.9, 0.4]] * 20, [[1, -1]] + [[-1, -1]] * 19)
+    >>> len(judgements_at_most(data, 0.3))
+    39
+    """
+    allowed = int(critical_count(data.n_prompts, alpha, delta))
+    ranks = _ranked(data)[1]
+    low = _worst(data, ranks, data.labels == 0)
+    floor = np.maximum(low, _largest(low, allowed))
+    return np.flatnonzero((data.labels < 0) & (ranks > floor[data.prompt_index]))
+
+
+def _ranked(data: ComponentCalibrationData) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct scores, ascending, and the position of each component's among them."""
+    distinct, ranks = np.unique(data.scores, return_inverse=True)
+    return distinct, ranks
+
+
+def _worst(data: ComponentCalibrationData, ranks: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Highest rank of a chosen component, for each prompt; -1 where none is chosen."""
+    worst = np.full(data.n_prompts, -1)
+    np.maximum.at(worst, data.prompt_index[chosen], ranks[chosen])
+    return worst
+
+
+def _largest(values: np.ndarray, n_larger: int) -> int:
+    """The value that comes after so many larger ones."""
+    return int(-np.sort(-values)[n_larger])
 
 
 def _smallest_alpha(n_errors: np.ndarray, n_prompts: int, delta: float) -> float:
@@ -559,10 +771,8 @@ def _smallest_alpha(n_errors: np.ndarray, n_prompts: int, delta: float) -> float
     return float(smallest_epsilon(n_errors[0], n_prompts, delta))
 
 
-def _achievable(n_errors: np.ndarray, n_prompts: int) -> tuple[float, float]:
-    if not n_errors.size:
-        return (0.0, 0.0)
-    return (float(n_errors[0] / n_prompts), float(n_errors[-1] / n_prompts))
+def _achievable(shares: np.ndarray) -> tuple[float, float]:
+    return (float(shares[0]), float(shares[-1])) if shares.size else (0.0, 0.0)
 
 
 def _check_enough_prompts(n_prompts: int, alpha: float, delta: float) -> None:
