@@ -13,7 +13,7 @@ from sklearn_clm.calibration import (
 
 
 def component_data(rng, n, *, ties):
-    """Scores, often equal, sometimes -inf, and labels that are right the more the higher they are."""
+    """Scores, often equal, sometimes -inf; high ones are mostly right."""
     counts = rng.integers(0, 6, n)
     counts[0] = 2
     scores = rng.random(counts.sum())
