@@ -14,7 +14,7 @@ from sklearn_clm._exceptions import NullCalibrationError
 from sklearn_clm._html import counted
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm._version import __version__
-from sklearn_clm.caching import HumanJudge
+from sklearn_clm.caching import CachedGenerator, HumanJudge
 from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
@@ -24,7 +24,8 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation import TrialResults, plan, run_trials
-from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.generators import BaseGenerator, Generation, OpenAIGenerator
+from sklearn_clm.generators._records import json_lines, json_value, naming
 from sklearn_clm.inspection import AchievableBandDisplay, RiskCurveDisplay
 from sklearn_clm.judging import serve, wanted_from_file
 
@@ -47,6 +48,10 @@ smallest epsilon that they certify, set size, draws and judge calls, each with a
 _JUDGE = """\
 Serve a page on this machine on which a person judges responses. The verdicts are kept in the
 SQLite file of a HumanJudge, each on the disk before the next response is shown."""
+_BATCH = """\
+Have draws made by a batch service at a discount: write the requests for those that a store lacks,
+as OpenAI's Batch API and vllm run-batch read them, and read the answers into the store. A
+CachedGenerator with this store then gives the draws without a request."""
 _INPUT = """\
 Three .npy files of n prompts with K draws each, or one .npz file that CalibrationData.save wrote.
 Files are never unpickled."""
@@ -104,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_calibrate(commands)
     _add_plan(commands)
     _add_judge(commands)
+    _add_batch(commands)
     return parser
 
 
@@ -289,6 +295,58 @@ def _add_judge(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     judge.add_argument("--port", type=int, default=0, metavar="P", help="port; 0 takes a free one")
     judge.set_defaults(run=_judge, data=None)
+
+
+def _add_batch(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    batch = commands.add_parser(
+        "batch", help="draw by files of a batch service", description=_BATCH
+    )
+    actions = batch.add_subparsers(dest="action", required=True, metavar="ACTION")
+    write = actions.add_parser(
+        "write",
+        help="write the requests for draws that the store lacks",
+        description="Write the requests for draws that the store lacks.",
+        formatter_class=_HelpFormatter,
+    )
+    write.set_defaults(answers=[])
+    read = actions.add_parser(
+        "read",
+        help="keep the answers, and write the requests for what is still missing",
+        description="Keep the answers in the store, and write the requests for what is still "
+        "missing. Answers may stand in any order, be incomplete, occur twice or be errors.",
+        formatter_class=_HelpFormatter,
+    )
+    read.add_argument(
+        "answers", nargs="+", metavar="ANSWERS", help="output and error files of the service"
+    )
+    for command, output in ((write, "requests.jsonl"), (read, "missing.jsonl")):
+        command.add_argument(
+            "--store", required=True, metavar="FILE", help="the file of the CachedGenerator"
+        )
+        command.add_argument(
+            "--generator",
+            required=True,
+            metavar="FILE",
+            help="the parameters of the OpenAIGenerator, as a JSON object",
+        )
+        command.add_argument(
+            "--prompts", required=True, metavar="FILE", help="the prompts, one object a line (JSON)"
+        )
+        command.add_argument(
+            "--field", default="prompt", metavar="NAME", help="field of a line with the prompt"
+        )
+        command.add_argument("--draws", type=int, default=20, metavar="K", help="draws per prompt")
+        command.add_argument(
+            "--seed", type=int, default=0, metavar="S", help="random_state of the sampler"
+        )
+        command.add_argument(
+            "--output",
+            type=Path,
+            default=Path(output),
+            metavar="FILE",
+            help="requests to write; what one file may not hold goes to further, numbered ones",
+        )
+        command.set_defaults(run=_batch, data=None)
 
 
 def _add_input(command: argparse.ArgumentParser) -> None:
@@ -500,6 +558,32 @@ def _judge(arguments: argparse.Namespace) -> int:
             f"{arguments.question!r}."
         )
     serve(judge, wanted, port=arguments.port, second_opinions=arguments.second_opinions)
+    return 0
+
+
+def _batch(arguments: argparse.Namespace) -> int:
+    for name, least in (("draws", 1), ("seed", 0)):
+        if getattr(arguments, name) < least:
+            raise ValueError(
+                f"--{name} must be at least {least}, got {getattr(arguments, name)} instead."
+            )
+    with naming(f"{arguments.generator} does not hold the parameters of an OpenAIGenerator"):
+        generator = OpenAIGenerator(**json_value(Path(arguments.generator).read_bytes()))
+    prompts, field, seed = [], arguments.field, arguments.seed
+    for where, line in json_lines(arguments.prompts):
+        if field not in line:
+            raise ValueError(f"{where}: no field {field!r}; it has {sorted(line)}.")
+        prompts.append(line[field])
+    cached = CachedGenerator(generator, arguments.store)
+    if arguments.answers:
+        n_new = cached.import_draws(generator.read_batch(*arguments.answers, seed=seed), seed=seed)
+        print(f"{counted(n_new, 'new draw')} kept in {arguments.store}.")
+    known = cached.known_draws(prompts, arguments.draws, seed=seed)
+    files = generator.write_batch(
+        prompts, arguments.draws, arguments.output, seed=seed, known=known
+    )
+    written = f"Wrote {', '.join(map(str, files))}." if files else "Nothing is missing."
+    print(f"{counted(len(known), 'draw')} of these prompts are there. {written}")
     return 0
 
 

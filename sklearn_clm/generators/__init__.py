@@ -48,6 +48,10 @@ and :meth:`OpenAIGenerator.read_batch` reads the answers.
 >>> len(lines), lines[0]["body"]["model"]
 (3, 'my-model')
 
+On the command line, ``python -m sklearn_clm batch write`` and ``batch read`` do this with the file
+of a ``CachedGenerator``: answers go into the store, what is missing into the next file, and a
+``fit`` goes on from the store without a request.
+
 ## Samples that you have
 
 >>> from sklearn_clm.generators import PrecomputedGenerator

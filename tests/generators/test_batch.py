@@ -10,6 +10,8 @@ from dataclasses import asdict
 import pytest
 from generators.fault_server import FAULTS, FaultServer
 
+from sklearn_clm import ConformalSampler
+from sklearn_clm.__main__ import main
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import OpenAIGenerator
 
@@ -166,12 +168,18 @@ def test_recorded_answers(tmp_path):
     without = completion("Hello.")
     without["choices"][0]["logprobs"] = None
     older = {"id": "vllm-1", "custom_id": records[3]["custom_id"], "error": None}
+    refused = {"status_code": 400, "request_id": "vllm-batch-1", "body": None}
+    invalid = {"message": "max_tokens must be at least 1", "type": "BadRequestError", "code": 400}
     lines = [
         answered(records[1], completion("Hello.")),
         expired(records[0]),
         answered(records[4], without),
         answered(records[2], limit, 429),
         older | {"response": completion("Hello.")},
+        {"id": "vllm-2", "custom_id": records[0]["custom_id"]}
+        | {"response": refused, "error": {"object": "error", **invalid}},
+        {"id": "vllm-3", "custom_id": records[2]["custom_id"]}
+        | {"response": refused, "error": "Only chat completions are supported."},
         answered(records[1], completion("Another", ["Another"])),
     ]
     output = write_lines(tmp_path / "output.jsonl", lines)
@@ -252,3 +260,81 @@ def test_bad_prompts_leave_no_file(tmp_path):
     with pytest.raises(TypeError, match="prompts must be a sequence of prompts"):
         generator.write_batch("a", 1, tmp_path / "requests.jsonl")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """A working folder with prompts, and the parameters of a generator to draw from a server."""
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "prompts.jsonl", [{"question": prompt} for prompt in PROMPTS])
+
+    def command(server, action, *arguments):
+        params = {"model": "tiny", "base_url": server.url, "max_retries": 0}
+        (tmp_path / "generator.json").write_text(json.dumps(params))
+        files = ["--generator", "generator.json", "--prompts", "prompts.jsonl"]
+        fields = ["--field", "question", "--draws", "3", "--seed", "4"]
+        return ["batch", action, "--store", "draws.sqlite", *files, *fields, *arguments]
+
+    return command
+
+
+def test_command_line_from_requests_to_a_fit(server, work, tmp_path, monkeypatch, capsys):
+    """Faults until nothing is missing; then a fit on the store, without a request."""
+    monkeypatch.setattr("sklearn_clm.generators.openai._batch._MOST_REQUESTS", 12)
+    assert main(work(server, "write")) == 0
+    first, second = tmp_path / "requests.jsonl", tmp_path / "requests-2.jsonl"
+    assert f"Wrote {first.name}, {second.name}." in capsys.readouterr().out
+    paths, n_rounds, n_there = [first, second], 0, 0
+    faults = [fault for fault in FAULTS if fault not in ("nested", "bomb", "dripping")]
+    with FaultServer(0.4, faults, seed=3, hang=0.6) as faulty:
+        while paths:
+            run_batch(paths, faulty.url, tmp_path / f"answers-{n_rounds}.jsonl", n_rounds)
+            # what has been read before may be given again
+            answers = [f"answers-{k}.jsonl" for k in range(n_rounds, -1, -1)]
+            assert main(work(server, "read", *answers, "--output", f"next-{n_rounds}.jsonl")) == 0
+            kept, there = capsys.readouterr().out.splitlines()
+            n_there += int(kept.split()[0])
+            assert there.startswith(f"{n_there} draws of these prompts are there.")
+            paths = sorted(tmp_path.glob(f"next-{n_rounds}*.jsonl"))
+            assert len(requests_in(paths)) == 21 - n_there
+            n_rounds += 1
+    assert n_rounds > 1
+    assert there.endswith("Nothing is missing.")
+    generator = OpenAIGenerator(**json.loads((tmp_path / "generator.json").read_text()))
+    expected = generator_for(server).sample(PROMPTS, 3, seed=4)
+    n_requests = len(server.requests)
+    sampler = ConformalSampler(
+        CachedGenerator(generator, "draws.sqlite"),
+        k_max=3,
+        epsilon=0.6,
+        admission=lambda reference, response: True,
+        random_state=4,
+    )
+    sampler.fit(PROMPTS, PROMPTS)
+    assert sampler.lambda_hat_ is not None
+    assert sampler.calibration_draws_ == expected
+    assert len(sampler.predict(PROMPTS[:2])) == 2
+    assert server.requests[n_requests:] == []
+
+
+def test_command_line_refuses_what_does_not_fit(server, work, tmp_path, capsys):
+    assert main(work(server, "write")) == 0
+    (line, *_) = requests_in([tmp_path / "requests.jsonl"])
+    good = answered(line, completion("Hello."))
+    write_lines(tmp_path / "answers.jsonl", [good, good | {"custom_id": "request-1"}])
+    capsys.readouterr()
+    for changed, message in (
+        ([], "custom_id must be one that write_batch gave"),
+        (["--seed", "5"], "custom_id must be one that write_batch gave"),
+        (["--seed", "-1"], "--seed must be at least 0, got -1 instead."),
+        (["--draws", "0"], "--draws must be at least 1, got 0 instead."),
+        (["--field", "prompt"], "line 1 of prompts.jsonl: no field 'prompt'; it has ['question']."),
+        (["--prompts", "none.jsonl"], "No such file or directory: none.jsonl"),
+        (["--generator", "prompts.jsonl"], "prompts.jsonl does not hold the parameters of an"),
+    ):
+        assert main(work(server, "read", "answers.jsonl", *changed)) == 2
+        assert message in capsys.readouterr().err
+    # of a file that was refused nothing was kept
+    write_lines(tmp_path / "answers.jsonl", [expired(line)])
+    assert main(work(server, "read", "answers.jsonl")) == 0
+    assert "0 new draws kept in draws.sqlite." in capsys.readouterr().out

@@ -421,10 +421,15 @@ class OpenAIGenerator(BaseGenerator):
                 reserved.add(repeated.n_distinct * n_samples)
 
             def jobs() -> Iterator[_Job | None]:
-                if len(queue.prompts) and self.logprobs and not self.probe():
-                    raise ValueError(_NO_LOGPROBS.format(model=self.model, endpoint=self.endpoint))
+                suits = not self.logprobs
                 while True:
                     requests = queue.take(self.n_per_request, max_prompts=1)
+                    # only once there is something to draw: a cache may hold all of it
+                    suits = suits or (bool(requests) and self.probe())
+                    if requests and not suits:
+                        raise ValueError(
+                            _NO_LOGPROBS.format(model=self.model, endpoint=self.endpoint)
+                        )
                     if not requests:
                         yield None
                     for i, start, stop in requests:
