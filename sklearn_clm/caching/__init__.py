@@ -66,6 +66,7 @@ row, and the newest verdict counts. Second opinions are recorded with ``blind=Tr
 
 from sklearn_clm.caching._generator import CachedGenerator
 from sklearn_clm.caching._human_judge import (
+    Context,
     HumanJudge,
     ImportedVerdicts,
     JudgedPrompt,
@@ -80,6 +81,7 @@ __all__ = [
     "CachedAdmission",
     "CachedGenerator",
     "CachedScore",
+    "Context",
     "DrawMemory",
     "HumanJudge",
     "ImportedVerdicts",

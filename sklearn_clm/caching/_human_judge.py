@@ -10,7 +10,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 __all__ = [
+    "Context",
     "HumanJudge",
     "ImportedVerdicts",
     "JudgedPrompt",
@@ -42,11 +43,28 @@ CREATE TABLE IF NOT EXISTS verdicts (
 CREATE INDEX IF NOT EXISTS verdicts_by_key ON verdicts (question, key);
 CREATE TABLE IF NOT EXISTS wanted (
     question TEXT NOT NULL, key INTEGER NOT NULL, PRIMARY KEY (question, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS contexts (key INTEGER PRIMARY KEY, content TEXT NOT NULL)
 """
 _YES = frozenset({"y", "yes", "true", "1", "1.0"})
 _NO = frozenset({"n", "no", "false", "0", "0.0"})
-_FIELDS = ("id", "prompt", "references", "response", "verdict", "judge", "note")
+_FIELDS = ("id", "prompt", "references", "context", "response", "verdict", "judge", "note")
 _LOOKUP_KEYS = 400
+
+
+class Context(NamedTuple):
+    """A whole response, and where in it the component is that is judged.
+
+    Examples
+    --------
+    >>> from sklearn_clm.caching import Context
+    >>> context = Context("It is warm. It may rain.", 12, 24)
+    >>> context.response[context.start : context.stop]
+    'It may rain.'
+    """
+
+    response: str
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True)
@@ -59,6 +77,9 @@ class JudgedPrompt:
         The prompt; None where only references are known.
     references : tuple, default=()
         Good responses, where there are some.
+    context : Context, default=None
+        Where a component is judged: the response around it. It is shown, but a verdict is one on
+        the component whatever response holds it.
 
     Examples
     --------
@@ -69,6 +90,7 @@ class JudgedPrompt:
 
     prompt: Prompt = None
     references: tuple[Reference, ...] = ()
+    context: Context | None = field(default=None, compare=False)
 
 
 class WantedVerdict(NamedTuple):
@@ -162,7 +184,8 @@ class HumanJudge(StoreBacked):
     Asked about a response that nobody has judged, it raises :class:`VerdictsWanted`, which lists
     all that are missing. People then judge, by :meth:`record` or by file (:meth:`export` and
     :meth:`import_`), and the same call goes on from there. Nothing is ever overwritten: a
-    correction is a new row, and the newest verdict counts.
+    correction is a new row, and the newest verdict counts. Where verdicts have changed since they
+    were last used in this process, a warning says how many.
 
     Parameters
     ----------
@@ -266,21 +289,43 @@ class HumanJudge(StoreBacked):
         VerdictsWanted
             If some of them have not been judged; it lists these.
         """
+        self._warn_of_changes()
         pairs = [
-            WantedVerdict(
-                reference
-                if isinstance(reference, JudgedPrompt)
-                else JudgedPrompt(None, (reference,)),
-                response,
-            )
+            WantedVerdict(_asked(reference), response)
             for reference, response in zip(references, responses)
         ]
         verdicts = self.verdicts(pairs)
-        missing = {pair._digest: pair for pair, verdict in zip(pairs, verdicts) if verdict is None}
+        told = self._shared().told
+        missing = {}
+        for pair, verdict in zip(pairs, verdicts):
+            if verdict is None:
+                missing[pair.id] = pair
+            else:
+                told[self.question, pair.id] = verdict
         if missing:
             self._want(missing.values())
             raise VerdictsWanted(list(missing.values()))
         return np.array(verdicts, dtype=bool)
+
+    def within(
+        self, reference: Reference, response: Response, start: int, stop: int
+    ) -> JudgedPrompt:
+        """What to pass in place of a reference so that people see a component in its response.
+
+        Parameters
+        ----------
+        reference : JudgedPrompt or object
+            What :meth:`asked` gave, or anything else that is shown as a reference.
+        response : str
+            The whole response.
+        start, stop : int
+            Where the component is in it.
+
+        Returns
+        -------
+        JudgedPrompt
+        """
+        return replace(_asked(reference), context=Context(response, start, stop))
 
     def verdicts(self, pairs: Sequence[WantedVerdict]) -> list[bool | None]:
         """The verdict that counts for each pair; None where there is none.
@@ -345,12 +390,13 @@ class HumanJudge(StoreBacked):
         list of WantedVerdict
         """
         query = (
-            "SELECT digest, content FROM keys JOIN wanted ON wanted.key = keys.id "
+            "SELECT digest, keys.content, contexts.content FROM keys "
+            "JOIN wanted ON wanted.key = keys.id LEFT JOIN contexts ON contexts.key = keys.id "
             "WHERE wanted.question = ? ORDER BY keys.id"
         )
         with self._log().reading() as connection:
             rows = connection.execute(query, (self.question,)).fetchall()
-        pairs = [self._pair(digest, content) for digest, content in rows if content is not None]
+        pairs = [self._pair(*row) for row in rows if row[1] is not None]
         return [pair for pair, known in zip(pairs, self.verdicts(pairs)) if known is None]
 
     def pair(self, id_: str) -> WantedVerdict | None:
@@ -366,10 +412,24 @@ class HumanJudge(StoreBacked):
         WantedVerdict or None
             None where the file does not hold it, or holds its digest alone.
         """
-        digest, query = bytes.fromhex(id_), "SELECT content FROM keys WHERE digest = ?"
+        query = (
+            "SELECT digest, keys.content, contexts.content FROM keys "
+            "LEFT JOIN contexts ON contexts.key = keys.id WHERE digest = ?"
+        )
         with self._log().reading() as connection:
-            row = connection.execute(query, (digest,)).fetchone()
-        return None if row is None or row[0] is None else self._pair(digest, row[0])
+            row = connection.execute(query, (bytes.fromhex(id_),)).fetchone()
+        return None if row is None or row[1] is None else self._pair(*row)
+
+    def judged(self) -> list[tuple[WantedVerdict, bool]]:
+        """All that is judged, with the verdict that counts.
+
+        Returns
+        -------
+        list of (WantedVerdict, bool)
+            Without prompts that no text can hold, such as images.
+        """
+        pairs = ((self.pair(id_), verdict) for id_, verdict in self._newest("", ()).items())
+        return [(pair, verdict) for pair, verdict in pairs if pair is not None]
 
     def history(self, start: int = 0) -> list[Verdict]:
         """All that was ever said on this question, in the order in which it was kept.
@@ -457,7 +517,8 @@ class HumanJudge(StoreBacked):
                 prompt, references, response = pair._content
                 if content_json(pair._content) is None:
                     prompt = None  # an image, say, which no text can hold
-                values = (pair.id, prompt, references, response, "", "", "")
+                context = pair.asked.context and list(pair.asked.context)
+                values = (pair.id, prompt, references, context, response, "", "", "")
                 record = dict(zip(_FIELDS, values))
                 if is_csv:
                     table.writerow({name: _as_cell(value) for name, value in record.items()})
@@ -502,6 +563,30 @@ class HumanJudge(StoreBacked):
                 f"{len(refused)} lines of {os.fspath(path)!s} were refused:\n{shown}", stacklevel=2
             )
         return ImportedVerdicts(n_new, n_known, n_empty, tuple(refused))
+
+    def _warn_of_changes(self) -> None:
+        """Say how many of the verdicts that were given out are no longer the same."""
+        told, question = self._shared().told, self.question
+        given = {id_: verdict for (asked, id_), verdict in told.items() if asked == question}
+        with self._log().reading() as connection:
+            query = "SELECT max(id) FROM verdicts"
+            (last,) = connection.execute(query).fetchone()
+        if not given or last == self._shared().last_row.get(question):
+            self._shared().last_row[question] = last
+            return
+        self._shared().last_row[question] = last
+        newest = self._newest("", ())
+        changed = [id_ for id_, verdict in given.items() if newest.get(id_) is not verdict]
+        for id_ in changed:
+            del told[question, id_]
+        if changed:
+            are = "verdict has" if len(changed) == 1 else "verdicts have"
+            warnings.warn(
+                f"{len(changed)} {are} changed since the last use (ids {', '.join(changed)[:80]}); "
+                "what was calibrated with the earlier ones no longer holds, and the newest count "
+                "from now on.",
+                stacklevel=3,
+            )
 
     def _imported(self, connection: sqlite3.Connection, record: Record) -> Verdict | None:
         """The verdict of a line; None where nobody has judged yet."""
@@ -560,9 +645,10 @@ class HumanJudge(StoreBacked):
                     (self.question, pair._digest),
                 )
 
-    def _pair(self, digest: bytes, content: str) -> WantedVerdict:
+    def _pair(self, digest: bytes, content: str, context: str | None) -> WantedVerdict:
         prompt, references, response = decoded(content, self.path)
-        pair = WantedVerdict(JudgedPrompt(prompt, tuple(references)), response)
+        around = None if context is None else Context(*decoded(context, self.path))
+        pair = WantedVerdict(JudgedPrompt(prompt, tuple(references), around), response)
         if pair._digest != bytes(digest):
             raise ValueError(f"path={str(self.path)!r} is damaged: {response!r:.40} was altered.")
         return pair
@@ -633,6 +719,16 @@ def _identify(connection: sqlite3.Connection, pair: WantedVerdict) -> None:
         "INSERT OR IGNORE INTO keys (digest, content) VALUES (?, ?)",
         (pair._digest, content_json(pair._content)),
     )
+    if pair.asked.context is not None:
+        connection.execute(
+            "INSERT OR REPLACE INTO contexts (key, content) SELECT id, ? FROM keys "
+            "WHERE digest = ?",
+            (json.dumps(pair.asked.context), pair._digest),
+        )
+
+
+def _asked(reference: Reference) -> JudgedPrompt:
+    return reference if isinstance(reference, JudgedPrompt) else JudgedPrompt(None, (reference,))
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Record]]:

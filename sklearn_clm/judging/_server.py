@@ -34,6 +34,7 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _HOST = "127.0.0.1"
 _LARGEST_BODY = 2_000
+_LONGEST_NOTE = 300
 _FILES = {
     "": ("page.html", "text/html"),
     "page.js": ("page.js", "text/javascript"),
@@ -167,11 +168,11 @@ def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette
             if len(body) > _LARGEST_BODY:
                 return PlainTextResponse("the body is too large", 413)
         try:
-            id_, key = _verdict(bytes(body))
+            id_, key, note = _verdict(bytes(body))
         except (ValueError, RecursionError):
             return PlainTextResponse("not a verdict", 400)
         try:
-            taken = await run_in_threadpool(session.act, _tab(request), id_, key)
+            taken = await run_in_threadpool(session.act, _tab(request), id_, key, note)
         except KeyError:
             return PlainTextResponse("no such pair", 404)
         return JSONResponse(await run_in_threadpool(_turn_view, session, taken))
@@ -241,17 +242,20 @@ class _Guard:
         return None
 
 
-def _verdict(body: bytes) -> tuple[str, str]:
-    """Id and key of what the page sends."""
+def _verdict(body: bytes) -> tuple[str, str, str]:
+    """Id, key and note of what the page sends."""
     said = json.loads(body)
-    if not isinstance(said, dict) or set(said) != {"id", "key"}:
-        raise ValueError("a verdict must have an id and a key")
-    id_, key = said["id"], said["key"]
+    if not isinstance(said, dict) or set(said) - {"note"} != {"id", "key"}:
+        raise ValueError("a verdict must have an id and a key, and may have a note")
+    id_, key, note = said["id"], said["key"], said.get("note", "")
     if not isinstance(id_, str) or not re.fullmatch("[0-9a-f]{64}", id_):
         raise ValueError("the id must be a digest")
     if key not in ("y", "n", "s", "u"):
         raise ValueError("the key must be one of y, n, s, u")
-    return id_, key
+    if not isinstance(note, str) or len(note) > _LONGEST_NOTE:
+        raise ValueError(f"the note must be a text of at most {_LONGEST_NOTE} characters")
+    note.encode()  # half of a pair of surrogates is no text
+    return id_, key, note
 
 
 def _tab(request: "Request") -> str:

@@ -10,7 +10,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from sklearn_clm.caching import HumanJudge, JudgedPrompt, Verdict, VerdictsWanted, WantedVerdict
+from sklearn_clm.caching import (
+    Context,
+    HumanJudge,
+    JudgedPrompt,
+    Verdict,
+    VerdictsWanted,
+    WantedVerdict,
+)
 from sklearn_clm.generators._records import json_lines, naming
 
 __all__ = ["JudgingSession", "Turn", "Wanted", "wanted_from_file"]
@@ -131,7 +138,7 @@ class JudgingSession:
             self._read()
             return self._turn(tab, "")
 
-    def act(self, tab: str, id_: str, key: str) -> Turn:
+    def act(self, tab: str, id_: str, key: str, note: str = "") -> Turn:
         """Keep what a person says about a pair; a verdict is on the disk when this returns.
 
         A pair that has a verdict keeps it until it is taken back, so that the same message, sent
@@ -145,6 +152,8 @@ class JudgingSession:
             Of the pair.
         key : {"y", "n", "s", "u"}
             Acceptable, not acceptable, skip, or take back what was said about this pair.
+        note : str, default=""
+            A remark, kept with a verdict.
 
         Returns
         -------
@@ -173,7 +182,7 @@ class JudgingSession:
                     self._done.pop(id_, None)
                     self._done[id_] = None
                 else:
-                    self._record(id_, key == "y")
+                    self._record(id_, key == "y", note)
             elif self.pair(id_) is None:
                 raise KeyError(id_)
             elif key == "s" or not self._was_said(id_, key == "y"):
@@ -242,9 +251,9 @@ class JudgingSession:
         said = self._said(id_)
         return said is not None and (said.verdict, said.judge) == (verdict, self.judged_by)
 
-    def _record(self, id_: str, verdict: bool | None) -> None:
+    def _record(self, id_: str, verdict: bool | None, note: str = "") -> None:
         blind = bool(self.second_opinions)
-        self.judge.record(self._pairs[id_], verdict, judge=self.judged_by, blind=blind)
+        self.judge.record(self._pairs[id_], verdict, judge=self.judged_by, note=note, blind=blind)
         self._read()
 
     def _take_back(self, tab: str, id_: str) -> str:
@@ -362,8 +371,9 @@ def wanted_from_file(path: str | os.PathLike[str]) -> list[WantedVerdict]:
     Parameters
     ----------
     path : str or path
-        Each line holds ``response`` and, where there are some, ``prompt`` and ``references``. A
-        verdict in it is not looked at.
+        Each line holds ``response`` and, where there are some, ``prompt``, ``references`` and
+        ``context`` (a whole response, and the start and stop in it of the component that
+        ``response`` then is). A verdict in it is not looked at.
 
     Returns
     -------
@@ -384,7 +394,9 @@ def wanted_from_file(path: str | os.PathLike[str]) -> list[WantedVerdict]:
             references = record.get("references") or []
             if not isinstance(references, list):
                 raise ValueError(f"references must be a list, got {references!r:.40} instead")
-            asked = JudgedPrompt(record.get("prompt"), tuple(references))
+            context = record.get("context")
+            around = None if context is None else _context(context)
+            asked = JudgedPrompt(record.get("prompt"), tuple(references), around)
             pair = WantedVerdict(asked, record["response"])
             if record.get("id") not in (None, pair.id):
                 raise ValueError(
@@ -393,3 +405,13 @@ def wanted_from_file(path: str | os.PathLike[str]) -> list[WantedVerdict]:
                 )
         pairs.append(pair)
     return pairs
+
+
+def _context(value: object) -> Context:
+    if (
+        not isinstance(value, list)
+        or [type(part) for part in value] != [str, int, int]
+        or not 0 <= value[1] <= value[2] <= len(value[0])
+    ):
+        raise ValueError(f"context must be [response, start, stop], got {value!r:.40} instead")
+    return Context(*value)

@@ -56,18 +56,32 @@ class Block(NamedTuple):
 
 
 class Differing(NamedTuple):
-    """A response and its references as pieces, and which reference it was compared with."""
+    """A response and its references as pieces, and which reference it was compared with.
+
+    `context` is the response around a component, which is marked in it; empty otherwise.
+    """
 
     response: list[Piece]
     references: list[list[Piece]]
     compared: int | None
+    context: list[Piece]
 
 
 def pair_view(pair: WantedVerdict) -> dict[str, object]:
     """A pair as JSON values, all texts of it made visible."""
-    differing = _differences(
-        _as_text(pair.response), [_as_text(reference) for reference in pair.asked.references]
-    )
+    response = _as_text(pair.response)
+    references = [_as_text(reference) for reference in pair.asked.references]
+    if pair.asked.context is None:
+        differing = _differences(response, references)
+    else:  # most of a reference is not about one component of it
+        text, start, stop = pair.asked.context
+        around = [(text[:start], False), (text[start:stop], True), (text[stop:], False)]
+        differing = Differing(
+            [(visible(response), False)],
+            [[(visible(one), False)] for one in references],
+            None,
+            [(visible(part), marked) for part, marked in around if part],
+        )
     blocks = [Block(role, *_shown(part)) for role, part in _numbered(pair.asked.prompt)]
     return {
         "id": pair.id,
@@ -185,7 +199,7 @@ def _differences(response: str, references: Sequence[str]) -> Differing:
         if len(words) * len(other) <= _LARGEST_TABLE
     ]
     if not close:
-        return Differing([(visible(response), False)], plain, None)
+        return Differing([(visible(response), False)], plain, None, [])
     compared = -max(close)[1]
     other = others[compared]
     mine, theirs = [False] * len(words), [False] * len(other)
@@ -194,7 +208,7 @@ def _differences(response: str, references: Sequence[str]) -> Differing:
             mine[step.src_start : step.src_end] = [True] * (step.src_end - step.src_start)
             theirs[step.dest_start : step.dest_end] = [True] * (step.dest_end - step.dest_start)
     plain[compared] = _pieces(other, theirs)
-    return Differing(_pieces(words, mine), plain, compared)
+    return Differing(_pieces(words, mine), plain, compared, [])
 
 
 def _words(text: str) -> list[str]:

@@ -53,6 +53,10 @@ function showPrompt(pair) {
 function showPair(pair) {
   showPrompt(pair);
   fill(at("response"), pair.response);
+  const isComponent = pair.context.length > 0;
+  fill(at("context"), pair.context);
+  at("context-part").hidden = !isComponent;
+  at("response-title").textContent = isComponent ? "Judge this part" : "Response";
   at("references").replaceChildren(
     ...pair.references.map((pieces) => {
       const node = element("div", "reference text", "");
@@ -66,6 +70,9 @@ function showPair(pair) {
   at("references-title").textContent = n > 1 ? "References" : "Reference";
   at("response-part").parentElement.classList.toggle("both", n > 0);
   at("legend").hidden = pair.compared === null;
+  if (document.body.dataset.pair !== pair.id) {
+    at("note").value = "";
+  }
   document.body.dataset.pair = pair.id;
 }
 
@@ -81,6 +88,7 @@ function show(next) {
   at("agreement").textContent = turn.agreement;
   at("notice").textContent = turn.notice;
   at("pair").hidden = turn.pair === null;
+  at("note-part").hidden = turn.pair === null;
   at("end").hidden = turn.pair !== null || turn.conclusion === "";
   at("conclusion").textContent = turn.conclusion;
   if (turn.pair === null) {
@@ -89,6 +97,10 @@ function show(next) {
     showPair(turn.pair);
   }
   window.scrollTo(0, 0);
+  const marked = at("context").querySelector("mark");
+  if (marked !== null) {
+    at("context").scrollTop = marked.offsetTop - at("context").clientHeight / 3;
+  }
 }
 
 function setBusy(value) {
@@ -132,7 +144,12 @@ function press(key) {
   if (isBusy || turn === null || at(key).disabled) {
     return;
   }
-  ask("verdict", { id: key === "u" ? turn.undo : turn.pair.id, key });
+  const message = { id: key === "u" ? turn.undo : turn.pair.id, key };
+  const note = at("note").value.trim();
+  if (note !== "" && (key === "y" || key === "n")) {
+    message.note = note;
+  }
+  ask("verdict", message);
 }
 
 for (const key of KEYS) {
@@ -140,6 +157,19 @@ for (const key of KEYS) {
 }
 document.addEventListener("keydown", (event) => {
   const key = event.key.toLowerCase();
+  const note = at("note");
+  if (event.target === note) {
+    if (key === "enter" || key === "escape") {
+      event.preventDefault();
+      note.blur();
+    }
+    return;
+  }
+  if (key === "c" && !event.ctrlKey && !event.metaKey && !event.altKey && turn !== null && turn.pair !== null) {
+    event.preventDefault();
+    note.focus();
+    return;
+  }
   if (KEYS.includes(key) && !event.repeat && !event.ctrlKey && !event.metaKey && !event.altKey) {
     event.preventDefault();
     press(key);

@@ -7,6 +7,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from sklearn.base import clone
 
 from sklearn_clm.caching import (
     CachedGenerator,
+    Context,
     HumanJudge,
     JudgedPrompt,
     VerdictsWanted,
@@ -262,3 +264,47 @@ def test_a_pair_is_found_by_its_id(judge):
     judge.record(image, True)
     assert judge.pair(image.id) is None
     assert [row.id for row in judge.history(1)] == [image.id]
+
+
+def test_a_component_is_one_wherever_it_is_found(judge, tmp_path):
+    asked = judge.asked(["Weather?"])[0]
+    found = judge.within(asked, "It is warm. It rains.", 12, 21)
+    with pytest.raises(VerdictsWanted) as caught:
+        judge(found, "It rains.")
+    (pair,) = caught.value.wanted
+    assert pair.asked.context == Context("It is warm. It rains.", 12, 21)
+    # other people and processes see the response as well
+    assert [one.asked.context for one in HumanJudge(judge.path).wanted()] == [pair.asked.context]
+    assert judge.pair(pair.id).asked.context == pair.asked.context
+    judge.record(pair, True)
+    elsewhere = judge.within(asked, "It rains. It is cold.", 0, 9)
+    assert judge(elsewhere, "It rains.") is judge(asked, "It rains.") is True
+    assert judge.within("Warm.", "It is warm.", 0, 11).references == ("Warm.",)
+    judge.export(tmp_path / "pairs.csv", [pair])
+    assert "It is warm. It rains." in (tmp_path / "pairs.csv").read_text()
+
+
+def test_changed_verdicts_are_counted_once_when_they_are_used_again(judge):
+    asked = judge.asked(list("abcd"))
+    for one in asked:
+        judge.record(WantedVerdict(one, "yes"), True)
+    references = np.empty(4, dtype=object)
+    references[:] = asked
+    assert judge.judge_pairs(references, ["yes"] * 4).tolist() == [True] * 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        judge.judge_pairs(references, ["yes"] * 4)
+        judge.record(WantedVerdict(asked[0], "no"), False)
+        judge.record(WantedVerdict(asked[1], "yes"), True)  # the same again
+        judge.judge_pairs(references, ["yes"] * 4)
+    HumanJudge(judge.path).record(WantedVerdict(asked[2], "yes"), False, note="read again")
+    judge.record(WantedVerdict(asked[3], "yes"), None)
+    twin = clone(judge)
+    with (
+        pytest.warns(UserWarning, match="2 verdicts have changed since the last use"),
+        pytest.raises(VerdictsWanted),
+    ):
+        twin.judge_pairs(references, ["yes"] * 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert judge.judge_pairs(references[:3], ["yes"] * 3).tolist() == [True, True, False]

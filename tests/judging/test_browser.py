@@ -5,11 +5,14 @@ import time
 
 import pytest
 
-from sklearn_clm.caching import HumanJudge, JudgedPrompt, WantedVerdict
+from sklearn_clm.caching import Context, HumanJudge, JudgedPrompt, WantedVerdict
 
-from .test_processes import PAIRS, Server
+from .serving import PAIRS, Server, ServerInThread
 
-webdriver = pytest.importorskip("selenium.webdriver")
+webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra test)")
+pytest.importorskip("uvicorn", reason="needs the extra judge: uvicorn and starlette")
+
+
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -30,18 +33,16 @@ def browser():
     driver.quit()
 
 
+@pytest.fixture(scope="module")
+def server():
+    server = ServerInThread()
+    yield server
+    server.stop()
+
+
 @pytest.fixture
-def start(tmp_path, request):
-    """Start a server on some pairs, always on the same file."""
-    judge = HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
-
-    def started(pairs, *options):
-        judge.export(tmp_path / "wanted.jsonl", pairs)
-        server = Server(judge.path, tmp_path / "wanted.jsonl", *options)
-        request.addfinalizer(server.kill)
-        return server
-
-    return judge, started
+def judge(tmp_path):
+    return HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
 
 
 def wait_for(condition):
@@ -69,8 +70,16 @@ def press(browser, key):
     return shown(browser)
 
 
-def test_forty_pairs_by_keys_with_undo_reload_two_tabs_and_a_kill(browser, start):
-    judge, started = start
+@pytest.mark.slow
+def test_forty_pairs_by_keys_with_undo_reload_two_tabs_and_a_kill(
+    browser, judge, tmp_path, request
+):
+    def started(pairs):
+        judge.export(tmp_path / "wanted.jsonl", pairs)
+        server = Server(judge.path, tmp_path / "wanted.jsonl")
+        request.addfinalizer(server.kill)
+        return server
+
     by_id = {pair.id: i for i, pair in enumerate(PAIRS)}
 
     def right(id_):
@@ -134,7 +143,8 @@ def test_forty_pairs_by_keys_with_undo_reload_two_tabs_and_a_kill(browser, start
     ] == []
 
 
-def test_hostile_texts_do_nothing_but_stand_there(browser, start):
+@pytest.mark.parametrize("is_component", [False, True])
+def test_hostile_texts_do_nothing_but_stand_there(browser, server, judge, is_component):
     payloads = [
         "<script>window.hacked = 1</script>",
         '"><img src=x onerror="window.hacked = 1">',
@@ -146,17 +156,19 @@ def test_hostile_texts_do_nothing_but_stand_there(browser, start):
         "${window.hacked = 1}{{window.hacked = 1}}",
     ]
     chat = [{"role": payload, "content": payload} for payload in payloads]
-    pair = WantedVerdict(JudgedPrompt(chat, tuple(payloads)), " ".join(payloads))
-    _, started = start
-    browser.get(started([pair]).url)
+    response = " ".join(payloads)
+    context = Context(response * 2, 0, len(response)) if is_component else None
+    pair = WantedVerdict(JudgedPrompt(chat, tuple(payloads), context), response)
+    browser.get(server.show(judge, [pair]))
     assert shown(browser) == pair.id
     assert browser.execute_script("return window.hacked") is None
     for tag in ("svg", "iframe", "img", "h1 ~ h1", "main h1"):
         assert browser.find_elements("css selector", tag) == []
-    response = text(browser, "response")
-    for payload in payloads[:6]:
-        assert payload in response
-    assert "abc ⟨U+202E⟩ desrever ⟨U+2066⟩" in response
+    for place in ("response", "context") if is_component else ("response",):
+        response = text(browser, place)
+        for payload in payloads[:6]:
+            assert payload in response
+        assert "abc ⟨U+202E⟩ desrever ⟨U+2066⟩" in response
     loaded = browser.execute_script(
         "return performance.getEntriesByType('resource').map(entry => new URL(entry.name).host)"
     )
@@ -169,11 +181,13 @@ def test_hostile_texts_do_nothing_but_stand_there(browser, start):
     browser.get_log("browser")
 
 
-def test_it_fits_narrow_screens_and_dark_rooms(browser, start):
+@pytest.mark.parametrize("is_component", [False, True])
+def test_it_fits_narrow_screens_and_dark_rooms(browser, server, judge, is_component):
     words = "Donaudampfschifffahrtsgesellschaft" * 6
-    pair = WantedVerdict(JudgedPrompt("word " * 2_000 + words, (words, "a")), words + " b")
-    _, started = start
-    url = started([pair]).url
+    context = Context("word " * 2_000 + words + " b", 10_000, 10_206) if is_component else None
+    asked = JudgedPrompt("word " * 2_000 + words, (words, "a"), context)
+    pair = WantedVerdict(asked, words + " b")
+    url = server.show(judge, [pair])
     try:
         for width, dark in [(320, False), (375, True), (1200, False), (1200, True)]:
             scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -190,14 +204,49 @@ def test_it_fits_narrow_screens_and_dark_rooms(browser, start):
                 assert min(box["height"], box["width"]) >= 44
                 inside = f"document.getElementById('{key}').getBoundingClientRect().bottom <= 700"
                 assert browser.execute_script(f"return {inside}")
+            if is_component:  # what is judged is in sight, without a mouse
+                script = (
+                    "const [a, b] = [document.querySelector('#context mark'), "
+                    "document.getElementById('context')].map(x => x.getBoundingClientRect());"
+                    "return a.top >= b.top && a.top < b.bottom"
+                )
+                assert browser.execute_script(script)
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_buttons_judge_as_keys_do(browser, start):
-    judge, started = start
-    browser.get(started(PAIRS[:2]).url)
+def test_a_component_is_shown_in_its_response(browser, server, judge):
+    asked = JudgedPrompt("Weather?", ("Warm.",), Context("It is warm. It rains.", 12, 21))
+    browser.get(server.show(judge, [WantedVerdict(asked, "It rains."), PAIRS[0]]))
+    shown(browser)
+    assert text(browser, "context") == "It is warm. It rains."
+    marked = browser.find_elements("css selector", "#context mark")
+    assert [mark.text for mark in marked] == ["It rains."]
+    assert text(browser, "response-title").lower() == "judge this part"
+    assert press(browser, "y") == PAIRS[0].id
+    assert not browser.find_element("id", "context-part").is_displayed()
+    assert text(browser, "response-title").lower() == "response"
+
+
+def test_a_note_is_kept_with_the_verdict(browser, server, judge):
+    browser.get(server.show(judge, PAIRS[:3]))
+    shown(browser)
+    press(browser, "c")
+    note = browser.switch_to.active_element
+    assert note.get_attribute("id") == "note"
+    note.send_keys("nynsu, <b>unsure</b>")  # letters of keys, which judge nothing here
+    assert judge.history() == []
+    note.send_keys("\ue007")  # Enter leaves the note
+    assert press(browser, "n") == PAIRS[1].id
+    assert [(row.verdict, row.note) for row in judge.history()] == [(False, "nynsu, <b>unsure</b>")]
+    assert browser.find_element("id", "note").get_attribute("value") == ""
+    press(browser, "y")
+    assert judge.history()[1].note == ""
+
+
+def test_buttons_judge_as_keys_do(browser, server, judge):
+    browser.get(server.show(judge, PAIRS[:2]))
     shown(browser)
     assert not browser.find_element("id", "u").is_enabled()
     browser.find_element("id", "n").click()

@@ -1,8 +1,6 @@
 """Servers in processes of their own: killed between verdicts, and two at once."""
 
-import contextlib
-import http.client
-import json
+import os
 import random
 import signal
 import subprocess
@@ -12,51 +10,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sklearn_clm.caching import HumanJudge, JudgedPrompt, WantedVerdict
+from sklearn_clm.caching import HumanJudge
 
-PAIRS = [
-    WantedVerdict(JudgedPrompt(f"Is {i} even?", ("yes" if i % 2 == 0 else "no",)), "yes")
-    for i in range(40)
-]
+from .serving import PAIRS, Server, ask, is_even, until_it_ends
 
-
-def is_even(pair):
-    return pair["references"][0][0][0] == "yes"
-
-
-class Server:
-    """``python -m sklearn_clm judge`` in a process of its own."""
-
-    def __init__(self, store, wanted, *options):
-        command = [sys.executable, "-m", "sklearn_clm", "judge", str(store)]
-        command += ["--wanted", str(wanted), "--name", "Ada", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.url = self.process.stdout.readline().split()[2]
-
-    def ask(self, tab, message=None):
-        url = urlsplit(self.url)
-        connection = http.client.HTTPConnection(url.hostname, url.port, timeout=30)
-        headers = {"Origin": f"http://{url.netloc}", "Content-Type": "application/json"}
-        if message is None:
-            connection.request("GET", f"{url.path}turn?tab={tab}", headers=headers)
-        else:
-            body = json.dumps(message)
-            connection.request("POST", f"{url.path}verdict?tab={tab}", body, headers)
-        answer = connection.getresponse()
-        assert answer.status == 200
-        found = json.loads(answer.read())
-        connection.close()
-        return found
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-
-
-def until_it_ends(work):
-    with contextlib.suppress(OSError, http.client.HTTPException):
-        work()
+pytest.importorskip("uvicorn", reason="needs the extra judge: uvicorn and starlette")
 
 
 @pytest.fixture
@@ -120,7 +78,7 @@ def test_a_server_that_is_killed_while_it_writes_keeps_all_or_nothing(files):
 
 
 def test_two_people_at_two_servers_share_the_work(files):
-    servers = [Server(*files), Server(*files, "--name", "Grace")]
+    servers = [Server(*files), Server(*files, name="Grace")]
     failures = []
 
     def work(server):
@@ -146,12 +104,15 @@ def test_two_people_at_two_servers_share_the_work(files):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGINT")
 def test_an_interrupt_ends_the_server_and_prints_what_was_done(files):
-    server = Server(*files)
-    assert server.url.startswith("http://127.0.0.1:")
-    assert len(urlsplit(server.url).path) > 40
-    turn = server.ask("a")
-    server.ask("a", {"id": turn["pair"]["id"], "key": "y"})
-    server.process.send_signal(signal.SIGINT)
-    assert server.process.stdout.read() == "1 judged.\n"
-    assert server.process.wait() == 0
-    server.process.stdout.close()
+    store, wanted = map(str, files)
+    command = [sys.executable, "-m", "sklearn_clm", "judge", store, "--wanted", wanted]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    url = process.stdout.readline().split()[2]
+    assert url.startswith("http://127.0.0.1:")
+    assert len(urlsplit(url).path) > 40
+    ask(url, "a", {"id": ask(url, "a")["pair"]["id"], "key": "y"})
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.read() == "1 judged.\n"
+    assert process.wait() == 0
+    process.stdout.close()

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from sklearn_clm.caching import HumanJudge, JudgedPrompt, WantedVerdict
+from sklearn_clm.caching import Context, HumanJudge, JudgedPrompt, WantedVerdict
 from sklearn_clm.judging import JudgingSession, judging_app
 
 TOKEN, PORT = "token-of-this-test", 4321
@@ -156,6 +156,9 @@ def test_paths_lead_nowhere_else(judge):
         (json.dumps({"id": PAIRS[0].id, "key": ["y"]}), 400),
         (json.dumps({"id": PAIRS[0].id, "key": True}), 400),
         (json.dumps({"id": PAIRS[0].id, "key": "y", "judge": "Eve"}), 400),
+        (json.dumps({"id": PAIRS[0].id, "key": "y", "note": 1}), 400),
+        (json.dumps({"id": PAIRS[0].id, "key": "y", "note": "a" * 301}), 400),
+        (json.dumps({"id": PAIRS[0].id, "key": "y", "note": "\ud800"}), 400),
         (json.dumps({"id": "' OR 1=1", "key": "y"}), 400),
         (json.dumps({"id": 1, "key": "y"}), 400),
         (json.dumps({"id": "00" * 32, "key": "y"}), 404),
@@ -234,6 +237,28 @@ def test_what_models_say_is_text_without_steering_characters(judge):
     assert found["judged_by"].startswith("<u>⟨U+202E⟩")
 
 
+def test_the_longest_note_is_kept(judge):
+    content = json.dumps({"id": PAIRS[0].id, "key": "y", "note": "語" * 300}, ensure_ascii=False)
+    headers = {"origin": ORIGIN, "content-type": "application/json"}
+    answer = client(judge).post(f"/{TOKEN}/verdict", content=content.encode(), headers=headers)
+    assert answer.status_code == 200
+    assert judge.history()[0].note == "語" * 300
+
+
+def test_a_component_comes_with_the_response_around_it(judge):
+    whole = f"It is <b>warm</b>{STEERING}. It rains. Really."
+    start = whole.index("It rains")
+    context = Context(whole, start, start + 9)
+    shown = view(judge, WantedVerdict(JudgedPrompt("?", ("It rains.",), context), "It rains."))
+    assert shown["response"] == [["It rains.", False]]
+    assert shown["compared"] is None
+    assert [marked for _, marked in shown["context"]] == [False, True, False]
+    assert shown["context"][1] == ["It rains.", True]
+    assert shown["context"][2] == [" Really.", False]
+    assert not set(STEERING) & {sign for part, _ in shown["context"] for sign in part}
+    assert view(judge, PAIRS[0])["context"] == []
+
+
 def test_addresses_of_images_are_text(judge):
     address = "https://evil.example/pixel.png"
     parts = [
@@ -282,7 +307,7 @@ def test_images_are_encoded_anew_and_bounded(judge):
 
 
 def test_images_that_explode_are_not_opened(judge):
-    bomb = as_png(Image.new("1", (20_000, 20_000)))
+    bomb = as_png(Image.new("1", (8_000, 8_000)))
     address = "data:image/png;base64," + base64.b64encode(bomb).decode()
     content = [{"type": "image_url", "image_url": {"url": address}}]
     shown = view(judge, WantedVerdict(JudgedPrompt([{"role": "u", "content": content}]), "a"))

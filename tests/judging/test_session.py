@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from sklearn_clm.caching import HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
+from sklearn_clm.caching import Context, HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
 from sklearn_clm.judging import JudgingSession, wanted_from_file
 
 PAIRS = [WantedVerdict(JudgedPrompt(f"prompt {i}", ("a",)), f"response {i}") for i in range(6)]
@@ -248,11 +248,16 @@ def test_arguments_are_checked(judge):
 def test_pairs_are_read_from_a_file(judge, tmp_path):
     file = tmp_path / "wanted.jsonl"
     chat = [{"role": "user", "content": "Say hello."}]
-    pairs = [*PAIRS, WantedVerdict(JudgedPrompt(chat), "hello")]
+    context = Context("hello there", 0, 5)
+    pairs = [*PAIRS, WantedVerdict(JudgedPrompt(chat, (), context), "hello")]
     judge.export(file, pairs)
     assert wanted_from_file(file) == pairs
+    assert wanted_from_file(file)[-1].asked.context == context
     file.write_text('{"response": "a"}\n{"response": "a", "id": "00"}\n')
     with pytest.raises(ValueError, match=r"line 2 of .* cannot be read: the id is of another pair"):
+        wanted_from_file(file)
+    file.write_text('{"response": "a", "context": ["b a", 2, 9]}\n')
+    with pytest.raises(ValueError, match=r"context must be \[response, start, stop\], got"):
         wanted_from_file(file)
     file.write_text('{"prompt": "a"}\n')
     with pytest.raises(ValueError, match=r"line 1 of .* cannot be read"):
