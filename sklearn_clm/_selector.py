@@ -38,6 +38,7 @@ from sklearn_clm.calibration import (
     prompts_needed,
 )
 from sklearn_clm.generators import Generation
+from sklearn_clm.policies._judging import ComponentVerdicts
 from sklearn_clm.scoring import (
     component_scores,
     component_spans,
@@ -45,7 +46,6 @@ from sklearn_clm.scoring import (
     get_component_score,
     get_splitter,
 )
-from sklearn_clm.scoring._admission import judge
 from sklearn_clm.scoring._components import DistinctComponents, distinct_components
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
 
@@ -56,9 +56,10 @@ _N_TRIED = 100  # calibration prompts on which the threshold is tried
 
 @dataclass(frozen=True)
 class _Collected:
-    """Components that were collected, of which prompts, and the sampler that drew them."""
+    """Components that were collected, of which prompts, who judges them, and who drew them."""
 
     data: ComponentCalibrationData
+    verdicts: ComponentVerdicts
     sampler: ConformalSampler
     prompts: CheckedPrompts
     indices: np.ndarray
@@ -100,6 +101,10 @@ class ComponentSelector(  # type: ignore[call-arg]
         ROUGE-L with any component of the reference is at least 0.4 (one that is not text if it
         equals the reference), "exact_match" one that matches any of them exactly. A callable
         ``admission(reference, component) -> bool`` is given the whole reference.
+    judging : {"all", "lazy"}, default="all"
+        With "lazy" components are judged from the highest score down, until the threshold is
+        known: it is that of all labels, see :func:`~sklearn_clm.calibration.judge_components`.
+        ``calibrate`` then asks, and not ``collect``.
     on_null : {"warn", "raise"}, default="warn"
         What happens if no threshold can be certified. With "warn" a
         :class:`NullCalibrationWarning` is issued and every selection is empty, which is valid;
@@ -127,6 +132,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         Share of calibration prompts with an error at the highest threshold and at the lowest.
     calibration_data_ : ComponentCalibrationData
         Scores and labels of the distinct components of the calibration prompts.
+    n_judgements_ : int
+        How many of them have a label.
     calibration_indices_ : ndarray of int
         Positions in X of the prompts in `calibration_data_`; only where ``fit`` or ``collect`` of
         this very estimator gave these data.
@@ -198,6 +205,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             HasMethods("score_components"),
         ],
         "admission": [str, callable],
+        "judging": [StrOptions({"all", "lazy"})],
         "on_null": [StrOptions({"warn", "raise"})],
         "random_state": ["random_state"],
         "n_jobs": N_JOBS,
@@ -213,6 +221,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         splitter: str | Callable[[str], Any] = "sentence",
         component_score: Any = "span_likelihood",
         admission: str | Callable[[Any, Any], bool] = "rouge_l",
+        judging: str = "all",
         on_null: str = "warn",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
@@ -224,6 +233,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         self.splitter = splitter
         self.component_score = component_score
         self.admission = admission
+        self.judging = judging
         self.on_null = on_null
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -289,10 +299,11 @@ class ComponentSelector(  # type: ignore[call-arg]
         # the whole budget, even where calibration chose a smaller one: the choice was made on data
         draws = sampler._draw(record.source, checked, record.width)
         found = _found_components(splitter, component_score, checked.prompts, draws)
-        distinct = [one.components for one in found]
+        responses = [[draw.response for draw in row] for row in draws]
+        verdicts = ComponentVerdicts(admission, references, responses, found, self.n_jobs)
         data = ComponentCalibrationData.from_arrays(
             [one.scores for one in found],
-            judge(admission, references, distinct, n_jobs=self.n_jobs),
+            [np.full(len(one.components), -1) for one in found],
             provenance=replace(
                 record.drawn_with,
                 k_max=record.width,
@@ -300,8 +311,10 @@ class ComponentSelector(  # type: ignore[call-arg]
                 **self._fingerprints(),
             ),
         )
+        if self.judging == "all":
+            data = verdicts.of_components(data, self.alpha, self.delta, lazily=False)
         self.__dict__.pop("calibration_", None)
-        self._collected = _Collected(data, sampler, checked, indices)
+        self._collected = _Collected(data, verdicts, sampler, checked, indices)
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
             if hasattr(sampler, name):
@@ -342,6 +355,7 @@ class ComponentSelector(  # type: ignore[call-arg]
                     f"{name}={own[name]!r:.80}; wanted data collected with what predict is to use. "
                     "Call collect, or fit, again."
                 )
+        data = self._labelled(data)
         sampler = self._sampler_of(data)
         result = self._test(data)
         self.calibration_ = self._record(
@@ -523,6 +537,11 @@ class ComponentSelector(  # type: ignore[call-arg]
         return self.calibration_.data
 
     @property
+    def n_judgements_(self) -> int:
+        """How many of the components of `calibration_data_` have a label."""
+        return int(np.sum(self.calibration_data_.labels >= 0))
+
+    @property
     def calibration_indices_(self) -> np.ndarray:
         """Positions in X of the prompts in `calibration_data_`."""
         record = self.__dict__.get("calibration_")
@@ -623,6 +642,29 @@ class ComponentSelector(  # type: ignore[call-arg]
         return sampler, checked, _unseen(sampler, checked, warns=not sets.of_fit)
 
     # --- calibrate ----------------------------------------------------------------------------
+
+    def _labelled(self, data: ComponentCalibrationData) -> ComponentCalibrationData:
+        """The data with the labels that are needed, those of people as they are now."""
+        collected: _Collected | None = getattr(self, "_collected", None)
+        if (
+            collected is None
+            or data.scores is not collected.data.scores
+            or data.provenance != collected.data.provenance
+        ):
+            if data.unknown is not None:
+                raise ValueError(
+                    "data must have a label for each component, or be what this selector has "
+                    f"collected, got {int(data.unknown.sum())} unknown labels instead: there is "
+                    "nobody to ask about components from elsewhere."
+                )
+            return data
+        if data.unknown is None and not collected.verdicts.of_people:
+            return data
+        data = collected.verdicts.of_components(
+            data, self.alpha, self.delta, lazily=self.judging == "lazy"
+        )
+        self._collected = replace(collected, data=data)
+        return data
 
     def _sampler_of(self, data: ComponentCalibrationData) -> ConformalSampler | None:
         """The fitted sampler that makes such draws, if there is one."""
@@ -831,6 +873,13 @@ def _null(result: ComponentThreshold) -> str | None:
             f"{result.n_calibration} calibration prompts has any component."
         )
     low, high = result.achievable_alpha
+    if not result.exact[0]:
+        return (
+            f"Calibration of components is null: no threshold is certified at alpha="
+            f"{result.alpha:g}, delta={result.delta:g} with {result.n_calibration} calibration "
+            f"prompts. No alpha below {result.smallest_alpha:.4g} would have worked; lazy judging "
+            "does not know more."
+        )
     return (
         f"Calibration of components is null: no threshold is certified at alpha={result.alpha:g}, "
         f"delta={result.delta:g} with {result.n_calibration} calibration prompts. The smallest "

@@ -291,7 +291,7 @@ class HumanJudge(StoreBacked):
         """
         self._warn_of_changes()
         pairs = [
-            WantedVerdict(_asked(reference), response)
+            self.wanted_pair(reference, response)
             for reference, response in zip(references, responses)
         ]
         verdicts = self.verdicts(pairs)
@@ -306,6 +306,23 @@ class HumanJudge(StoreBacked):
             self._want(missing.values())
             raise VerdictsWanted(list(missing.values()))
         return np.array(verdicts, dtype=bool)
+
+    @staticmethod
+    def wanted_pair(reference: Reference, response: Response) -> WantedVerdict:
+        """What people are asked about a response.
+
+        Parameters
+        ----------
+        reference : JudgedPrompt or object
+            What :meth:`asked` gave, or anything else that is shown as a reference.
+        response : object
+            The response.
+
+        Returns
+        -------
+        WantedVerdict
+        """
+        return WantedVerdict(_asked(reference), response)
 
     def within(
         self, reference: Reference, response: Response, start: int, stop: int

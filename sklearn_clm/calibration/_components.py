@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
@@ -179,10 +179,10 @@ class ComponentCalibrationData:
         Returns
         -------
         ComponentCalibrationData
+            Who gave the labels is not known: `provenance.admission` is None.
         """
-        return ComponentCalibrationData(
-            self.scores, np.asarray(labels), self.offsets, self.provenance
-        )
+        provenance = replace(self.provenance, admission=None)
+        return ComponentCalibrationData(self.scores, np.asarray(labels), self.offsets, provenance)
 
     def worst_inadmissible(self) -> np.ndarray:
         """Highest score of an inadmissible component, for each prompt that has one.
@@ -695,7 +695,7 @@ def judge_components(
         low, high = (_worst(data, ranks, chosen) for chosen in (labels == 0, labels != 1))
         floor = _largest(low, allowed)
         if _largest(high, allowed) == floor:
-            return data.with_labels(labels)
+            return replace(data, admissible=labels)
         # the highest of each prompt that is not known to be admissible
         left = np.flatnonzero(labels[order] != 1)
         prompts, first = np.unique(owner[left], return_index=True)

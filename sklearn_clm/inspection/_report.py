@@ -594,7 +594,8 @@ def _selector_sections(selector: ComponentSelector) -> Iterable[Section]:
     yield _selector_guarantee(record)
     yield from _warnings(_selector_warnings(record))
     data = record.data
-    yield _data(record, None, ("distinct components", data.n_components))
+    judged = [] if data.unknown is None else [("of these judged", selector.n_judgements_)]
+    yield _data(record, None, ("distinct components", data.n_components), *judged)
     yield _provenance(record)
     if math.isfinite(record.gamma_hat):
         row = ("component score", f"{record.gamma_hat:.6g}", "select a component of at least this")
@@ -603,7 +604,8 @@ def _selector_sections(selector: ComponentSelector) -> Iterable[Section]:
     if result is None or not len(result.thresholds):
         return
     yield _component_tests(record)
-    yield _component_band(record)
+    if data.unknown is None:
+        yield _component_band(record)
     yield _component_expectations(record)
     yield _more_prompts(result, PromptGainDisplay._of_calibration(selector))
 
@@ -639,8 +641,8 @@ def _selector_warnings(record: Any) -> list[str]:
     texts = _small_sample("alpha", alpha, delta, result.n_calibration)
     if record.gamma_hat == math.inf:
         texts.append(
-            "Null: the smallest alpha that these data certify is "
-            f"{_rounded_up(result.smallest_alpha)}."
+            f"Null: the smallest alpha that these data certify is "
+            f"{'' if result.exact[0] else 'at least '}{_rounded_up(result.smallest_alpha)}."
         )
     else:
         texts += _null_near_by(int(result.n_errors[0]), result.n_calibration, alpha, delta)
@@ -669,14 +671,21 @@ def _component_tests(record: Any) -> Section:
             (
                 str(i + 1),
                 f"{result.thresholds[i]:.6g}",
-                f"{result.n_errors[i]} of {result.n_calibration}",
+                f"{_bound(result, i, n_valid)}{result.n_errors[i]} of {result.n_calibration}",
                 f"{result.n_components[i]:.4g}",
-                f"{result.p_values[i]:.3g}",
+                f"{_bound(result, i, n_valid)}{result.p_values[i]:.3g}",
                 "gamma-hat" if i == n_valid - 1 else role,
             )
         )
     header = ("test", "score", "prompts with an error", "components selected", "p-value", "")
     return Section("Tests of thresholds", (text,), (header, *_with_gaps(rows, m)))
+
+
+def _bound(result: ComponentThreshold, i: int, n_valid: int) -> str:
+    """What stands before a number that unknown labels leave open."""
+    if result.exact[i]:
+        return ""
+    return "at most " if i < n_valid else "at least "
 
 
 def _component_band(record: Any) -> Section:
@@ -698,7 +707,8 @@ def _component_expectations(record: Any) -> Section:
     data, n = record.data, record.data.n_prompts
     chosen = data.scores >= record.gamma_hat
     number = np.bincount(data.prompt_index[chosen], minlength=n)
-    wrong = np.bincount(data.prompt_index[chosen & ~data.admissible], minlength=n) > 0
+    # the most there can be, where labels that no test needed are unknown
+    wrong = np.bincount(data.prompt_index[chosen & (data.labels != 1)], minlength=n) > 0
     mean, low, high = mean_interval(number, _CONFIDENCE)
     rows = (
         ("what", "mean", f"{_percent(_CONFIDENCE)} interval"),

@@ -1,6 +1,7 @@
 """How many draws are judged."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -9,15 +10,22 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import HasMethods, Interval
 
+from sklearn_clm.caching import HumanJudge, VerdictsWanted
 from sklearn_clm.calibration import (
     CalibrationData,
+    ComponentCalibrationData,
     LabelTable,
     impute_labels,
+    judge_components,
+    judgements_at_most,
+    prompts_needed,
 )
 from sklearn_clm.scoring import admission_matrix, get_admission
-from sklearn_clm.scoring._protocols import PairJudge
+from sklearn_clm.scoring._admission import checked_admissions
+from sklearn_clm.scoring._components import DistinctComponents
+from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response
 
-__all__ = ["LazyJudging", "Verdicts", "classifier_factory"]
+__all__ = ["ComponentVerdicts", "LazyJudging", "Verdicts", "classifier_factory"]
 
 _BLOCK = 16  # pairs that one worker judges before their verdicts are kept
 
@@ -148,7 +156,8 @@ class Verdicts:
         responses: list[list[Any]],
         n_jobs: int | None,
     ) -> None:
-        self.labels = np.full((len(responses), len(responses[0])), -1, dtype=np.int8)
+        k_max = len(responses[0]) if responses else 0
+        self.labels = np.full((len(responses), k_max), -1, dtype=np.int8)
         self.n_judgements = 0
         self._admission = admission
         self._references, self._responses = references, responses
@@ -158,6 +167,43 @@ class Verdicts:
         # admissions that are functions, often of a notebook, must not keep a sampler from a pickle
         kept = [None if callable(one) else one for one in self._references]
         return {**self.__dict__, "_references": kept}
+
+    @property
+    def of_people(self) -> bool:
+        """Whether people judge, whose verdicts may change from one calibration to the next."""
+        return isinstance(get_admission(self._admission), HumanJudge)
+
+    def forget(self) -> None:
+        """Take no label for known, so that all are looked up again."""
+        self.labels[:] = -1
+        self.n_judgements = 0
+
+    def wanted(
+        self, error: VerdictsWanted, prompts: np.ndarray, draws: np.ndarray
+    ) -> VerdictsWanted:
+        """The error with a bound of all verdicts that may still be wanted.
+
+        Parameters
+        ----------
+        error : VerdictsWanted
+            What the admission raised.
+        prompts, draws : ndarray of int
+            All draws that may be asked for from now on, of different texts.
+
+        Returns
+        -------
+        VerdictsWanted
+        """
+        judge = get_admission(self._admission)
+        pairs = {
+            pair.id: pair
+            for i, j in zip(prompts.tolist(), draws.tolist())
+            for alias in checked_admissions([self._references[i]], 1)[0]
+            for pair in [HumanJudge.wanted_pair(alias, self._responses[i][j])]
+        }
+        known = judge.verdicts(list(pairs.values())) if isinstance(judge, HumanJudge) else []
+        n_known = sum(verdict is not None for verdict in known)
+        return VerdictsWanted(error.wanted, max(len(pairs) - n_known, len(error.wanted)))
 
     def of_rows(self, rows: np.ndarray) -> Callable[[np.ndarray, np.ndarray], Iterator[bool]]:
         """The judge of some of the prompts, which are then counted from 0.
@@ -199,6 +245,87 @@ class Verdicts:
             self.labels[prompts[part], draws[part]] = verdicts
             self.n_judgements += len(verdicts)
             yield from verdicts.tolist()
+
+
+class ComponentVerdicts(Verdicts):
+    """The admission, asked for single components of collected prompts.
+
+    Parameters
+    ----------
+    admission : callable
+        As :func:`~sklearn_clm.scoring.get_component_admission` gives it.
+    references : list of length n
+        Admission of each prompt.
+    responses : list of n lists
+        The draws of each prompt.
+    found : list of n DistinctComponents
+        Their components.
+    n_jobs : int or None
+        Processes or threads that judge.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        references: Sequence[Reference],
+        responses: Sequence[Sequence[Response]],
+        found: Sequence[DistinctComponents],
+        n_jobs: int | None,
+    ) -> None:
+        asked: list[Reference] = []
+        for reference, row, distinct in zip(references, responses, found):
+            for occurrences in distinct.occurrences:
+                draw, span = occurrences[0]
+                shown = isinstance(admission, HumanJudge) and span is not None
+                asked.append(admission.within(reference, row[draw], *span) if shown else reference)
+        components = [[one] for distinct in found for one in distinct.components]
+        super().__init__(admission, asked, components, n_jobs)
+
+    def of_components(
+        self, data: ComponentCalibrationData, alpha: float, delta: float, *, lazily: bool
+    ) -> ComponentCalibrationData:
+        """The data with all labels, or with those that the tests need.
+
+        Parameters
+        ----------
+        data : ComponentCalibrationData
+            What was collected; its labels are not looked at.
+        alpha, delta : float
+            Of the tests.
+        lazily : bool
+            Whether only what the tests need is judged.
+
+        Returns
+        -------
+        ComponentCalibrationData
+
+        Raises
+        ------
+        VerdictsWanted
+            If people have to judge first.
+        """
+        if self.of_people:
+            self.forget()
+        everyone = np.arange(data.n_components)
+        judge = self.of_rows(everyone)
+        draw = np.zeros_like(everyone)
+
+        def ask(which: np.ndarray) -> Iterator[bool]:
+            return judge(which, draw[which])
+
+        labels = self.labels.reshape(-1)
+        try:
+            if not lazily:
+                for _ in ask(np.flatnonzero(labels < 0)):
+                    pass
+            elif data.n_prompts >= prompts_needed(alpha, delta):
+                judge_components(data.with_labels(labels), alpha, delta, ask)
+        except VerdictsWanted as error:
+            left = (
+                judgements_at_most(data.with_labels(labels), alpha, delta) if lazily else everyone
+            )
+            raise self.wanted(error, left, draw[left]) from None
+        return replace(data, admissible=labels)
 
 
 def classifier_factory(estimator: BaseEstimator | None) -> Callable[[], Any]:

@@ -1,0 +1,135 @@
+"""Sentences that people judge: few are needed, and the threshold is that of all labels."""
+
+import re
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm.caching import HumanJudge, VerdictsWanted
+from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
+from sklearn_clm.inspection import CalibrationReport
+from sklearn_clm.judging import JudgingSession
+
+WORDS = ("sun", "rain", "snow", "fog", "wind", "hail")
+PROMPTS = [f"day {i}" for i in range(60)]
+
+
+class Forecaster(BaseGenerator):
+    """Two sentences, the later ones in the list of words more often wrong."""
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        draws = range(start, start + n_samples)
+        return [[self.draw(p, draw_stream(p, seed, j)) for j in draws] for p in prompts]
+
+    def draw(self, prompt, rng):
+        first, second = rng.integers(0, len(WORDS), 2)
+        return Generation(f"There is {WORDS[first]}. Then comes {WORDS[second]}.", -1.0, 1)
+
+
+def score(prompt, sentence):
+    return -WORDS.index(re.findall(r"\w+", sentence)[-1]) + len(sentence) / 100
+
+
+def is_right(prompt, sentence):
+    number = WORDS.index(re.findall(r"\w+", sentence)[-1])
+    return draw_stream(prompt, 7, number).random() > 0.05 * number
+
+
+def rule(asked, sentence):
+    return is_right(asked.prompt, sentence)
+
+
+@pytest.fixture(scope="module")
+def sampler():
+    sampler = ConformalSampler(
+        Forecaster(), k_max=4, epsilon=0.5, quality="self_consistency", admission=rule
+    )
+    return sampler.fit(PROMPTS, asked(HumanJudge("")))
+
+
+def asked(judge):
+    return judge.asked(PROMPTS)
+
+
+def by_rule(sampler, **options):
+    return ComponentSelector(
+        sampler, alpha=0.3, component_score=score, admission=rule, **options
+    ).fit(PROMPTS, asked(HumanJudge("")))
+
+
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+def test_the_threshold_is_that_of_the_same_verdicts_as_a_table(sampler, tmp_path, judging):
+    judge = HumanJudge(tmp_path / "verdicts.sqlite", question="Is it right?", judge="Ada")
+    selector = ComponentSelector(
+        sampler, alpha=0.3, component_score=score, admission=judge, judging=judging
+    )
+    fitted = []
+    session = JudgingSession(
+        judge, lambda: fitted.append(selector.fit(PROMPTS, asked(judge))) or selector.gamma_hat_
+    )
+    turn = session.turn("a")
+    bounds = []
+    while turn.pair is not None:
+        sentence, context = turn.pair.response, turn.pair.asked.context
+        assert context.response[context.start : context.stop] == sentence
+        assert len(context.response) > len(sentence)
+        bounds.append(turn.n_more)
+        turn = session.act("a", turn.pair.id, "ny"[is_right(turn.pair.asked.prompt, sentence)])
+    assert turn.notice == ""
+    full = by_rule(sampler)
+    assert np.isfinite(full.gamma_hat_)
+    assert selector.gamma_hat_ == full.gamma_hat_
+    assert turn.conclusion == str(full.gamma_hat_)
+    n = full.calibration_data_.n_components
+    assert turn.n_judged == len(judge.history()) == selector.n_judgements_
+    assert selector.n_judgements_ == n if judging == "all" else selector.n_judgements_ < 0.7 * n
+    # what is said to be left is never exceeded
+    assert (np.diff(bounds) <= -1).all()
+    assert bounds[-1] >= 1
+    assert selector.predict(PROMPTS[:5]) == full.predict(PROMPTS[:5])
+    text = CalibrationReport.from_estimator(selector).to_markdown()
+    assert ("of these judged" in text) == (judging == "lazy")
+
+
+def test_any_judge_may_be_lazy(sampler):
+    lazy, full = by_rule(sampler, judging="lazy"), by_rule(sampler)
+    assert lazy.gamma_hat_ == full.gamma_hat_
+    assert lazy.n_judgements_ < 0.7 * full.n_judgements_
+    data = lazy.calibration_data_
+    assert data.unknown is not None
+    # another alpha asks for more of the same components
+    lazy.set_params(alpha=0.5).calibrate(data)
+    assert (
+        lazy.gamma_hat_ == full.set_params(alpha=0.5).calibrate(full.calibration_data_).gamma_hat_
+    )
+    with pytest.raises(ValueError, match=r"collected, got \d+ unknown labels instead: there is no"):
+        clone(lazy).calibrate(data)
+
+
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+def test_changed_verdicts_reach_the_next_calibration(sampler, tmp_path, judging):
+    judge = HumanJudge(tmp_path / "verdicts.sqlite", question="Is it right?", judge="Ada")
+    selector = ComponentSelector(
+        sampler, alpha=0.3, component_score=score, admission=judge, judging=judging
+    )
+    # every sentence is right, it is first said; in one file, so that the disk is waited for once
+    with pytest.raises(VerdictsWanted) as caught:
+        selector.set_params(judging="all").fit(PROMPTS, asked(judge))
+    lines = [f'{{"id": "{pair.id}", "verdict": "y"}}\n' for pair in caught.value.wanted]
+    (tmp_path / "said.jsonl").write_text("".join(lines))
+    judge.import_(tmp_path / "said.jsonl")
+    selector.set_params(judging=judging).fit(PROMPTS, asked(judge))
+    data = selector.calibration_data_
+    assert selector.gamma_hat_ == data.scores.min()
+    lines = [line.replace('"y"', '"n"') for line in lines[: len(lines) // 2]]
+    (tmp_path / "corrected.jsonl").write_text("".join(lines))
+    judge.import_(tmp_path / "corrected.jsonl")
+    with pytest.warns(UserWarning) as warned:
+        selector.calibrate(data)
+    texts = [str(warning.message) for warning in warned]
+    assert re.match(r"\d+ verdicts have changed since the last use", texts[0])
+    assert ("lazy judging does not know more" in texts[1]) == (judging == "lazy")
+    assert selector.gamma_hat_ == np.inf
+    assert not selector.calibration_data_.admissible.all()
