@@ -873,7 +873,7 @@ def _null(result: ComponentThreshold) -> str | None:
             f"{result.n_calibration} calibration prompts has any component."
         )
     low, high = result.achievable_alpha
-    if not result.exact[0]:
+    if np.isnan(high):
         return (
             f"Calibration of components is null: no threshold is certified at alpha="
             f"{result.alpha:g}, delta={result.delta:g} with {result.n_calibration} calibration "

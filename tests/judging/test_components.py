@@ -126,7 +126,7 @@ def test_changed_verdicts_reach_the_next_calibration(sampler, tmp_path, judging)
     lines = [line.replace('"y"', '"n"') for line in lines[: len(lines) // 2]]
     (tmp_path / "corrected.jsonl").write_text("".join(lines))
     judge.import_(tmp_path / "corrected.jsonl")
-    with pytest.warns(UserWarning) as warned:
+    with pytest.warns(UserWarning, match="verdicts have changed") as warned:
         selector.calibrate(data)
     texts = [str(warning.message) for warning in warned]
     assert re.match(r"\d+ verdicts have changed since the last use", texts[0])
