@@ -32,6 +32,7 @@ FAULTS = (
     "dropped",
     "dropped_midway",
     "dripping",
+    "dripping_headers",
     "nested",
     "bomb",
     "half_character",
@@ -217,6 +218,9 @@ class _Handler(BaseHTTPRequestHandler):
             text = f"<html>Bad Gateway: {self.complaint()}</html>".encode()
         elif fault == "nested":
             text = b"[" * 100_000 + b"]" * 100_000
+        elif fault == "dripping_headers":
+            self.send(200, text, {"X-Padding": "x" * 400}, drip_headers=True)
+            return
         elif fault == "bomb":
             self.send(200, bomb(), {"Content-Encoding": "gzip"})
             return
@@ -228,22 +232,29 @@ class _Handler(BaseHTTPRequestHandler):
                 self.owner.n_answered[json.dumps(request, sort_keys=True)] += 1
         self.send(200, text, cut=fault == "dropped_midway", drip=fault == "dripping")
 
-    def send(self, status, body, headers=None, *, cut=False, drip=False):
+    def send(self, status, body, headers=None, *, cut=False, drip=False, drip_headers=False):
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
         for name, value in (headers or {}).items():
             self.send_header(name, value)
-        self.end_headers()
+        if drip_headers:
+            self.drip(b"".join(self._headers_buffer) + b"\r\n")
+            self._headers_buffer = []
+        else:
+            self.end_headers()
         if drip:
-            for k in range(len(content)):
-                self.wfile.write(content[k : k + 1])
-                threading.Event().wait(0.05)
+            self.drip(content)
             return
         self.wfile.write(content[: len(content) // 2] if cut else content)
         if cut:
             self.close_connection = True
+
+    def drip(self, content):
+        for k in range(len(content)):
+            self.wfile.write(content[k : k + 1])
+            threading.Event().wait(0.05)
 
     def log_message(self, *arguments):
         pass

@@ -222,10 +222,11 @@ def test_a_retry_after_of_hours_is_an_error_at_once(server, written):
         sample(generator, ["a"], 1)
 
 
-def test_a_timeout_holds_for_the_whole_body(server):
+@pytest.mark.parametrize("fault", ["dripping", "dripping_headers"])
+def test_a_timeout_holds_for_the_whole_response(server, fault):
     generator = generator_for(server, timeout=0.5, max_retries=0)
     generator.probe()
-    server.planned = ["dripping"]
+    server.planned = [fault]
     begun = time.monotonic()
     with pytest.raises(ServiceError, match=r"did not answer in time \(1 attempts\)"):
         sample(generator, ["a"], 1)

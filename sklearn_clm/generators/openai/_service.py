@@ -397,13 +397,16 @@ def _bounded_client(openai: ModuleType, http: ModuleType) -> Any:
     """The client's own HTTP client, but with a limit to the time and size of whole responses."""
 
     class BoundedClient(openai.DefaultHttpxClient):  # type: ignore[name-defined]
+        def __init__(self, *, timeout: float) -> None:
+            super().__init__(timeout=timeout)
+            self._ends = threading.local()  # each thread waits for one response at a time
+
         def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-            timeouts = request.extensions["timeout"]
-            seconds = timeouts["read"]
-            deadline = time.monotonic() + seconds
+            seconds = request.extensions["timeout"]["read"]
+            self._ends.at = deadline = time.monotonic() + seconds
+            request.extensions["trace"] = self._bound
             response = super().send(request, stream=True, **options)
             try:
-                timeouts["read"] = max(deadline - time.monotonic(), 1e-3)
                 content = bytearray()
                 for chunk in _decompressed(response):
                     content += chunk
@@ -423,6 +426,19 @@ def _bounded_client(openai: ModuleType, http: ModuleType) -> Any:
             return http.Response(
                 response.status_code, headers=headers, content=bytes(content), request=request
             )
+
+        def _bound(self, event: str, found: Mapping[str, Any]) -> None:
+            """Let all reads of a new connection end in time: headers may drip as bodies do."""
+            if not event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+                return
+            connection, ends = found["return_value"], self._ends
+            read = connection.read
+
+            def read_in_time(max_bytes: int, timeout: float | None = None) -> bytes:
+                left = max(ends.at - time.monotonic(), 1e-3)
+                return bytes(read(max_bytes, left if timeout is None else min(left, timeout)))
+
+            connection.read = read_in_time
 
     return BoundedClient
 
