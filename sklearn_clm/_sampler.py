@@ -860,6 +860,7 @@ class ConformalSampler(  # type: ignore[call-arg]
                 **{name: score_fingerprint(getattr(self, name)) for name in SCORES},
             ),
             texts=equal_texts(responses),
+            prompts=prompts.digests(),
         )
         return replace(source, data=data, prompts=prompts)
 

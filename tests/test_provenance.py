@@ -19,9 +19,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
+from sklearn_clm.__main__ import main
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
 from sklearn_clm.generators import EstimatorGenerator
+from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.metrics import component_loss, set_loss
+from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
 from tests.reports import ReportModel, cases
 from tests.toy import ToyModel, questions
 
@@ -271,6 +274,7 @@ def test_bare_arrays_are_allowed_and_marked(data, dtype, tmp_path):
         assert "provenance unknown" in text
     assert sets.to_frame()["provenance"].tolist() == ["unknown"] * 4
     assert "provenance" not in sampler().fit(X, Y).predict(NEW[:4]).to_frame()
+    assert "Provenance unknown" in str(CalibrationReport.from_estimator(calibrated))
     calibrated.save_calibration(tmp_path / "x.json")
     content = json.loads((tmp_path / "x.json").read_text())
     assert content["provenance"] == "unknown: generator, seed, quality, similarity, admission"
@@ -284,6 +288,82 @@ def test_bare_arrays_are_allowed_and_marked(data, dtype, tmp_path):
 
 def rounded(prompt, draw):
     return float(np.round(np.exp(draw.logprob / ((5 + draw.n_tokens) / 6) ** 0.6), 1))
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def calibrated_files(data, tmp_path_factory):
+    """Calibrations by the command line: of a file that tells its provenance, and of bare arrays."""
+    folder = tmp_path_factory.mktemp("command_line")
+    data.save(folder / "data.npz")
+    parts = {"scores": data.quality, "similarity": data.similarity, "labels": data.admissible}
+    options = []
+    for name, array in parts.items():
+        np.save(folder / f"{name}.npy", array)
+        options += [f"--{name}", str(folder / f"{name}.npy")]
+    given = {"known": ["--data", str(folder / "data.npz")], "unknown": options}
+    for name, arrays in given.items():
+        output = str(folder / f"{name}.json")
+        command = ["calibrate", *arrays, "--epsilon", str(EPSILON), "--output", output]
+        assert main([*command, "--quiet"]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("change", REFUSED_BY_FILE)
+def test_files_of_the_command_line_refuse_other_parts(calibrated_files, change):
+    changes, message = REFUSED_BY_FILE[change]
+    with pytest.raises(ValueError, match=message):
+        sampler(**changes).load_calibration(calibrated_files / "known.json")
+
+
+@pytest.mark.parametrize("change", ["seed", "budgets", "weights"])
+def test_what_files_of_the_command_line_allow_is_valid(fitted, calibrated_files, change):
+    loaded = sampler(**HARMLESS[change]).load_calibration(calibrated_files / "known.json")
+    assert loaded.seed_ == fitted.seed_
+    assert loaded.predict(NEW[:3]).provenance_known
+    assert_valid(loaded)
+
+
+@pytest.mark.parametrize("change", [*REFUSED_BY_FILE, "seed"])
+def test_files_of_bare_arrays_refuse_what_they_know_and_mark_the_rest(calibrated_files, change):
+    """Budget, set score, epsilon and delta are known; all else is marked as unknown."""
+    changes, message = REFUSED_BY_FILE.get(change, (HARMLESS["seed"], ""))
+    other = sampler(**changes)
+    if change in ("more draws", "fewer draws", "set score", "epsilon", "delta"):
+        with pytest.raises(ValueError, match=message):
+            other.load_calibration(calibrated_files / "unknown.json")
+        return
+    with pytest.warns(UserWarning, match="arrays, which do not tell the generator, seed, quality"):
+        other.load_calibration(calibrated_files / "unknown.json")
+    sets = other.predict(NEW[:3])
+    assert sets.guaranteed
+    assert not sets.provenance_known
+    assert "provenance unknown" in str(sets)
+    other.save_calibration(calibrated_files / "again.json")
+    content = json.loads((calibrated_files / "again.json").read_text())
+    assert content["provenance"].startswith("unknown: generator, seed, quality")
+
+
+# --- policies from elsewhere -----------------------------------------------------------------
+
+
+def test_prompts_that_a_policy_has_seen_are_known_again_by_other_scores(fitted, data, tmp_path):
+    """The scores differ, and so do the draws: the prompts themselves tell."""
+    learnt = ExitPolicy().fit(data, data.first)
+    policies = [learnt, ThresholdPolicy(frontier=fitted.frontier_)]
+    for changes in ({"quality": rounded}, {"skill": 0.8}, {"random_state": 5}):
+        again = through_file(sampler(**changes).collect(X[:60], Y[:60]), tmp_path)
+        for policy in policies:
+            with pytest.raises(ValueError, match="must come from other prompts"):
+                sampler(policy=policy, **changes).calibrate(again)
+    unseen = sampler(quality=rounded).collect(NEW[:60], NEW_Y[:60])
+    for policy in policies:
+        other = sampler(policy=policy, quality=rounded)
+        assert other.calibrate(unseen).calibration_.certified
+        with pytest.raises(ValueError, match="must come from other prompts"):
+            other.fit(X[:60], Y[:60])
 
 
 # --- components -----------------------------------------------------------------------------------

@@ -49,6 +49,8 @@ class CalibrationData:
     texts : array-like of int, shape (n, K), default=None
         For each draw the first draw of its prompt with an equal response. None: not known, and
         every draw counts as a text of its own.
+    prompts : array-like of uint64, shape (n,), default=None
+        Digests by which prompts are known again, whatever their scores. None: not known.
 
     Attributes
     ----------
@@ -57,6 +59,8 @@ class CalibrationData:
     unknown : ndarray of bool, shape (n, K), or None
         Where labels are unknown; None where all are known.
     texts : ndarray of int, shape (n, K), or None
+        As given.
+    prompts : ndarray of uint64, shape (n,), or None
         As given.
     provenance : Provenance
         Carried along by `take`, `rows`, `split`, `truncate`, `save` and `load`.
@@ -87,6 +91,7 @@ class CalibrationData:
         admissible: ArrayLike,
         provenance: Provenance | None = None,
         texts: ArrayLike | None = None,
+        prompts: ArrayLike | None = None,
     ) -> None:
         quality, similarity = as_array(quality, "quality"), as_array(similarity, "similarity")
         self.quality = as_float(quality, "quality", 2, keep_single=False)
@@ -103,6 +108,15 @@ class CalibrationData:
             )
         self.admissible, self.unknown = as_labels(admissible, (n, k))
         self.texts = None if texts is None else _checked_texts(texts, (n, k))
+        self.prompts = None if prompts is None else np.asarray(prompts)
+        if self.prompts is not None and (self.prompts.dtype, self.prompts.shape) != (
+            np.uint64,
+            (n,),
+        ):
+            raise ValueError(
+                f"prompts must be digests of dtype uint64 and shape ({n},), got dtype "
+                f"{self.prompts.dtype} of shape {self.prompts.shape} instead."
+            )
         refuse_nan(self.quality, self.similarity)
         scores = {
             "quality": (quality.dtype, self.quality),
@@ -118,6 +132,7 @@ class CalibrationData:
         unknown = None if self.unknown is None else self.unknown[rows, :k]
         data.unknown = None if unknown is None or not unknown.any() else unknown
         data.texts = None if self.texts is None else self.texts[rows, :k]
+        data.prompts = None if self.prompts is None else self.prompts[rows]
         data.provenance = replace(self.provenance, k_max=k)
         return data
 
@@ -335,8 +350,8 @@ class CalibrationData:
             "admissible": self.admissible if self.unknown is None else self.labels,
             "provenance": self.provenance.to_array(),
         }
-        if self.texts is not None:
-            arrays["texts"] = self.texts
+        known = {"texts": self.texts, "prompts": self.prompts}
+        arrays |= {name: array for name, array in known.items() if array is not None}
         write_arrays(path, **arrays)
 
     @classmethod
@@ -363,7 +378,7 @@ class CalibrationData:
             If it cannot be opened.
         """
         with opened(path, "CalibrationData.save") as file:
-            return cls(**read_arrays(file, _MEMBERS, _FORMAT, optional=("texts",)))
+            return cls(**read_arrays(file, _MEMBERS, _FORMAT, optional=("texts", "prompts")))
 
     @classmethod
     def from_arrays(
@@ -426,25 +441,35 @@ def row_digests(quality: np.ndarray) -> np.ndarray:
     return (mixed ^ (mixed >> np.uint64(29))).sum(axis=1, dtype=np.uint64)
 
 
+def prompt_digests(data: CalibrationData) -> np.ndarray:
+    """Numbers by which prompts are known again: by their scores, and by themselves where known.
+
+    Array of uint64, shape (n, 1) or (n, 2).
+    """
+    columns = [row_digests(data.quality)] + ([] if data.prompts is None else [data.prompts])
+    return np.stack(columns, axis=1)
+
+
 def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationData) -> None:
     """Refuse prompts that calibrate, where they were seen before; None is not known.
 
-    Independent samples hold some rows of equal scores, as far as scores are discrete or prompts
-    are few. As many as the rows in `seen` have in common with each other are no sign.
+    Independent samples hold some rows of equal scores, as far as scores are discrete, and some
+    equal prompts, as far as these are few. As many as `seen` has in common with itself are no sign.
     """
     if seen is None or not len(seen):
         return
     m, n = len(seen), data.n_prompts
-    n_common = int(np.isin(row_digests(data.quality), seen).sum())
-    counts = np.unique(seen, return_counts=True)[1]
-    repeated = float(counts[counts > 1].sum() / m)
-    margin = 4.0 * np.sqrt((repeated + 1.0 / m) * (1.0 / m + 1.0 / n))
-    if n_common > n * (repeated + 0.01 + margin):
-        raise ValueError(
-            f"{name} must come from other prompts than those that calibrate, got one that was "
-            f"learnt from {n_common} of these {n} prompts instead: no guarantee would hold. Split "
-            "the prompts beforehand, or leave the split to calibration."
-        )
+    for before, now in zip(np.reshape(seen, (m, -1)).T, prompt_digests(data).T):
+        n_common = int(np.isin(now, before).sum())
+        counts = np.unique(before, return_counts=True)[1]
+        repeated = float(counts[counts > 1].sum() / m)
+        margin = 4.0 * np.sqrt((repeated + 1.0 / m) * (1.0 / m + 1.0 / n))
+        if n_common > n * (repeated + 0.01 + margin):
+            raise ValueError(
+                f"{name} must come from other prompts than those that calibrate, got one that was "
+                f"learnt from {n_common} of these {n} prompts instead: no guarantee would hold. "
+                "Split the prompts beforehand, or leave the split to calibration."
+            )
 
 
 def check_data(data: object) -> None:

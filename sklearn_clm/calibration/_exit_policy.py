@@ -275,8 +275,9 @@ class ExitModel:
         The chance of arrival is divided by it: a larger one stops earlier.
     k_max : int
         Budget of draws K.
-    seen : ndarray of uint64, or None
-        Digests of the scores of the prompts that it was learnt from; None where unknown.
+    seen : ndarray of uint64, shape (n,), (n, 1) or (n, 2), or None
+        Digests by which the n prompts that it was learnt from are known again, of their scores and
+        of the prompts themselves, as far as these are known; None where nothing is.
     """
 
     text_classifier: Classifier

@@ -18,7 +18,7 @@ from sklearn_clm.calibration._data import (
     RandomState,
     check_data,
     optimization_size,
-    row_digests,
+    prompt_digests,
 )
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._grid import threshold_grid
@@ -79,9 +79,9 @@ class Frontier:
         Budgets.
     loss, objective : ndarray of shape (m,)
         Mean loss (ascending) and objective (descending) on the optimisation part.
-    seen : ndarray of uint64, or None
-        Digests of the scores of the prompts that were searched, by which they are known again;
-        None where they are not known.
+    seen : ndarray of uint64, shape (n, 1) or (n, 2), or None
+        Digests by which the n prompts that were searched are known again, of their scores and of
+        the prompts themselves, as far as these are known; None where nothing is.
 
     Examples
     --------
@@ -474,5 +474,5 @@ def _search_frontier(
         k_max=budgets[::-1][k],
         loss=loss[chosen],
         objective=objective[chosen],
-        seen=row_digests(optimization.quality[:, : int(budgets.max())]),
+        seen=prompt_digests(optimization.truncate(int(budgets.max()))),
     )

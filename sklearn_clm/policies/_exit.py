@@ -1,7 +1,7 @@
 """One nested level that decides when to stop and what to return."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -19,7 +19,12 @@ from sklearn_clm.calibration import (
     judge_in_falling_order,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._data import RandomState, refuse_common_prompts, split_positions
+from sklearn_clm.calibration._data import (
+    RandomState,
+    prompt_digests,
+    refuse_common_prompts,
+    split_positions,
+)
 from sklearn_clm.calibration._exit_policy import (
     ARRIVAL_FEATURES,
     TEXT_FEATURES,
@@ -140,7 +145,7 @@ class ExitPolicy(BaseEstimator):
                 + price * np.mean(samples)
             )
 
-        self.model_: ExitModel = fit_exit_model(
+        model: ExitModel = fit_exit_model(
             data.quality,
             data.similarity,
             self.texts(data.similarity, first),
@@ -151,6 +156,7 @@ class ExitPolicy(BaseEstimator):
             cost=cost,
             random_state=random_state,
         )
+        self.model_ = replace(model, seen=prompt_digests(data))
         return self
 
     def texts(self, similarity: np.ndarray, first: np.ndarray) -> np.ndarray:
