@@ -29,7 +29,7 @@ from sklearn_clm.generators._base import fingerprint
 from sklearn_clm.generators._records import json_value, naming
 from sklearn_clm.policies._exit import ExitResult, model_from_json, model_to_json
 from sklearn_clm.policies._judging import Verdicts
-from sklearn_clm.scoring._identity import score_fingerprint
+from sklearn_clm.scoring._identity import score_fingerprint, small_digest
 
 __all__ = [
     "PARTS",
@@ -105,7 +105,30 @@ class DrawSource:
 
 
 @dataclass(frozen=True)
-class SamplerCalibration:
+class _Calibration:
+    """What was calibrated, of parts that are compared where they are used."""
+
+    parts: ClassVar[tuple[str, ...]]
+    digests: dict[str, str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        found = {name: small_digest(getattr(self, name)) for name in self.parts}
+        known = {name: digest for name, digest in found.items() if digest is not None}
+        object.__setattr__(self, "digests", known)
+
+    def refuse_changes(self) -> None:
+        """Refuse parts that are not what was calibrated, as far as they are quickly compared."""
+        for name, digest in self.digests.items():
+            if small_digest(getattr(self, name)) != digest:
+                raise ValueError(
+                    f"{name} must be the one that was calibrated, got one that has changed since: "
+                    f"{getattr(self, name)!r:.80} reads globals, variables of functions around it "
+                    "or attributes that have other values now. Restore them, or call fit again."
+                )
+
+
+@dataclass(frozen=True)
+class SamplerCalibration(_Calibration):
     """What was calibrated, and all that prediction depends on.
 
     Parameters
@@ -159,6 +182,7 @@ class SamplerCalibration:
     n_judgements: int | None = None
     data: CalibrationData | None = None
 
+    parts: ClassVar[tuple[str, ...]] = ("quality", "similarity", "set_score")
     written_as: ClassVar[str] = "sklearn_clm.calibration/1"
     in_file: ClassVar[frozenset[str]] = frozenset(
         {
@@ -255,7 +279,7 @@ class SamplerCalibration:
 
 
 @dataclass(frozen=True)
-class SelectorCalibration:
+class SelectorCalibration(_Calibration):
     """What was calibrated, and all that the selection depends on.
 
     Parameters
@@ -294,6 +318,7 @@ class SelectorCalibration:
     result: ComponentThreshold | None = field(default=None, repr=False)
     data: ComponentCalibrationData | None = None
 
+    parts: ClassVar[tuple[str, ...]] = ("splitter", "component_score")
     written_as: ClassVar[str] = "sklearn_clm.component_calibration/1"
     in_file: ClassVar[frozenset[str]] = frozenset(
         {"gamma_hat", "alpha", "delta", "achievable_alpha", "n_draws", "provenance"}

@@ -67,14 +67,22 @@ def warn_of_null(message: str | None) -> None:
         )
 
 
-def steps_before(kind: type) -> list[tuple[str, object]]:
-    """Steps before the first one of a kind, in the pipeline that fits in this thread, if any."""
+def steps_before() -> list[tuple[str, object]]:
+    """Steps before the running one, in the pipelines that fit in this thread."""
+    running: list[object] = []
+    before: list[tuple[str, object]] = []
     for frame in _frames():
-        steps = getattr(frame.f_locals.get("self"), "steps", None)
-        if frame.f_globals.get("__name__") == "sklearn.pipeline" and steps is not None:
-            kinds = [isinstance(step, kind) for _, step in steps]
-            return list(steps[: kinds.index(True)]) if any(kinds) else []
-    return []
+        own = frame.f_locals.get("self")
+        if own is None or any(own is one for one in running):
+            continue
+        if frame.f_globals.get("__name__") == "sklearn.pipeline" and hasattr(own, "steps"):
+            parts = [part for _, part in own.steps]
+            # a pipeline with a memory fits a copy, known by its class alone
+            places = [k for k, part in enumerate(parts) if any(part is one for one in running)]
+            places += [k for k, part in enumerate(parts) if type(part) in map(type, running)]
+            before = [*own.steps[: places[0] if places else 0], *before]
+        running.append(own)
+    return before
 
 
 def _frames() -> list[FrameType]:

@@ -368,7 +368,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         checked = check_prompts(prompts, estimator=self)
         references = check_admissions(admissions, len(checked), estimator=self)
         self._check_scores(self.generator)
-        _warn_of_supervised_steps(type(self))
+        _warn_of_supervised_steps()
         source, rest = self._train(checked, references)
         draws = self._draw(source, checked.take(rest), n_draws)
         _warn_of_unkeyed_draws(source, checked.take(rest[:1]), draws[0])
@@ -1030,6 +1030,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         """Sets of prompts; `known` names the row of some of them in the calibration data."""
         record, source = self.calibration_, self.calibration_.source
         source.refuse_changes()
+        record.refuse_changes()
         with _progress(self.verbose, len(prompts), "prompt") as progress:
             rules = _open_sets(record, prompts, self.n_jobs, known or {}, progress)
             queue = DrawQueue(
@@ -1192,9 +1193,9 @@ def _wrapper(model: Any) -> str | None:
     return wrapper and f"wrap it as sklearn_clm.generators.{wrapper}."
 
 
-def _warn_of_supervised_steps(estimator: type) -> None:
+def _warn_of_supervised_steps() -> None:
     """Warn of steps before the sampler that have learnt from the references that calibrate."""
-    supervised = [name for name, step in steps_before(estimator) if _is_supervised(step)]
+    supervised = [name for name, step in steps_before() if _is_supervised(step)]
     if supervised:
         warn(
             f"the pipeline's steps {supervised} learn from the references before the sampler does, "
@@ -1226,6 +1227,9 @@ def _is_supervised(step: object) -> bool:
     """Whether a transformer is known to learn from references, which tags seldom tell."""
     from sklearn.feature_selection import SelectorMixin, VarianceThreshold
 
+    for name in ("steps", "transformer_list", "transformers"):  # of what holds others
+        if hasattr(step, name):
+            return any(_is_supervised(part) for _, part, *_ in getattr(step, name))
     if isinstance(step, SelectorMixin):
         return not isinstance(step, VarianceThreshold)
     return isinstance(step, BaseEstimator) and get_tags(step).target_tags.required

@@ -754,6 +754,7 @@ class ComponentSelector(  # type: ignore[call-arg]
                 "prompt; the guarantee does not reach beyond."
             )
         _refuse_other_draws(sets, record.provenance, "the draws of calibration")
+        record.refuse_changes()
         shown = sets if record.gamma_hat < np.inf else []
         found = _found_components(
             record.splitter,

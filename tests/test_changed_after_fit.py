@@ -4,6 +4,9 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.linear_model import SGDClassifier
+from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationError
 from sklearn_clm.calibration import CalibrationData, Configuration, SamplingRule, risk_surface
@@ -75,6 +78,70 @@ def test_nested_parameters_of_a_component_score_do_not_reach_what_was_calibrated
     assert before.sizes.any()
     fitted.set_params(component_score__prior=0.1)
     assert fitted.predict(REPORTS[:9]) == before
+
+
+BOUND = [12]
+
+
+def by_global(prompt, draw):
+    return -float(len(draw.response) > BOUND[0])
+
+
+def by_variable(bound):
+    def quality(prompt, draw):
+        return -float(len(draw.response) > bound[0])
+
+    return quality
+
+
+class ByAttribute:
+    """Counts its calls, which is no change."""
+
+    calls = 0
+
+    def __init__(self, bound):
+        self.bound = bound
+
+    def __call__(self, prompt, draw):
+        self.calls += 1
+        return -float(len(draw.response) > self.bound[0])
+
+
+@pytest.mark.parametrize("kind", ["global", "variable", "attribute"])
+def test_scores_that_read_other_values_after_a_fit_are_refused(kind, monkeypatch):
+    bound = [12]
+    monkeypatch.setitem(by_global.__globals__, "BOUND", bound)
+    kinds = {"global": by_global, "variable": by_variable(bound), "attribute": ByAttribute(bound)}
+    fitted = sampler(quality=kinds[kind]).fit(X, Y)
+    before = fitted.predict(X)
+    assert fitted.predict(X) == before
+    fitted.calibrate(fitted.calibration_data_)
+    bound[0] = 9
+    with pytest.raises(ValueError, match="quality must be the one that was calibrated"):
+        fitted.predict(X)
+    bound[0] = 12
+    assert fitted.predict(X) == before
+
+
+def test_component_scores_that_read_other_values_after_a_fit_are_refused():
+    power = [1.0]
+    fitted = selector(alpha=0.6, component_score=lambda prompt, part: len(part) ** power[0])
+    fitted.fit(REPORTS, REPORTS_Y)
+    fitted.predict(REPORTS[:5])
+    power[0] = 2.0
+    with pytest.raises(ValueError, match="component_score must be the one that was calibrated"):
+        fitted.predict(REPORTS[:5])
+
+
+def test_a_classifier_that_is_trained_further_does_not_reach_predict():
+    texts = [f"answer {i}" for i in range(200)] + [f"wrong guess {i % 6} about" for i in range(200)]
+    words = HashingVectorizer(n_features=64)
+    scored = make_pipeline(words, SGDClassifier(loss="log_loss", random_state=0))
+    scored.fit(texts, [1] * 200 + [0] * 200)
+    fitted = sampler(quality=scored).fit(X, Y)
+    before = fitted.predict(X)
+    scored[-1].partial_fit(words.transform(texts), [0] * 200 + [1] * 200)
+    assert fitted.predict(X) == before
 
 
 def test_a_foreign_generator_is_not_trained_again_under_a_fitted_sampler():

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 from sklearn.base import BaseEstimator, clone
+from sklearn.compose import make_column_transformer
 from sklearn.feature_selection import SelectKBest, f_classif
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
@@ -505,6 +506,31 @@ def test_a_threshold_out_of_reach_is_noticed():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         selector().fit(REPORTS, REPORTS_Y)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda step, last: make_pipeline(make_pipeline(StandardScaler(), step), last),
+        lambda step, last: make_pipeline(FeatureUnion([("one", step)]), last),
+        lambda step, last: make_pipeline(make_column_transformer((step, [0, 1, 2])), last),
+        lambda step, last: make_pipeline(step, make_pipeline(StandardScaler(), last)),
+        lambda step, last: make_pipeline(
+            step, ComponentSelector(last, alpha=0.7, admission="exact_match")
+        ),
+    ],
+)
+def test_supervised_steps_are_noticed_wherever_they_stand(make):
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(60, 3)), rng.integers(2, size=60)
+    last = ConformalSampler(EstimatorGenerator(LogisticRegression()), k_max=2, epsilon=0.7)
+    last.set_params(random_state=0)
+    with pytest.warns(UserWarning, match="learn from the references before the sampler does"):
+        make(SelectKBest(f_classif, k=2), last).fit(rows, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", NullCalibrationWarning)
+        make(StandardScaler(), last).fit(rows, labels)
 
 
 class Unkeyed:

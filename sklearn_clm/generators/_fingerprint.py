@@ -30,13 +30,26 @@ import numpy as np
 
 from sklearn_clm.generators._draws import prompt_bytes
 
-__all__ = ["Fingerprinted", "UnidentifiedError", "digest_of", "identity", "state_of", "strictly"]
+__all__ = [
+    "Fingerprinted",
+    "UnidentifiedError",
+    "digest_of",
+    "identity",
+    "measured",
+    "state_of",
+    "strictly",
+]
 
 _PROTOCOL = 4
 _CONSTANTS = (str, bytes, bool, int, float, np.bool_, np.int64, np.float64)
 _ADDING = {"add", "append", "appendleft", "extend", "insert", "put", "setdefault", "update"}
 _REMOVING = {"clear", "discard", "pop", "popitem", "popleft", "remove"}
 _WRITING = {*_ADDING, *_REMOVING, "reverse", "sort", "write", "writelines"}
+# methods of generators, scores and admissions that leave what they are as it is
+_USES = (
+    *("sample", "stream", "serve", "__call__", "pairwise", "judge_pairs"),
+    *("score_pairs", "score_draws", "score_components", "predict_proba"),
+)
 # what code may use without depending on its state
 _STATE_OF_RUNS = (
     type(threading.Lock()),
@@ -68,6 +81,7 @@ class _Walk:
         self.known: dict[int, tuple[object, object]] = {}  # keeps them, so that ids stay theirs
 
 
+_n_bytes: ContextVar[int] = ContextVar("n_bytes", default=0)  # that digests were made of
 _strict: ContextVar[bool] = ContextVar("strict", default=False)
 _walk: ContextVar[_Walk | None] = ContextVar("walk", default=None)
 
@@ -82,15 +96,26 @@ def strictly() -> Iterator[None]:
         _strict.reset(token)
 
 
+def measured(value: Any) -> tuple[Any, int]:
+    """The identity of an object, and how many bytes were read for it."""
+    before = _n_bytes.get()
+    content = identity(value)
+    return content, _n_bytes.get() - before + len(prompt_bytes(content))
+
+
 def digest_of(cls: type, params: Mapping[str, object]) -> str:
     """Hexadecimal digest of a class and its parameters, equal in every process."""
     return _hashed([identity(cls), {name: identity(value) for name, value in params.items()}])
 
 
-def state_of(generator: object) -> dict[str, object]:
-    """All attributes of a generator but those that drawing writes, such as a log of calls."""
-    written = _written_by_drawing(type(generator))
-    return {name: value for name, value in vars(generator).items() if name not in written}
+def state_of(value: object) -> dict[str, object]:
+    """All attributes of a generator or a score but those that its use writes, such as a log."""
+    written = _written_by_use(type(value))
+    slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
+    names = [name for each in slots for name in ([each] if isinstance(each, str) else each)]
+    found = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    found |= getattr(value, "__dict__", {})
+    return {name: part for name, part in found.items() if name not in written}
 
 
 def identity(value: Any) -> Any:
@@ -163,7 +188,9 @@ def _identity(value: Any) -> Any:
 
 
 def _hashed(content: object) -> str:
-    return hashlib.blake2b(prompt_bytes(content), digest_size=16).hexdigest()
+    described = prompt_bytes(content)
+    _n_bytes.set(_n_bytes.get() + len(described))
+    return hashlib.blake2b(described, digest_size=16).hexdigest()
 
 
 # --- code -----------------------------------------------------------------------------------------
@@ -213,11 +240,11 @@ def _methods(cls: type) -> list[types.FunctionType]:
     return [each for each in vars(cls).values() if isinstance(each, types.FunctionType)]
 
 
-def _written_by_drawing(cls: type) -> frozenset[str]:
-    """Attributes that the methods which draw write, themselves or through other methods."""
+def _written_by_use(cls: type) -> frozenset[str]:
+    """Attributes that methods which draw or score write, themselves or through other methods."""
     written: set[str] = set()
     seen: set[str] = set()
-    waiting = ["sample", "stream", "serve"]
+    waiting = list(_USES)
     while waiting:
         name = waiting.pop()
         method = inspect.getattr_static(cls, name, None)
@@ -416,6 +443,9 @@ def _state(value: Any) -> Any:
         if isinstance(reduced, str):
             return [name, reduced]
         function, args, state, items, pairs = (*reduced, None, None, None)[:5]
+        if isinstance(state, dict) and _origin(type(value).__module__) is None:
+            written = _written_by_use(type(value))
+            state = {key: part for key, part in state.items() if key not in written}
         parts = [function, args, state, list(items or ()), list(pairs or ())]
         return [name, *map(identity, parts)]
     except UnidentifiedError:

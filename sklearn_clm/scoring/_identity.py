@@ -9,9 +9,11 @@ import numpy as np
 
 from sklearn_clm.calibration import SetScore
 from sklearn_clm.generators import prompt_bytes
-from sklearn_clm.generators._fingerprint import identity
+from sklearn_clm.generators._fingerprint import identity, measured
 
-__all__ = ["Wrapper", "frozen", "score_fingerprint"]
+__all__ = ["Wrapper", "frozen", "score_fingerprint", "small_digest"]
+
+_SMALL = 2**20  # bytes that are read in a few milliseconds
 
 _T = TypeVar("_T")
 
@@ -38,11 +40,21 @@ def score_fingerprint(score: Any) -> str:
     return f"{name}:{hashlib.blake2b(prompt_bytes(content), digest_size=16).hexdigest()}"
 
 
+def small_digest(score: object) -> str | None:
+    """Digest of what may change in a score that is no copy; None where that is much to read."""
+    content, n_bytes = measured(
+        [score.name, score.of_set] if isinstance(score, SetScore) else score
+    )
+    if n_bytes > _SMALL:
+        return None
+    return hashlib.blake2b(prompt_bytes(content), digest_size=16).hexdigest()
+
+
 def frozen(value: _T) -> _T:
     """A copy that later changes of parameters, lists and plain records do not reach.
 
-    What an estimator has learnt or holds open is shared, and so are models, functions and all
-    objects of other kinds.
+    What a classifier has learnt is copied as well. What other estimators have learnt or hold open
+    is shared, and so are models, functions and all objects of other kinds.
     """
     if type(value) in (list, tuple, set, frozenset):
         return type(value)(frozen(item) for item in value)  # type: ignore[call-arg, attr-defined]
@@ -53,9 +65,13 @@ def frozen(value: _T) -> _T:
     if isinstance(value, type) or not hasattr(value, "__dict__"):
         return value
     names = list(vars(value))
-    if hasattr(value, "get_params"):
+    if hasattr(value, "get_params") and not hasattr(value, "predict_proba"):
         names = [name for name in value.get_params(deep=False) if name in names]
-    elif not dataclasses.is_dataclass(value) and not isinstance(value, types.SimpleNamespace):
+    elif not (
+        hasattr(value, "get_params")
+        or dataclasses.is_dataclass(value)
+        or isinstance(value, types.SimpleNamespace)
+    ):
         return value
     # not by `copy`, which would leave behind what a pickle leaves behind, such as a loaded model
     copied = object.__new__(type(value))

@@ -223,6 +223,19 @@ class Private(BaseGenerator):
         return [[Generation(self._table[prompt])] * n_samples for prompt in prompts]
 
 
+def test_a_generator_with_slots_is_known_by_them():
+    class Slotted:
+        __slots__ = ("n", "words")
+
+        def __init__(self, n):
+            self.n = n
+
+        def sample(self, prompts, n_samples, *, start=0, seed=0):
+            return [[str(self.n)] * n_samples for _ in prompts]
+
+    assert fingerprint(Slotted(1)) == fingerprint(Slotted(1)) != fingerprint(Slotted(2))
+
+
 def test_what_is_learnt_counts_wherever_it_is_kept():
     one, same, other = (Private().fit(["a"], [label]) for label in "xxy")
     before = one.fingerprint()

@@ -149,6 +149,15 @@ EXPERTS = ("deepseek_v3", "mixtral")
 QUICK = ("gpt_neo", "gemma3", "trocr", "bart")
 
 
+@pytest.fixture
+def doubles():
+    """Double precision throughout: some models make their masks in the default one."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("doubles")
 @pytest.mark.filterwarnings("ignore:.*only prompts of equal length")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in ZOO]
