@@ -17,6 +17,7 @@ __all__ = [
     "SHOWN_ROWS",
     "STYLE",
     "UNKNOWN",
+    "common_remarks",
     "component_set_html",
     "component_set_text",
     "component_sets_html",
@@ -25,6 +26,7 @@ __all__ = [
     "plain",
     "prediction_set_html",
     "prediction_sets_html",
+    "remarks",
     "visual_block",
 ]
 
@@ -58,6 +60,7 @@ def visual_block(parts: list[tuple[str, Any]]) -> Any:
 
 SHOWN_ROWS = 20
 UNKNOWN = "provenance unknown"
+ON_AVERAGE = "guaranteed on average"
 _LEFT = ' style="text-align:left;vertical-align:top"'
 _TEXT = ' style="text-align:left;vertical-align:top;white-space:pre-wrap"'
 _TOP = ' style="vertical-align:top"'
@@ -77,7 +80,7 @@ def prediction_sets_html(sets: Sequence[Any], k_max: int) -> str:
     head = _head("prompt", "responses", "draws", "set score", "guaranteed")
     rows = "".join(_prediction_row(one) for one in sets[:SHOWN_ROWS])
     caption = f"{counted(len(sets), 'prompt')}, k_max={k_max}" + _more(len(sets))
-    caption += "" if _all_known(sets) else f"; <b>{UNKNOWN}</b>"
+    caption += "".join(f"; <b>{remark}</b>" for remark in common_remarks(sets))
     return _styled(f"<p>{caption}</p><table>{head}<tbody>{rows}</tbody></table>")
 
 
@@ -117,8 +120,7 @@ def component_set_text(one: Any) -> str:
         lines.append(f"  draw {draw + 1}, quality {quality:.3g}: {text}")
     if not answer.responses:
         lines.append("  (no response was accepted)")
-    if not one.provenance_known:
-        lines.append(f"  ({UNKNOWN})")
+    lines += [f"  ({remark})" for remark in remarks(one) if one.guaranteed]
     lines.append("trusted components:" if one.components else "no trusted component")
     lines += [
         f"  {score:.3g}  {plain(component)}  (draw {_draws(places)})"
@@ -135,12 +137,22 @@ def component_sets_text(sets: Sequence[Any]) -> str:
 def _found(sets: Sequence[Any]) -> str:
     """How many sets there are, and what was found in them."""
     found = counted(sum(map(len, sets)), "trusted component")
-    unknown = "" if _all_known(sets) else f"; {UNKNOWN}"
-    return f"{counted(len(sets), 'prompt')}, {found}{_more(len(sets))}{unknown}"
+    remarks = "".join(f"; {remark}" for remark in common_remarks(sets))
+    return f"{counted(len(sets), 'prompt')}, {found}{_more(len(sets))}{remarks}"
 
 
-def _all_known(sets: Sequence[Any]) -> bool:
-    return all(one.provenance_known for one in sets)
+def remarks(one: Any) -> list[str]:
+    """What is to be known of the guarantee of a set, apart from the usual one."""
+    if not one.guaranteed:
+        return ["no guarantee"]
+    on_average = [ON_AVERAGE] if one.guarantee == "marginal" else []
+    return on_average + ([] if one.provenance_known else [UNKNOWN])
+
+
+def common_remarks(sets: Iterable[Any]) -> list[str]:
+    """The same of many sets, each remark once; that some have no guarantee stands at these."""
+    found = {remark for one in sets for remark in remarks(one)}
+    return [remark for remark in (ON_AVERAGE, UNKNOWN) if remark in found]
 
 
 def _styled(content: str) -> str:
@@ -150,9 +162,7 @@ def _styled(content: str) -> str:
 def _note(one: Any) -> str:
     """How the set came to its end."""
     ending = "stopped" if one.stopped else "budget used up"
-    warning = "" if one.guaranteed else "; <b>no guarantee</b>"
-    if one.guaranteed and not one.provenance_known:
-        warning = f"; <b>{UNKNOWN}</b>"
+    warning = "".join(f"; <b>{remark}</b>" for remark in remarks(one))
     draws = counted(one.n_samples, "draw")
     score = f", set score {one.set_score:.3g}" if one.responses else ""
     return f"{draws}, {ending}{score}{warning}"
@@ -187,7 +197,8 @@ def _prediction_row(one: Any) -> str:
     score = f"{one.set_score:.3g}" if responses else "–"
     guarantee = "<b>no</b>"
     if one.guaranteed:
-        guarantee = "yes" if one.provenance_known else f"yes; <b>{UNKNOWN}</b>"
+        guarantee = "on average" if one.guarantee == "marginal" else "with confidence"
+        guarantee += "" if one.provenance_known else f"; <b>{UNKNOWN}</b>"
     return (
         f"<tr><td{_TEXT}>{_prompt_html(one.prompt)}</td><td{_TEXT}>{listed}</td>"
         f"<td{_LEFT}>{one.n_samples} ({ending})</td><td{_LEFT}>{score}</td>"

@@ -144,8 +144,9 @@ class PredictionSet:
     prompt : object
         The prompt.
     responses : tuple of length m
-        The accepted responses, in the order they were drawn. May be empty where the budget of
-        draws was used up without an accepted one.
+        The accepted responses, in the order they were drawn, and as the model gave them: leading
+        white space stays, which "exact_match" and "rouge_l" ignore. May be empty where the budget
+        of draws was used up without an accepted one.
     quality : ndarray of shape (m,)
         Quality of the accepted responses.
     indices : ndarray of shape (m,) of int
@@ -163,6 +164,8 @@ class PredictionSet:
     provenance_known : bool, default=True
         Whether calibration knew what its data were collected with. Where it did not, the guarantee
         rests on the user's word that it was all that is used here.
+    guarantee : {"pac", "marginal"}, default="pac"
+        Whether it holds with confidence over the calibration prompts, or on average over them.
 
     Examples
     --------
@@ -170,6 +173,8 @@ class PredictionSet:
     >>> answer = PredictionSet("Q: ?", ("yes",), [0.9], [1], 2, 0.9, stopped=True, guaranteed=True)
     >>> len(answer), "yes" in answer
     (1, True)
+    >>> print(answer)
+    'Q: ?' -> {yes} (2 draws, stopped)
     """
 
     prompt: Any
@@ -182,6 +187,7 @@ class PredictionSet:
     guaranteed: bool
     generations: tuple[Generation, ...] = field(default=(), repr=False)
     provenance_known: bool = True
+    guarantee: str = "pac"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "responses", tuple(self.responses))
@@ -208,6 +214,7 @@ class PredictionSet:
             and np.array_equal(self.indices, other.indices)
             and (self.n_samples, self.set_score) == (other.n_samples, other.set_score)
             and (self.stopped, self.guaranteed) == (other.stopped, other.guaranteed)
+            and self.guarantee == other.guarantee
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -215,10 +222,9 @@ class PredictionSet:
     def __str__(self) -> str:
         shown = ", ".join(_html.plain(response) for response in self.responses)
         ending = "stopped" if self.stopped else "budget used up"
-        warning = "" if self.guaranteed else "; no guarantee"
-        if self.guaranteed and not self.provenance_known:
-            warning = f"; {_html.UNKNOWN}"
-        return f"{{{shown}}} ({_html.counted(self.n_samples, 'draw')}, {ending}{warning})"
+        remarks = "".join(f"; {remark}" for remark in _html.remarks(self))
+        draws = _html.counted(self.n_samples, "draw")
+        return f"{prompt_line(self.prompt)} -> {{{shown}}} ({draws}, {ending}{remarks})"
 
     def __repr__(self) -> str:
         return f"<PredictionSet {_shortened(self)}>"
@@ -326,8 +332,8 @@ class PredictionSets(SetSequence[PredictionSet]):
         pandas.DataFrame
             Columns `prompt`, `responses`, `quality`, `indices` (tuples of one length, so that
             ``frame.explode(["responses", "quality", "indices"])`` gives one row per response),
-            `size`, `n_samples`, `set_score`, `stopped` and `guaranteed`; and `provenance`, where
-            it is unknown.
+            `size`, `n_samples`, `set_score`, `stopped` and `guaranteed`; `provenance`, where it is
+            unknown; and `guarantee`, where one is marginal.
         """
         import pandas as pd
 
@@ -344,6 +350,9 @@ class PredictionSets(SetSequence[PredictionSet]):
                 "guaranteed": np.array([one.guaranteed for one in self._sets], dtype=bool),
             }
         )
+        kinds = [one.guarantee for one in self._sets]
+        if "marginal" in kinds:
+            frame["guarantee"] = kinds
         return frame if self.provenance_known else frame.assign(provenance="unknown")
 
     def __repr__(self) -> str:
@@ -351,15 +360,15 @@ class PredictionSets(SetSequence[PredictionSet]):
 
     def __str__(self) -> str:
         lines = [self._headline()]
-        lines += [f"{prompt_line(one.prompt)} -> {one}" for one in self._sets[: _html.SHOWN_ROWS]]
+        lines += map(str, self._sets[: _html.SHOWN_ROWS])
         if len(self) > _html.SHOWN_ROWS:
             lines.append(f"... and {len(self) - _html.SHOWN_ROWS} more")
         return "\n".join(lines)
 
     def _headline(self) -> str:
-        unknown = "" if self.provenance_known else f", {_html.UNKNOWN}"
+        remarks = "".join(f", {remark}" for remark in _html.common_remarks(self))
         number = _html.counted(len(self), "prompt")
-        return f"PredictionSets of {number}, k_max={self.k_max}{unknown}"
+        return f"PredictionSets of {number}, k_max={self.k_max}{remarks}"
 
     def _repr_html_(self) -> str:
         return _html.prediction_sets_html(self._sets, self.k_max)
@@ -402,6 +411,8 @@ class ComponentSet:
     prediction_set: PredictionSet
     guaranteed: bool
     provenance_known: bool = True
+
+    guarantee: ClassVar[str] = "pac"  # of components there is no other
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "components", tuple(self.components))
@@ -536,9 +547,10 @@ class ComponentSets(SetSequence[ComponentSet]):
         return frame if self.provenance_known else frame.assign(provenance="unknown")
 
     def __repr__(self) -> str:
-        unknown = "" if self.provenance_known else f", {_html.UNKNOWN}"
-        number = int(self.sizes.sum())
-        return f"<ComponentSets of {len(self)} prompts, {number} components{unknown}>"
+        remarks = "".join(f", {remark}" for remark in _html.common_remarks(self))
+        prompts = _html.counted(len(self), "prompt")
+        components = _html.counted(int(self.sizes.sum()), "component")
+        return f"<ComponentSets of {prompts}, {components}{remarks}>"
 
     def __str__(self) -> str:
         return _html.component_sets_text(self)

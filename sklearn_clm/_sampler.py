@@ -1068,6 +1068,7 @@ def _open_sets(
     options = {
         "guaranteed": record.certified,
         "provenance_known": not record.unknown,
+        "guarantee": record.guarantee,
         "progress": progress,
     }
     left = record.exit

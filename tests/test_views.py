@@ -115,6 +115,31 @@ def test_nothing_selected_and_nothing_accepted():
     assert "(no response was accepted)" in str(one)
 
 
+def test_every_view_says_which_guarantee_it_is():
+    pac, marginal, null = (
+        PredictionSet("q", ("a",), [0.5], [0], 1, 0.5, True, guaranteed, guarantee=guarantee)
+        for guaranteed, guarantee in ((True, "pac"), (True, "marginal"), (False, "marginal"))
+    )
+    for one in (marginal, PredictionSets([pac, marginal], k_max=5)):
+        for view in (str(one), repr(one), one._repr_html_()):
+            assert "guaranteed on average" in view
+    for one in (pac, null, PredictionSets([null, pac], k_max=5)):
+        for view in (str(one), repr(one), one._repr_html_()):
+            assert "average" not in view
+    cells = Reader(PredictionSets([pac, marginal, null], k_max=5)._repr_html_()).text
+    assert [cell for cell in cells if cell in ("with confidence", "on average", "no")] == [
+        "with confidence",
+        "on average",
+        "no",
+    ]
+    assert "with confidence" in PredictionSets([pac], k_max=5)._repr_html_()
+    assert "no guarantee" in str(null)
+    assert list(PredictionSets([pac, marginal], k_max=5).to_frame()["guarantee"]) == [
+        "pac",
+        "marginal",
+    ]
+
+
 def test_many_sets_are_cut():
     sets = ComponentSets([selection()] * 30)
     assert "the first 20 are shown" in sets._repr_html_()
@@ -202,7 +227,10 @@ def test_rows_of_numbers_are_told_by_the_first_ones():
 def test_one_is_singular():
     one = PredictionSet("q", ("a",), [0.5], [0], 1, 0.5, True, True)
     sets = PredictionSets([one], k_max=5)
-    assert str(one) == "{a} (1 draw, stopped)"
+    assert str(one) == "'q' -> {a} (1 draw, stopped)"
+    assert repr(ComponentSets([ComponentSet(("a",), [0.5], [[(0, None)]], one, True)])) == (
+        "<ComponentSets of 1 prompt, 1 component>"
+    )
     assert repr(sets) == "<PredictionSets of 1 prompt, k_max=5>"
     assert str(sets).startswith("PredictionSets of 1 prompt, k_max=5\n")
     assert "1 draw, stopped" in one._repr_html_()

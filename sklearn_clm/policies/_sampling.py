@@ -136,6 +136,8 @@ class OpenSets(ABC, Generic[Rule]):
         Scores of their draws.
     guaranteed, provenance_known : bool
         What each set says of itself.
+    guarantee : {"pac", "marginal"}
+        What is guaranteed.
     progress : progress bar
         Counts prompts.
     """
@@ -147,13 +149,14 @@ class OpenSets(ABC, Generic[Rule]):
         *,
         guaranteed: bool,
         provenance_known: bool,
+        guarantee: str,
         progress: Any,
     ) -> None:
         self.sets: list[Any] = [None] * len(prompts)
         self._open: dict[int, _OpenSet[Rule]] = {}
         self._prompts, self._scores = prompts, scores
         self._guaranteed, self._provenance_known = guaranteed, provenance_known
-        self._progress = progress
+        self._guarantee, self._progress = guarantee, progress
         self._n_drawn = 0
 
     def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
@@ -221,6 +224,7 @@ class OpenSets(ABC, Generic[Rule]):
             guaranteed=self._guaranteed,
             generations=tuple(one.draws[: one.rule.n_samples]),
             provenance_known=self._provenance_known,
+            guarantee=self._guarantee,
         )
 
 
