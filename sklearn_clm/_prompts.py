@@ -257,6 +257,11 @@ def _from_array(array: np.ndarray, estimator: Any) -> CheckedPrompts:
             return _from_items([row[0] for row in rows], estimator)
         if array.size and all(isinstance(part, dict) for row in rows for part in row):
             return _from_items(rows, estimator)  # chats of one length
+        if any(isinstance(part, str) for row in rows for part in row):
+            raise ValueError(
+                "prompts (X) must be one column of prompts or several of numbers, got text of "
+                f"shape {array.shape} instead. Pass one column; of predicted sets, their prompts."
+            )
         return _numeric(array, estimator)
     raise ValueError(
         f"prompts (X) is an array of shape {array.shape} and dtype {array.dtype}; wanted one "

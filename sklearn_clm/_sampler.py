@@ -52,7 +52,7 @@ from sklearn_clm.calibration import (
     get_set_score,
     prompts_needed,
 )
-from sklearn_clm.calibration._data import optimization_size
+from sklearn_clm.calibration._data import check_collected, optimization_size
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.generators import (
     BaseGenerator,
@@ -414,8 +414,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         """
         self._validate_params()
         budgets = draw_budgets(self.k_max)
-        if not isinstance(data, CalibrationData):
-            raise TypeError(f"data must be CalibrationData, got {type(data).__name__}.")
+        check_collected(data)
         self._refuse_other_scores(data.provenance)
         if data.k_max < budgets[-1]:
             raise ValueError(

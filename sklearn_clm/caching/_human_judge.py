@@ -388,6 +388,8 @@ class HumanJudge(StoreBacked):
         blind : bool, default=False
             Whether this is a second opinion, which does not count as a label.
         """
+        if not isinstance(pair, WantedVerdict):
+            raise TypeError(f"pair must be a WantedVerdict, got {pair!r:.60} instead.")
         if verdict is not None and not isinstance(verdict, (bool, np.bool_)):
             raise TypeError(f"verdict must be True, False or None, got {verdict!r:.40} instead.")
         said = None if verdict is None else bool(verdict)
@@ -702,11 +704,16 @@ class HumanJudge(StoreBacked):
         return hashlib.blake2b(content, digest_size=8).digest()
 
     def _who(self, judge: str | None) -> str:
-        return judge or self.judge or getpass.getuser()
+        name = judge or self.judge or getpass.getuser()
+        if not isinstance(name, str):
+            raise TypeError(f"judge must be a str or None, got {name!r:.60} instead.")
+        return name
 
     def _log(self) -> Store:
         if self.path is None or str(self.path) == ":memory:":
             raise TypeError(f"path must be a file, got {self.path!r} instead.")
+        if not isinstance(self.question, str):
+            raise TypeError(f"question must be a str, got {self.question!r:.60} instead.")
         store = self._shared().store
         store.add_tables(_SCHEMA)
         return store

@@ -3,7 +3,7 @@
 import os
 from dataclasses import replace
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -472,11 +472,16 @@ def refuse_common_prompts(name: str, seen: np.ndarray | None, data: CalibrationD
             )
 
 
-def check_data(data: object) -> None:
-    """Refuse what is no calibration data, or has unknown labels."""
+def check_collected(data: object) -> TypeGuard[CalibrationData]:
+    """Refuse what is no calibration data."""
     if not isinstance(data, CalibrationData):
         raise TypeError(f"data must be CalibrationData, got {type(data).__name__}.")
-    if data.unknown is not None:
+    return True
+
+
+def check_data(data: object) -> None:
+    """Refuse what is no calibration data, or has unknown labels."""
+    if check_collected(data) and data.unknown is not None:
         raise ValueError(
             f"data must have a label for each draw here, got {int(data.unknown.sum())} unknown "
             "labels instead; lazy judging asks for those that a test needs."

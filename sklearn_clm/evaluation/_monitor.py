@@ -6,12 +6,14 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_clm._calibration import SamplerCalibration
 from sklearn_clm._html import counted
 from sklearn_clm._prompts import CheckedPrompts, check_prompts
 from sklearn_clm._sampler import ConformalSampler
@@ -70,7 +72,8 @@ class RiskMonitor:
     certificate.
 
     A calibration keeps its risk at epsilon with confidence 1 - delta only, so that an alarm may
-    also mean that calibration was unlucky, without any change since.
+    also mean that calibration was unlucky, without any change since. With a marginal guarantee,
+    which holds on average over calibrations, that is no rare event.
 
     Parameters
     ----------
@@ -142,8 +145,10 @@ class RiskMonitor:
         path: str | os.PathLike[str] | None = None,
     ) -> None:
         self.epsilon, self._watched = _watched(target)
+        record = getattr(target, "calibration_", None)
+        self._on_average = getattr(record, "guarantee", "pac") == "marginal"
         self.alpha = float(check_probability(alpha, "alpha"))
-        if not isinstance(share, (int, float)) or not 0.0 < share <= 1.0:
+        if isinstance(share, bool) or not isinstance(share, Real) or not 0.0 < share <= 1.0:
             raise ValueError(f"share must lie in (0, 1], got {share!r} instead.")
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ValueError(f"seed must be an integer >= 0, got {seed!r} instead.")
@@ -158,7 +163,9 @@ class RiskMonitor:
         self._martingale: ConformalTestMartingale | None = None
         self._reference: str | None = None
         if reference_scores is not None:
-            reference = np.asarray(reference_scores, dtype=np.float64)
+            reference = _check_scores(reference_scores, "reference_scores")
+            if not len(reference):
+                raise ValueError("reference_scores must hold at least one score, got none.")
             self._martingale = ConformalTestMartingale(reference, seed=self.seed)
             self._reference = hashlib.blake2b(reference.tobytes(), digest_size=16).hexdigest()
         self._store: Store | None = None
@@ -265,12 +272,7 @@ class RiskMonitor:
         """
         if self._martingale is None:
             raise ValueError("reference_scores must be given to the monitor for update_scores.")
-        values = np.asarray(scores, dtype=np.float64)
-        if values.ndim != 1 or np.isnan(values).any():
-            raise ValueError(
-                f"scores must have shape (n,) and not be NaN, got shape {values.shape} with "
-                f"{int(np.isnan(values).sum())} NaN instead."
-            )
+        values = _check_scores(scores, "scores")
         if self._store is None:
             self._take_scores(values.tolist())
             return self
@@ -349,6 +351,11 @@ class RiskMonitor:
             lines.append(f"ALARM after {counted(self.alarm_at_ or 0, 'outcome')}. {text}")
         else:
             lines.append(_NO_ALARM.format(self.epsilon))
+        if self._on_average:
+            lines.append(
+                "The guarantee holds on average over calibrations: the risk of this one may be "
+                "above epsilon, and an alarm then tells of no change."
+            )
         if self.n_unchecked_:
             lines.append(
                 f"{counted(self.n_unchecked_, 'outcome')} came without a prompt: whether they were "
@@ -471,22 +478,42 @@ class RiskMonitor:
 
 def _watched(target: ConformalSampler | ComponentSelector | float) -> tuple[float, str | None]:
     """The watched risk, and a digest of what predicts, where it is known."""
-    if isinstance(target, ConformalSampler):
+    if isinstance(target, (ConformalSampler, ComponentSelector)):
         check_is_fitted(target, "calibration_")
         record = target.calibration_
-        text = f"{target.lambda_hat_} {target.k_max_} {record.provenance}"
-        return record.epsilon, hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    if isinstance(target, ComponentSelector):
-        check_is_fitted(target, "calibration_")
-        text = f"{target.gamma_hat_} {target.calibration_.provenance}"
-        alpha = float(target.calibration_.alpha)
-        return alpha, hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        if isinstance(record, SamplerCalibration):
+            certified, risk = record.certified, record.epsilon
+            level = None if record.exit is None else record.exit.level
+            text = f"{record.lambda_hat} {level} {record.guarantee} {record.k_max}"
+        else:
+            certified, risk = record.gamma_hat < np.inf, record.alpha
+            text = f"{record.gamma_hat}"
+        if not certified:
+            raise ValueError(
+                f"target must be certified, got a {type(target).__name__} whose calibration is "
+                "null instead: it promises nothing that could be watched; give the tolerated risk."
+            )
+        text += f" {record.provenance}"
+        return float(risk), hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     if isinstance(target, bool) or not isinstance(target, (int, float, np.number)):
         raise TypeError(
             "target must be a calibrated ConformalSampler or ComponentSelector, or a number in "
             f"(0, 1), got {type(target).__name__} instead."
         )
     return float(check_probability(target, "target")), None
+
+
+def _check_scores(scores: ArrayLike, name: str) -> np.ndarray:
+    array = np.asarray(scores)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must be numbers, got dtype {array.dtype} instead.")
+    values = array.astype(np.float64)
+    if values.ndim != 1 or np.isnan(values).any():
+        raise ValueError(
+            f"{name} must have shape (n,) and not be NaN, got shape {values.shape} with "
+            f"{int(np.isnan(values).sum())} NaN instead."
+        )
+    return values
 
 
 def _check_outcomes(outcomes: ArrayLike) -> np.ndarray:

@@ -4,6 +4,7 @@ from collections import abc
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
+from numbers import Integral
 from threading import Lock
 from typing import Any, NamedTuple, Self
 
@@ -146,7 +147,7 @@ class ParallelGenerator(BaseGenerator):
             If a worker died. What had arrived is kept for the next call.
         """
         check_prompts(prompts)
-        if effective_n_jobs(self.n_jobs) == 1:
+        if self._n_workers() == 1:
             yield from stream(self._inner(), prompts, n_samples, start=start, seed=seed)
             return
         queue = DrawQueue(prompts, start + n_samples, seed=seed) if n_samples else None
@@ -163,7 +164,7 @@ class ParallelGenerator(BaseGenerator):
         queue : DrawQueue
             The draws that are wanted.
         """
-        if effective_n_jobs(self.n_jobs) == 1:
+        if self._n_workers() == 1:
             serve(self._inner(), queue)
             return
         while requests := queue.take(max_prompts=max(_WINDOW, self.chunk_size)):
@@ -185,6 +186,17 @@ class ParallelGenerator(BaseGenerator):
 
     def _inner(self) -> Any:
         return getattr(self, "generator_", self.generator)
+
+    def _n_workers(self) -> int:
+        if not isinstance(self.chunk_size, Integral) or self.chunk_size < 1:
+            raise ValueError(
+                f"chunk_size must be an int >= 1, got {self.chunk_size!r:.40} instead."
+            )
+        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or not self.n_jobs):
+            raise ValueError(
+                f"n_jobs must be an int other than 0, or None, got {self.n_jobs!r:.40} instead."
+            )
+        return int(effective_n_jobs(self.n_jobs))
 
     def _made(
         self, queue: DrawQueue, wanted: list["_Task"]
@@ -242,7 +254,7 @@ class ParallelGenerator(BaseGenerator):
         self._kept = {}
 
     def _split(self, indices: list[int], start: int, stop: int, n_draws: int) -> list["_Task"]:
-        n_tasks = _TASKS_PER_WORKER * effective_n_jobs(self.n_jobs)
+        n_tasks = _TASKS_PER_WORKER * self._n_workers()
         even = -(-n_draws // (n_tasks * (stop - start)))
         size = max(1, min(int(self.chunk_size), even))
         return [

@@ -21,6 +21,7 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._data import (
     RandomState,
+    check_collected,
     prompt_digests,
     refuse_common_prompts,
     split_positions,
@@ -135,6 +136,14 @@ class ExitPolicy(BaseEstimator):
             Itself.
         """
         self._validate_params()
+        check_collected(data)
+        shape = (data.n_prompts, data.k_max)
+        for name, array in (("first", first), ("labels", labels)):
+            if np.shape(array) != shape and not (name == "labels" and array is None):
+                raise ValueError(
+                    f"{name} must have shape {shape} like the draws of data, got "
+                    f"{type(array).__name__} of shape {np.shape(array)} instead."
+                )
         price = draw_weight + self.draw_price
 
         def cost(sizes: np.ndarray, samples: np.ndarray, arrived: np.ndarray) -> float:

@@ -1,0 +1,117 @@
+"""Right values in the wrong place, and bad ones, of policies, judges, monitors and workers."""
+
+import numpy as np
+import pytest
+
+from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
+from sklearn_clm.caching import HumanJudge, JudgedPrompt, WantedVerdict
+from sklearn_clm.evaluation import RiskMonitor
+from sklearn_clm.generators import ParallelGenerator
+from sklearn_clm.policies import ExitPolicy
+from tests.toy import ToyModel, questions
+
+X, Y = questions(120)
+
+
+def sampler(**options):
+    return ConformalSampler(
+        ToyModel(), **{"k_max": 4, "epsilon": 0.45, "random_state": 0, **options}
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return sampler().fit(X, Y)
+
+
+def test_sets_in_place_of_prompts(fitted):
+    sets = fitted.predict(X[:3])
+    uses = (
+        lambda: fitted.predict(sets),
+        lambda: sampler().fit(sets, Y[:3]),
+        lambda: RiskMonitor(0.3).update([0, 0, 0], sets),
+        lambda: fitted.predict(np.array([["two", "columns"]] * 3)),
+    )
+    for use in uses:
+        with pytest.raises((ValueError, TypeError), match=r"prompts \(X\)|sets"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"first": None}, r"first must have shape \(120, 4\)"),
+        ({"first": np.zeros((3, 4), dtype=int)}, r"first must have shape .* of shape \(3, 4\)"),
+        ({"labels": np.ones((120, 3))}, r"labels must have shape \(120, 4\)"),
+        ({"data": "data.npz"}, "data must be CalibrationData, got str"),
+    ],
+)
+def test_an_exit_policy_says_what_it_learns_from(fitted, arguments, message):
+    data = fitted.calibration_data_
+    with pytest.raises((ValueError, TypeError), match=message):
+        ExitPolicy().fit(**{"data": data, "first": data.first, **arguments})
+
+
+def test_a_monitor_watches_what_was_certified_and_nothing_else(fitted, tmp_path):
+    with pytest.warns(NullCalibrationWarning):
+        null = sampler(epsilon=0.02).fit(X, Y)
+    with pytest.raises(ValueError, match="must be certified, got a ConformalSampler"):
+        RiskMonitor(null)
+    choosy = ComponentSelector(fitted, alpha=0.01, admission="exact_match")
+    with pytest.warns(NullCalibrationWarning):
+        choosy.fit(X, Y)
+    with pytest.raises(ValueError, match="must be certified, got a ComponentSelector"):
+        RiskMonitor(choosy)
+    first, other = (sampler(policy=ExitPolicy(), random_state=seed) for seed in (0, 1))
+    data = first.fit(X, Y).calibration_data_
+    assert other.calibrate(data).exit_level_ != first.exit_level_
+    RiskMonitor(first, path=tmp_path / "monitor.sqlite").update([0, 1])
+    with pytest.raises(ValueError, match="monitor"):
+        RiskMonitor(other, path=tmp_path / "monitor.sqlite")
+    on_average = sampler(policy=ExitPolicy(), guarantee="marginal").calibrate(data)
+    assert "on average over calibrations" in str(RiskMonitor(on_average))
+    assert "on average" not in str(RiskMonitor(first))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"share": True}, "share must lie in"),
+        ({"reference_scores": ["long"]}, "reference_scores must be numbers"),
+        ({"reference_scores": []}, "reference_scores must"),
+        ({"reference_scores": [np.nan]}, "reference_scores must have shape"),
+    ],
+)
+def test_options_of_a_monitor_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        RiskMonitor(0.3, **options)
+    assert RiskMonitor(0.3, share=np.float32(0.5)).share == 0.5
+    with pytest.raises(ValueError, match="scores must be numbers"):
+        RiskMonitor(0.3, reference_scores=[0.1, 0.2]).update_scores(["long"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_jobs": 0}, "n_jobs must be an int other than 0, or None, got 0"),
+        ({"n_jobs": "all"}, "n_jobs must be an int other than 0"),
+        ({"chunk_size": 0}, "chunk_size must be an int >= 1, got 0"),
+    ],
+)
+def test_options_of_workers_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        ParallelGenerator(ToyModel(), **options).sample(X[:2], 1)
+    with pytest.raises(ValueError, match=message):
+        sampler().set_params(generator=ParallelGenerator(ToyModel(), **options)).fit(X, Y)
+
+
+def test_verdicts_are_on_pairs_by_people_with_names(tmp_path):
+    pair = WantedVerdict(JudgedPrompt("2+2?"), "4")
+    judge = HumanJudge(tmp_path / "verdicts.sqlite")
+    with pytest.raises(TypeError, match="pair must be a WantedVerdict, got '4'"):
+        judge.record("4", True)
+    with pytest.raises(TypeError, match="judge must be a str or None, got 3"):
+        judge.record(pair, True, judge=3)
+    with pytest.raises(TypeError, match="question must be a str, got None"):
+        HumanJudge(tmp_path / "verdicts.sqlite", question=None)("2+2?", "4")
+    assert judge.verdicts([pair]) == [None]
