@@ -6,6 +6,7 @@
 | :class:`JudgingSession` | one person's way through the pairs; the page without the web |
 | :func:`judging_app` | the page as an ASGI application |
 | :func:`wanted_from_file` | reads the pairs of a file |
+| :func:`audit_judge` | error rates of a model that judges, against the verdicts of people |
 
 ## From a calibration
 
@@ -52,7 +53,17 @@ but its own files. Prompts and responses are shown as text, never as markup, wit
 characters and changes of direction made visible; images are encoded anew.
 """
 
+from sklearn_clm.judging._audit import JudgeAudit, audit_judge
 from sklearn_clm.judging._server import judging_app, serve
 from sklearn_clm.judging._session import JudgingSession, Turn, Wanted, wanted_from_file
 
-__all__ = ["JudgingSession", "Turn", "Wanted", "judging_app", "serve", "wanted_from_file"]
+__all__ = [
+    "JudgeAudit",
+    "JudgingSession",
+    "Turn",
+    "Wanted",
+    "audit_judge",
+    "judging_app",
+    "serve",
+    "wanted_from_file",
+]
