@@ -6,8 +6,10 @@ Memory-mapped arrays are read as they are needed, without filling memory with wh
 import contextlib
 import mmap
 import os
+import tempfile
+import weakref
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from sklearn_clm.calibration._provenance import Provenance
 
 __all__ = [
     "Source",
+    "array_of_blocks",
     "as_array",
     "as_float",
     "as_labels",
@@ -47,8 +50,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
         yield unfinished
         os.replace(unfinished, target)
     except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(unfinished)
+        _remove(unfinished)
         raise
 
 
@@ -65,15 +67,68 @@ def release_pages(array: np.ndarray) -> None:
 
 
 def copy_rows(array: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """A copy of some rows, in memory; out of a memory map without filling memory with the rest."""
+    """A copy of some rows; out of a memory map without filling memory with the rest.
+
+    More than 64 MiB of a memory map are copied to a file beside it, which goes with the copy.
+    """
     if not isinstance(array, np.memmap):
         return array[positions]
-    rows = np.empty((len(positions), *array.shape[1:]), dtype=array.dtype)
+    shape = (len(positions), *array.shape[1:])
+    if len(positions) * array[:1].nbytes <= _CHUNK_BYTES:
+        rows = np.empty(shape, dtype=array.dtype)
+    else:
+        rows = _temporary_map(array, shape)
     for start in range(0, len(positions), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         rows[part] = array[positions[part]]
         release_pages(array)
+        if isinstance(rows, np.memmap):
+            release_pages(rows)
     return rows
+
+
+def array_of_blocks(
+    shape: tuple[int, ...],
+    blocks: Iterable[tuple[slice, np.ndarray]],
+    path: str | os.PathLike[str] | None = None,
+) -> np.ndarray:
+    """An array of float64 from its rows, block by block.
+
+    With a path it is never whole in memory, but in this .npy file, which is mapped. The file is
+    replaced once the last block has been written.
+    """
+    if path is None:
+        whole = np.empty(shape)
+        for rows, block in blocks:
+            whole[rows] = block
+        return whole
+    with replacing(path) as unfinished:
+        whole = np.lib.format.open_memmap(unfinished, "w+", np.float64, shape)
+        for rows, block in blocks:
+            whole[rows] = block
+            release_pages(whole)
+        whole.flush()
+        del whole
+    return np.load(path, mmap_mode="r")
+
+
+def _temporary_map(array: np.memmap, shape: tuple[int, ...]) -> np.memmap:
+    """A map of a new file, on the same disk where it can be written to."""
+    folder = None if array.filename is None else os.path.dirname(os.path.abspath(array.filename))
+    if folder is not None and not os.access(folder, os.W_OK):
+        folder = None
+    # it has a name as long as it is in use, so that worker processes can map it as well
+    handle, name = tempfile.mkstemp(".partial", "rows-", folder)
+    os.close(handle)
+    rows = np.memmap(name, array.dtype, "w+", shape=shape)
+    rows.mode = "r+"  # what release_pages knows as shared
+    weakref.finalize(rows._mmap, _remove, name)
+    return rows
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
 
 
 def as_float(array: np.ndarray, name: str, ndim: int, *, keep_single: bool) -> np.ndarray:

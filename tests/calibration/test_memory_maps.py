@@ -1,11 +1,12 @@
+import gc
 import sys
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from sklearn_clm.calibration import _arrays
-from sklearn_clm.calibration._arrays import copy_rows, release_pages
+from sklearn_clm.calibration import CalibrationData, _arrays, learn_then_test
+from sklearn_clm.calibration._arrays import array_of_blocks, copy_rows, release_pages
 
 N_ROWS, ROW = 64, 4096  # rows of 32 KiB, several pages each
 
@@ -71,7 +72,7 @@ def test_rows_are_copied_in_any_order(monkeypatch, path, at_once):
 
 @linux_only
 def test_what_was_copied_is_let_go_as_copying_goes_on(monkeypatch, path):
-    monkeypatch.setattr(_arrays, "_ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(_arrays, "_ROWS_AT_ONCE", 16)
     released = []
 
     def release(array):
@@ -81,4 +82,73 @@ def test_what_was_copied_is_let_go_as_copying_goes_on(monkeypatch, path):
 
     monkeypatch.setattr(_arrays, "release_pages", release)
     copy_rows(np.load(path, mmap_mode="r"), np.arange(N_ROWS))
-    assert released == [(True, 0)] * (N_ROWS // 4)
+    assert released == [(True, 0)] * (N_ROWS // 16)
+
+
+def mapped_data(folder, n=900, k=4):
+    rng = np.random.default_rng(0)
+    quality = rng.random((n, k))
+    np.save(folder / "similarity.npy", rng.random((n, k, k)))
+    labels = rng.random((n, k)) < quality
+    return [
+        CalibrationData.from_arrays(quality, folder / "similarity.npy", labels, mmap=mmap)
+        for mmap in (True, False)
+    ]
+
+
+@pytest.mark.parametrize("n_jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_large_parts_stay_on_disk_and_calibrate_alike(monkeypatch, tmp_path, n_jobs):
+    monkeypatch.setattr(_arrays, "_CHUNK_BYTES", 1024)
+    monkeypatch.setattr("sklearn_clm.calibration._engine._sums._WORTH_A_PROCESS", 1)
+    mapped, in_memory = mapped_data(tmp_path)
+    parts = mapped.split(1 / 3, random_state=0)
+    for part, expected in zip(parts, in_memory.split(1 / 3, random_state=0)):
+        assert isinstance(part.similarity, np.memmap)
+        assert_array_equal(part.similarity, expected.similarity)
+    assert len(list(tmp_path.iterdir())) == 3
+    found, wanted = (
+        learn_then_test(data, 0.5, random_state=0, n_jobs=n_jobs) for data in (mapped, in_memory)
+    )
+    assert found.lambda_hat == wanted.lambda_hat is not None
+    assert_array_equal(found.n_errors, wanted.n_errors)
+    del part, parts
+    gc.collect()
+    assert [path.name for path in tmp_path.iterdir()] == ["similarity.npy"]
+
+
+def test_a_map_in_a_folder_that_is_read_only_is_copied_elsewhere(monkeypatch, tmp_path):
+    monkeypatch.setattr(_arrays, "_CHUNK_BYTES", 1024)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    (tmp_path / "elsewhere").mkdir()
+    part = mapped_data(tmp_path)[0].take(np.arange(100))
+    assert isinstance(part.similarity, np.memmap)
+    assert len(list((tmp_path / "elsewhere").iterdir())) == 1
+
+
+def blocks_of(array, size=5):
+    for start in range(0, len(array), size):
+        yield slice(start, start + size), array[start : start + size]
+
+
+def test_arrays_are_made_block_by_block(tmp_path):
+    array = np.random.default_rng(0).random((12, 3, 3))
+    assert_array_equal(array_of_blocks(array.shape, blocks_of(array)), array)
+    on_disk = array_of_blocks(array.shape, blocks_of(array), tmp_path / "array.npy")
+    assert isinstance(on_disk, np.memmap)
+    assert_array_equal(on_disk, array)
+    assert_array_equal(np.load(tmp_path / "array.npy"), array)
+
+
+def test_a_file_is_replaced_once_the_last_block_is_there(tmp_path):
+    path = tmp_path / "array.npy"
+    np.save(path, np.zeros(3))
+
+    def failing():
+        yield slice(0, 1), np.ones(1)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        array_of_blocks((2,), failing(), path)
+    assert_array_equal(np.load(path), np.zeros(3))
+    assert list(tmp_path.iterdir()) == [path]
