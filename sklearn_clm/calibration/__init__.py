@@ -156,6 +156,8 @@ from sklearn_clm.calibration._lazy_judging import (
     judge_lazily,
     learn_then_test_lazily,
     sets_at_stop,
+    texts_for_exit,
+    texts_for_tests,
 )
 from sklearn_clm.calibration._learn_then_test import (
     AchievableEpsilon,
@@ -233,6 +235,8 @@ __all__ = [
     "search_frontier",
     "sets_at_stop",
     "smallest_epsilon",
+    "texts_for_exit",
+    "texts_for_tests",
     "threshold_grid",
     "weighted_betting_p_value",
 ]

@@ -56,6 +56,8 @@ __all__ = [
     "learn_then_test_lazily",
     "sets_at_stop",
     "text_key",
+    "texts_for_exit",
+    "texts_for_tests",
 ]
 
 Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
@@ -222,6 +224,50 @@ def judge_lazily(
             return
 
 
+def texts_for_tests(
+    accepted_sets: Iterable[np.ndarray], n_errors: int, table: LabelTable
+) -> np.ndarray:
+    """Texts that :func:`judge_lazily` may still ask for.
+
+    A decided test stays decided, and a witness stays one, so that what no test could ask for now
+    will not be asked for later.
+
+    Parameters
+    ----------
+    accepted_sets, n_errors, table
+        As in :func:`judge_lazily`.
+
+    Returns
+    -------
+    ndarray of bool, shape (n, K)
+        At the first occurrence of each text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import LabelTable, texts_for_tests
+    >>> known = np.array([[1, -1], [-1, -1], [0, -1]], dtype=np.int8)
+    >>> table = LabelTable(np.array([[0, 1], [0, 0], [0, 1]]), lambda i, j: [], known)
+    >>> texts_for_tests([np.ones((3, 2), dtype=bool)], 1, table)
+    array([[False, False],
+           [ True, False],
+           [False,  True]])
+    """
+    labels = table.labels
+    asked = np.zeros(labels.shape, dtype=bool)
+    for accepted in accepted_sets:
+        covered = np.any(accepted & (labels == 1), axis=1)
+        unjudged = accepted & (labels < 0) & ~covered[:, np.newaxis]
+        if np.sum(~covered & ~unjudged.any(axis=1)) > n_errors:
+            break
+        if np.sum(~covered) > n_errors:
+            asked |= unjudged
+    rows, draws = np.nonzero(asked)
+    texts = np.zeros_like(asked)
+    texts[rows, table.first[rows, draws]] = True
+    return texts
+
+
 def _decide(
     accepted: np.ndarray, n_errors: int, table: LabelTable, preference: np.ndarray
 ) -> CurtailedTest:
@@ -308,6 +354,40 @@ def judge_in_falling_order(tau: np.ndarray, n_errors: int, table: LabelTable) ->
         needed -= int(found.sum())
         waiting = np.setdiff1d(waiting, batch[found], assume_unique=True)
     return scores
+
+
+def texts_for_exit(tau: np.ndarray, n_errors: int, table: LabelTable) -> np.ndarray:
+    """Texts that :func:`judge_in_falling_order` may still ask for.
+
+    Parameters
+    ----------
+    tau, n_errors, table
+        As in :func:`judge_in_falling_order`.
+
+    Returns
+    -------
+    ndarray of bool, shape (n, K)
+        Those not below a witness of their prompt, nor below the (c + 1)-th smallest score that is
+        known so far: the level is at least that.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import LabelTable, texts_for_exit
+    >>> tau = np.array([[0.9, 0.1], [0.8, 0.7], [0.3, 0.2]])
+    >>> known = np.array([[1, -1], [-1, -1], [-1, -1]], dtype=np.int8)
+    >>> table = LabelTable(np.tile([0, 1], (3, 1)), lambda i, j: [], known)
+    >>> texts_for_exit(tau, 1, table)
+    array([[False, False],
+           [ True,  True],
+           [ True,  True]])
+    """
+    labels = table.labels
+    if not 0 <= n_errors < len(tau):
+        return np.zeros(tau.shape, dtype=bool)
+    known = np.max(np.where(labels == 1, tau, -np.inf), axis=1)
+    floor = np.maximum(known, np.sort(known)[n_errors])
+    return (labels < 0) & (tau >= floor[:, np.newaxis]) & (tau > -np.inf)
 
 
 def sets_at_stop(

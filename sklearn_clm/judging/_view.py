@@ -69,16 +69,16 @@ class Differing(NamedTuple):
 
 def pair_view(pair: WantedVerdict) -> dict[str, object]:
     """A pair as JSON values, all texts of it made visible."""
-    response = _as_text(pair.response)
-    references = [_as_text(reference) for reference in pair.asked.references]
+    response = visible(_as_text(pair.response))
+    references = [visible(_as_text(reference)) for reference in pair.asked.references]
     if pair.asked.context is None:
         differing = _differences(response, references)
     else:  # most of a reference is not about one component of it
         text, start, stop = pair.asked.context
         around = [(text[:start], False), (text[start:stop], True), (text[stop:], False)]
         differing = Differing(
-            [(visible(response), False)],
-            [[(visible(one), False)] for one in references],
+            [(response, False)],
+            [[(one, False)] for one in references],
             None,
             [(visible(part), marked) for part, marked in around if part],
         )
@@ -191,7 +191,7 @@ def _as_text(value: object) -> str:
 def _differences(response: str, references: Sequence[str]) -> Differing:
     """What the response and the most similar reference do not share, by words."""
     words = _words(response)
-    plain: list[list[Piece]] = [[(visible(one), False)] for one in references]
+    plain: list[list[Piece]] = [[(one, False)] for one in references]
     others = [_words(one) for one in references]
     close = [
         (LCSseq.normalized_similarity(words, other), -number)
@@ -199,7 +199,7 @@ def _differences(response: str, references: Sequence[str]) -> Differing:
         if len(words) * len(other) <= _LARGEST_TABLE
     ]
     if not close:
-        return Differing([(visible(response), False)], plain, None, [])
+        return Differing([(response, False)], plain, None, [])
     compared = -max(close)[1]
     other = others[compared]
     mine, theirs = [False] * len(words), [False] * len(other)
@@ -224,4 +224,4 @@ def _pieces(words: Iterable[str], differs: Iterable[bool]) -> list[Piece]:
             pieces[-1] = pieces[-1][0] + word, different
         else:
             pieces.append((word, different))
-    return [(visible(text), different) for text, different in pieces]
+    return pieces

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import HasMethods, Interval
 
-from sklearn_clm.caching import HumanJudge, VerdictsWanted
+from sklearn_clm.caching import HumanJudge, JudgedPrompt, VerdictsWanted
 from sklearn_clm.calibration import (
     CalibrationData,
     ComponentCalibrationData,
@@ -46,6 +46,18 @@ class LazyJudging(BaseEstimator):
     estimator : classifier with ``predict_proba``, default=None
         Estimates the labels of the other draws from their quality, frequency and similarity to
         judged draws. None is a logistic regression with ``C=1``.
+    optimization_admission : str or callable, default=None
+        Who judges the optimisation part instead of the sampler's `admission`: something cheap,
+        such as "rouge_l" or a model, where people judge the calibration part. None is the same.
+
+    Notes
+    -----
+    *Why another judge is valid there.* What is learnt on the optimisation part is the path of the
+    tests: which configurations are tested, and in which order. Fixed sequence testing holds for
+    every path that does not depend on the calibration part, a bad one included. So labels of the
+    optimisation part may be wrong in any way, and only a path that is worse than need be comes of
+    it: more draws, larger sets, or a null. The labels of the other judge are kept apart, and none
+    of them ever enters a test.
 
     Examples
     --------
@@ -59,6 +71,7 @@ class LazyJudging(BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "optimization_judgements": [None, Interval(Integral, 0, None, closed="left")],
         "estimator": [None, HasMethods(["fit", "predict_proba"])],
+        "optimization_admission": [None, str, callable],
     }
 
     def __init__(
@@ -66,9 +79,11 @@ class LazyJudging(BaseEstimator):
         *,
         optimization_judgements: int | None = 3,
         estimator: BaseEstimator | None = None,
+        optimization_admission: str | Admission | None = None,
     ) -> None:
         self.optimization_judgements = optimization_judgements
         self.estimator = estimator
+        self.optimization_admission = optimization_admission
 
     def labels(
         self, data: CalibrationData, first: np.ndarray, table: LabelTable, random_state: int = 0
@@ -108,11 +123,12 @@ class LazyJudging(BaseEstimator):
         # texts in random order, so that those which are judged stand for all
         rank = np.where(np.take_along_axis(is_text, order, axis=1), 0, k_max)
         order = np.take_along_axis(order, np.argsort(rank, axis=1, kind="stable"), axis=1)
-        for judgement in range(wanted):
-            draws = order[:, judgement]
-            rows = np.flatnonzero(is_text[np.arange(n), draws] & (_known(table, draws) < 0))
-            if len(rows):
-                table.ask(rows, draws[rows])
+        # all at once, those of one prompt together
+        chosen = np.zeros((n, k_max), dtype=bool)
+        np.put_along_axis(chosen, order[:, :wanted], True, axis=1)
+        rows, draws = np.nonzero(chosen & is_text & (table.labels < 0))
+        if len(rows):
+            table.ask(rows, draws)
         known = table.labels
         if (known >= 0).any():
             return impute_labels(
@@ -121,10 +137,6 @@ class LazyJudging(BaseEstimator):
         counts = np.sum(first[:, :, np.newaxis] == first[:, np.newaxis, :], axis=2)
         chance = np.take_along_axis(rng.random((n, k_max)), first, axis=1)
         return chance < counts / k_max
-
-
-def _known(table: LabelTable, draws: np.ndarray) -> np.ndarray:
-    return table.labels[np.arange(len(draws)), draws]
 
 
 class Verdicts:
@@ -162,11 +174,34 @@ class Verdicts:
         self._admission = admission
         self._references, self._responses = references, responses
         self._n_jobs = n_jobs
+        self._others: list[tuple[object, Verdicts]] = []
+
+    def by(self, admission: str | Admission) -> "Verdicts":
+        """Verdicts of another judge on the same draws, kept apart from these.
+
+        Parameters
+        ----------
+        admission : str or callable
+            The judge; it is given the references that people see.
+
+        Returns
+        -------
+        Verdicts
+        """
+        for other, verdicts in self._others:
+            if other is admission:
+                return verdicts
+        bare = [
+            list(one.references) if isinstance(one, JudgedPrompt) else one
+            for one in self._references
+        ]
+        self._others.append((admission, Verdicts(admission, bare, self._responses, self._n_jobs)))
+        return self._others[-1][1]
 
     def __getstate__(self) -> dict[str, Any]:
         # admissions that are functions, often of a notebook, must not keep a sampler from a pickle
         kept = [None if callable(one) else one for one in self._references]
-        return {**self.__dict__, "_references": kept}
+        return {**self.__dict__, "_references": kept, "_others": []}
 
     @property
     def of_people(self) -> bool:

@@ -1,5 +1,7 @@
 """Lazy judging decides what the full table of labels decides, whatever the order."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,6 +23,8 @@ from sklearn_clm.calibration import (
     learn_then_test_lazily,
     search_frontier,
     sets_at_stop,
+    texts_for_exit,
+    texts_for_tests,
 )
 from tests.calibration.strategies import calibration_data, thresholds
 
@@ -82,6 +86,39 @@ def test_level_is_that_of_the_full_table(table, n_errors):
     assert level == exit_level(scores, n_errors)
     judged = np.argwhere((lazy.labels >= 0) & is_first)
     assert all(tau[i, j] >= level for i, j in judged)
+
+
+@settings(max_examples=100, deadline=None)
+@given(tables(), st.integers(-1, 12), st.booleans())
+def test_no_more_is_asked_than_is_said_beforehand(table, n_errors, is_exit):
+    first, truth, rng = table
+    n, k = first.shape
+    is_text = first == np.arange(k)
+    levels = rng.choice([0.1, 0.5, 0.9, np.inf], (n, k))
+    tau, sets = np.where(is_text, levels, -np.inf), nested_sets(rng, n, k, 3)
+    bounds = []
+
+    def bound(lazy):
+        if is_exit:
+            return texts_for_exit(tau, n_errors, lazy)
+        return texts_for_tests(sets, n_errors, lazy)
+
+    def judge(prompts, draws):
+        bounds.append(bound(lazy))
+        assert bounds[-1][prompts, draws].all()
+        return truth[prompts, draws]
+
+    known = np.where(rng.random((n, k)) < 0.2, truth, -1).astype(np.int8)
+    known = np.where(is_text, known, -1)
+    lazy = LabelTable(first, judge, known)
+    if is_exit:
+        judge_in_falling_order(tau, n_errors, lazy)
+    else:
+        list(judge_lazily(sets, n_errors, lazy, rng.random((n, k))))
+    bounds.append(bound(lazy))
+    assert not (bounds[-1] & ~is_text).any()
+    for earlier, later in itertools.pairwise(bounds):
+        assert not (later & ~earlier).any()
 
 
 def test_no_judgement_is_in_vain():
