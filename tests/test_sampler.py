@@ -182,6 +182,7 @@ def test_calibration_never_sees_what_trained_the_generator(training_fraction):
     assert sampler.calibration_data_.n_prompts == len(calibrating)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
 @pytest.mark.parametrize("k_max", [5, [2, 3, 5]])
 def test_guarantee_over_repeated_calibrations(k_max):

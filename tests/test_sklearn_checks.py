@@ -32,6 +32,7 @@ def test_scikit_learn_check(estimator, check):
     check(estimator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
 def test_every_check_ran_and_passed(estimator):
     result = estimator_checks.check_estimator(estimator, on_skip=None, on_fail=None)

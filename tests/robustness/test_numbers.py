@@ -198,7 +198,9 @@ def exact_tail(mpmath, n_errors, n, epsilon):
         return float(total)
 
 
-@pytest.mark.parametrize("n", [10, 1_565, 100_000, 10_000_000])
+@pytest.mark.parametrize(
+    "n", [10, 1_565, 100_000, pytest.param(10_000_000, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("epsilon", [1e-6, 0.01, 0.3, 0.5, 0.999])
 def test_binomial_tail(n, epsilon):
     mpmath = pytest.importorskip("mpmath")

@@ -238,7 +238,7 @@ def test_labels_and_columns_show_as_text(payload):
     assert_harmless(sets._repr_html_(), payload)
 
 
-@pytest.mark.parametrize("payload", PAYLOADS[:5])
+@pytest.mark.parametrize("payload", ["".join(PAYLOADS[:5])])
 def test_names_show_as_text(payload):
     """Names of functions and classes come from whoever wrote them."""
 

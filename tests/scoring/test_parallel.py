@@ -59,6 +59,7 @@ def test_the_active_backend_does_the_work():
     assert set(map_chunks(thread_ids, range(20))) == {threading.get_ident()}
 
 
+@pytest.mark.slow
 def test_dask_spreads_the_work():
     distributed = pytest.importorskip("distributed")
     alone = matrices()
