@@ -1,13 +1,24 @@
 """Warnings and errors that callers may want to catch by name, and where warnings belong."""
 
+import json
+import os
 import sys
+import tempfile
 import warnings
+import weakref
 from types import FrameType
 
-__all__ = ["NullCalibrationError", "NullCalibrationWarning", "steps_before", "warn", "warn_of_null"]
+__all__ = [
+    "NullCalibrationError",
+    "NullCalibrationWarning",
+    "NullLog",
+    "in_search",
+    "steps_before",
+    "warn",
+    "warn_of_null",
+]
 
-_NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib"}
-_nulls_of_search: dict[int, list[str]] = {}
+_NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib", "weakref"}
 
 
 class NullCalibrationWarning(UserWarning):
@@ -41,37 +52,116 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=len(_frames()))
 
 
+class NullLog:
+    """Calibrations of one search, in a file to which all its processes write.
+
+    Parameters
+    ----------
+    n_fits : int, default=None
+        How many fits there will be; the last one reports. None: the end of this object does.
+    """
+
+    def __init__(self, n_fits: int | None = None) -> None:
+        handle, self.path = tempfile.mkstemp(prefix="sklearn-clm-nulls-")
+        os.close(handle)
+        self.n_fits = n_fits
+        if n_fits is None:
+            weakref.finalize(self, _report, self.path)
+
+    def writer(self) -> "NullLog":
+        """One that writes to the same file, and whose end means nothing."""
+        log = object.__new__(NullLog)
+        log.path, log.n_fits = self.path, self.n_fits
+        return log
+
+    def is_open(self) -> bool:
+        """Whether the search goes on."""
+        return os.path.exists(self.path)
+
+    def add(self, message: str | None) -> bool:
+        """Note one calibration, None where it is not null; whether the search still went on."""
+        try:
+            file = os.open(self.path, os.O_RDWR | os.O_APPEND)
+        except FileNotFoundError:
+            return False
+        with open(file, "r+", encoding="utf-8") as log:
+            log.write(json.dumps(message) + "\n")
+            log.seek(0)
+            n_done = len(log.readlines())
+        if n_done == self.n_fits:
+            _report(self.path)
+        return True
+
+
+def in_search(original: object, copy: object) -> None:
+    """Give a clone the log of the parameter search or cross-validation that makes it, if any."""
+    known: NullLog | None = getattr(original, "_null_log", None) or _counted.get(id(original))
+    for frame in _callers():
+        place, own = (frame.f_globals.get("__name__"), frame.f_code.co_qualname), frame.f_locals
+        if place == ("sklearn.model_selection._search", "BaseSearchCV.fit"):
+            known = _owned.get(id(frame))
+            if known is None or own.get("base_estimator") is None:
+                # of the clone whose life is that of the search, and that all others are made of
+                known = _owned[id(frame)] = known or NullLog()
+                copy.__dict__["_null_log"] = known
+                return
+            break
+        if place == ("sklearn.model_selection._validation", "cross_validate"):
+            if any(kind.__name__ == "BaseSearchCV" for kind in type(own["estimator"]).__mro__):
+                return
+            if known is None or not known.is_open():
+                known = NullLog(own["cv"].get_n_splits(own["X"], own["y"]))
+                _counted[id(original)] = known
+                weakref.finalize(original, _report, known.path)  # where fits have failed
+            break
+    if known is not None and known.is_open():
+        copy.__dict__["_null_log"] = known.writer()
+
+
 def warn_of_null(message: str | None) -> None:
     """Warn of a null calibration, in a parameter search once, with their number.
 
     Parameters
     ----------
     message : str or None
-        What was found; None where the calibration is not null, which may end a search.
+        What was found; None where the calibration is not null.
     """
-    place = _place_in_search()
-    if place is None:
-        if message is not None:
-            warn(message, NullCalibrationWarning)
-        return
-    search, (position, n_fits) = place
-    if position == 0:
-        _nulls_of_search.pop(search, None)
+    for frame in _callers():
+        log = getattr(frame.f_locals.get("self"), "_null_log", None)
+        if log is not None and log.add(message):
+            return
     if message is not None:
-        _nulls_of_search.setdefault(search, []).append(message)
-    if position == n_fits - 1 and (nulls := _nulls_of_search.pop(search, [])):
+        warn(message, NullCalibrationWarning)
+
+
+def _report(path: str) -> None:
+    """Say how many calibrations of a search were null, and remove its file."""
+    try:  # one process alone
+        os.rename(path, f"{path}-read")
+    except FileNotFoundError:
+        return
+    with open(f"{path}-read", encoding="utf-8") as file:
+        found = [json.loads(line) for line in file]
+    os.remove(f"{path}-read")
+    nulls = [message for message in found if message is not None]
+    if nulls:
         warn(
-            f"{len(nulls)} of the {n_fits} calibrations of this search are null; each scores "
+            f"{len(nulls)} of the {len(found)} calibrations of this search are null; each scores "
             f"-inf. The first: {nulls[0]}",
             NullCalibrationWarning,
         )
+
+
+# by the identity of what is cross-validated, and by that of the frame of a search
+_counted: dict[int, NullLog] = {}
+_owned: "weakref.WeakValueDictionary[int, NullLog]" = weakref.WeakValueDictionary()
 
 
 def steps_before() -> list[tuple[str, object]]:
     """Steps before the running one, in the pipelines that fit in this thread."""
     running: list[object] = []
     before: list[tuple[str, object]] = []
-    for frame in _frames():
+    for frame in _callers():
         own = frame.f_locals.get("self")
         if own is None or any(own is one for one in running):
             continue
@@ -93,22 +183,10 @@ def _frames() -> list[FrameType]:
     return frames
 
 
+def _callers() -> list[FrameType]:
+    """The same without those of this module, whose variables would hold themselves."""
+    return [frame for frame in _frames() if frame.f_globals is not globals()]
+
+
 def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
-
-
-def _place_in_search() -> tuple[int, tuple[int, int]] | None:
-    """Identity of the parameter search in this thread, the position of the fit, their number.
-
-    None outside of a search, and in the workers of one.
-    """
-    progress: list[tuple[int, int]] = []
-    for frame in _frames():
-        place = frame.f_globals.get("__name__"), frame.f_code.co_name
-        if place == ("sklearn.model_selection._validation", "_fit_and_score"):
-            names = ("candidate_progress", "split_progress")
-            progress = [frame.f_locals[name] for name in names if frame.f_locals.get(name)]
-        elif place == ("sklearn.model_selection._search", "fit") and len(progress) == 2:
-            (candidate, n_candidates), (split, n_splits) = progress
-            return id(frame), (candidate * n_splits + split, n_candidates * n_splits)
-    return None

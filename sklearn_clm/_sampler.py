@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
@@ -28,7 +28,13 @@ from sklearn_clm._calibration import (
     refuse_differences,
     write_calibration,
 )
-from sklearn_clm._exceptions import NullCalibrationError, steps_before, warn, warn_of_null
+from sklearn_clm._exceptions import (
+    NullCalibrationError,
+    in_search,
+    steps_before,
+    warn,
+    warn_of_null,
+)
 from sklearn_clm._html import visual_block
 from sklearn_clm._prompts import (
     CheckedPrompts,
@@ -703,6 +709,11 @@ class ConformalSampler(  # type: ignore[call-arg]
         """The seed of all draws."""
         return self._source.seed
 
+    def __sklearn_clone__(self) -> Self:
+        copy: Self = super().__sklearn_clone__()
+        in_search(self, copy)
+        return copy
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "calibration_")
 
@@ -712,7 +723,11 @@ class ConformalSampler(  # type: ignore[call-arg]
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_memory"}
+        state = dict(super().__getstate__())
+        state.pop("_memory", None)
+        if (log := state.get("_null_log")) is not None and not log.is_open():
+            del state["_null_log"]
+        return state
 
     def _sk_visual_block_(self) -> Any:
         return visual_block([("generator", self.generator)])

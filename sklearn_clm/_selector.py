@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Real
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
@@ -19,7 +19,7 @@ from sklearn_clm._calibration import (
     refuse_differences,
     write_calibration,
 )
-from sklearn_clm._exceptions import warn
+from sklearn_clm._exceptions import in_search, warn
 from sklearn_clm._html import visual_block
 from sklearn_clm._prompts import (
     CheckedPrompts,
@@ -558,6 +558,11 @@ class ComponentSelector(  # type: ignore[call-arg]
             raise AttributeError("sampler_ needs prompts, or a fitted sampler=.")
         return sampler
 
+    def __sklearn_clone__(self) -> Self:
+        copy: Self = super().__sklearn_clone__()
+        in_search(self, copy)
+        return copy
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "calibration_")
 
@@ -567,7 +572,11 @@ class ComponentSelector(  # type: ignore[call-arg]
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_memory"}
+        state = dict(super().__getstate__())
+        state.pop("_memory", None)
+        if (log := state.get("_null_log")) is not None and not log.is_open():
+            del state["_null_log"]
+        return state
 
     def _sk_visual_block_(self) -> Any:
         return visual_block([("sampler", self.sampler)])

@@ -220,6 +220,7 @@ def test_help_names_options_and_defaults(capsys):
     assert "--seed S seed of the splits (default: 0)" in text
 
 
+@pytest.mark.slow
 def test_as_a_module(files):
     command = [sys.executable, "-m", "sklearn_clm", "calibrate", "--data", "data.npz", "--quiet"]
     environment = {**os.environ, "PYTHONPATH": str(Path(sklearn_clm.__file__).parents[1])}

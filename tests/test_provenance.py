@@ -15,9 +15,9 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.compose import make_column_transformer
 from sklearn.feature_selection import SelectKBest, f_classif
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import FeatureUnion, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.__main__ import main
@@ -482,10 +482,10 @@ def test_supervised_steps_before_the_sampler_are_noticed():
         clone(last).set_params(generator=inside).fit(rows, labels)
 
 
-def test_a_search_warns_of_null_calibrations_once():
-    search = GridSearchCV(
-        sampler(), {"epsilon": [0.04, 0.05, 0.5], "delta": [0.5]}, cv=3, refit=False
-    )
+@pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_search_warns_of_null_calibrations_once(n_jobs):
+    grid = {"epsilon": [0.04, 0.05, 0.5], "delta": [0.5]}
+    search = GridSearchCV(sampler(), grid, cv=3, refit=False, n_jobs=n_jobs)
     with pytest.warns(NullCalibrationWarning) as caught:
         search.fit(X, Y)
     (one,) = (str(each.message) for each in caught if each.category is NullCalibrationWarning)
@@ -495,6 +495,26 @@ def test_a_search_warns_of_null_calibrations_once():
     assert one.startswith(f"{n_null} of the 9 calibrations of this search are null")
     assert "smallest epsilon that would have worked" in one
     assert [each.filename for each in caught if "of this search" in str(each.message)] == [__file__]
+
+
+def test_a_cross_validation_warns_of_null_calibrations_once():
+    null = make_pipeline(FunctionTransformer(), sampler(epsilon=0.05))
+    with pytest.warns(NullCalibrationWarning) as caught:
+        cross_validate(null, X[:60], Y[:60], cv=3)
+    (one,) = (str(each.message) for each in caught if each.category is NullCalibrationWarning)
+    assert one.startswith("3 of the 3 calibrations of this search are null")
+    with pytest.warns(NullCalibrationWarning, match="^Calibration is null"):
+        clone(null).fit(X[:60], Y[:60])
+
+
+def test_a_refit_after_a_search_warns_by_itself():
+    search = GridSearchCV(sampler(), {"epsilon": [0.05]}, cv=2)
+    with pytest.warns(NullCalibrationWarning, match="^3 of the 3 calibrations of this search"):
+        search.fit(X[:60], Y[:60])
+    copy = pickle.loads(pickle.dumps(search.best_estimator_))
+    for one in (search.best_estimator_, copy, clone(copy)):
+        with pytest.warns(NullCalibrationWarning, match="^Calibration is null"):
+            one.fit(X[:60], Y[:60])
 
 
 def test_a_threshold_out_of_reach_is_noticed():

@@ -14,8 +14,8 @@ from sklearn_clm.generators import EstimatorGenerator
 ESTIMATORS = [
     ConformalSampler(),
     ComponentSelector(),
-    ConformalSampler(EstimatorGenerator(LogisticRegression())),
-    ComponentSelector(ConformalSampler(EstimatorGenerator(LogisticRegression()))),
+    ConformalSampler(EstimatorGenerator(LogisticRegression()), k_max=3),
+    ComponentSelector(ConformalSampler(EstimatorGenerator(LogisticRegression()), k_max=3)),
 ]
 
 
@@ -32,7 +32,7 @@ def test_scikit_learn_check(estimator, check):
     check(estimator)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # all of them once more, as users run them
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
 def test_every_check_ran_and_passed(estimator):
     result = estimator_checks.check_estimator(estimator, on_skip=None, on_fail=None)
