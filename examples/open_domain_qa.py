@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from jsonl_questions import read_questions
-from paper_protocol import evaluate_sets
+from _protocols.jsonl_questions import read_questions
+from _protocols.paper_protocol import evaluate_sets
 
 HERE = Path(__file__).resolve().parent
 CHECKPOINT = HERE / "checkpoints" / "territory_names"
@@ -67,6 +67,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--k-max", type=int, default=20, help="answers for a question")
     parser.add_argument("--max-new-tokens", type=int, default=40)
     parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--top-k", type=int, default=50, help="likeliest tokens to draw from")
     parser.add_argument("--stop", nargs="*", default=STOP, help="strings that end an answer")
     parser.add_argument("--batch-size", type=int, default=512, help="answers written at once")
     parser.add_argument("--device", help="where the model runs, for instance cuda")
@@ -119,6 +120,7 @@ def build_sampler(args: argparse.Namespace, header: str):
         prompt_template=header + "{prompt}",
         max_new_tokens=args.max_new_tokens,
         temperature=args.temperature,
+        top_k=args.top_k,
         stop=args.stop,
         batch_size=args.batch_size,
         device=args.device,

@@ -35,8 +35,8 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from paper_protocol import component_trials, evaluate_components, evaluate_sets
-from report_tasks import ReportTask, file_task, strip_task
+from _protocols.paper_protocol import component_trials, evaluate_components, evaluate_sets
+from _protocols.report_tasks import ReportTask, file_task, strip_task
 
 HERE = Path(__file__).resolve().parent
 CHECKPOINT = HERE / "checkpoints" / "digit_reports"

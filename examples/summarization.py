@@ -30,9 +30,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from jsonl_questions import read_questions
-from paper_protocol import evaluate_components, evaluate_sets
-from sentence_classifier import train_sentence_classifier
+from _protocols.jsonl_questions import read_questions
+from _protocols.paper_protocol import evaluate_components, evaluate_sets
+from _protocols.sentence_classifier import train_sentence_classifier
 
 HERE = Path(__file__).resolve().parent
 CHECKPOINT = HERE / "checkpoints" / "docstring_summaries"
@@ -104,6 +104,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--k-max", type=int, default=20, help="summaries of a text")
     parser.add_argument("--max-new-tokens", type=int, default=48)
     parser.add_argument("--temperature", type=float, default=0.7)
+    parser.add_argument("--top-p", type=float, default=1.0, help="nucleus to draw from")
     parser.add_argument("--batch-size", type=int, default=512, help="summaries written at once")
     parser.add_argument("--device", help="where the model runs, for instance cuda")
     parser.add_argument("--dtype", help="for instance bfloat16")
@@ -140,6 +141,7 @@ def build_sampler(args: argparse.Namespace):
         args.model,
         max_new_tokens=args.max_new_tokens,
         temperature=args.temperature,
+        top_p=args.top_p,
         batch_size=args.batch_size,
         device=args.device,
         dtype=args.dtype,

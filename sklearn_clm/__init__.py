@@ -135,13 +135,26 @@ allowed, and the result says "provenance unknown".
 Steps that learn from references (a selection of features, say) must not stand before the sampler:
 they would have seen what calibrates. They belong to the estimator inside the generator, which is
 trained on prompts of its own; so does a vectoriser, since prompts are texts and not its counts.
+
+## Progress and logs
+
+``verbose=1`` shows progress bars. What a service should know is logged as "sklearn_clm": null
+calibrations as warnings; requests that are repeated, and draws that a file holds already, as
+information.
+
+>>> import logging
+>>> logging.getLogger("sklearn_clm").setLevel(logging.INFO)
 """
+
+import logging
 
 from sklearn_clm._exceptions import NullCalibrationError, NullCalibrationWarning
 from sklearn_clm._results import ComponentSet, ComponentSets, PredictionSet, PredictionSets
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm._selector import ComponentSelector
 from sklearn_clm._version import __version__
+
+logging.getLogger("sklearn_clm").addHandler(logging.NullHandler())
 
 __all__ = [
     "ComponentSelector",

@@ -1,6 +1,7 @@
 """Warnings and errors that callers may want to catch by name, and where warnings belong."""
 
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -131,6 +132,7 @@ def warn_of_null(message: str | None) -> None:
         if log is not None and log.add(message):
             return
     if message is not None:
+        logging.getLogger("sklearn_clm").warning("null calibration: %s", message)
         warn(message, NullCalibrationWarning)
 
 

@@ -1,6 +1,7 @@
 """Draws that are made once and never lost."""
 
 import hashlib
+import logging
 import os
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from sklearn_clm.generators._records import (
 
 __all__ = ["CachedGenerator"]
 
+_logger = logging.getLogger("sklearn_clm")
 _MOST_READ = 1024  # prompts whose kept draws are held at once
 
 
@@ -333,6 +335,9 @@ class _FileKeeper(DrawKeeper):
             return
         first = min(starts)
         rows = self._store.lookup(self._space, new, self._seed, first, self._n_draws)
+        if rows:
+            path = self._store.path
+            _logger.info("%d draws of %d prompts are kept: %s", len(rows), len(new), path)
         for key in new:
             self._read[key] = _Read(first)
         for (key, draw), value in rows.items():

@@ -14,15 +14,24 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CHECKPOINT = EXAMPLES / "checkpoints" / "territory_names"
 
 
-@pytest.fixture
-def open_domain_qa(monkeypatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    name = "examples_open_domain_qa"
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / "open_domain_qa.py")
+def load(name, path, monkeypatch):
+    """Import a script under a name of its own, as if run from its folder."""
+    monkeypatch.syspath_prepend(str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, name, module)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def open_domain_qa(monkeypatch):
+    return load("examples_open_domain_qa", EXAMPLES / "open_domain_qa.py", monkeypatch)
+
+
+@pytest.fixture
+def questions(monkeypatch):
+    return load("territory_questions", CHECKPOINT / "questions.py", monkeypatch)
 
 
 def write_questions(path, n):
@@ -86,3 +95,83 @@ def test_answers_and_aliases_end_where_the_authors_end_them(open_domain_qa, tmp_
     references = open_domain_qa.load_data(args)[2]
     assert {aliases[0] for aliases in references} == {"St"}
     assert {aliases[2] for aliases in references} == {".net"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no question"),
+        ("{not json", "line 1: not JSON"),
+        ('{"prompt": "Q"}', "line 1: .*wanted"),
+        ('\n{"prompt": "Q", "reference": []}', "line 2: empty or not a text"),
+        ('{"prompt": "Q", "reference": 3}', "line 1: empty or not a text"),
+        ('["Q", "A"]', "line 1: .*wanted"),
+    ],
+)
+def test_bad_data_is_named(open_domain_qa, tmp_path, text, message):
+    path = tmp_path / "questions.jsonl"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit, match=message):
+        open_domain_qa.main(["--data", str(path)])
+
+
+def test_a_missing_file_is_named(open_domain_qa, tmp_path):
+    with pytest.raises(SystemExit, match="No such file"):
+        open_domain_qa.main(["--data", str(tmp_path / "nowhere.jsonl")])
+
+
+def test_parts_are_disjoint_and_large_enough(questions):
+    parts = {part: questions.load_questions(part) for part in ("train", "validation", "held_out")}
+    pairs = {
+        part: {(q.territory, q.language) for q in asked} | {q.prompt for q in asked}
+        for part, asked in parts.items()
+    }
+    assert not pairs["train"] & pairs["held_out"]
+    assert not pairs["validation"] & pairs["held_out"]
+    assert not pairs["train"] & pairs["validation"]
+    assert len(parts["held_out"]) >= 3500
+    assert all(q.answers and all(q.answers) for asked in parts.values() for q in asked)
+
+
+def test_variants_of_a_language_are_aliases(questions):
+    by_pair = {
+        (q.territory, q.language): q.answers
+        for part in ("train", "validation", "held_out")
+        for q in questions.load_questions(part)
+    }
+    assert by_pair["DE", "fr"] == ("Allemagne",)
+    assert {"Vietname", "Vietnã"} == set(by_pair["VN", "pt"])
+
+
+def test_checkpoint_is_small_and_safe(questions):
+    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    sizes = {path.name: path.stat().st_size for path in CHECKPOINT.iterdir() if path.is_file()}
+    assert sum(sizes.values()) <= 2 * 2**20
+    assert load_file(CHECKPOINT / "model.safetensors")
+    model = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
+    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
+    assert type(model).__name__ == "LlamaForCausalLM"
+    question = questions.load_questions("held_out")[100]
+    text = f"{question.prompt} {question.answers[0]}\n"
+    ids = tokenizer(text)["input_ids"]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+
+
+def test_training_reads_no_held_out_question(questions, monkeypatch, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    train = load("territory_train", CHECKPOINT / "train.py", monkeypatch)
+    read = []
+
+    def few(part):
+        read.append(part)
+        return questions.load_questions(part)[:60]
+
+    monkeypatch.setattr(train, "load_questions", few)
+    argv = ["train.py", "--no-compile", "--epochs", "1", "--threads", "1"]
+    monkeypatch.setattr(sys, "argv", [*argv, "--output", str(tmp_path)])
+    train.main()
+    assert set(read) == {"train", "validation"}
+    assert AutoModelForCausalLM.from_pretrained(tmp_path).num_parameters() < 1_000_000

@@ -70,7 +70,7 @@ def test_strips_are_those_of_their_seed(strips):
 
 @pytest.fixture
 def tasks(example):
-    return sys.modules["report_tasks"]
+    return sys.modules["_protocols.report_tasks"]
 
 
 def test_component_admission(tasks):

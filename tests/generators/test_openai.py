@@ -194,7 +194,8 @@ def http_date(seconds):
 
 @pytest.mark.parametrize("seconds", [17.0, 200.0, 600.0])
 @pytest.mark.parametrize("written", [str, http_date])
-def test_retry_after_is_honoured(server, monkeypatch, seconds, written):
+def test_retry_after_is_honoured(server, monkeypatch, caplog, seconds, written):
+    caplog.set_level("INFO", logger="sklearn_clm")
     waits = []
     wait = threading.Event.wait
 
@@ -211,6 +212,8 @@ def test_retry_after_is_honoured(server, monkeypatch, seconds, written):
     monkeypatch.setattr(threading.Event, "wait", noted)
     assert sample(generator, ["a"], 1)[0][0].response
     assert waits == [pytest.approx(seconds, abs=2.0 if written is http_date else 0.0)]
+    assert "asking again in" in caplog.text
+    assert "status 429" in caplog.text
 
 
 @pytest.mark.parametrize("written", [str, http_date])

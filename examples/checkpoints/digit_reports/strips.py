@@ -38,7 +38,7 @@ _SENTENCE = re.compile(
 )
 
 
-def draw_strips(n_strips, *, part, random_state):
+def draw_strips(n_strips, *, part, random_state, torn=0.27):
     """Draw strips of four digits, independently of each other, with the digits they show.
 
     Parameters
@@ -49,6 +49,8 @@ def draw_strips(n_strips, *, part, random_state):
         Which half of the handwritten digits the strips are made of.
     random_state : int or sequence of ints
         Seed.
+    torn : float
+        Share of the digits that lose a side; the model was trained with the default.
 
     Returns
     -------
@@ -57,7 +59,7 @@ def draw_strips(n_strips, *, part, random_state):
     labels : ndarray of shape (n_strips, 4)
         The digits they show, from left to right.
     """
-    digits, labels = _draw_digits((n_strips, N_DIGITS), part, random_state)
+    digits, labels = _draw_digits((n_strips, N_DIGITS), part, random_state, torn)
     rows = digits.transpose(0, 2, 1, 3).reshape(n_strips, HEIGHT, N_DIGITS * WIDTH)
     pixels = (255 * rows).round().astype(np.uint8)
     return [Image.fromarray(strip).convert("RGB") for strip in pixels], labels
@@ -80,7 +82,7 @@ def draw_single_digits(n_digits, *, part, random_state):
     labels : ndarray of shape (n_digits,)
         The digits they show.
     """
-    digits, labels = _draw_digits((n_digits, 1), part, random_state)
+    digits, labels = _draw_digits((n_digits, 1), part, random_state, torn=0.27)
     return digits.reshape(n_digits, -1), labels[:, 0]
 
 
@@ -107,22 +109,22 @@ def _handwritten():
     return load_digits(return_X_y=True)
 
 
-def _draw_digits(shape, part, random_state):
+def _draw_digits(shape, part, random_state, torn):
     rng = np.random.default_rng(random_state)
     images, target = _handwritten()
     chosen = rng.choice(part_of_digits(part), size=shape)
     digits = images[chosen].reshape(*shape, HEIGHT, WIDTH) / 16.0
-    digits = _damage(digits, rng) + rng.normal(0.0, 0.12, digits.shape)
+    digits = _damage(digits, rng, torn) + rng.normal(0.0, 0.12, digits.shape)
     return np.clip(digits, 0.0, 1.0), target[chosen]
 
 
-def _damage(digits, rng):
-    """Tear a side off about every fourth digit, 3 to 6 of 8 pixels deep."""
-    torn = rng.random(digits.shape[:2]) < 0.27
+def _damage(digits, rng, torn):
+    """Tear a side off that share of the digits, 3 to 6 of 8 pixels deep."""
+    chosen = rng.random(digits.shape[:2]) < torn
     depth = rng.integers(3, 7, size=digits.shape[:2])
     side = rng.integers(4, size=digits.shape[:2])
     digits = digits.copy()
-    for i, j in np.argwhere(torn):
+    for i, j in np.argwhere(chosen):
         kept = np.rot90(digits[i, j], side[i, j])  # a view: any side becomes the top
         kept[: depth[i, j]] = 0.0
     return digits
@@ -215,3 +217,38 @@ def read_report(report):
         next(iter(found)) if len(found := findings.get(position, ())) == 1 else -1
         for position in range(N_DIGITS)
     )
+
+
+def same_reading(one, other):
+    """Compare two reports by what they state, however they are worded.
+
+    Parameters
+    ----------
+    one, other : str
+        Reports.
+
+    Returns
+    -------
+    float
+        1 where :func:`read_report` reads the same digits, else 0.
+    """
+    return float(read_report(one) == read_report(other))
+
+
+def states_the_right_digit(report, sentence):
+    """Judge a sentence by a report that is right.
+
+    Parameters
+    ----------
+    report : str
+        Right in all digits.
+    sentence : str
+        The sentence.
+
+    Returns
+    -------
+    bool
+        Whether it states a digit, and the one that the report has there.
+    """
+    finding = read_sentence(sentence)
+    return finding is not None and read_report(report)[finding[0]] == finding[1]

@@ -1,6 +1,7 @@
 """A client of a service: requests that are repeated, bounded, counted, and silent about keys."""
 
 import json
+import logging
 import os
 import random
 import re
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 Answer = TypeVar("Answer")
+_logger = logging.getLogger("sklearn_clm")
 
 PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 
@@ -333,9 +335,12 @@ class Service:
             # outside of the except clauses: what the client raised holds the request's headers,
             # and must not be chained to what is raised here
             wait = failure.wait(attempt)
-            if wait is None or attempt == self._max_retries or stopping.wait(wait):
+            message = failure.message.replace("{n}", str(attempt + 1))
+            if wait is None or attempt == self._max_retries:
                 break
-        message = failure.message.replace("{n}", str(attempt + 1))
+            _logger.info("asking again in %.1f s: %s", wait, message)
+            if stopping.wait(wait):
+                break
         raise ServiceError(message, failure.status, failure.retry_after)
 
     def _post(self, endpoint: str, request: Mapping[str, object]) -> str | _Failure:

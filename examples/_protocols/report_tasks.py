@@ -16,10 +16,12 @@ from checkpoints.digit_reports.strips import (
     draw_strips,
     read_report,
     read_sentence,
+    states_the_right_digit,
     write_report,
 )
-from jsonl_questions import read_records
-from sentence_classifier import train_sentence_classifier
+
+from _protocols.jsonl_questions import read_records
+from _protocols.sentence_classifier import train_sentence_classifier
 
 __all__ = ["ReportTask", "file_task", "strip_task"]
 
@@ -71,12 +73,6 @@ def strip_task(n_images: int, seed: int) -> ReportTask:
         match=states_the_same,
         train=train_reader,
     )
-
-
-def states_the_right_digit(reference: str, sentence: str) -> bool:
-    """Component admission: the digit that the sentence states is that of the reference."""
-    finding = read_sentence(sentence)
-    return finding is not None and read_report(reference)[finding[0]] == finding[1]
 
 
 def states_the_same(one: str, other: str) -> bool:

@@ -1,0 +1,120 @@
+"""Run the examples, smaller than by default, and write the pictures of the gallery.
+
+python examples/pictures [NAME ...]
+"""
+
+import argparse
+import base64
+import io
+import runpy
+import sys
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "sklearn_clm", "path.simplify": True}
+
+HERE = Path(__file__).resolve().parent
+EXAMPLES = HERE.parent
+OUTPUT = EXAMPLES / "output" / "pictures"
+OPTIONS = {
+    "open_domain_qa": ["--questions", "900", "--trials", "30"],
+    "summarization": ["--texts", "900", "--classifier-texts", "300", "--trials", "30"],
+    "report_generation": ["--paper", "--images", "600", "--trials", "30"],
+}
+
+
+def main() -> None:
+    """Write the pictures asked for, or all of them."""
+    names = ["quickstart", "grid_search_k_max", *OPTIONS]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(names))
+    chosen = parser.parse_args().names or names
+    if unknown := set(chosen) - set(names):
+        parser.error(f"no picture of {', '.join(sorted(unknown))}; known: {', '.join(names)}")
+    sys.path.insert(0, str(EXAMPLES))
+    for name in chosen:
+        path = HERE / f"{name}.svg"
+        if name == "quickstart":
+            trusted = runpy.run_path(str(EXAMPLES / "quickstart.py"))["trusted"]
+            path.write_text(draw_sets([trusted[1], trusted[2]]), encoding="utf-8")
+        elif name == "grid_search_k_max":
+            run(name, ["--figure", str(path)])
+        else:
+            run(name, [*OPTIONS[name], "--output", str(OUTPUT)])
+            draw_curves(name, path)
+        print(f"Wrote {path}", flush=True)
+
+
+def run(name: str, options: list[str]) -> None:
+    """Run a script's main function."""
+    runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](options)
+
+
+def draw_curves(name: str, path: Path) -> None:
+    """Draw what the splits gave: of sets for questions, of sentences for longer texts."""
+    from sklearn_clm.evaluation import ComponentTrialResults, TrialResults
+    from sklearn_clm.inspection import ComponentCurveDisplay, RiskCurveDisplay
+
+    if name == "open_domain_qa":
+        results = TrialResults.load(OUTPUT / f"{name}_trials.npz")
+        figure = RiskCurveDisplay.from_trials(results).figure_
+    else:
+        components = ComponentTrialResults.load(OUTPUT / f"{name}_component_trials.npz")
+        figure = ComponentCurveDisplay.from_trials(components).figure_
+    figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
+
+
+def draw_sets(sets: Any) -> str:
+    """Prompts, their sets, and the trusted sentences in bold on a tint."""
+    rows, y = [], 0
+    for one in sets:
+        answer = one.prediction_set
+        file = io.BytesIO()
+        one.prompt.save(file, format="PNG")
+        pixels = base64.b64encode(file.getvalue()).decode("ascii")
+        n, drawn = len(answer.responses), answer.n_samples
+        rows.append(
+            f'<image x="12" y="{y + 12}" width="192" height="48" href="data:image/png;base64,'
+            f'{pixels}" style="image-rendering:pixelated"/><text x="12" y="{y + 78}" class="note">'
+            f"{n} report{'s' * (n > 1)} of {drawn} drawn</text>"
+        )
+        for i, response in enumerate(answer.responses):
+            x, top = 228, y + 12 + 26 * i
+            rows.append(f'<text x="{x}" y="{top + 15}">{i + 1}</text>')
+            x += 20
+            for sentence in sentences_of(response):
+                trusted = sentence in one.components
+                width = 6.3 * len(sentence) + 6
+                if trusted:
+                    rows.append(
+                        f'<rect x="{x:.0f}" y="{top}" width="{width:.0f}" height="20" rx="4"/>'
+                    )
+                css = ' class="trusted"' if trusted else ""
+                rows.append(
+                    f'<text x="{x + 3:.0f}" y="{top + 15}" textLength="{width - 6:.0f}"{css}>'
+                    f"{escape(sentence)}</text>"
+                )
+                x += width + 6
+        y += 24 + max(78, 26 * n)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1000 {y}" width="1000" '
+        'font-family="sans-serif" font-size="13"><title>Strips of digits, the sets of reports '
+        "about them, and the sentences that can be trusted, on a tint</title><style>"
+        ".trusted{font-weight:bold}.note{fill:#555}rect{fill:#cfe8d4}</style>"
+        f'<path d="M0 0H1000V{y}H0Z" fill="#fff"/>{"".join(rows)}</svg>\n'
+    )
+
+
+def sentences_of(report: str) -> list[str]:
+    """The sentences of a report, as the selector splits them."""
+    from sklearn_clm.scoring import get_splitter
+
+    return [report[start:stop].strip() for start, stop in get_splitter("sentence")(report)]
+
+
+if __name__ == "__main__":
+    main()

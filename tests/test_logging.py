@@ -1,0 +1,36 @@
+"""What is logged: little, and never printed."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.generators import ResamplingGenerator
+
+
+def null_sampler(generator=None):
+    return ConformalSampler(generator, k_max=2, epsilon=0.1, random_state=0)
+
+
+def test_null_calibrations_and_kept_draws_are_logged(tmp_path, caplog):
+    prompts, references = [f"{i}" for i in range(60)], [f"{i}" for i in range(60)]
+    caplog.set_level(logging.INFO, logger="sklearn_clm")
+    path = tmp_path / "draws.sqlite"
+    for _ in range(2):
+        with pytest.warns(NullCalibrationWarning):
+            null_sampler(CachedGenerator(ResamplingGenerator(), path)).fit(prompts, references)
+    levels = [record.levelname for record in caplog.records]
+    assert levels.count("WARNING") == 2
+    assert "null calibration" in caplog.text
+    kept = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+    assert kept
+    assert all(str(path) in message for message in kept)
+
+
+def test_nothing_is_printed_without_a_handler():
+    program = "import logging, sklearn_clm\nlogging.getLogger('sklearn_clm').warning('loud')\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout == done.stderr == b""
