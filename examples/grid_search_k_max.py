@@ -40,6 +40,7 @@ WINNER = {"marker": "D", "markersize": 9, "markerfacecolor": "none", "linestyle"
 LIST = {"marker": "x", "markersize": 9, "markeredgewidth": 2, "linestyle": "none"}
 
 
+# %% The three questions from beginning to end
 def main(argv: list[str] | None = None) -> dict[float, dict[str, float]]:
     """Run the whole script and return the test results by epsilon."""
     parser = argparse.ArgumentParser(
@@ -81,6 +82,7 @@ def main(argv: list[str] | None = None) -> dict[float, dict[str, float]]:
     return results
 
 
+# %% A poor classifier, and three parts of the data
 def load_parts(seed: int) -> tuple[LogisticRegression, tuple, tuple, tuple]:
     """A classifier trained on a part of its own, and three more parts."""
     X, y = load_digits(return_X_y=True)
@@ -98,6 +100,7 @@ def load_parts(seed: int) -> tuple[LogisticRegression, tuple, tuple, tuple]:
     return classifier, (X_dev, y_dev), (X_cal, y_cal), (X_test, y_test)
 
 
+# %% The search, on the development part
 def search_budgets(generator: CachedGenerator, development: tuple, seed: int) -> GridSearchCV:
     """Objective of every budget and epsilon, by cross-validation on the development part."""
     search = GridSearchCV(
@@ -128,6 +131,7 @@ def objective_curves(search: GridSearchCV) -> dict[float, dict[str, np.ndarray]]
     return curves
 
 
+# %% Calibration and test, on parts that the search has not seen
 def calibrate_and_test(
     generator: CachedGenerator,
     epsilon: float,
@@ -162,6 +166,7 @@ def calibrate_and_test(
     return outcome
 
 
+# %% The figure
 def draw_figure(
     curves: dict[float, dict[str, np.ndarray]],
     results: dict[float, dict[str, float]],

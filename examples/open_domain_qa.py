@@ -28,6 +28,7 @@ CHECKPOINT = HERE / "checkpoints" / "territory_names"
 STOP = [".", ",", "\n"]
 
 
+# %% The experiment from beginning to end
 def main(argv: list[str] | None = None) -> dict:
     """Draw, judge, repeat the splits, print the tables, write the figures."""
     args = parse(argv)
@@ -54,6 +55,7 @@ def main(argv: list[str] | None = None) -> dict:
     return report
 
 
+# %% Options
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(
@@ -77,6 +79,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+# %% Questions behind a header of examples
 def load_data(args: argparse.Namespace) -> tuple[str, list[str], list[list[str]]]:
     """Header of examples, prompts and their references; no example is among the prompts."""
     rng = np.random.default_rng(args.seed)
@@ -108,6 +111,7 @@ def first_part(text: str, stop: list[str]) -> str:
     return text[: min(ends)] if ends and min(ends) > 0 else text
 
 
+# %% The model and the estimator
 def build_sampler(args: argparse.Namespace, header: str):
     """The estimator; its draws are kept in a file of the output folder."""
     from sklearn_clm import ConformalSampler

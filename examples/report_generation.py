@@ -47,6 +47,7 @@ STYLE = (
 )
 
 
+# %% The example from beginning to end
 def main(argv: list[str] | None = None) -> dict:
     """Run the whole script and return what it measured."""
     args = parse(argv)
@@ -58,6 +59,7 @@ def main(argv: list[str] | None = None) -> dict:
     return results
 
 
+# %% Options
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(
@@ -96,6 +98,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
+# %% Images, references, and who judges
 def load_task(args: argparse.Namespace) -> ReportTask:
     """Images, references, and who judges."""
     n_images = args.images or (2400 if args.paper else 800)
@@ -106,6 +109,7 @@ def load_task(args: argparse.Namespace) -> ReportTask:
     )
 
 
+# %% The model and the estimator
 def build_sampler(task: ReportTask, args: argparse.Namespace):
     """Sets of reports, of which one is right; the draws are kept in a file."""
     from transformers.utils import logging
@@ -141,6 +145,7 @@ def build_sampler(task: ReportTask, args: argparse.Namespace):
     )
 
 
+# %% Scores of single sentences
 def component_scores(task: ReportTask, sampler) -> dict:
     """The paper's three component scores."""
     return {
@@ -150,6 +155,7 @@ def component_scores(task: ReportTask, sampler) -> dict:
     }
 
 
+# %% The paper's experiment
 def run_protocol(task: ReportTask, sampler, args: argparse.Namespace) -> dict:
     """Repeat the splits for sets and for sentences, print the tables, write the figures."""
     start = time.monotonic()
@@ -177,6 +183,7 @@ def run_protocol(task: ReportTask, sampler, args: argparse.Namespace) -> dict:
     return report
 
 
+# %% One calibration, and new images
 def demonstrate(task: ReportTask, sampler, args: argparse.Namespace) -> dict[str, float]:
     """Calibrate once, test on new images, show examples."""
     n = len(task.images) // 2
@@ -222,6 +229,7 @@ def build_selector(component_score, task: ReportTask, args: argparse.Namespace):
     )
 
 
+# %% What was certified, and what came of it
 def describe_calibration(sampler, selector) -> None:
     """Print what was certified."""
     low, high = sampler.achievable_epsilon_
@@ -297,6 +305,7 @@ def compare(selected: dict, reports, task: ReportTask) -> None:
         )
 
 
+# %% A page of examples
 def write_page(sampler, selector, selected, reports, task: ReportTask) -> str:
     """A page of example sets, the trusted sentences in bold."""
     sets, sentences = promises(sampler, selector)
@@ -333,6 +342,7 @@ def verdict(one, report: str, task: ReportTask) -> str:
     )
 
 
+# %% A figure
 def draw_figure(sampler, selectors: dict, reports, task: ReportTask, args: argparse.Namespace):
     """Loss, number and recall of selected sentences against alpha, over random splits."""
     import matplotlib as mpl

@@ -39,6 +39,7 @@ CHECKPOINT = HERE / "checkpoints" / "docstring_summaries"
 ADMISSIBLE, ALMOST = 0.35, 0.4
 
 
+# %% The experiment from beginning to end
 def main(argv: list[str] | None = None) -> dict:
     """Draw, judge, repeat the splits, print the tables, write the figures."""
     args = parse(argv)
@@ -91,6 +92,7 @@ def main(argv: list[str] | None = None) -> dict:
     return report
 
 
+# %% Options
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(
@@ -113,6 +115,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+# %% Texts for the classifier, texts to evaluate on
 def load_data(args: argparse.Namespace):
     """Texts and references, a part for the classifier and a part to evaluate on."""
     if args.data is None:
@@ -129,6 +132,7 @@ def load_data(args: argparse.Namespace):
     return tuple(([texts[i] for i in part], [references[i] for i in part]) for part in parts)
 
 
+# %% The model and the estimator
 def build_sampler(args: argparse.Namespace):
     """The estimator; its draws are kept in a file of the output folder."""
     from sklearn_clm import ConformalSampler
@@ -156,6 +160,7 @@ def build_sampler(args: argparse.Namespace):
     )
 
 
+# %% What the classifier of sentences sees
 def sentence_features(text: str, sentence: str) -> list[float]:
     """How a sentence relates to the text that it is to summarise, in numbers."""
     heading, _, body = text.partition("):")

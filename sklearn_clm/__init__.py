@@ -130,6 +130,31 @@ Both carry what they were collected with (generator and its training, seed, scor
 A sampler of other parts refuses them and says what differs. Bare arrays, which cannot know, are
 allowed, and the result says "provenance unknown".
 
+## Questions that are often asked
+
+- *Fewer test sets than promised hold a right response.* With m test prompts the share scatters by
+  some sqrt(epsilon (1 - epsilon) / m), and a share `delta` of calibrations fails. Beyond that, the
+  prompts are of another distribution, or the calibration prompts had a part in training.
+- *More sets than promised do.* That is the price of confidence with few prompts, and thresholds
+  move in steps. "marginal" (`sklearn_clm.policies`) is nearer, and weaker.
+- *Is anything trained? I have a model.* No: `fit` calibrates, on prompts that the model, its
+  prompt template and its decoding parameters were not chosen on.
+- *A promise for each prompt?* No method gives one without assumptions. For groups of prompts,
+  under a shift of the distribution, for several risks at once: `sklearn_clm.calibration`.
+- *Turns of a dialogue, or series in time?* They depend on each other. Take whole dialogues as
+  prompts.
+- *An empty set?* No draw passed the thresholds within the budget: the model abstains. Such sets
+  count as errors, and are within the promise.
+- *Must scores be probabilities?* No, only their order matters. A poor score costs draws.
+- *Chat messages, images, retrieved passages?* They are prompts: `sklearn_clm.generators`. A
+  retrieval that runs inside the generator is part of it.
+- *No log-probabilities, samples that I have, a server such as vLLM or Ollama, limits of rates?*
+  `sklearn_clm.generators`; without log-probabilities, "self_consistency" in `sklearn_clm.scoring`.
+- *A language model, or a person, as judge?* `sklearn_clm.scoring`, `sklearn_clm.judging`. The
+  promise is about what the judge calls admissible.
+- *Claims instead of whole responses?* :class:`ComponentSelector`, with a `splitter` of yours.
+- *Keep it for years?* `save_calibration` writes JSON (*Files*, above), not a pickle.
+
 ## Where steps of a pipeline belong
 
 Steps that learn from references (a selection of features, say) must not stand before the sampler:

@@ -1,7 +1,5 @@
 """Verdicts of people, kept in the file of a cache."""
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import getpass
@@ -607,7 +605,7 @@ class HumanJudge(StoreBacked):
                 stacklevel=3,
             )
 
-    def _imported(self, connection: sqlite3.Connection, record: Record) -> Verdict | None:
+    def _imported(self, connection: "sqlite3.Connection", record: Record) -> Verdict | None:
         """The verdict of a line; None where nobody has judged yet."""
         verdict = _as_verdict(record.get("verdict"))
         if verdict is None:
@@ -630,7 +628,7 @@ class HumanJudge(StoreBacked):
             digest.hex(), verdict, who, time or _now(), "" if note is None else str(note), False
         )
 
-    def _append(self, connection: sqlite3.Connection, row: Verdict, source: bytes | None) -> bool:
+    def _append(self, connection: "sqlite3.Connection", row: Verdict, source: bytes | None) -> bool:
         """Add a row; whether it is new."""
         cursor = connection.execute(
             "INSERT OR IGNORE INTO verdicts "
@@ -738,7 +736,7 @@ def _source(record: Record, row: Verdict) -> bytes:
     return hashlib.blake2b(json.dumps(parts, default=str).encode(), digest_size=16).digest()
 
 
-def _identify(connection: sqlite3.Connection, pair: WantedVerdict) -> None:
+def _identify(connection: "sqlite3.Connection", pair: WantedVerdict) -> None:
     connection.execute(
         "INSERT OR IGNORE INTO keys (digest, content) VALUES (?, ?)",
         (pair._digest, content_json(pair._content)),

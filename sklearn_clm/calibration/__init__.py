@@ -100,7 +100,8 @@ True
 ## Losses between 0 and 1
 
 The share of wrong claims, a cost, a toxicity: :func:`betting_p_value` and
-:func:`hoeffding_bentkus_p_value` take the place of the binomial one.
+:func:`hoeffding_bentkus_p_value` take the place of the binomial one. For several risks at once,
+test each configuration by the largest of their p-values: no correction is needed.
 
 >>> from sklearn_clm.calibration import betting_p_value
 >>> losses = rng.beta(1, 9, size=300)  # mean 0.1
