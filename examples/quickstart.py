@@ -28,7 +28,7 @@ logging.disable_progress_bar()
 # %% The two estimators: everything that the promises depend on stands here
 sampler = ConformalSampler(
     TransformersGenerator(FOLDER, max_new_tokens=47, batch_size=512),
-    k_max=16,  # reports for a strip, at most
+    k_max=20,  # reports for a strip, at most
     epsilon=0.1,  # at most one set in ten may hold no right report ...
     delta=0.05,  # ... with confidence 95 %
     admission=label_match(strips.read_report),  # right: all four digits are
@@ -40,8 +40,8 @@ selector = ComponentSelector(
     sampler, alpha=0.1, delta=0.05, admission=strips.states_the_right_digit, random_state=0
 )
 
-# %% Calibration: 16 reports are drawn for each of 300 strips, and judged
-print("Calibrating on 300 strips, 16 reports for each (half a minute) ...", flush=True)
+# %% Calibration: 20 reports are drawn for each of 300 strips, and judged
+print("Calibrating on 300 strips, 20 reports for each (half a minute) ...", flush=True)
 sampler.fit(images[:300], reports[:300])
 selector.fit(images[:300], reports[:300])  # uses the same draws
 

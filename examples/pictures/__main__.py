@@ -69,8 +69,8 @@ def draw_curves(name: str, path: Path) -> None:
 
 
 def draw_sets(sets: Any) -> str:
-    """Prompts, their sets, and the trusted sentences in bold on a tint."""
-    rows, y = [], 0
+    """Prompts, their sets, and the trusted sentences on a tint."""
+    rows, y, right = [], 0, 0.0
     for one in sets:
         answer = one.prediction_set
         file = io.BytesIO()
@@ -88,24 +88,24 @@ def draw_sets(sets: Any) -> str:
             x += 20
             for sentence in sentences_of(response):
                 trusted = sentence in one.components
-                width = 6.3 * len(sentence) + 6
+                width = 6.1 * len(sentence) + 6
                 if trusted:
                     rows.append(
                         f'<rect x="{x:.0f}" y="{top}" width="{width:.0f}" height="20" rx="4"/>'
                     )
-                css = ' class="trusted"' if trusted else ""
                 rows.append(
-                    f'<text x="{x + 3:.0f}" y="{top + 15}" textLength="{width - 6:.0f}"{css}>'
+                    f'<text x="{x + 3:.0f}" y="{top + 15}" textLength="{width - 6:.0f}">'
                     f"{escape(sentence)}</text>"
                 )
-                x += width + 6
+                x += width + 4
+            right = max(right, x + 8)
         y += 24 + max(78, 26 * n)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1000 {y}" width="1000" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right:.0f} {y}" '
         'font-family="sans-serif" font-size="13"><title>Strips of digits, the sets of reports '
         "about them, and the sentences that can be trusted, on a tint</title><style>"
-        ".trusted{font-weight:bold}.note{fill:#555}rect{fill:#cfe8d4}</style>"
-        f'<path d="M0 0H1000V{y}H0Z" fill="#fff"/>{"".join(rows)}</svg>\n'
+        ".note{fill:#555}rect{fill:#cfe8d4}</style>"
+        f'<path d="M0 0H{right:.0f}V{y}H0Z" fill="#fff"/>{"".join(rows)}</svg>\n'
     )
 
 

@@ -52,8 +52,8 @@ def test_notebooks_run_and_certify(notebook):
         kept.unlink()
     printed = run("\n".join(code_of(notebook)), ROOT / "examples")
     (share,) = re.findall(r"^(\d+)% (?:of the sets )?hold", printed, re.M)
-    # promised are 80 % and 90 %; 100 or more new prompts
-    assert int(share) >= 68
+    # promised are 75 % and 90 % of 100 and 200 prompts: fewer have a chance of 1 in 1,000
+    assert int(share) >= 61
     report = (output / f"{notebook.stem}.html").read_text("utf-8")
     assert "no guarantee" not in report
 

@@ -29,9 +29,11 @@ def open_domain_qa(monkeypatch):
     return load("examples_open_domain_qa", EXAMPLES / "open_domain_qa.py", monkeypatch)
 
 
-@pytest.fixture
-def questions(monkeypatch):
-    return load("territory_questions", CHECKPOINT / "questions.py", monkeypatch)
+@pytest.fixture(scope="module")
+def questions():
+    """Imported once: reading the names takes a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        return load("territory_questions", CHECKPOINT / "questions.py", patch)
 
 
 def write_questions(path, n):
@@ -40,6 +42,7 @@ def write_questions(path, n):
     return str(path)
 
 
+@pytest.mark.slow
 def test_reduced_run_writes_tables_and_figures_and_draws_once(open_domain_qa, tmp_path, capsys):
     options = ["--questions", "150", "--k-max", "4", "--trials", "4", "--output", str(tmp_path)]
     report = open_domain_qa.main(options)
@@ -159,6 +162,7 @@ def test_checkpoint_is_small_and_safe(questions):
     assert tokenizer.decode(ids, skip_special_tokens=True) == text
 
 
+@pytest.mark.slow
 def test_training_reads_no_held_out_question(questions, monkeypatch, tmp_path):
     from transformers import AutoModelForCausalLM
 

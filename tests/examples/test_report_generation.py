@@ -91,6 +91,7 @@ def test_sentences_that_state_the_same(tasks):
     assert not tasks.states_the_same("Nothing.", "Nothing.")
 
 
+@pytest.mark.slow
 def test_short_run(example, tmp_path, capsys):
     results = example.main(
         ["--images", "160", "--k-max", "4", "--epsilon", "0.6", "--alpha", "0.4"]
@@ -107,6 +108,7 @@ def test_short_run(example, tmp_path, capsys):
     assert (tmp_path / "report_generation.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_short_run_of_the_protocol_draws_once(example, tmp_path, capsys):
     options = ["--paper", "--images", "150", "--k-max", "4", "--trials", "4"]
     report = example.main([*options, "--output", str(tmp_path)])
@@ -146,6 +148,7 @@ def folder(strips, tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paper", [False, True])
 def test_images_and_labeler_of_ones_own(example, folder, paper, capsys):
     results = example.main(

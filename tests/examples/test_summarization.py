@@ -83,6 +83,7 @@ def test_checkpoint_is_small_and_safe():
     assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
 
 
+@pytest.mark.slow
 def test_reduced_run_writes_tables_and_figures(few_docstrings, monkeypatch, tmp_path, capsys):
     example = load("examples_summarization", EXAMPLES / "summarization.py", monkeypatch)
     options = "--texts 120 --classifier-texts 60 --k-max 4 --trials 4"
@@ -103,6 +104,7 @@ def test_classifier_and_evaluation_use_different_texts(few_docstrings, monkeypat
     assert not set(train_texts) & set(texts)
 
 
+@pytest.mark.slow
 def test_training_reads_no_held_out_docstring(few_docstrings, monkeypatch, tmp_path):
     from transformers import AutoModelForSeq2SeqLM
 

@@ -8,6 +8,7 @@ to guess from those of others, are never in the part "held_out".
 """
 
 import hashlib
+from functools import cache
 from typing import NamedTuple
 
 __all__ = ["LANGUAGES", "Question", "ask", "load_questions", "part_of"]
@@ -80,6 +81,7 @@ def _is_asked(territory: str, language: str) -> bool:
     return territory.isalpha() and language not in _FOR_TRAINING_ALONE.split()
 
 
+@cache
 def _names_of(language: str) -> dict[str, list[str]]:
     """Names of each territory: the language's own first, then those of its regional variants."""
     from babel import localedata
