@@ -3,6 +3,8 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -67,9 +69,8 @@ def _running_max(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:
 
 
 def _sum_in_draw_order(quality: np.ndarray, n_samples: int) -> float:
-    # np.sum adds pairwise: other roundings than a running sum, so other ties with a threshold
-    with np.errstate(invalid="ignore"):
-        return float(np.cumsum(quality)[-1])
+    # np.sum and sum() round otherwise than a running sum, so other ties with a threshold
+    return float(reduce(add, quality.tolist()))
 
 
 def _running_sum(quality: np.ndarray, accepted: np.ndarray) -> np.ndarray:

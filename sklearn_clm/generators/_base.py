@@ -11,6 +11,7 @@ from sklearn_clm.generators._fingerprint import Fingerprinted, digest_of, state_
 from sklearn_clm.generators._queue import DrawQueue, QueueGenerator
 
 __all__ = [
+    "OPEN_PROMPTS",
     "BaseGenerator",
     "Generator",
     "StreamingGenerator",
@@ -26,7 +27,7 @@ __all__ = [
 
 Prompts = Sequence[Any]  # anything that a generator takes as a prompt: text, chats, rows, images
 Template = str | Callable[[Any], Any] | None
-_WINDOW = 1024  # prompts that are open at once
+OPEN_PROMPTS = 4096  # at once, where draws are made in rounds: they are scored together
 
 
 @runtime_checkable
@@ -359,7 +360,7 @@ def serve(generator: object, queue: DrawQueue) -> None:
     if isinstance(generator, QueueGenerator):
         generator.serve(queue)
         return
-    window = max(_WINDOW, 4 * trait(generator, "chunk_size"))
+    window = max(OPEN_PROMPTS, 4 * trait(generator, "chunk_size"))
     while requests := queue.take(max_prompts=window):
         rounds: dict[tuple[int, int], list[int]] = {}
         for index, start, stop in requests:

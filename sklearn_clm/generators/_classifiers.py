@@ -1,5 +1,6 @@
 """Generators that learn from the references: a classifier's classes, or references at random."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol, Self
@@ -10,7 +11,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm.generators._base import BaseGenerator, Prompts, check_prompts
+from sklearn_clm.generators._base import OPEN_PROMPTS, BaseGenerator, Prompts, check_prompts
 from sklearn_clm.generators._draws import Generation, first_uniforms, prompt_bytes
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
@@ -121,7 +122,7 @@ class EstimatorGenerator(BaseGenerator):
         size = self._batch_size()
         for first in range(0, len(prompts), size):
             distributions = self._distributions(prompts[first : first + size])
-            rows += _draw(distributions, seed, range(start, start + n_samples))
+            rows += _rows(distributions, seed, range(start, start + n_samples))
         return rows
 
     def serve(self, queue: DrawQueue) -> None:
@@ -133,21 +134,18 @@ class EstimatorGenerator(BaseGenerator):
             The draws that are wanted.
         """
         known: dict[int, _Distribution] = {}
-        while requests := queue.take(max_prompts=self._batch_size()):
+        size = self._batch_size()
+        while requests := queue.take(max_prompts=max(size, OPEN_PROMPTS)):
             new = [index for index, _, _ in requests if index not in known]
-            if new:
-                prompts = queue.prompts_at(new)
+            for first in range(0, len(new), size):
+                batch = new[first : first + size]
+                prompts = queue.prompts_at(batch)
                 check_prompts(prompts)
-                known.update(zip(new, self._distributions(prompts)))
-            rounds: dict[tuple[int, int], list[int]] = {}
-            for index, start, stop in requests:
-                rounds.setdefault((start, stop), []).append(index)
-            for (start, stop), indices in rounds.items():
-                draws = range(start, stop)
-                rows = _draw([known[index] for index in indices], queue.seed, draws)
-                for index, row in zip(indices, rows):
-                    for j, generation in zip(draws, row):
-                        queue.put(index, j, generation)
+                known.update(zip(batch, self._distributions(prompts)))
+            pairs = [(index, j) for index, start, stop in requests for j in range(start, stop)]
+            draws = _draw([known[index] for index, _ in pairs], queue.seed, [j for _, j in pairs])
+            for (index, j), generation in zip(pairs, draws):
+                queue.put(index, j, generation)
             known = {index: one for index, one in known.items() if queue.is_open(index)}
 
     def fingerprint(self) -> str:
@@ -182,8 +180,8 @@ class EstimatorGenerator(BaseGenerator):
             logs = np.log(probabilities)
         labels = classes.tolist()
         return [
-            _Distribution(prompt_bytes(prompt), row, row_of_logs, labels)
-            for prompt, row, row_of_logs in zip(prompts, cumulative, logs)
+            _Distribution(prompt_bytes(prompt), row, row_of_logs, labels, {})
+            for prompt, row, row_of_logs in zip(prompts, cumulative.tolist(), logs)
         ]
 
 
@@ -191,22 +189,40 @@ class _Distribution(NamedTuple):
     """Responses and their probabilities, for a prompt."""
 
     key: bytes
-    cumulative: np.ndarray
+    cumulative: list[float]
     logs: np.ndarray
     responses: list[Any]
+    made: dict[int, Generation]  # by position in `responses`
+
+
+def _rows(
+    distributions: Sequence[_Distribution], seed: int, draws: range
+) -> list[list[Generation]]:
+    """The same draws of each prompt."""
+    n = len(draws)
+    made = _draw(
+        [each for each in distributions for _ in draws], seed, [*draws] * len(distributions)
+    )
+    return (
+        [made[first : first + n] for first in range(0, len(made), n)]
+        if n
+        else [[] for _ in distributions]
+    )
 
 
 def _draw(
-    distributions: Sequence[_Distribution], seed: int, draws: range
-) -> list[list[Generation]]:
-    """The draws of each prompt; equal draws of one prompt are one object."""
-    uniforms = first_uniforms([each.key for each in distributions], seed, draws)
-    rows = []
-    for each, numbers in zip(distributions, uniforms):
-        picks = invert(each.cumulative, numbers).tolist()
-        known = {k: _generation(each.responses[k], float(each.logs[k])) for k in set(picks)}
-        rows.append([known[k] for k in picks])
-    return rows
+    distributions: Sequence[_Distribution], seed: int, draws: Sequence[int]
+) -> list[Generation]:
+    """One draw of each distribution; equal draws of one prompt are one object."""
+    uniforms = first_uniforms([each.key for each in distributions], seed, draws).tolist()
+    made = []
+    for each, uniform in zip(distributions, uniforms):
+        k = invert(each.cumulative, uniform)
+        known = each.made.get(k)
+        if known is None:
+            known = each.made[k] = _generation(each.responses[k], float(each.logs[k]))
+        made.append(known)
+    return made
 
 
 def _generation(response: Any, logprob: float) -> Generation:
@@ -296,9 +312,9 @@ class ResamplingGenerator(BaseGenerator):
         """
         check_is_fitted(self)
         check_prompts(prompts)
-        learnt = (self._cumulative, self.log_frequencies_, self.responses_)
+        learnt = (self._cumulative.tolist(), self.log_frequencies_, self.responses_, {})
         distributions = [_Distribution(prompt_bytes(prompt), *learnt) for prompt in prompts]
-        return _draw(distributions, seed, range(start, start + n_samples))
+        return _rows(distributions, seed, range(start, start + n_samples))
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of the class and, once fitted, of what it draws."""
@@ -324,6 +340,6 @@ def _options(reference: Any) -> list[Any]:
     return options
 
 
-def invert(cumulative: np.ndarray, uniforms: Any) -> Any:
-    """Indices that uniform numbers pick from cumulative probabilities."""
-    return np.minimum(np.searchsorted(cumulative, uniforms, side="right"), len(cumulative) - 1)
+def invert(cumulative: Sequence[float], uniform: float) -> int:
+    """Index that a uniform number picks from cumulative probabilities."""
+    return min(bisect_right(cumulative, uniform), len(cumulative) - 1)

@@ -8,7 +8,7 @@ of the draw.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,7 +238,7 @@ def draw_stream(prompt: Any, seed: int, draw: int, *, salt: bytes = b"") -> np.r
     return np.random.Generator(np.random.Philox(key=key))
 
 
-def first_uniforms(keys: Sequence[bytes], seed: int, draws: Iterable[int]) -> np.ndarray:
+def first_uniforms(keys: Sequence[bytes], seed: int, draws: Sequence[int]) -> np.ndarray:
     """First uniform number of many streams at once.
 
     Parameters
@@ -247,18 +247,17 @@ def first_uniforms(keys: Sequence[bytes], seed: int, draws: Iterable[int]) -> np
         Prompts, as :func:`prompt_bytes` gives them.
     seed : int
         The seed of the run.
-    draws : iterable of int
-        Indices of the draws.
+    draws : sequence of n int
+        The index of the draw for each of them.
 
     Returns
     -------
-    ndarray of shape (n, number of draws)
+    ndarray of shape (n,)
         ``draw_stream(key, seed, draw).random()``, bit for bit.
     """
-    draws = list(draws)
-    digests = b"".join(_key(key, seed, draw, b"") for key in keys for draw in draws)
-    words = np.frombuffer(digests, dtype="<u8").reshape(len(keys), len(draws), 2)
-    return (_philox(words[..., 0], words[..., 1]) >> np.uint64(11)) * 2.0**-53
+    digests = b"".join([_key(key, seed, draw, b"") for key, draw in zip(keys, draws, strict=True)])
+    words = np.frombuffer(digests, dtype="<u8").reshape(len(keys), 2)
+    return (_philox(words[:, 0], words[:, 1]) >> np.uint64(11)) * 2.0**-53
 
 
 def _key(serialised: bytes, seed: int, draw: int, salt: bytes) -> bytes:

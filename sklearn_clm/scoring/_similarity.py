@@ -40,6 +40,8 @@ _SEPARATOR = "A"
 _LONGEST_UNSTEMMED = 3
 # below this many prompts, names are done sooner than a worker process has its texts
 _PROMPTS_PER_WORKER = 256
+# pairs whose similarity is remembered, by a callable
+_MOST_PAIRS = 100_000
 
 Rows = Sequence[Sequence[Response]]
 Codes = str | list[int]
@@ -451,7 +453,7 @@ def similarity_tensor(
     ----------
     similarity : {"exact_match", "rouge_l"}, callable, or object with a method ``pairwise``
         As in :func:`get_similarity`. A callable is given the later response first; equal
-        responses of a prompt are compared once.
+        responses are compared once.
     responses : sequence of n sequences of K responses
         The draws so far, in draw order.
     start : int, default=0
@@ -537,10 +539,11 @@ def _pairwise_blocks(
 
 
 def _callable_blocks(responses: Rows, similarity: Similarity, start: int) -> list[np.ndarray]:
+    _, numbers = _distinct(response for row in responses for response in row)
+    known: dict[tuple[int, int], float] = {}
     blocks = []
-    for row in responses:
-        _, of = _distinct(row)
-        known: dict[tuple[int, int], float] = {}
+    for i, row in enumerate(responses):
+        of = numbers[i * len(row) : (i + 1) * len(row)]
         block = np.zeros((len(row) - start, len(row)))
         for j in range(start, len(row)):
             for earlier in range(j):
@@ -554,6 +557,8 @@ def _callable_blocks(responses: Rows, similarity: Similarity, start: int) -> lis
                     )
                 block[j - start, earlier] = known[pair]
         blocks.append(block)
+        if len(known) > _MOST_PAIRS:
+            known.clear()
     return blocks
 
 

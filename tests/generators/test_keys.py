@@ -124,9 +124,10 @@ def test_integers_beyond_double_precision_are_told_apart(dtype):
 def test_first_numbers_of_many_streams_are_those_of_each(prompts, seed, first):
     keys = [prompt_bytes(prompt) for prompt in prompts]
     draws = range(first, first + 3)
-    together = first_uniforms(keys, seed, draws)
-    alone = [[draw_stream(key, seed, draw).random() for draw in draws] for key in keys]
-    np.testing.assert_array_equal(together, np.reshape(alone, (len(keys), 3)))
+    pairs = [(key, draw) for key in keys for draw in draws]
+    together = first_uniforms([key for key, _ in pairs], seed, [draw for _, draw in pairs])
+    alone = [draw_stream(key, seed, draw).random() for key, draw in pairs]
+    np.testing.assert_array_equal(together, alone)
 
 
 def test_half_characters_have_no_key():
