@@ -644,10 +644,13 @@ class ResultCache(StoreBacked, abc.ABC):
         return Space(self._kind, self.fingerprint())
 
     def _parsed(self, path: str | os.PathLike[str]) -> Iterator[Row]:
+        own = ""
         for where, record in json_lines(path):
             with naming(f"{where} cannot be read"):
                 digest, content = self._record_key(record)
-                source = record.get(self._source_field) or self.fingerprint()
+                source = record.get(self._source_field)
+                if not source:
+                    source = own = own or self.fingerprint()
                 if not isinstance(source, str):
                     raise ValueError(f"{self._source_field} must be text, got {source!r:.40}")
                 source.encode("utf-8")  # half of a surrogate pair cannot be stored

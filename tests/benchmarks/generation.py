@@ -1,9 +1,10 @@
 """Twenty draws for few-shot prompts beside `generate`, one prompt at a time."""
 
+import hashlib
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
 
     warnings.filterwarnings("ignore", module="transformers")
     model, tokenizer = _model()
-    prompts = _prompts(12 if quick else 40)
+    prompts = _prompts(8 if quick else 16)
     generator = TransformersGenerator(
         model, tokenizer=tokenizer, max_new_tokens=N_NEW, batch_size=64
     )
@@ -32,7 +33,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
     generator._load().prefix = None
     generator.n_prefilled_tokens_ = generator.n_decoded_tokens_ = 0
 
-    n_timed = 2 if quick else 4
+    n_timed = 1 if quick else 2
     torch.manual_seed(0)
     start = perf_counter()
     for prompt in prompts[:n_timed]:
@@ -49,9 +50,9 @@ def rows(quick: bool = False) -> Iterator[Row]:
         reference / seconds,
     )
     yield from _token_rows(generator, tokenizer, prompts, ours)
-    yield from _stopping_rows("zero-shot prompts", model, tokenizer, quick)
-    yield from _stopping_rows("512 shared and 100 own tokens", model, tokenizer, quick)
-    p_value = _same_distribution(model, tokenizer, prompts[0], n_draws=400 if quick else 2_000)
+    yield from _stopping_rows("zero-shot prompts", quick)
+    yield from _stopping_rows("512 shared and 100 own tokens", quick)
+    p_value = _same_distribution(model, tokenizer, prompts[0], n_draws=400 if quick else 800)
     yield Row(
         "first tokens, ours against generate's: chi-square p-value", "0 to 1", f"{p_value:.2f}", 1.0
     )
@@ -99,62 +100,85 @@ def _token_rows(generator: Any, tokenizer: Any, prompts: list[str], draws: Any) 
     )
 
 
-def _stopping_rows(what: str, model: Any, tokenizer: Any, quick: bool) -> Iterator[Row]:
-    """Draws that a rule stops at about half of them, beside always all of them."""
-    from sklearn_clm.generators import DrawQueue, TransformersGenerator
+def _stopping_rows(what: str, quick: bool) -> Iterator[Row]:
+    """`predict`, whose rule looks at each draw before it asks for another, beside `sample`.
 
+    Processor time of one thread, of runs that take turns, so that whatever else the machine does
+    concerns all of them alike.
+    """
+    from sklearn_clm.generators import TransformersGenerator
+
+    model, tokenizer = _model(hidden_size=128, n_layers=4)
     rng = np.random.default_rng(1)
     if what.startswith("zero"):
-        prompts = [" ".join(rng.choice(_WORDS, rng.integers(8, 25))) for _ in range(200)]
+        prompts = [" ".join(rng.choice(_WORDS, rng.integers(8, 25))) for _ in range(64)]
     else:
         header = " ".join(rng.choice(_WORDS, N_SHARED))
-        prompts = [f"{header} {' '.join(rng.choice(_WORDS, 100))}" for _ in range(100)]
-    prompts = prompts[: len(prompts) // (4 if quick else 1)]
-    counts = rng.integers(1, N_DRAWS + 1, len(prompts))
-    seen = np.zeros(len(prompts), dtype=int)
+        prompts = [f"{header} {' '.join(rng.choice(_WORDS, 100))}" for _ in range(32)]
+    generator = TransformersGenerator(
+        model, tokenizer=tokenizer, max_new_tokens=N_NEW, batch_size=64, n_threads=1
+    )
+    stopping, patient = _sampler(generator, _uniform), _sampler(generator, _never_enough)
+    n_used = int(stopping.predict(prompts).n_samples.sum())
+    runs = {
+        "all": lambda: generator.sample(prompts, N_DRAWS),
+        "all one by one": lambda: patient.predict(prompts),
+        "stopping": lambda: stopping.predict(prompts),
+        "as many": lambda: generator.sample(prompts, round(n_used / len(prompts))),
+    }
+    makers = (generator, patient.generator_, stopping.generator_, generator)
+    seconds, n_prefilled = dict.fromkeys(runs, 0.0), dict.fromkeys(runs, 0)
+    n_rounds = 1 if quick else 3
+    for _ in range(n_rounds):
+        for maker, (name, run) in zip(makers, runs.items(), strict=True):
+            maker._load().prefix = None
+            for sampler in (stopping, patient):
+                sampler.memory_.clear()
+            before, start = getattr(maker, "n_prefilled_tokens_", 0), process_time()
+            run()
+            seconds[name] += (process_time() - start) / n_rounds
+            n_prefilled[name] += (maker.n_prefilled_tokens_ - before) // n_rounds
+    n_all = len(prompts) * N_DRAWS
+    yield Row(
+        f"{what}: predict that uses all of {n_all:,} draws, time per draw (at most 1.1)",
+        f"{1e3 * seconds['all'] / n_all:.2f} ms (sample)",
+        f"{1e3 * seconds['all one by one'] / n_all:.2f} ms",
+        seconds["all one by one"] / seconds["all"],
+    )
+    yield Row(
+        f"{what}: predict that uses {n_used:,} of {n_all:,} draws (at half of them at most 0.6)",
+        f"{seconds['all']:.2f} s (sample of all; as many as are used: {seconds['as many']:.2f} s)",
+        f"{seconds['stopping']:.2f} s",
+        seconds["stopping"] / seconds["all"],
+    )
+    yield Row(
+        f"{what}: tokens prefilled by that (at most 1.02)",
+        f"{n_prefilled['all']:,} (sample)",
+        f"{n_prefilled['stopping']:,}",
+        n_prefilled["stopping"] / n_prefilled["all"],
+    )
 
-    def decide(arrived: list[tuple[int, list[Any]]]) -> list[int]:
-        for i, draws in arrived:
-            seen[i] += len(draws)
-        return [min(seen[i] + 1, counts[i]) for i, _ in arrived]
 
-    seconds, n_prefilled = [], []
-    queue = DrawQueue(prompts, N_DRAWS, decide=decide)
-    for stops in (False, True):
-        generator = TransformersGenerator(
-            model, tokenizer=tokenizer, max_new_tokens=N_NEW, batch_size=64
-        )
-        generator.sample(prompts[:1], 1)  # readies the threads
-        generator._load().prefix = None
-        before = generator.n_prefilled_tokens_
-        start = perf_counter()
-        if stops:
-            generator.serve(queue)
-        else:
-            generator.sample(prompts, N_DRAWS)
-        seconds.append(perf_counter() - start)
-        n_prefilled.append(generator.n_prefilled_tokens_ - before)
-    n_all, n_used = len(prompts) * N_DRAWS, int(counts.sum())
-    per_draw = [1e3 * seconds[0] / n_all, 1e3 * seconds[1] / n_used]
-    title = f"{what}, {n_used:,} of {n_all:,} draws used ({queue.n_put:,} made)"
-    yield Row(
-        f"{title}: time per draw that is used",
-        f"{per_draw[0]:.2f} ms (always all)",
-        f"{per_draw[1]:.2f} ms",
-        per_draw[1] / per_draw[0],
+def _sampler(generator: Any, quality: Any) -> Any:
+    """Calibrated to stop at the first draw of high quality, which every twelfth or so has."""
+    from sklearn_clm import ConformalSampler
+    from sklearn_clm.calibration import CalibrationData
+
+    scores = np.random.default_rng(0).random((4_000, N_DRAWS))
+    data = CalibrationData(scores, np.zeros((4_000, N_DRAWS, N_DRAWS)), scores > 0.92)
+    sampler = ConformalSampler(
+        generator, k_max=N_DRAWS, epsilon=0.215, quality=quality, n_lambdas=40, random_state=0
     )
-    yield Row(
-        f"{title}: time in all",
-        f"{seconds[0]:.1f} s (always all)",
-        f"{seconds[1]:.1f} s",
-        seconds[1] / seconds[0],
-    )
-    yield Row(
-        f"{title}: tokens prefilled",
-        f"{n_prefilled[0]:,} (always all)",
-        f"{n_prefilled[1]:,}",
-        n_prefilled[1] / n_prefilled[0],
-    )
+    return sampler.calibrate(data)
+
+
+def _never_enough(prompt: str, generation: Any) -> float:
+    return -1.0
+
+
+def _uniform(prompt: str, generation: Any) -> float:
+    digest = hashlib.blake2b(f"{prompt} {generation.response}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
 
 
 def _same_distribution(model: Any, tokenizer: Any, prompt: str, n_draws: int) -> float:
@@ -188,8 +212,8 @@ def _same_distribution(model: Any, tokenizer: Any, prompt: str, n_draws: int) ->
     return float(chi2_contingency(table[table.sum(1) > 0]).pvalue)
 
 
-def _model() -> tuple[Any, Any]:
-    """A Llama of 8 million weights over whole words, with distributions far from uniform."""
+def _model(hidden_size: int = 256, n_layers: int = 8) -> tuple[Any, Any]:
+    """A Llama over whole words, with distributions far from uniform."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -203,9 +227,9 @@ def _model() -> tuple[Any, Any]:
     )
     config = LlamaConfig(
         vocab_size=len(words),
-        hidden_size=256,
-        intermediate_size=688,
-        num_hidden_layers=8,
+        hidden_size=hidden_size,
+        intermediate_size=8 * hidden_size // 3,
+        num_hidden_layers=n_layers,
         num_attention_heads=4,
         num_key_value_heads=4,
         max_position_embeddings=1_024,

@@ -133,7 +133,7 @@ def test_many_prompts_leave_nothing_behind():
     """Up to 2 kB a draw while sets are made, 1 kB in them and in memory, nothing when both go."""
     fitted = sampler(Brief(), k_max=3, similarity="exact_match", epsilon=0.9)
     fitted.fit(X, ["3"] * 60)
-    prompts = [f"prompt {i}" for i in range(10_000)]
+    prompts = [f"prompt {i}" for i in range(1_500)]
     fitted.predict(prompts[:100])
     gc.collect()
     tracemalloc.start()
@@ -147,7 +147,7 @@ def test_many_prompts_leave_nothing_behind():
         fitted.memory_.clear()
         gc.collect()
         left, _ = tracemalloc.get_traced_memory()
-        assert left - before < 200_000
+        assert left - before < 30_000
     finally:
         tracemalloc.stop()
 
