@@ -1,5 +1,10 @@
 """Draws from checkpoints that the transformers library loads.
 
+Rows are decoded by a loop of our own. The library's continuous batching (transformers 5.23) took
+68 s for 120 draws of 8 tokens after 520-token prompts (a Llama of 8 million weights, CPU), this
+loop 3.7 s. Its draws depend on what is drawn beside them, since they share one random state, and
+it takes neither recurrent models nor encoders nor images.
+
 Each room imports only from those above it:
 
 - ``_encoding``: from prompts to tokens (templates, chat messages, images).

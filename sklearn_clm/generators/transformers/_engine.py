@@ -9,11 +9,6 @@ decodes. Its own generation is not used, for three things that it lacks:
   change a token, a forward pass of its own decides (about 3 in 1,000 tokens of small models).
 - A prompt runs through the model once for all its draws, at whatever time they are asked for;
   `generate` prefills it for every call, and waits for the longest response of a batch.
-
-Its continuous batching (transformers 5.23) was measured beside this loop: 120 draws of 8 tokens
-with 520-token prompts from an 8-million-weight Llama on a CPU took 68 s there and 3.7 s here. It
-samples from the global random state (with one seed, two requests gave other tokens beside two
-more), refuses recurrent models such as Mamba, and has no part for encoders or images.
 """
 
 from __future__ import annotations
