@@ -342,14 +342,14 @@ def test_parameters_are_searchable_through_nested_names(llama_path):
 def test_logits_of_past_steps_are_not_kept(tmp_path):
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    vocabulary, n_steps = 128_000, 256
+    vocabulary, n_steps = 32_000, 128
     config = LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=8,
         intermediate_size=8,
         num_hidden_layers=1,
         num_attention_heads=2,
-        max_position_embeddings=512,
+        max_position_embeddings=256,
         eos_token_id=None,
         bos_token_id=0,
     )
@@ -366,7 +366,7 @@ def test_logits_of_past_steps_are_not_kept(tmp_path):
     step = forward.step
 
     def watch(self, batch, rows):
-        if next(calls) % 32 == 31:
+        if next(calls) % 16 == 15:
             tensors = [obj for obj in gc.get_objects() if type(obj) is torch.Tensor]
             sizes.append(sum(t.numel() for t in tensors if t.shape[-1:] == (vocabulary,)))
         return step(self, batch, rows)
@@ -375,7 +375,7 @@ def test_logits_of_past_steps_are_not_kept(tmp_path):
         patch.setattr(forward, "step", watch)
         draws = generator.sample(["two"], 2)[0]
     assert [draw.n_tokens for draw in draws] == [n_steps] * 2
-    # logits of a few steps, of 256
+    # logits of a few steps, of 128
     assert len(sizes) > 5
     assert max(sizes) <= 8 * 2 * vocabulary
 
