@@ -9,9 +9,13 @@ import html
 import io
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Protocol
+
+import numpy as np
 
 from sklearn_clm._prompts import prompt_text
+from sklearn_clm.scoring import Occurrence
+from sklearn_clm.scoring._protocols import Prompt, Response
 
 __all__ = [
     "SHOWN_ROWS",
@@ -40,7 +44,7 @@ STYLE = (
 )
 
 
-def visual_block(parts: list[tuple[str, Any]]) -> Any:
+def visual_block(parts: list[tuple[str, object]]) -> object:
     """Diagram block with the given named parts inside; parts that are None are left out."""
     try:
         from sklearn.utils._repr_html.estimator import _VisualBlock
@@ -70,12 +74,58 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 Mark = tuple[int, int, float]
 
 
-def prediction_set_html(one: Any) -> str:
+class Guaranteed(Protocol):
+    """What a set for one prompt says of its guarantee."""
+
+    @property
+    def guaranteed(self) -> bool: ...
+    @property
+    def provenance_known(self) -> bool: ...
+    @property
+    def guarantee(self) -> str: ...
+    def __len__(self) -> int: ...
+
+
+class ResponseSet(Guaranteed, Protocol):
+    """Responses to one prompt."""
+
+    @property
+    def prompt(self) -> Prompt: ...
+    @property
+    def responses(self) -> tuple[Response, ...]: ...
+    @property
+    def quality(self) -> np.ndarray: ...
+    @property
+    def indices(self) -> np.ndarray: ...
+    @property
+    def n_samples(self) -> int: ...
+    @property
+    def set_score(self) -> float: ...
+    @property
+    def stopped(self) -> bool: ...
+
+
+class TrustedSet(Guaranteed, Protocol):
+    """Selected components of responses to one prompt."""
+
+    @property
+    def prompt(self) -> Prompt: ...
+    @property
+    def components(self) -> tuple[Response, ...]: ...
+    @property
+    def scores(self) -> np.ndarray: ...
+    @property
+    def occurrences(self) -> tuple[tuple[Occurrence, ...], ...]: ...
+    @property
+    def prediction_set(self) -> ResponseSet: ...
+
+
+def prediction_set_html(one: ResponseSet) -> str:
     """A prediction set as a table of its responses."""
     return _styled(_set_html(one, {}, _note(one)))
 
 
-def prediction_sets_html(sets: Sequence[Any], k_max: int) -> str:
+def prediction_sets_html(sets: Sequence[ResponseSet], k_max: int) -> str:
     """Many prediction sets as one table."""
     head = _head("prompt", "responses", "draws", "set score", "guaranteed")
     rows = "".join(_prediction_row(one) for one in sets[:SHOWN_ROWS])
@@ -84,12 +134,12 @@ def prediction_sets_html(sets: Sequence[Any], k_max: int) -> str:
     return _styled(f"<p>{caption}</p><table>{head}<tbody>{rows}</tbody></table>")
 
 
-def component_set_html(one: Any) -> str:
+def component_set_html(one: TrustedSet) -> str:
     """The responses of a set with the trusted components in bold, and a table of these."""
     return _styled(_components_html(one))
 
 
-def _components_html(one: Any) -> str:
+def _components_html(one: TrustedSet) -> str:
     rows = "".join(
         f"<tr><td{_TOP}>{score:.3g}</td><td{_TEXT}>{_escape(component)}</td>"
         f"<td{_TOP}>{_draws(places)}</td></tr>"
@@ -101,13 +151,13 @@ def _components_html(one: Any) -> str:
     return f"<div>{responses}{table if rows else '<p>No trusted component.</p>'}</div>"
 
 
-def component_sets_html(sets: Sequence[Any]) -> str:
+def component_sets_html(sets: Sequence[TrustedSet]) -> str:
     """Many component sets, one below the other."""
     shown = "<hr>".join(_components_html(one) for one in sets[:SHOWN_ROWS])
     return _styled(f"<p>{_found(sets)}</p>{shown}")
 
 
-def component_set_text(one: Any) -> str:
+def component_set_text(one: TrustedSet) -> str:
     """The same as plain text, trusted components between asterisks."""
     marks = _marks(one)
     answer = one.prediction_set
@@ -129,19 +179,19 @@ def component_set_text(one: Any) -> str:
     return "\n".join(lines)
 
 
-def component_sets_text(sets: Sequence[Any]) -> str:
+def component_sets_text(sets: Sequence[TrustedSet]) -> str:
     """Many component sets as plain text."""
     return "\n\n".join([_found(sets), *(component_set_text(one) for one in sets[:SHOWN_ROWS])])
 
 
-def _found(sets: Sequence[Any]) -> str:
+def _found(sets: Sequence[TrustedSet]) -> str:
     """How many sets there are, and what was found in them."""
     found = counted(sum(map(len, sets)), "trusted component")
     remarks = "".join(f"; {remark}" for remark in common_remarks(sets))
     return f"{counted(len(sets), 'prompt')}, {found}{_more(len(sets))}{remarks}"
 
 
-def remarks(one: Any) -> list[str]:
+def remarks(one: Guaranteed) -> list[str]:
     """What is to be known of the guarantee of a set, apart from the usual one."""
     if not one.guaranteed:
         return ["no guarantee"]
@@ -149,7 +199,7 @@ def remarks(one: Any) -> list[str]:
     return on_average + ([] if one.provenance_known else [UNKNOWN])
 
 
-def common_remarks(sets: Iterable[Any]) -> list[str]:
+def common_remarks(sets: Iterable[Guaranteed]) -> list[str]:
     """The same of many sets, each remark once; that some have no guarantee stands at these."""
     found = {remark for one in sets for remark in remarks(one)}
     return [remark for remark in (ON_AVERAGE, UNKNOWN) if remark in found]
@@ -159,7 +209,7 @@ def _styled(content: str) -> str:
     return f'{STYLE}<div class="clm-report">{content}</div>'
 
 
-def _note(one: Any) -> str:
+def _note(one: ResponseSet) -> str:
     """How the set came to its end."""
     ending = "stopped" if one.stopped else "budget used up"
     warning = "".join(f"; <b>{remark}</b>" for remark in remarks(one))
@@ -173,7 +223,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _set_html(one: Any, marks: dict[int, list[Mark]], note: str) -> str:
+def _set_html(one: ResponseSet, marks: dict[int, list[Mark]], note: str) -> str:
     rows = "".join(
         f"<tr><td{_TOP}>{draw + 1}</td><td{_TEXT}>"
         f"{_marked_html(response, marks.get(int(draw), []))}</td><td{_TOP}>{quality:.3g}</td></tr>"
@@ -187,7 +237,7 @@ def _set_html(one: Any, marks: dict[int, list[Mark]], note: str) -> str:
     return f"<div>{title}<table>{head}<tbody>{rows}</tbody></table></div>"
 
 
-def _prediction_row(one: Any) -> str:
+def _prediction_row(one: ResponseSet) -> str:
     responses = "".join(
         f'<li title="quality {quality:.3g}, draw {draw + 1}">{_escape(response)}</li>'
         for response, quality, draw in zip(one.responses, one.quality, one.indices)
@@ -214,7 +264,7 @@ def _more(n: int) -> str:
     return f"; the first {SHOWN_ROWS} are shown" if n > SHOWN_ROWS else ""
 
 
-def _marks(one: Any) -> dict[int, list[Mark]]:
+def _marks(one: TrustedSet) -> dict[int, list[Mark]]:
     """Where to mark the response of each draw; a span of None marks all of it."""
     marks: dict[int, list[Mark]] = {}
     for score, places in zip(one.scores, one.occurrences):
@@ -224,7 +274,7 @@ def _marks(one: Any) -> dict[int, list[Mark]]:
     return {draw: sorted(row) for draw, row in marks.items()}
 
 
-def _pieces(response: Any, marks: list[Mark]) -> Iterable[tuple[str, float | None]]:
+def _pieces(response: Response, marks: list[Mark]) -> Iterable[tuple[str, float | None]]:
     """The response cut at its marks, each piece with the score of its mark or None."""
     text = response if isinstance(response, str) else str(response)
     position = 0
@@ -242,18 +292,18 @@ def _pieces(response: Any, marks: list[Mark]) -> Iterable[tuple[str, float | Non
         yield text[position:], None
 
 
-def _marked_html(response: Any, marks: list[Mark]) -> str:
+def _marked_html(response: Response, marks: list[Mark]) -> str:
     return "".join(
         _escape(piece) if score is None else f'<b title="score {score:.3g}">{_escape(piece)}</b>'
         for piece, score in _pieces(response, marks)
     )
 
 
-def _draws(places: Iterable[Any]) -> str:
+def _draws(places: Iterable[Occurrence]) -> str:
     return ", ".join(str(draw + 1) for draw in sorted({int(draw) for draw, _ in places}))
 
 
-def _prompt_html(prompt: Any) -> str:
+def _prompt_html(prompt: Prompt) -> str:
     if hasattr(prompt, "save") and hasattr(prompt, "convert") and hasattr(prompt, "size"):
         file = io.BytesIO()
         prompt.convert("RGB").save(file, format="PNG")
@@ -263,12 +313,12 @@ def _prompt_html(prompt: Any) -> str:
     return _escape(prompt_text(prompt))
 
 
-def _escape(value: Any) -> str:
+def _escape(value: object) -> str:
     # lone surrogates, which a page could not be written with, become question marks
     text = str(value).encode("utf-8", "replace").decode("utf-8")
     return html.escape(text)
 
 
-def plain(value: Any) -> str:
+def plain(value: object) -> str:
     """Text without control characters, line breaks and tabs aside."""
     return _CONTROL.sub("�", str(value))

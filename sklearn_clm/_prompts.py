@@ -14,6 +14,7 @@ from sklearn.utils.validation import _get_feature_names, validate_data
 
 from sklearn_clm.generators import prompt_bytes
 from sklearn_clm.scoring._admission import checked_admissions
+from sklearn_clm.scoring._protocols import Prompt, Reference
 
 __all__ = [
     "CheckedPrompts",
@@ -31,7 +32,7 @@ _MESSAGES_BEFORE = 2
 _NUMBERS = 4
 
 
-def prompt_text(prompt: Any) -> str:
+def prompt_text(prompt: Prompt) -> str:
     """Few characters that tell a prompt from others, on one line for each message of a chat."""
     if isinstance(prompt, str):
         return _shortened(prompt, _WIDTH)
@@ -42,7 +43,7 @@ def prompt_text(prompt: Any) -> str:
     return _shortened(str(prompt), _WIDTH)
 
 
-def prompt_line(prompt: Any) -> str:
+def prompt_line(prompt: Prompt) -> str:
     """The same on a single line, text in quotation marks."""
     text = prompt_text(prompt)
     return text if isinstance(prompt, np.ndarray) else repr(text)
@@ -59,7 +60,7 @@ def _numbers(array: np.ndarray) -> str:
     return f"[{shown}]" if len(array) <= _NUMBERS else f"[{shown}, … {len(array)} numbers]"
 
 
-def _is_chat(prompt: Any) -> bool:
+def _is_chat(prompt: Prompt) -> bool:
     return (
         isinstance(prompt, Sequence)
         and len(prompt) > 0
@@ -82,7 +83,7 @@ def _message(message: Mapping[str, Any], width: int) -> str:
     return f"{message['role']}: {_shortened('' if content is None else str(content), width)}"
 
 
-def _part(part: Any) -> str:
+def _part(part: object) -> str:
     if isinstance(part, Mapping):
         return str(part["text"]) if "text" in part else f"[{part.get('type', 'part')}]"
     return str(part)
@@ -103,7 +104,7 @@ class CheckedPrompts:
     def __len__(self) -> int:
         return len(self.prompts)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Prompt]:
         return iter(self.prompts)
 
     def take(self, indices: Sequence[int] | np.ndarray) -> "CheckedPrompts":
@@ -118,7 +119,7 @@ class CheckedPrompts:
         return np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
 
 
-def check_prompts(X: Any, *, estimator: Any = None) -> CheckedPrompts:
+def check_prompts(X: Any, *, estimator: object = None) -> CheckedPrompts:
     """Prompts of any container as a list, or as a 2-D array where they are rows of numbers."""
     if isinstance(X, CheckedPrompts):
         return X
@@ -148,7 +149,7 @@ def check_prompts(X: Any, *, estimator: Any = None) -> CheckedPrompts:
     return _from_items(list(X), estimator)
 
 
-def check_fitted_prompts(estimator: Any, X: Any) -> CheckedPrompts:
+def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
     """Prompts for a fitted estimator, of the kind it was fitted on."""
     if isinstance(X, CheckedPrompts):
         return X
@@ -166,7 +167,7 @@ def check_fitted_prompts(estimator: Any, X: Any) -> CheckedPrompts:
     return checked
 
 
-def check_admissions(y: Any, n_prompts: int, *, estimator: Any = None) -> list[Any]:
+def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> list[Reference]:
     """Admissions of any container as a list: callables, references or lists of references."""
     name = "This estimator" if estimator is None else type(estimator).__name__
     if y is None:
@@ -211,7 +212,7 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: Any = None) -> list[A
     return items
 
 
-def _from_frame(X: Any, estimator: Any) -> CheckedPrompts:
+def _from_frame(X: Any, estimator: object) -> CheckedPrompts:
     values = np.asarray(X)
     if values.dtype.kind in "biufc" or values.ndim != 2 or values.shape[1] == 0:
         return _numeric(X, estimator)
@@ -229,7 +230,7 @@ def _from_frame(X: Any, estimator: Any) -> CheckedPrompts:
     return _numeric(X, estimator)
 
 
-def _listed(column: Any, array: np.ndarray) -> list[Any]:
+def _listed(column: object, array: np.ndarray) -> list[Prompt]:
     """The items of a column as Python objects: as an array, chats of some libraries lose keys."""
     for method in _LISTING:
         if hasattr(column, method):
@@ -237,11 +238,11 @@ def _listed(column: Any, array: np.ndarray) -> list[Any]:
     return array.tolist()
 
 
-def _lists_itself(column: Any) -> bool:
+def _lists_itself(column: object) -> bool:
     return any(hasattr(column, method) for method in _LISTING)
 
 
-def _from_array(array: np.ndarray, estimator: Any) -> CheckedPrompts:
+def _from_array(array: np.ndarray, estimator: object) -> CheckedPrompts:
     if array.shape == (0,):
         return _from_items([], estimator)
     if array.dtype.kind in "biufc":
@@ -259,7 +260,7 @@ def _from_array(array: np.ndarray, estimator: Any) -> CheckedPrompts:
             return _from_items(rows, estimator)  # chats of one length
         if any(isinstance(part, str) for row in rows for part in row):
             raise ValueError(
-                "prompts (X) must be one column of prompts or several of numbers, got text of "
+                "prompts (X) must be one column of prompts or several numeric ones, got text of "
                 f"shape {array.shape} instead. Pass one column; of predicted sets, their prompts."
             )
         return _numeric(array, estimator)
@@ -269,7 +270,7 @@ def _from_array(array: np.ndarray, estimator: Any) -> CheckedPrompts:
     )
 
 
-def _from_items(items: list[Any], estimator: Any) -> CheckedPrompts:
+def _from_items(items: list[Prompt], estimator: object) -> CheckedPrompts:
     if not items:
         raise ValueError("prompts (X) is empty: found 0 sample(s), wanted at least 1 prompt.")
     items = [_plain_prompt(item) for item in items]
@@ -291,28 +292,28 @@ def _from_items(items: list[Any], estimator: Any) -> CheckedPrompts:
     return CheckedPrompts(items, False)
 
 
-def _numeric(X: Any, estimator: Any) -> CheckedPrompts:
+def _numeric(X: Any, estimator: object) -> CheckedPrompts:
     array = check_array(X, estimator=estimator, input_name="X")
     return CheckedPrompts(array, True, array.shape[1], _get_feature_names(X))
 
 
-def _is_number(item: Any) -> bool:
+def _is_number(item: object) -> bool:
     return isinstance(item, (numbers.Number, np.number, np.bool_))
 
 
-def _is_numeric_row(item: Any) -> bool:
+def _is_numeric_row(item: object) -> bool:
     if isinstance(item, np.ndarray):
         return item.ndim == 1 and item.dtype.kind in "biufc"
     return isinstance(item, (list, tuple)) and all(_is_number(part) for part in item)
 
 
-def _is_missing(item: Any) -> bool:
+def _is_missing(item: object) -> bool:
     if item is None or type(item).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(item, (float, np.floating)) and math.isnan(item)
 
 
-def _plain_prompt(item: Any) -> Any:
+def _plain_prompt(item: Prompt) -> Prompt:
     if isinstance(item, np.generic):
         return item.item()
     # a chat, as a Parquet file gives it to pandas
@@ -321,7 +322,7 @@ def _plain_prompt(item: Any) -> Any:
     return item
 
 
-def _plain(item: Any) -> Any:
+def _plain(item: Reference) -> Reference:
     if isinstance(item, np.generic):
         return item.item()
     if isinstance(item, np.ndarray) and item.dtype.kind not in "biufc":

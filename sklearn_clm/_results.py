@@ -4,7 +4,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, overload
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from sklearn_clm._prompts import prompt_line
 from sklearn_clm.calibration import Provenance
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import Occurrence
+from sklearn_clm.scoring._protocols import Prompt, Response
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "ComponentSet",
@@ -27,18 +31,10 @@ __all__ = [
 _SHOWN = 400  # characters of a set on one line
 
 
-class _Members(Protocol):
+class _Members(_html.Guaranteed, Protocol):
     """A set of members for one prompt."""
 
-    @property
-    def guaranteed(self) -> bool: ...
-
-    @property
-    def provenance_known(self) -> bool: ...
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Any]: ...
+    def __iter__(self) -> Iterator[Response]: ...
 
 
 _Set = TypeVar("_Set", bound=_Members)
@@ -61,7 +57,7 @@ class SetSequence(Sequence[_Set]):
 
     @staticmethod
     @abstractmethod
-    def _is_numeric(one: Any) -> bool:
+    def _is_numeric(one: _Set) -> bool:
         """Whether all responses behind a set are numbers."""
 
     @property
@@ -125,12 +121,12 @@ class SetSequence(Sequence[_Set]):
         return {**self.__dict__, self._maker: None}
 
 
-def _shortened(one: Any) -> str:
+def _shortened(one: object) -> str:
     text = " ".join(str(one).split())
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 40]} … {text[-38:]}"
 
 
-def all_numbers(values: Iterable[Any]) -> bool:
+def all_numbers(values: Iterable[object]) -> bool:
     """Whether no value is anything but a number."""
     return all(isinstance(value, (bool, int, float, np.number, np.bool_)) for value in values)
 
@@ -177,8 +173,8 @@ class PredictionSet:
     'Q: ?' -> {yes} (2 draws, stopped)
     """
 
-    prompt: Any
-    responses: tuple[Any, ...]
+    prompt: Prompt
+    responses: tuple[Response, ...]
     quality: np.ndarray
     indices: np.ndarray
     n_samples: int
@@ -198,10 +194,10 @@ class PredictionSet:
     def __len__(self) -> int:
         return len(self.responses)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Response]:
         return iter(self.responses)
 
-    def __contains__(self, response: Any) -> bool:
+    def __contains__(self, response: object) -> bool:
         return response in self.responses
 
     def __eq__(self, other: object) -> bool:
@@ -297,7 +293,7 @@ class PredictionSets(SetSequence[PredictionSet]):
         return (len(self._sets), self.k_max)
 
     @property
-    def responses(self) -> list[list[Any]]:
+    def responses(self) -> list[list[Response]]:
         """The accepted responses of each prompt."""
         return [list(one.responses) for one in self._sets]
 
@@ -324,7 +320,7 @@ class PredictionSets(SetSequence[PredictionSet]):
             return NotImplemented
         return self.k_max == other.k_max and self._sets == other._sets
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> "pd.DataFrame":
         """Return a pandas DataFrame with one row per prompt.
 
         Returns
@@ -405,7 +401,7 @@ class ComponentSet:
       0.8  Yes.  (draw 2)
     """
 
-    components: tuple[Any, ...]
+    components: tuple[Response, ...]
     scores: np.ndarray
     occurrences: tuple[tuple[Occurrence, ...], ...]
     prediction_set: PredictionSet
@@ -421,17 +417,17 @@ class ComponentSet:
         object.__setattr__(self, "occurrences", places)
 
     @property
-    def prompt(self) -> Any:
+    def prompt(self) -> Prompt:
         """The prompt."""
         return self.prediction_set.prompt
 
     def __len__(self) -> int:
         return len(self.components)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Response]:
         return iter(self.components)
 
-    def __contains__(self, component: Any) -> bool:
+    def __contains__(self, component: object) -> bool:
         return component in self.components
 
     def __eq__(self, other: object) -> bool:
@@ -508,7 +504,7 @@ class ComponentSets(SetSequence[ComponentSet]):
         return (len(self._sets), max([self.min_width, *map(len, self._sets)]))
 
     @property
-    def components(self) -> list[list[Any]]:
+    def components(self) -> list[list[Response]]:
         """The selected components of each prompt."""
         return [list(one.components) for one in self._sets]
 
@@ -526,7 +522,7 @@ class ComponentSets(SetSequence[ComponentSet]):
             return NotImplemented
         return self._sets == other._sets
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> "pd.DataFrame":
         """Return a pandas DataFrame with one row per selected component.
 
         Returns

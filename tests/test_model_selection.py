@@ -271,7 +271,7 @@ def test_scorers_use_the_admission_of_the_sampler():
     assert SCORERS["coverage"](sampler, X, ["anything"] * len(X)) == 1.0
 
 
-@pytest.mark.parametrize("n_jobs", [None, 2])
+@pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.slow)])
 def test_cross_validate_with_many_scorers(tmp_path, n_jobs):
     log = str(tmp_path / "draws")
     result = cross_validate(

@@ -109,9 +109,8 @@ class CalibrationData:
         self.admissible, self.unknown = as_labels(admissible, (n, k))
         self.texts = None if texts is None else _checked_texts(texts, (n, k))
         self.prompts = None if prompts is None else np.asarray(prompts)
-        if self.prompts is not None and (self.prompts.dtype, self.prompts.shape) != (
-            np.uint64,
-            (n,),
+        if self.prompts is not None and (
+            self.prompts.dtype != np.uint64 or self.prompts.shape != (n,)
         ):
             raise ValueError(
                 f"prompts must be digests of dtype uint64 and shape ({n},), got dtype "

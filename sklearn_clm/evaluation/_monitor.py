@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -148,7 +147,8 @@ class RiskMonitor:
         record = getattr(target, "calibration_", None)
         self._on_average = getattr(record, "guarantee", "pac") == "marginal"
         self.alpha = float(check_probability(alpha, "alpha"))
-        if isinstance(share, bool) or not isinstance(share, Real) or not 0.0 < share <= 1.0:
+        number = isinstance(share, (int, float, np.floating)) and not isinstance(share, bool)
+        if not number or not 0.0 < share <= 1.0:
             raise ValueError(f"share must lie in (0, 1], got {share!r} instead.")
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ValueError(f"seed must be an integer >= 0, got {seed!r} instead.")

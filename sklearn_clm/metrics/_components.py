@@ -1,7 +1,6 @@
 """Measures of selected components: how many, how many right, how much of the reference."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Collection
 
 import numpy as np
 
@@ -14,11 +13,13 @@ from sklearn_clm.scoring import (
     get_component_admission,
 )
 from sklearn_clm.scoring._admission import judge
+from sklearn_clm.scoring._protocols import Admission, Reference, Response
+from sklearn_clm.scoring._splitters import Splitter
 
 __all__ = ["component_count", "component_loss", "component_precision", "component_recall"]
 
 
-def component_count(sets: ComponentSets, *, average: bool = True) -> Any:
+def component_count(sets: ComponentSets, *, average: bool = True) -> float | np.ndarray:
     """Number of selected components.
 
     Parameters
@@ -51,13 +52,13 @@ def component_count(sets: ComponentSets, *, average: bool = True) -> Any:
 
 
 def component_loss(
-    admissions: Any,
+    admissions: Collection[object],
     sets: ComponentSets,
     *,
-    admission: Any = None,
+    admission: str | Admission | None = None,
     average: bool = True,
     n_jobs: int | None = None,
-) -> Any:
+) -> float | np.ndarray:
     """Share of prompts with a wrong component selected: the risk that alpha bounds (Eq. 9).
 
     Parameters
@@ -99,13 +100,13 @@ def component_loss(
 
 
 def component_precision(
-    admissions: Any,
+    admissions: Collection[object],
     sets: ComponentSets,
     *,
-    admission: Any = None,
+    admission: str | Admission | None = None,
     average: bool = True,
     n_jobs: int | None = None,
-) -> Any:
+) -> float | np.ndarray:
     """Share of the selected components that are correct.
 
     Parameters
@@ -141,13 +142,13 @@ def component_precision(
 
 
 def component_recall(
-    references: Any,
+    references: Collection[object],
     sets: ComponentSets,
     *,
-    match: str | Callable[[Any, Any], bool] = "rouge_l",
-    splitter: Any = None,
+    match: str | Admission = "rouge_l",
+    splitter: str | Splitter | None = None,
     average: bool = True,
-) -> Any:
+) -> float | np.ndarray:
     """Share of the reference's components that a selected component almost matches (Appendix G).
 
     Parameters
@@ -207,7 +208,10 @@ def component_recall(
 
 
 def _best_coverage(
-    reference: Any, components: Any, match: Callable[[Any, Any], bool], splitter: Any
+    reference: Reference,
+    components: Collection[Response],
+    match: Admission,
+    splitter: str | Splitter,
 ) -> float:
     aliases = reference if isinstance(reference, (list, tuple, set)) else [reference]
     shares = [_coverage(alias, components, match, splitter) for alias in aliases]
@@ -215,7 +219,10 @@ def _best_coverage(
 
 
 def _coverage(
-    reference: Any, components: Any, match: Callable[[Any, Any], bool], splitter: Any
+    reference: Reference,
+    components: Collection[Response],
+    match: Admission,
+    splitter: str | Splitter,
 ) -> float:
     parts = [component_of(reference, span) for span in component_spans(splitter, reference)]
     covered = [any(match(part, component) for component in components) for part in parts]
@@ -223,7 +230,10 @@ def _coverage(
 
 
 def _verdicts(
-    admissions: Any, sets: ComponentSets, admission: Any, n_jobs: int | None
+    admissions: Collection[object],
+    sets: ComponentSets,
+    admission: str | Admission | None,
+    n_jobs: int | None,
 ) -> list[np.ndarray]:
     checked = check_admissions(admissions, len(_checked(sets)))
     splitter = "sentence" if sets.selector is None else sets.selector.calibration_.splitter
@@ -240,13 +250,13 @@ def _verdicts(
     return judge(get_component_admission(admission, splitter), checked, components, n_jobs=n_jobs)
 
 
-def _checked(sets: Any) -> ComponentSets:
+def _checked(sets: object) -> ComponentSets:
     if not isinstance(sets, ComponentSets):
         raise TypeError(f"sets must be ComponentSets, got {type(sets).__name__}.")
     return sets
 
 
-def _averaged(values: np.ndarray, average: bool) -> Any:
+def _averaged(values: np.ndarray, average: bool) -> float | np.ndarray:
     if not average:
         return values
     known = values[~np.isnan(values.astype(np.float64))]

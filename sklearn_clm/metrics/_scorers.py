@@ -1,6 +1,6 @@
 """Scorers for ``scoring=`` in scikit-learn's model selection; greater is always better."""
 
-from typing import Any
+from collections.abc import Callable, Collection
 
 from sklearn.metrics import make_scorer
 
@@ -22,19 +22,22 @@ from sklearn_clm.metrics._sets import (
 __all__ = ["COMPONENT_SCORERS", "SCORERS"]
 
 
-def _size(admissions: Any, sets: PredictionSets) -> float:
+Scorer = Callable[..., float]  # of an estimator, prompts and admissions
+
+
+def _size(admissions: Collection[object], sets: PredictionSets) -> float:
     return float(set_size(sets))
 
 
-def _samples(admissions: Any, sets: PredictionSets) -> float:
+def _samples(admissions: Collection[object], sets: PredictionSets) -> float:
     return float(set_samples(sets))
 
 
-def _count(admissions: Any, sets: ComponentSets) -> float:
+def _count(admissions: Collection[object], sets: ComponentSets) -> float:
     return float(component_count(sets))
 
 
-SCORERS: dict[str, Any] = {
+SCORERS: dict[str, Scorer] = {
     "coverage": make_scorer(set_coverage),
     "neg_set_size": make_scorer(_size, greater_is_better=False),
     "neg_samples": make_scorer(_samples, greater_is_better=False),
@@ -42,7 +45,7 @@ SCORERS: dict[str, Any] = {
     "neg_objective": make_scorer(set_objective, greater_is_better=False),
 }
 
-COMPONENT_SCORERS: dict[str, Any] = {
+COMPONENT_SCORERS: dict[str, Scorer] = {
     "component_count": make_scorer(_count),
     "component_precision": make_scorer(component_precision),
     "component_recall": make_scorer(component_recall),

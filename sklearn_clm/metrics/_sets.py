@@ -1,6 +1,7 @@
 """Measures of prediction sets: what came of them, per prompt or on average."""
 
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from sklearn_clm._prompts import check_admissions
 from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm.calibration import relative_excess
 from sklearn_clm.scoring import admission_matrix
+from sklearn_clm.scoring._protocols import Admission, Reference
 
 __all__ = [
     "SetOutcomes",
@@ -54,7 +56,11 @@ class SetOutcomes(NamedTuple):
 
 
 def set_outcomes(
-    admissions: Any, sets: PredictionSets, *, admission: Any = None, n_jobs: int | None = None
+    admissions: Collection[object],
+    sets: PredictionSets,
+    *,
+    admission: str | Admission | None = None,
+    n_jobs: int | None = None,
 ) -> SetOutcomes:
     """Loss, size, samples and excess of each prediction set.
 
@@ -108,8 +114,12 @@ def set_outcomes(
 
 
 def set_loss(
-    admissions: Any, sets: PredictionSets, *, admission: Any = None, average: bool = True
-) -> Any:
+    admissions: Collection[object],
+    sets: PredictionSets,
+    *,
+    admission: str | Admission | None = None,
+    average: bool = True,
+) -> float | np.ndarray:
     """Share of sets that hold no admissible response: the risk that epsilon bounds.
 
     Parameters
@@ -138,8 +148,12 @@ def set_loss(
 
 
 def set_coverage(
-    admissions: Any, sets: PredictionSets, *, admission: Any = None, average: bool = True
-) -> Any:
+    admissions: Collection[object],
+    sets: PredictionSets,
+    *,
+    admission: str | Admission | None = None,
+    average: bool = True,
+) -> float | np.ndarray:
     """Share of sets that hold an admissible response: one minus :func:`set_loss`.
 
     Parameters
@@ -164,7 +178,7 @@ def set_coverage(
     return _averaged(~set_outcomes(admissions, sets, admission=admission).loss, average)
 
 
-def set_size(sets: PredictionSets, *, average: bool = True) -> Any:
+def set_size(sets: PredictionSets, *, average: bool = True) -> float | np.ndarray:
     """Size of the sets.
 
     Parameters
@@ -189,7 +203,7 @@ def set_size(sets: PredictionSets, *, average: bool = True) -> Any:
     return _averaged(sets.sizes, average)
 
 
-def set_samples(sets: PredictionSets, *, average: bool = True) -> Any:
+def set_samples(sets: PredictionSets, *, average: bool = True) -> float | np.ndarray:
     """Draws taken for the sets, rejected ones included.
 
     Parameters
@@ -213,8 +227,12 @@ def set_samples(sets: PredictionSets, *, average: bool = True) -> Any:
 
 
 def set_excess(
-    admissions: Any, sets: PredictionSets, *, admission: Any = None, average: bool = True
-) -> Any:
+    admissions: Collection[object],
+    sets: PredictionSets,
+    *,
+    admission: str | Admission | None = None,
+    average: bool = True,
+) -> float | np.ndarray:
     """Relative excess of draws: the share taken after the first admissible one (Eq. 7).
 
     Parameters
@@ -241,10 +259,10 @@ def set_excess(
 
 
 def set_objective(
-    admissions: Any,
+    admissions: Collection[object],
     sets: PredictionSets,
     *,
-    admission: Any = None,
+    admission: str | Admission | None = None,
     size_weight: float | None = None,
     excess_weight: float | None = None,
 ) -> float:
@@ -285,7 +303,11 @@ def set_objective(
 
 
 def judge_sets(
-    admission: Any, admissions: list[Any], sets: PredictionSets, *, n_jobs: int | None = None
+    admission: str | Admission,
+    admissions: Sequence[Reference],
+    sets: PredictionSets,
+    *,
+    n_jobs: int | None = None,
 ) -> SetOutcomes:
     """Judge as few draws as the outcomes need.
 
@@ -330,11 +352,11 @@ def objective_of(outcomes: SetOutcomes, size_weight: float, excess_weight: float
     return float(size_weight * np.mean(outcomes.size) + excess_weight * np.mean(outcomes.excess))
 
 
-def _averaged(values: np.ndarray, average: bool) -> Any:
+def _averaged(values: np.ndarray, average: bool) -> float | np.ndarray:
     return float(np.mean(values)) if average else values
 
 
-def _refuse_other_sets(sets: Any) -> None:
+def _refuse_other_sets(sets: object) -> None:
     if not isinstance(sets, PredictionSets):
         selected = isinstance(sets, ComponentSets)
         hint = ", for which there are component_loss and COMPONENT_SCORERS" if selected else ""

@@ -138,8 +138,9 @@ class ExitPolicy(BaseEstimator):
         self._validate_params()
         check_collected(data)
         shape = (data.n_prompts, data.k_max)
+        labels = data.labels if labels is None else labels
         for name, array in (("first", first), ("labels", labels)):
-            if np.shape(array) != shape and not (name == "labels" and array is None):
+            if np.shape(array) != shape:
                 raise ValueError(
                     f"{name} must have shape {shape} like the draws of data, got "
                     f"{type(array).__name__} of shape {np.shape(array)} instead."
@@ -158,7 +159,7 @@ class ExitPolicy(BaseEstimator):
             data.quality,
             data.similarity,
             self.texts(data.similarity, first),
-            data.labels if labels is None else labels,
+            labels,
             new_classifier=classifier_factory(self.estimator),
             epsilon=epsilon,
             look_ahead=self.look_ahead,
