@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 Prompts = Sequence[Any]  # anything that a generator takes as a prompt: text, chats, rows, images
-Template = str | Callable[[Any], Any] | None
+Template = str | Callable[[Any], object] | None
 OPEN_PROMPTS = 4096  # at once, where draws are made in rounds: they are scored together
 
 
@@ -59,7 +59,7 @@ class StreamingGenerator(Protocol):
 class TrainableGenerator(Protocol):
     """A generator that is trained, on a part of the data that calibration never sees."""
 
-    def fit(self, prompts: Prompts, references: Sequence[Any]) -> Self:
+    def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
         """Learn from prompts and their references."""
 
 
@@ -199,7 +199,7 @@ def description(generator: object) -> str:
     return digest_of(type(generator), {**generator.get_params(deep=False), **learnt})
 
 
-def check_keyed(generator: Generator, prompt: Any, *, seed: int = 0, n_draws: int = 2) -> bool:
+def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws: int = 2) -> bool:
     """Whether a generator repeats a draw.
 
     It makes a few draws together, then the last of them alone, so that a generator that counts
@@ -234,7 +234,7 @@ def check_keyed(generator: Generator, prompt: Any, *, seed: int = 0, n_draws: in
     return bool(together.response == alone.response)
 
 
-def filled(template: Template, prompt: Any, name: str = "a prompt") -> Any:
+def filled(template: Template, prompt: object, name: str = "a prompt") -> object:
     """What a template makes of a prompt, which `name` stands for in the message of an error."""
     if template is None:
         return prompt
@@ -394,7 +394,7 @@ def _check_off(
     wanted.remove(position)
 
 
-def _checked(generator: object, generation: Any, i: int, j: int) -> Generation:
+def _checked(generator: object, generation: object, i: int, j: int) -> Generation:
     if isinstance(generation, str):
         generation = Generation(generation)
     if not isinstance(generation, Generation):

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -21,7 +21,7 @@ __all__ = ["EstimatorGenerator", "ResamplingGenerator", "invert"]
 
 class _Classifier(Protocol):
     classes_: np.ndarray
-    predict_proba: Callable[[Any], np.ndarray]
+    predict_proba: Callable[[Prompts], np.ndarray]
 
 
 def _is_trained_here(generator: "EstimatorGenerator") -> bool:
@@ -67,7 +67,7 @@ class EstimatorGenerator(BaseGenerator):
         self.batch_size = batch_size
 
     @available_if(_is_trained_here)
-    def fit(self, prompts: Prompts, references: Sequence[Any]) -> Self:
+    def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
         """Fit a clone of the classifier.
 
         Parameters
@@ -191,7 +191,7 @@ class _Distribution(NamedTuple):
     key: bytes
     cumulative: list[float]
     logs: np.ndarray
-    responses: list[Any]
+    responses: list[object]
     made: dict[int, Generation]  # by position in `responses`
 
 
@@ -225,7 +225,7 @@ def _draw(
     return made
 
 
-def _generation(response: Any, logprob: float) -> Generation:
+def _generation(response: object, logprob: float) -> Generation:
     spans = ((0, len(response)),) if isinstance(response, str) else None
     return Generation(response, logprob, 1, (logprob,), spans, "stop")
 
@@ -261,7 +261,7 @@ class ResamplingGenerator(BaseGenerator):
     ['yes', 'yes', 'yes', 'no']
     """
 
-    def fit(self, prompts: Prompts, references: Sequence[Any]) -> Self:
+    def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
         """Learn the references.
 
         Parameters
@@ -281,7 +281,7 @@ class ResamplingGenerator(BaseGenerator):
         ValueError
             If there are no references, or if they are callables A_i, which cannot be drawn.
         """
-        weights: Counter[Any] = Counter()
+        weights: Counter[Hashable] = Counter()
         for reference in references:
             options = _options(reference)
             for option in options:
@@ -322,7 +322,7 @@ class ResamplingGenerator(BaseGenerator):
         return digest_of(type(self), {**self.get_params(deep=False), "fitted state": fitted})
 
 
-def _options(reference: Any) -> list[Any]:
+def _options(reference: object) -> list[object]:
     if callable(reference):
         raise ValueError(
             "ResamplingGenerator draws references, but admissions (y) holds callables; pass "

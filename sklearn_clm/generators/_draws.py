@@ -59,7 +59,7 @@ class Generation:
     finish_reason: str | None = None
 
 
-def prompt_bytes(prompt: Any) -> bytes:
+def prompt_bytes(prompt: object) -> bytes:
     """Serialise a prompt so that equal prompts, and only those, give equal bytes.
 
     Parameters
@@ -207,7 +207,7 @@ def _emit(tag: bytes, payload: bytes, out: list[bytes]) -> None:
     out.append(payload)
 
 
-def draw_stream(prompt: Any, seed: int, draw: int, *, salt: bytes = b"") -> np.random.Generator:
+def draw_stream(prompt: object, seed: int, draw: int, *, salt: bytes = b"") -> np.random.Generator:
     """Random stream of one draw, a function of its key alone.
 
     Parameters

@@ -1,12 +1,12 @@
 """Draws made by several processes or machines at once."""
 
 from collections import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from numbers import Integral
 from threading import Lock
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
@@ -37,6 +37,7 @@ _WINDOW = 1024  # prompts that are open at once
 _LOST = ("KilledWorker", "WorkerCrashedError", "NodeDiedError")
 
 _Result = tuple[int, list[list[Generation]]]  # number of the task, its rows
+_Call = tuple[Callable[..., _Result], tuple[object, ...], dict[str, object]]  # of joblib
 _Key = tuple[str, int, bytes, int]  # generator, seed, prompt, draw
 
 
@@ -108,7 +109,7 @@ class ParallelGenerator(BaseGenerator):
         return bool(trait(self._inner(), "is_cheap"))
 
     @available_if(_can_be_fitted)
-    def fit(self, prompts: Prompts, references: Sequence[Any]) -> Self:
+    def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
         """Fit a clone of the inner generator, in this process.
 
         Parameters
@@ -179,13 +180,14 @@ class ParallelGenerator(BaseGenerator):
         """The inner generator's fingerprint: where draws are made does not change them."""
         return fingerprint(self._inner())
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = dict(super().__getstate__())
         state.pop("_kept", None)
         return state
 
-    def _inner(self) -> Any:
-        return getattr(self, "generator_", self.generator)
+    def _inner(self) -> Generator:
+        inner: Generator = getattr(self, "generator_", self.generator)
+        return inner
 
     def _n_workers(self) -> int:
         if not isinstance(self.chunk_size, Integral) or self.chunk_size < 1:
@@ -262,7 +264,7 @@ class ParallelGenerator(BaseGenerator):
             for first in range(0, len(indices), size)
         ]
 
-    def _results(self, calls: Iterator[Any]) -> abc.Generator[_Result, None, None]:
+    def _results(self, calls: Iterator[_Call]) -> abc.Generator[_Result, None, None]:
         """Results of tasks, as they are finished where the backend can tell."""
         backend, _ = get_active_backend()
         if backend.supports_return_generator:

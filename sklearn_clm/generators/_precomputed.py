@@ -60,8 +60,8 @@ class PrecomputedGenerator(BaseGenerator):
 
     def __init__(
         self,
-        prompts: Sequence[Any],
-        responses: Sequence[Sequence[Any]],
+        prompts: Prompts,
+        responses: Sequence[Sequence[object]],
         *,
         logprobs: Any = None,
         n_tokens: Any = None,
@@ -213,7 +213,7 @@ class PrecomputedGenerator(BaseGenerator):
         # the draws are read only: a search over many candidates must not copy them for each
         return type(self)(**self.get_params(deep=False))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = dict(super().__getstate__())
         state.pop("_index", None)
         return state
@@ -229,7 +229,7 @@ class PrecomputedGenerator(BaseGenerator):
 class _Index(NamedTuple):
     """Draws by prompt, and what they were made from."""
 
-    given: tuple[Any, ...]
+    given: tuple[object, ...]
     draws: dict[bytes, list[Generation]]
     gives_logprobs: bool
     fingerprint: list[str]  # empty until it is known
@@ -239,7 +239,7 @@ class _DrawTable:
     """Draws read one by one, with or without their index."""
 
     def __init__(self) -> None:
-        self.prompts: dict[bytes, Any] = {}
+        self.prompts: dict[bytes, object] = {}
         self.rows: dict[bytes, dict[int, Generation]] = {}
         self.source: tuple[object, object] | None = None
         self.without_logprob: list[str] = []
@@ -248,7 +248,7 @@ class _DrawTable:
         self,
         where: str,
         prompt: object,
-        fields: Mapping[str, Any],
+        fields: Mapping[str, object],
         response: str,
         source: tuple[object, object],
     ) -> None:
@@ -274,7 +274,7 @@ class _DrawTable:
         if generation.logprob is None:
             self.without_logprob.append(where)
 
-    def lists(self) -> tuple[list[Any], list[list[Generation]]]:
+    def lists(self) -> tuple[list[object], list[list[Generation]]]:
         for key, row in self.rows.items():
             gap = next((j for j in range(len(row)) if j not in row), None)
             if gap is not None:
@@ -328,7 +328,7 @@ def _warn_of_unknown(places: Sequence[str], n_draws: int) -> None:
         )
 
 
-def _refuse_missing(column: Sequence[Any], name: str) -> None:
+def _refuse_missing(column: Sequence[object], name: str) -> None:
     rows = [str(i) for i, value in enumerate(column) if is_missing(value)]
     if rows:
         raise ValueError(
@@ -367,7 +367,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (bool, int, float, np.number, np.bool_))
 
 
-def _generation(i: int, j: int, response: Any, logprob: Any, n_tokens: Any) -> Generation:
+def _generation(i: int, j: int, response: object, logprob: object, n_tokens: object) -> Generation:
     if isinstance(response, Generation):
         return response
     if isinstance(response, np.generic):

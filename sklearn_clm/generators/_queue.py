@@ -3,7 +3,7 @@
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class DrawQueue:
 
     def __init__(
         self,
-        prompts: Sequence[Any],
+        prompts: Sequence[object],
         n_draws: int,
         *,
         seed: int = 0,
@@ -242,7 +242,7 @@ class DrawQueue:
         """Draws that were taken and not yet put."""
         return self._n_under_way
 
-    def prompts_at(self, indices: Sequence[int]) -> Sequence[Any]:
+    def prompts_at(self, indices: Sequence[int]) -> Sequence[object]:
         """The prompts at some positions, as rows of an array where they are one.
 
         Parameters

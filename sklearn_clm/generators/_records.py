@@ -53,7 +53,7 @@ def json_value(text: str | bytes) -> Any:
         raise ValueError(f"it is not JSON: {error}") from error
 
 
-def json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, object]]]:
     """The objects in a file of JSON Lines, each with the words that name its line."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
@@ -100,7 +100,7 @@ def content_json(value: object) -> str | None:
     return text if prompt_bytes(json.loads(text)) == prompt_bytes(value) else None
 
 
-def draw_to_record(generation: Generation) -> dict[str, Any]:
+def draw_to_record(generation: Generation) -> dict[str, object]:
     """The fields of a draw that are known, as JSON values."""
     record = {
         "response": _plain(generation.response),
@@ -113,7 +113,7 @@ def draw_to_record(generation: Generation) -> dict[str, Any]:
     return {name: value for name, value in record.items() if value is not None}
 
 
-def draw_from_record(record: Mapping[str, Any]) -> Generation:
+def draw_from_record(record: Mapping[str, object]) -> Generation:
     """The draw that :func:`draw_to_record` wrote (or a user, by hand)."""
     if not isinstance(record, Mapping):
         raise ValueError(f"a draw must be an object with fields, got {record!r:.40}.")
@@ -142,11 +142,11 @@ def _known(kind: Callable[[Any], _T], value: object) -> _T | None:
     return None if is_missing(value) else kind(value)
 
 
-def _floats(values: Iterable[Any]) -> tuple[float, ...]:
+def _floats(values: Iterable[float]) -> tuple[float, ...]:
     return tuple(map(float, values))
 
 
-def _pairs(values: Iterable[tuple[Any, Any]]) -> tuple[tuple[int, int], ...]:
+def _pairs(values: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple((int(first), int(last)) for first, last in values)
 
 

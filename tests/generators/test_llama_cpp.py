@@ -9,7 +9,6 @@ import tiny_models
 from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import OpenAIGenerator
-from sklearn_clm.generators._base import sample
 
 pytest.importorskip("llama_cpp.server", reason="needs llama-cpp-python[server]")
 pytest.importorskip("gguf", reason="needs gguf")
@@ -58,7 +57,7 @@ def test_log_probabilities_are_those_of_transformers(url, checkpoint, endpoint):
 
     model = AutoModelForCausalLM.from_pretrained(checkpoint).eval()
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    rows = sample(generator_for(url, endpoint), PROMPTS, 40, seed=1)
+    rows = generator_for(url, endpoint).sample(PROMPTS, 40, seed=1)
     n_compared = 0
     for prompt, row in zip(PROMPTS, rows):
         if endpoint == "chat":
@@ -90,8 +89,8 @@ def token_ids(draw, tokenizer):
 @pytest.mark.parametrize("endpoint", ["chat", "completions"])
 def test_draws_are_keyed_where_the_server_honours_seeds(url, endpoint):
     generator = generator_for(url, endpoint)
-    together = sample(generator, PROMPTS, 6)
-    apart = [sample(generator, [prompt], 3, start=3)[0] for prompt in PROMPTS[::-1]]
+    together = generator.sample(PROMPTS, 6)
+    apart = [generator.sample([prompt], 3, start=3)[0] for prompt in PROMPTS[::-1]]
     for row, other in zip(together[::-1], apart):
         assert [draw.response for draw in row[3:]] == [draw.response for draw in other]
         np.testing.assert_allclose(
@@ -101,7 +100,7 @@ def test_draws_are_keyed_where_the_server_honours_seeds(url, endpoint):
 
 
 def test_several_draws_in_one_request(url):
-    rows = sample(generator_for(url, "chat", n_per_request=3), PROMPTS, 3)
+    rows = generator_for(url, "chat", n_per_request=3).sample(PROMPTS, 3)
     assert [len(row) for row in rows] == [3, 3, 3]
 
 

@@ -1,14 +1,17 @@
 """Draws from a service: what is sent, what is understood, faults, budget."""
 
 import email.utils
+import json
 import multiprocessing
 import os
 import random
+import tempfile
 import threading
 import time
 import tracemalloc
 import warnings
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -20,8 +23,6 @@ from tqdm import TMonitor
 from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import BudgetExceededError, Generation, OpenAIGenerator, ServiceError
-from sklearn_clm.generators._base import sample, stream
-from sklearn_clm.generators.openai._requests import draw_seed
 
 PROMPTS = [f"question {i}" for i in range(6)]
 ENDPOINTS = ("chat", "completions")
@@ -45,6 +46,15 @@ def generator_for(server, **params):
     return OpenAIGenerator("tiny", base_url=server.url, api_key="sk-test", **params)
 
 
+@cache
+def draw_seed(prompt, seed, draw):
+    """The seed of one draw, as its request in a batch file has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        generator, path = OpenAIGenerator("m"), f"{folder}/requests.jsonl"
+        (written,) = generator.write_batch([prompt], 1, path, start=draw, seed=seed)
+        return json.loads(written.read_text())["body"]["seed"]
+
+
 def expected(prompt, seed, draw):
     """The draw that the server gives for the seed that the generator must send."""
     return tokens(prompt, draw_seed(prompt, seed, draw), 0)
@@ -52,7 +62,7 @@ def expected(prompt, seed, draw):
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_draws_are_keyed_and_complete(server, endpoint):
-    rows = sample(generator_for(server, endpoint=endpoint), PROMPTS, 3, start=2, seed=5)
+    rows = generator_for(server, endpoint=endpoint).sample(PROMPTS, 3, start=2, seed=5)
     for prompt, row in zip(PROMPTS, rows):
         for draw, generation in enumerate(row, start=2):
             parts = expected(prompt, 5, draw)
@@ -66,14 +76,14 @@ def test_draws_are_keyed_and_complete(server, endpoint):
 
 def test_one_prompt_at_a_time_or_all_together(server):
     generator = generator_for(server)
-    together = sample(generator, PROMPTS, 4)
-    assert [sample(generator, [prompt], 4)[0] for prompt in PROMPTS] == together
-    parts = zip(*(sample(generator, PROMPTS[::-1], 2, start=start) for start in (0, 2)))
+    together = generator.sample(PROMPTS, 4)
+    assert [generator.sample([prompt], 4)[0] for prompt in PROMPTS] == together
+    parts = zip(*(generator.sample(PROMPTS[::-1], 2, start=start) for start in (0, 2)))
     assert [first + second for first, second in parts] == together[::-1]
 
 
 def test_a_repeated_prompt_is_asked_about_once(server):
-    rows = sample(generator_for(server), ["a", "b", "a"], 2)
+    rows = generator_for(server).sample(["a", "b", "a"], 2)
     assert rows[0] == rows[2]
     assert len(server.requests) == 1 + 4
 
@@ -89,7 +99,7 @@ def test_what_a_chat_request_holds(server):
         system_prompt="Be brief.",
         extra_body={"top_k": 40},
     )
-    sample(generator, ["Who?"], 1, seed=3)
+    generator.sample(["Who?"], 1, seed=3)
     probe, request = server.requests
     assert request == {
         "model": "tiny",
@@ -113,7 +123,7 @@ def test_what_a_completions_request_holds(server):
     generator = generator_for(
         server, endpoint="completions", prompt_template=str.upper, temperature=None
     )
-    sample(generator, ["who?"], 1)
+    generator.sample(["who?"], 1)
     assert server.requests[-1] == {
         "model": "tiny",
         "logprobs": 1,
@@ -124,14 +134,14 @@ def test_what_a_completions_request_holds(server):
 
 def test_chat_messages_are_sent_as_they_are(server):
     messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a"}]
-    sample(generator_for(server), [messages], 1)
+    generator_for(server).sample([messages], 1)
     assert server.requests[-1]["messages"] == messages
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_several_draws_in_one_request(server, endpoint):
     generator = generator_for(server, endpoint=endpoint, n_per_request=4)
-    rows = sample(generator, PROMPTS, 6)
+    rows = generator.sample(PROMPTS, 6)
     sizes = sorted(request.get("n", 1) for request in server.requests[1:])
     assert sizes == [2] * 6 + [4] * 6
     seed = draw_seed(PROMPTS[0], 0, 0)
@@ -142,7 +152,7 @@ def test_several_draws_in_one_request(server, endpoint):
 
 def test_a_server_that_ignores_n_is_asked_again(server):
     server.honours_n = False
-    rows = sample(generator_for(server, n_per_request=4), PROMPTS, 4)
+    rows = generator_for(server, n_per_request=4).sample(PROMPTS, 4)
     assert all(len(row) == 4 for row in rows)
     assert [g.response for g in rows[0]] == [
         " ".join(words(PROMPTS[0], draw_seed(PROMPTS[0], 0, draw), 0)) for draw in range(4)
@@ -152,21 +162,21 @@ def test_a_server_that_ignores_n_is_asked_again(server):
 def test_equal_draws_are_kept_and_repeated_indices_are_not(server):
     server.answer = lambda prompt: "yes"
     server.planned = [None, "duplicated"]
-    rows = sample(generator_for(server, n_per_request=3), ["a"], 3)
+    rows = generator_for(server, n_per_request=3).sample(["a"], 3)
     assert [g.response for g in rows[0]] == ["yes"] * 3
     assert len(server.requests) == 2
     server.planned = ["too_few"]
-    assert len(sample(generator_for(server, n_per_request=3), ["a"], 3)[0]) == 3
+    assert len(generator_for(server, n_per_request=3).sample(["a"], 3)[0]) == 3
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_is_survived(server, endpoint, fault):
-    reference = sample(generator_for(server, endpoint=endpoint), ["a"], 1)
+    reference = generator_for(server, endpoint=endpoint).sample(["a"], 1)
     generator = generator_for(server, endpoint=endpoint)
     generator.probe()
     server.planned = [fault, fault]
-    assert sample(generator, ["a"], 1) == reference
+    assert generator.sample(["a"], 1) == reference
     # what was asked for can be found in an answer with too much in it
     assert len(server.planned) == (1 if fault in ("too_many", "duplicated") else 0)
 
@@ -174,14 +184,14 @@ def test_each_fault_is_survived(server, endpoint, fault):
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_random_faults_change_no_draw_and_each_is_stored_once(tmp_path, endpoint):
     with FaultServer() as server:
-        reference = sample(generator_for(server, endpoint=endpoint), PROMPTS, 20, seed=1)
+        reference = generator_for(server, endpoint=endpoint).sample(PROMPTS, 20, seed=1)
     with FaultServer(0.3, seed=2, hang=0.6) as server:
         generator = generator_for(server, endpoint=endpoint, max_retries=30, max_concurrency=16)
         cached = CachedGenerator(generator, tmp_path / "draws.sqlite")
-        assert sample(cached, PROMPTS, 20, seed=1) == reference
+        assert cached.sample(PROMPTS, 20, seed=1) == reference
         assert sum(server.n_faults.values()) > 30
         asked = len(server.requests)
-        assert sample(cached, PROMPTS, 20, seed=1) == reference
+        assert cached.sample(PROMPTS, 20, seed=1) == reference
         assert len(server.requests) == asked
         # a draw is made more than once only where its first answer was spoilt on its way
         assert set(server.n_answered.values()) == {1}
@@ -210,7 +220,7 @@ def test_retry_after_is_honoured(server, monkeypatch, caplog, seconds, written):
     generator.probe()
     server.planned, server.retry_after = ["429"], written(seconds)
     monkeypatch.setattr(threading.Event, "wait", noted)
-    assert sample(generator, ["a"], 1)[0][0].response
+    assert generator.sample(["a"], 1)[0][0].response
     assert waits == [pytest.approx(seconds, abs=2.0 if written is http_date else 0.0)]
     assert "asking again in" in caplog.text
     assert "status 429" in caplog.text
@@ -222,7 +232,7 @@ def test_a_retry_after_of_hours_is_an_error_at_once(server, written):
     generator.probe()
     server.planned, server.retry_after = ["429"], written(7200)
     with pytest.raises(ServiceError, match="status 429"):
-        sample(generator, ["a"], 1)
+        generator.sample(["a"], 1)
 
 
 @pytest.mark.parametrize("fault", ["dripping", "dripping_headers"])
@@ -232,7 +242,7 @@ def test_a_timeout_holds_for_the_whole_response(server, fault):
     server.planned = [fault]
     begun = time.monotonic()
     with pytest.raises(ServiceError, match=r"did not answer in time \(1 attempts\)"):
-        sample(generator, ["a"], 1)
+        generator.sample(["a"], 1)
     assert time.monotonic() - begun < 5.0
 
 
@@ -243,7 +253,7 @@ def test_a_body_that_decompresses_to_much_takes_little_memory(server):
     tracemalloc.start()
     try:
         with pytest.raises(ServiceError, match="the body holds more than 33,554,432 bytes"):
-            sample(generator, ["a"], 1)
+            generator.sample(["a"], 1)
         assert tracemalloc.get_traced_memory()[1] < 2**27
     finally:
         tracemalloc.stop()
@@ -251,9 +261,9 @@ def test_a_body_that_decompresses_to_much_takes_little_memory(server):
 
 def test_compressed_bodies_are_read(server):
     server.compresses = True
-    rows = sample(generator_for(server), PROMPTS, 2)
+    rows = generator_for(server).sample(PROMPTS, 2)
     server.compresses = False
-    assert rows == sample(generator_for(server), PROMPTS, 2)
+    assert rows == generator_for(server).sample(PROMPTS, 2)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +275,7 @@ def test_bodies_that_python_cannot_read_are_plain_errors(server, fault, message)
     generator.probe()
     server.planned = [fault]
     with pytest.raises(ServiceError, match=message):
-        sample(generator, ["a"], 1)
+        generator.sample(["a"], 1)
 
 
 def test_log_probabilities_of_reasoning_are_unknown_with_one_warning(server):
@@ -279,21 +289,21 @@ def test_log_probabilities_of_reasoning_are_unknown_with_one_warning(server):
     server.body = body
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        rows = sample(generator_for(server), PROMPTS, 3)
+        rows = generator_for(server).sample(PROMPTS, 3)
     shown = [str(w.message) for w in caught]
     assert len([text for text in shown if "include those of hidden reasoning" in text]) == 1
     assert {draw.logprob for row in rows for draw in row} == {None}
 
 
 def draw_in_child(generator, prompts, results):
-    results.put((os.getpid(), sample(generator, prompts, 4)))
+    results.put((os.getpid(), generator.sample(prompts, 4)))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forked_processes_do_not_share_sockets(server):
     generator = generator_for(server, timeout=30.0)
-    sample(generator, PROMPTS, 2)  # leaves open connections behind
+    generator.sample(PROMPTS, 2)  # leaves open connections behind
     prompts = {k: [f"process {k}, question {i}" for i in range(8)] for k in range(4)}
     context = multiprocessing.get_context("fork")
     results = [context.SimpleQueue() for _ in prompts]
@@ -316,7 +326,7 @@ def test_forked_processes_do_not_share_sockets(server):
         child.join()
     assert len(pids - {os.getpid()}) == 4
     assert n_right == 128
-    assert len(sample(generator, ["the parent"], 1)) == 1
+    assert len(generator.sample(["the parent"], 1)) == 1
 
 
 def test_a_refused_request_is_not_repeated_and_others_arrive(server):
@@ -325,7 +335,7 @@ def test_a_refused_request_is_not_repeated_and_others_arrive(server):
     server.planned = [None, None, None, "400"]
     arrived = []
     with pytest.raises(ServiceError, match="answered with status 400") as caught:
-        arrived.extend(stream(generator, PROMPTS, 5))
+        arrived.extend(generator.stream(PROMPTS, 5))
     assert caught.value.status == 400
     assert len(server.requests) - 2 <= len(arrived) + 1
     assert len(arrived) >= 3
@@ -336,23 +346,23 @@ def test_a_service_that_stays_broken_is_an_error(server):
     generator.probe()
     server.fault_rate, server.faults = 1.0, ["malformed"]
     with pytest.raises(ServiceError, match=r"unusable responses, 3 in a row: the body is not JSON"):
-        sample(generator, ["a"], 1)
+        generator.sample(["a"], 1)
     server.faults = ["hang"]
     with pytest.raises(ServiceError, match=r"did not answer in time \(3 attempts\)"):
-        sample(generator, ["a"], 1)
+        generator.sample(["a"], 1)
     server.faults = ["dropped"]
     with pytest.raises(ServiceError, match="cannot be reached"):
-        sample(generator, ["a"], 1)
+        generator.sample(["a"], 1)
 
 
 def test_no_service_at_all():
     generator = OpenAIGenerator("m", base_url="http://127.0.0.1:9/v1", max_retries=0)
     with pytest.raises(ServiceError, match=r"cannot be reached \(ConnectError; 1 attempts\)"):
-        sample(generator, ["a"], 1)
+        generator.sample(["a"], 1)
 
 
 def test_at_most_max_concurrency_requests_at_a_time(server):
-    sample(generator_for(server, max_concurrency=2), PROMPTS, 10)
+    generator_for(server, max_concurrency=2).sample(PROMPTS, 10)
     assert server.most_at_a_time <= 2
 
 
@@ -361,14 +371,14 @@ def test_missing_logprobs_are_found_before_the_first_draw(server, refuses):
     server.gives_logprobs, server.refuses_logprobs = False, refuses
     generator = generator_for(server)
     with pytest.raises(ValueError, match=r"gives no log-probabilities.*'self_consistency'"):
-        sample(generator, PROMPTS, 5)
+        generator.sample(PROMPTS, 5)
     assert len(server.requests) <= 3
     assert all(request["max_tokens"] == 1 for request in server.requests)
     assert generator.gives_logprobs is clone(generator).gives_logprobs is False
     assert len(server.requests) <= 3
     without = generator_for(server, logprobs=False)
     assert without.gives_logprobs is False
-    drawn = sample(without, ["a"], 1)[0][0]
+    drawn = without.sample(["a"], 1)[0][0]
     assert (drawn.logprob, drawn.token_logprobs, drawn.n_tokens) == (None, None, 3)
 
 
@@ -383,7 +393,7 @@ def test_a_probe_reports_other_refusals(server):
 
 def test_usage_and_prices(server):
     generator = generator_for(server, prices={"prompt": 1e6, "completion": 2e6})
-    sample(generator, ["abcd"], 2)
+    generator.sample(["abcd"], 2)
     usage = generator.usage_
     assert usage == {
         "requests": 3,
@@ -399,12 +409,12 @@ def test_usage_and_prices(server):
 
 def test_max_draws_is_never_exceeded(server):
     generator = generator_for(server, max_draws=7)
-    sample(generator, ["a", "b", "a"], 3)
+    generator.sample(["a", "b", "a"], 3)
     asked = len(server.requests)
     with pytest.raises(BudgetExceededError, match=r"max_draws=7: 6 draws are made .* and 2 more"):
-        sample(clone(generator), ["c"], 2)
+        clone(generator).sample(["c"], 2)
     assert len(server.requests) == asked
-    sample(generator, ["c"], 1)
+    generator.sample(["c"], 1)
     assert generator.usage_["draws"] == 7
 
 
@@ -413,9 +423,9 @@ def test_draws_that_failed_do_not_use_up_the_budget(server):
     generator.probe()
     server.planned = ["400"]
     with pytest.raises(ServiceError):
-        sample(generator, ["a"], 2)
+        generator.sample(["a"], 2)
     n_left = 2 - generator.usage_["draws"]
-    assert len(sample(generator, ["b"], n_left)[0]) == n_left
+    assert len(generator.sample(["b"], n_left)[0]) == n_left
 
 
 def test_an_abandoned_stream_stops_asking(server):
@@ -426,8 +436,8 @@ def test_an_abandoned_stream_stops_asking(server):
 
 
 def test_nothing_to_draw_costs_nothing(server):
-    assert sample(generator_for(server), [], 3) == []
-    assert sample(generator_for(server), ["a"], 0) == [[]]
+    assert generator_for(server).sample([], 3) == []
+    assert generator_for(server).sample(["a"], 0) == [[]]
     assert server.requests == []
 
 
@@ -467,7 +477,7 @@ def test_nothing_to_draw_costs_nothing(server):
 )
 def test_bad_parameters_and_prompts_cost_nothing(server, params, prompt, error, message):
     with pytest.raises(error, match=message):
-        sample(generator_for(server, **params), ["fine", prompt], 1)
+        generator_for(server, **params).sample(["fine", prompt], 1)
     assert server.requests == []
 
 
@@ -492,12 +502,12 @@ def test_fingerprints_follow_what_shapes_a_response():
 def test_empty_responses_are_draws(server):
     server.answer = lambda prompt: ""
     generator = generator_for(server, logprobs=False)
-    assert sample(generator, ["a"], 1)[0][0] == Generation("", None, 3, None, None, "stop")
+    assert generator.sample(["a"], 1)[0][0] == Generation("", None, 3, None, None, "stop")
 
 
-@pytest.mark.parametrize("n_per_request", [1, 4])
-def test_calibration_through_faults_is_that_without(tmp_path, n_per_request):
-    prompts = [f"question {i}" for i in range(60)]
+@pytest.mark.parametrize(("n_per_request", "n"), [(1, 24), (4, 60)])
+def test_calibration_through_faults_is_that_without(tmp_path, n_per_request, n):
+    prompts = [f"question {i}" for i in range(n)]
 
     def calibrated(server, path):
         generator = generator_for(server, n_per_request=n_per_request, max_retries=30)
@@ -524,7 +534,7 @@ def test_calibration_through_faults_is_that_without(tmp_path, n_per_request):
     found, wanted = (one.calibration_data_ for one in (faulty, faultless))
     assert found.quality.tolist() == wanted.quality.tolist()
     assert found.similarity.tolist() == wanted.similarity.tolist()
-    assert faulty.generator.stats()["n_stored"] == 60 * 4
+    assert faulty.generator.stats()["n_stored"] == n * 4
 
 
 def test_a_progress_bar_shows_what_it_costs(server, capsys):

@@ -15,8 +15,7 @@ from sklearn.utils import estimator_html_repr
 
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import OpenAIGenerator, ServiceError
-from sklearn_clm.generators._base import sample
-from sklearn_clm.generators.openai._service import Secret, redacted
+from sklearn_clm.generators.openai._service import redacted
 
 KEY = "sk-proj-T0pS3cret"
 PROMPTS = ["a", "b"]
@@ -48,16 +47,16 @@ def sent_keys(server):
 def test_the_service_gets_the_key(origin):
     with FaultServer() as server:
         generator = generator_for(server, origin)
-        sample(clone(CachedGenerator(generator)), PROMPTS, 2)
+        clone(CachedGenerator(generator)).sample(PROMPTS, 2)
         for twin in (copy.copy(generator), copy.deepcopy(CachedGenerator(generator))):
-            sample(twin, PROMPTS, 2)
+            twin.sample(PROMPTS, 2)
         assert sent_keys(server) == {f"Bearer {KEY}"}
 
 
 def test_no_repr_pickle_or_copy_of_parameters_holds_it(tmp_path, origin):
     with FaultServer() as server:
         generator = generator_for(server, origin)
-        sample(generator, PROMPTS, 1)
+        generator.sample(PROMPTS, 1)
         cached = CachedGenerator(generator, tmp_path / "draws.sqlite")
         search = GridSearchCV(cached, {"generator__api_key": [generator.api_key]})
         search.set_params(estimator__generator__api_key=KEY)
@@ -75,7 +74,7 @@ def test_unpickled_generators_take_the_key_of_their_environment(monkeypatch):
         generator = pickle.loads(pickle.dumps(generator_for(server, "argument")))
         assert generator.api_key is None
         monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-process")
-        sample(generator, PROMPTS, 1)
+        generator.sample(PROMPTS, 1)
         assert sent_keys(server) == {"Bearer sk-of-this-process"}
 
 
@@ -87,7 +86,7 @@ def test_no_error_or_log_holds_it(origin, fault, caplog):
         generator.probe()
         server.fault_rate, server.faults = 1.0, [fault]
         with pytest.raises(ServiceError) as caught:
-            sample(generator, PROMPTS, 1)
+            generator.sample(PROMPTS, 1)
     error = caught.value
     shown = "".join(traceback.format_exception(error)) + repr(pickle.dumps(error))
     while error is not None:
@@ -110,7 +109,7 @@ def test_no_error_holds_a_part_of_it(fault):
         for length in range(0, 560, 7):
             server.padding, server.planned = "x" * length, [fault]
             with pytest.raises(ServiceError) as caught:
-                sample(generator, ["a"], 1)
+                generator.sample(["a"], 1)
             shown += str(caught.value)
     # every message is cut, some of them where the key was
     assert not [part for part in (KEY[k : k + 6] for k in range(len(KEY) - 5)) if part in shown]
@@ -120,7 +119,7 @@ def test_no_file_holds_it(tmp_path, origin):
     with FaultServer(0.2, hang=0.1) as server:
         generator = generator_for(server, origin, max_retries=20)
         cached = CachedGenerator(generator, tmp_path / "draws.sqlite")
-        sample(cached, PROMPTS, 5)
+        cached.sample(PROMPTS, 5)
         cached.export_jsonl(tmp_path / "draws.jsonl")
         files = list(tmp_path.iterdir())
         assert len(files) >= 2
@@ -130,22 +129,22 @@ def test_no_file_holds_it(tmp_path, origin):
 def test_a_password_in_the_address_is_refused():
     generator = OpenAIGenerator("m", base_url=f"https://me:{KEY}@host/v1")
     with pytest.raises(ValueError, match="base_url holds a user name or password") as caught:
-        sample(generator, PROMPTS, 1)
+        generator.sample(PROMPTS, 1)
     assert KEY not in str(caught.value)
 
 
 def test_a_missing_key_is_named(monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(ValueError, match=r"api_key is missing.*OPENAI_API_KEY"):
-        sample(OpenAIGenerator("m"), PROMPTS, 1)
+        OpenAIGenerator("m").sample(PROMPTS, 1)
 
 
 def test_secrets():
-    secret = Secret(KEY)
+    secret, equal, other = (OpenAIGenerator("m", api_key=k).api_key for k in (KEY, KEY, "other"))
     assert KEY not in f"{secret} {secret!r} {[secret]}"
     assert secret.reveal() == KEY
-    assert secret == Secret(KEY) != Secret("other")
-    assert len({secret, Secret(KEY)}) == 1
+    assert secret == equal != other
+    assert len({secret, equal}) == 1
     assert copy.deepcopy(secret) is copy.copy(secret) is secret
     assert pickle.loads(pickle.dumps(secret)).reveal() is None
     assert bool(secret)

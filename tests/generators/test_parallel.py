@@ -20,7 +20,6 @@ from sklearn_clm.generators import (
     ParallelGenerator,
     draw_stream,
 )
-from sklearn_clm.generators._base import sample, serve, stream
 
 PROMPTS = [f"item {i}" for i in range(40)]
 
@@ -72,15 +71,14 @@ def notes(log):
 def test_draws_are_those_of_one_process(tmp_path):
     log = tmp_path / "log"
     parallel = ParallelGenerator(Logged(log), n_jobs=2, chunk_size=5)
-    expected = sample(Logged(), PROMPTS, 3, start=2, seed=4)
-    assert sample(parallel, PROMPTS, 3, start=2, seed=4) == expected
+    expected = Logged().sample(PROMPTS, 3, start=2, seed=4)
     assert parallel.sample(PROMPTS, 3, start=2, seed=4) == expected
     processes = {process for process, _ in notes(log)}
     assert str(os.getpid()) not in processes
     assert 1 <= len(processes) <= 2
     loads = [process for process, what in notes(log) if what == "loads"]
     assert len(loads) == len(set(loads))
-    assert list(stream(parallel, PROMPTS, 0)) == []
+    assert list(parallel.stream(PROMPTS, 0)) == []
     assert parallel.sample([], 3) == []
     assert ParallelGenerator(Logged(), n_jobs=1).sample(PROMPTS, 3, start=2, seed=4) == expected
 
@@ -95,8 +93,8 @@ def test_a_queue_is_served_by_all_workers():
     queue = DrawQueue(
         PROMPTS, 4, seed=1, decide=rule, on_draw=lambda i, j, g: seen.__setitem__((i, j), g)
     )
-    serve(ParallelGenerator(Logged(), n_jobs=2), queue)
-    expected = sample(Logged(), PROMPTS, 4, seed=1)
+    ParallelGenerator(Logged(), n_jobs=2).serve(queue)
+    expected = Logged().sample(PROMPTS, 4, seed=1)
     assert seen == {(i, j): expected[i][j] for i in range(40) for j in range(i % 3 + 1)}
 
 
@@ -126,35 +124,6 @@ SUFFIX = "!"
     assert [row[0].response for row in rows] == ["a!", "b!"]
 
 
-def test_a_worker_that_dies_loses_no_draw(tmp_path):
-    log, killer = tmp_path / "log", tmp_path / "killer"
-    killer.touch()
-    parallel = ParallelGenerator(Logged(log, killer), n_jobs=2, chunk_size=2)
-    with pytest.raises(
-        RuntimeError, match=r"a worker died after \d+ of 80 draws had arrived; .* kept"
-    ):
-        parallel.sample(PROMPTS, 2)
-    n_kept = len(parallel._kept)
-    assert 0 < n_kept < 80
-    assert not hasattr(pickle.loads(pickle.dumps(parallel)), "_kept")
-    log.unlink()
-    assert parallel.sample(PROMPTS, 2) == sample(Logged(), PROMPTS, 2)
-    assert sum(what != "loads" for _, what in notes(log)) == 80 - n_kept
-    assert not parallel._kept
-
-
-def test_a_cache_keeps_what_arrived_before_a_worker_died(tmp_path):
-    log, killer = tmp_path / "log", tmp_path / "killer"
-    killer.touch()
-    inner = ParallelGenerator(Logged(log, killer), n_jobs=2, chunk_size=2)
-    with pytest.raises(RuntimeError, match="a worker died"):
-        sample(CachedGenerator(inner, tmp_path / "draws.sqlite"), PROMPTS, 2)
-    log.unlink()
-    again = CachedGenerator(ParallelGenerator(Logged(log), n_jobs=2), tmp_path / "draws.sqlite")
-    assert sample(again, PROMPTS, 2) == sample(Logged(), PROMPTS, 2)
-    assert 0 < sum(what != "loads" for _, what in notes(log)) < 80
-
-
 class Failing(Logged):
     def sample(self, prompts, n_samples, *, start=0, seed=0):
         if "item 39" in prompts:
@@ -173,7 +142,37 @@ def test_errors_of_the_generator_come_through_as_they_are():
 def test_threads_can_be_the_workers():
     with joblib.parallel_config(backend="threading", n_jobs=2):
         rows = ParallelGenerator(Logged()).sample(PROMPTS, 2)
-    assert rows == sample(Logged(), PROMPTS, 2)
+    assert rows == Logged().sample(PROMPTS, 2)
+
+
+# a dead worker ends the processes that all tests share: no test but these makes them anew
+def test_a_worker_that_dies_loses_no_draw(tmp_path):
+    log, killer = tmp_path / "log", tmp_path / "killer"
+    killer.touch()
+    parallel = ParallelGenerator(Logged(log, killer), n_jobs=2, chunk_size=2)
+    with pytest.raises(
+        RuntimeError, match=r"a worker died after \d+ of 80 draws had arrived; .* kept"
+    ):
+        parallel.sample(PROMPTS, 2)
+    n_kept = len(parallel._kept)
+    assert 0 < n_kept < 80
+    assert not hasattr(pickle.loads(pickle.dumps(parallel)), "_kept")
+    log.unlink()
+    assert parallel.sample(PROMPTS, 2) == Logged().sample(PROMPTS, 2)
+    assert sum(what != "loads" for _, what in notes(log)) == 80 - n_kept
+    assert not parallel._kept
+
+
+def test_a_cache_keeps_what_arrived_before_a_worker_died(tmp_path):
+    log, killer = tmp_path / "log", tmp_path / "killer"
+    killer.touch()
+    inner = ParallelGenerator(Logged(log, killer), n_jobs=2, chunk_size=2)
+    with pytest.raises(RuntimeError, match="a worker died"):
+        CachedGenerator(inner, tmp_path / "draws.sqlite").sample(PROMPTS, 2)
+    log.unlink()
+    again = CachedGenerator(ParallelGenerator(Logged(log), n_jobs=1), tmp_path / "draws.sqlite")
+    assert again.sample(PROMPTS, 2) == Logged().sample(PROMPTS, 2)
+    assert 0 < sum(what != "loads" for _, what in notes(log)) < 80
 
 
 @pytest.mark.slow
@@ -190,6 +189,6 @@ def test_a_cluster_that_loses_a_worker_goes_on(tmp_path):
     ):
         parallel = ParallelGenerator(Logged(log, killer, pause=0.02), chunk_size=2)
         rows = parallel.sample(PROMPTS, 2)
-    assert rows == sample(Logged(), PROMPTS, 2)
+    assert rows == Logged().sample(PROMPTS, 2)
     assert not killer.exists()
     assert len({process for process, _ in notes(log)}) >= 2

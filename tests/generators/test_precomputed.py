@@ -10,7 +10,6 @@ from sklearn.base import clone
 
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import Generation, PrecomputedGenerator
-from sklearn_clm.generators._base import sample
 
 PROMPTS = ["Capital of France?", "Capital of Spain?"]
 RESPONSES = [["Paris", "Lyon", "Paris"], ["Madrid", "Madrid", "Lisbon"]]
@@ -22,16 +21,16 @@ def responses(rows):
 
 def test_serves_the_draws_asked_for_whatever_the_seed():
     generator = PrecomputedGenerator(PROMPTS, RESPONSES)
-    assert responses(sample(generator, PROMPTS[::-1], 2, start=1, seed=3)) == [
+    assert responses(generator.sample(PROMPTS[::-1], 2, start=1, seed=3)) == [
         ["Madrid", "Lisbon"],
         ["Lyon", "Paris"],
     ]
-    assert sample(generator, PROMPTS, 3, seed=0) == sample(generator, PROMPTS, 3, seed=9)
+    assert generator.sample(PROMPTS, 3, seed=0) == generator.sample(PROMPTS, 3, seed=9)
 
 
 def test_a_repeated_prompt_owns_all_its_draws():
     generator = PrecomputedGenerator(["a", "b", "a"], [["1"], ["x"], ["2", "3"]])
-    assert responses(sample(generator, ["a"], 3)) == [["1", "2", "3"]]
+    assert responses(generator.sample(["a"], 3)) == [["1", "2", "3"]]
 
 
 def test_arrays_of_numbers_with_logprobs():
@@ -89,7 +88,7 @@ def test_an_exported_cache_can_be_read(tmp_path):
     cached.sample(PROMPTS, 3)
     cached.export_jsonl(tmp_path / "one.jsonl")
     again = PrecomputedGenerator.from_jsonl(tmp_path / "one.jsonl")
-    assert sample(again, PROMPTS, 3) == sample(inner, PROMPTS, 3)
+    assert again.sample(PROMPTS, 3) == inner.sample(PROMPTS, 3)
     assert again.fingerprint() == inner.fingerprint()
     cached.sample(PROMPTS, 3, seed=1)
     cached.export_jsonl(tmp_path / "two.jsonl")

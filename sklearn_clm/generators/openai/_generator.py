@@ -480,7 +480,7 @@ class OpenAIGenerator(BaseGenerator):
     def __deepcopy__(self, memo: object) -> Self:
         return self.__sklearn_clone__()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = dict(super().__getstate__())
         for name in ("_api_key", "_shared_state"):
             state.pop(name, None)

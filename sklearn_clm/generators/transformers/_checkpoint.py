@@ -10,6 +10,7 @@ import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sklearn_clm.generators.transformers._encoding import tokenizer_state
@@ -34,7 +35,7 @@ MIN_PREFIX = 16
 
 # Settings of a generation config that reshape the distribution and are not applied here, with the
 # values that leave it alone.
-_IGNORED_SETTINGS: dict[str, tuple[Any, ...]] = {
+_IGNORED_SETTINGS: dict[str, tuple[object, ...]] = {
     "repetition_penalty": (None, 1.0),
     "no_repeat_ngram_size": (None, 0),
     "encoder_no_repeat_ngram_size": (None, 0),
@@ -56,23 +57,23 @@ _IGNORED_SETTINGS: dict[str, tuple[Any, ...]] = {
 }
 
 _lock = threading.RLock()
-_alive: weakref.WeakValueDictionary[Any, Checkpoint] = weakref.WeakValueDictionary()
+_alive: weakref.WeakValueDictionary[object, Checkpoint] = weakref.WeakValueDictionary()
 _latest: list[Checkpoint] = []  # holds the last one loaded, between one user and the next
 
 
 def checkpoint_of(
-    model: Any,
-    tokenizer: Any,
-    processor: Any,
+    model: object,
+    tokenizer: object,
+    processor: object,
     *,
-    device: Any,
+    device: object,
     dtype: str | None,
     trust_remote_code: bool,
-    model_kwargs: dict[str, Any],
+    model_kwargs: dict[str, object],
 ) -> Checkpoint:
     """The checkpoint, loaded once for all its users in this process."""
     by_name = isinstance(model, (str, os.PathLike))
-    key: tuple[Any, ...] = (
+    key: tuple[object, ...] = (
         _identity(model),
         _identity(tokenizer),
         _identity(processor),
@@ -102,7 +103,7 @@ def checkpoint_of(
         return found
 
 
-def _identity(value: Any) -> Any:
+def _identity(value: object) -> object:
     """A key that changes when a checkpoint directory is written anew."""
     if not isinstance(value, (str, os.PathLike)):
         return None if value is None else id(value)
@@ -114,7 +115,7 @@ def _identity(value: Any) -> Any:
     return str(value), tuple(sorted(stats))
 
 
-def import_transformers() -> Any:
+def import_transformers() -> ModuleType:
     """The `transformers` package, or an error that says how to get it."""
     try:
         import torch  # noqa: F401
@@ -128,7 +129,11 @@ def import_transformers() -> Any:
 
 
 def _load_model(
-    name: str, device: Any, dtype: str | None, common: dict[str, Any], kwargs: dict[str, Any]
+    name: str,
+    device: object,
+    dtype: str | None,
+    common: dict[str, object],
+    kwargs: dict[str, object],
 ) -> Any:
     transformers = import_transformers()
     import torch
@@ -208,7 +213,7 @@ def _companions(
     return tokenizer, getattr(processor, "image_processor", processor)
 
 
-def _takes_images(model: Any) -> bool:
+def _takes_images(model: object) -> bool:
     return getattr(model, "main_input_name", "input_ids") == "pixel_values"
 
 
@@ -353,7 +358,7 @@ class Checkpoint:
             return None, 0
         return known.first(have), 0
 
-    def pixel_values(self, images: Sequence[Any]) -> Tensor:
+    def pixel_values(self, images: Sequence[object]) -> Tensor:
         """Pixel values of images, as the model takes them."""
         import torch
 
@@ -431,11 +436,11 @@ def _a_few(tensor: Tensor) -> bytes:
     return bytes(flat[:: max(1, len(flat) // 8)][:8].cpu().double().numpy().tobytes())
 
 
-def _plain_config(config: dict[str, Any]) -> str:
+def _plain_config(config: dict[str, object]) -> str:
     """The parts of a config that shape the model's output."""
     incidental = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache"}
 
-    def plain(value: Any) -> Any:
+    def plain(value: object) -> object:
         if isinstance(value, dict):
             kept = {key: plain(item) for key, item in value.items() if key not in incidental}
             return sorted(kept.items(), key=str)
@@ -444,12 +449,12 @@ def _plain_config(config: dict[str, Any]) -> str:
     return repr(plain(config))
 
 
-def _max_positions(config: Any) -> int | None:
+def _max_positions(config: object) -> int | None:
     limit = getattr(config, "max_position_embeddings", None)
     return limit if isinstance(limit, int) and limit > 0 else None
 
 
-def _first_of(name: str, *sources: Any) -> Any:
+def _first_of(name: str, *sources: object) -> Any:
     values = (getattr(source, name, None) for source in sources)
     return next((value for value in values if value is not None), None)
 

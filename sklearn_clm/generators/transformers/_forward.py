@@ -40,7 +40,7 @@ class EncodedPrompt(NamedTuple):
 
     key: bytes  # the serialised prompt, which keys its draws
     ids: tuple[int, ...] = ()  # tokens of a text prompt
-    image: Any = None  # of an image prompt
+    image: object = None  # of an image prompt
 
 
 class Prefix(NamedTuple):
@@ -224,7 +224,7 @@ class CausalForward(Forward):
         if self.layout is None:
             return self._last_logits(self._tensor([[*p.ids, *tokens] for p, tokens in rows]))
         mask = batch.mask(self.device)
-        kwargs: dict[str, Any] = {} if mask is None else {"attention_mask": mask}
+        kwargs: dict[str, object] = {} if mask is None else {"attention_mask": mask}
         if self._positions:
             kwargs["position_ids"] = self._tensor([[length] for length in batch.lengths])
         if self._keeps:
@@ -272,7 +272,7 @@ class CausalForward(Forward):
             part = slice(first, min(first + width, n_tokens))
             here = [i for i, at in enumerate(last) if part.start <= at < part.stop]
             at = sorted({last[i] - first for i in here}) or [part.stop - first - 1]
-            kwargs: dict[str, Any] = dict(self._without_cache)
+            kwargs: dict[str, object] = dict(self._without_cache)
             if cache is not None:
                 kwargs = {"past_key_values": cache, "use_cache": True}
             if self._positions:
@@ -298,7 +298,7 @@ class EncoderDecoderForward(Forward):
         self,
         model: PreTrainedModel,
         start_ids: Sequence[int],
-        pixel_values: Callable[[Sequence[Any]], Tensor] | None = None,
+        pixel_values: Callable[[Sequence[object]], Tensor] | None = None,
     ):
         super().__init__(model)
         self.start_ids = list(start_ids)
@@ -360,7 +360,7 @@ class EncoderDecoderForward(Forward):
         if self.layout is None or cross is None:
             ids = self._tensor([[*self.start_ids, *row.tokens] for row in rows])
             return self._run(ids, encoded, mask, use_cache=False).logits[:, -1]
-        kwargs: dict[str, Any] = {}
+        kwargs: dict[str, object] = {}
         own_mask = batch.mask(encoded.device)
         if own_mask is not None:
             kwargs["decoder_attention_mask"] = own_mask
@@ -382,7 +382,7 @@ class EncoderDecoderForward(Forward):
         encoded = encoded.expand(len(ids), -1, -1).contiguous()  # cross-attention may view it
         return self._run(ids, encoded, None, use_cache=False).logits
 
-    def _run(self, ids: Tensor, encoded: Tensor, mask: Tensor | None, **kwargs: Any) -> Any:
+    def _run(self, ids: Tensor, encoded: Tensor, mask: Tensor | None, **kwargs: object) -> Any:
         from transformers.modeling_outputs import BaseModelOutput
 
         if mask is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 
-from sklearn_clm.generators._base import BaseGenerator
+from sklearn_clm.generators._base import BaseGenerator, Prompts, Template
 from sklearn_clm.generators._base import fingerprint as _fingerprint
 from sklearn_clm.generators._draws import Generation, prompt_bytes
 from sklearn_clm.generators._queue import DrawQueue
@@ -183,10 +183,10 @@ class TransformersGenerator(BaseGenerator):
         batch_size: int = 64,
         device: str | torch.device | None = None,
         dtype: str | None = None,
-        prompt_template: str | Callable[[Any], Any] | None = None,
-        preprocess: Callable[[Any], Any] | None = None,
+        prompt_template: Template = None,
+        preprocess: Callable[[Any], object] | None = None,
         trust_remote_code: bool = False,
-        model_kwargs: dict[str, Any] | None = None,
+        model_kwargs: dict[str, object] | None = None,
         pickle_model: bool = False,
         n_threads: int | str | None = "auto",
         max_state_bytes: int | None = None,
@@ -211,7 +211,7 @@ class TransformersGenerator(BaseGenerator):
         self.max_state_bytes = max_state_bytes
 
     def stream(
-        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
+        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
     ) -> Iterator[tuple[int, int, Generation]]:
         """Yield draws as they are finished, in any order.
 
@@ -428,7 +428,7 @@ class TransformersGenerator(BaseGenerator):
         self._share_with(new)
         return new
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> TransformersGenerator:
+    def __deepcopy__(self, memo: dict[int, object]) -> TransformersGenerator:
         return self.__sklearn_clone__()
 
     def _share_with(self, other: TransformersGenerator) -> None:
@@ -436,7 +436,7 @@ class TransformersGenerator(BaseGenerator):
             if hasattr(self, name):
                 setattr(other, name, getattr(self, name))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = dict(super().__getstate__())
         state.pop("_checkpoint", None)
         model = self.model
@@ -458,5 +458,5 @@ class TransformersGenerator(BaseGenerator):
 class _Described:
     """Carries what a fingerprint is taken of."""
 
-    def __init__(self, parts: dict[str, Any]):
+    def __init__(self, parts: dict[str, object]):
         self.parts = parts
