@@ -569,7 +569,8 @@ def _batch(arguments: argparse.Namespace) -> int:
             )
     with naming(f"{arguments.generator} does not hold the parameters of an OpenAIGenerator"):
         generator = OpenAIGenerator(**json_value(Path(arguments.generator).read_bytes()))
-    prompts, field, seed = [], arguments.field, arguments.seed
+    field, seed = arguments.field, arguments.seed
+    prompts: list[object] = []
     for where, line in json_lines(arguments.prompts):
         if field not in line:
             raise ValueError(f"{where}: no field {field!r}; it has {sorted(line)}.")

@@ -53,7 +53,7 @@ def json_value(text: str | bytes) -> Any:
         raise ValueError(f"it is not JSON: {error}") from error
 
 
-def json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, object]]]:
+def json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects in a file of JSON Lines, each with the words that name its line."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
