@@ -343,6 +343,21 @@ def test_export_and_import(tmp_path, path):
     assert hotter.export_jsonl(tmp_path / "all.jsonl", every_fingerprint=True) == 9
 
 
+def test_an_import_identifies_the_generator_once(tmp_path):
+    class Slow(Counting):
+        n_asked = 0
+
+        def fingerprint(self):
+            Slow.n_asked += 1
+            return super().fingerprint()
+
+    file = tmp_path / "draws.jsonl"
+    lines = [{"prompt": "a", "draw": j, "response": "b"} for j in range(20)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert CachedGenerator(Slow()).import_jsonl(file) == 20
+    assert Slow.n_asked == 1
+
+
 def test_import_is_all_or_nothing(tmp_path):
     file = tmp_path / "bad.jsonl"
     file.write_text('{"prompt": "a", "response": "x"}\n\n{"prompt": "a", "draw": 1}\n')

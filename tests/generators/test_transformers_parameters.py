@@ -314,6 +314,7 @@ def test_fingerprints_tell_what_shapes_a_draw(llama_path):
     assert len({reference, *digests}) == 1 + len(other)
 
 
+@pytest.mark.slow  # another process imports torch and transformers
 def test_fingerprints_are_equal_in_another_process(llama_path):
     code = (
         "from sklearn_clm.generators import TransformersGenerator;"
