@@ -10,10 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sklearn_clm._exceptions import NullCalibrationError
+from sklearn_clm import ConformalSampler, NullCalibrationError, __version__
 from sklearn_clm._html import counted
-from sklearn_clm._sampler import ConformalSampler
-from sklearn_clm._version import __version__
 from sklearn_clm.caching import CachedGenerator, HumanJudge
 from sklearn_clm.calibration import (
     CalibrationData,

@@ -14,8 +14,6 @@ from typing import Protocol
 import numpy as np
 
 from sklearn_clm._prompts import prompt_text
-from sklearn_clm.scoring import Occurrence
-from sklearn_clm.scoring._protocols import Prompt, Response
 
 __all__ = [
     "SHOWN_ROWS",
@@ -70,6 +68,8 @@ _TEXT = ' style="text-align:left;vertical-align:top;white-space:pre-wrap"'
 _TOP = ' style="vertical-align:top"'
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
+# draw, and characters of its response; None for all of it
+Place = tuple[int, tuple[int, int] | None]
 # start, stop, and the score of the component there
 Mark = tuple[int, int, float]
 
@@ -90,9 +90,9 @@ class ResponseSet(Guaranteed, Protocol):
     """Responses to one prompt."""
 
     @property
-    def prompt(self) -> Prompt: ...
+    def prompt(self) -> object: ...
     @property
-    def responses(self) -> tuple[Response, ...]: ...
+    def responses(self) -> tuple[object, ...]: ...
     @property
     def quality(self) -> np.ndarray: ...
     @property
@@ -109,13 +109,13 @@ class TrustedSet(Guaranteed, Protocol):
     """Selected components of responses to one prompt."""
 
     @property
-    def prompt(self) -> Prompt: ...
+    def prompt(self) -> object: ...
     @property
-    def components(self) -> tuple[Response, ...]: ...
+    def components(self) -> tuple[object, ...]: ...
     @property
     def scores(self) -> np.ndarray: ...
     @property
-    def occurrences(self) -> tuple[tuple[Occurrence, ...], ...]: ...
+    def occurrences(self) -> Sequence[Sequence[Place]]: ...
     @property
     def prediction_set(self) -> ResponseSet: ...
 
@@ -274,7 +274,7 @@ def _marks(one: TrustedSet) -> dict[int, list[Mark]]:
     return {draw: sorted(row) for draw, row in marks.items()}
 
 
-def _pieces(response: Response, marks: list[Mark]) -> Iterable[tuple[str, float | None]]:
+def _pieces(response: object, marks: list[Mark]) -> Iterable[tuple[str, float | None]]:
     """The response cut at its marks, each piece with the score of its mark or None."""
     text = response if isinstance(response, str) else str(response)
     position = 0
@@ -292,18 +292,18 @@ def _pieces(response: Response, marks: list[Mark]) -> Iterable[tuple[str, float 
         yield text[position:], None
 
 
-def _marked_html(response: Response, marks: list[Mark]) -> str:
+def _marked_html(response: object, marks: list[Mark]) -> str:
     return "".join(
         _escape(piece) if score is None else f'<b title="score {score:.3g}">{_escape(piece)}</b>'
         for piece, score in _pieces(response, marks)
     )
 
 
-def _draws(places: Iterable[Occurrence]) -> str:
+def _draws(places: Iterable[Place]) -> str:
     return ", ".join(str(draw + 1) for draw in sorted({int(draw) for draw, _ in places}))
 
 
-def _prompt_html(prompt: Prompt) -> str:
+def _prompt_html(prompt: object) -> str:
     if hasattr(prompt, "save") and hasattr(prompt, "convert") and hasattr(prompt, "size"):
         file = io.BytesIO()
         prompt.convert("RGB").save(file, format="PNG")

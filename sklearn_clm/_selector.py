@@ -29,7 +29,6 @@ from sklearn_clm._prompts import (
 )
 from sklearn_clm._results import ComponentSet, ComponentSets, PredictionSet, PredictionSets
 from sklearn_clm._sampler import N_JOBS, ConformalSampler, report_null, seed_of_draws
-from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
     ComponentThreshold,
@@ -626,9 +625,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         if sampler.random_state is None:
             sampler.set_params(random_state=self.random_state)
         sampler.set_params(verbose=max(self.verbose, sampler.verbose))
-        if not hasattr(self, "_memory"):
-            self._memory = DrawMemory()
-        sampler._memory = self._memory
+        sampler._memory = self._memory = getattr(self, "_memory", sampler.memory_)
         sampler.fit(prompts, references)
         return sampler, sampler.calibration_indices_
 

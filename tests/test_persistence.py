@@ -67,7 +67,7 @@ def through_skops(sampler, folder):
     return skops_io.load(folder / "sampler.skops", trusted=unknown)
 
 
-WAYS = [through_pickle, through_joblib, through_skops]
+WAYS = [through_pickle, through_joblib, pytest.param(through_skops, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -214,7 +214,7 @@ def test_html_is_well_formed_and_escaped(data):
         return float(np.max(quality))
 
     bold.__name__ = "<b>|max"
-    report = report_of(calibrated(data.take(range(200)), set_score=bold, n_lambdas=4))
+    report = report_of(calibrated(data.take(range(90)), set_score=bold, n_lambdas=2))
     parser = Balanced()
     parser.feed(report._repr_html_())
     assert not parser.open

@@ -12,11 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._calibration import SamplerCalibration
+from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._html import counted
 from sklearn_clm._prompts import CheckedPrompts, check_prompts
-from sklearn_clm._sampler import ConformalSampler
-from sklearn_clm._selector import ComponentSelector
 from sklearn_clm.caching._store import Store, open_store
 from sklearn_clm.calibration import (
     ConformalTestMartingale,
@@ -480,20 +478,20 @@ def _watched(target: ConformalSampler | ComponentSelector | float) -> tuple[floa
     """The watched risk, and a digest of what predicts, where it is known."""
     if isinstance(target, (ConformalSampler, ComponentSelector)):
         check_is_fitted(target, "calibration_")
-        record = target.calibration_
-        if isinstance(record, SamplerCalibration):
-            certified, risk = record.certified, record.epsilon
+        if isinstance(target, ConformalSampler):
+            record = target.calibration_
+            certified, risk, known = record.certified, record.epsilon, record.provenance
             level = None if record.exit is None else record.exit.level
-            text = f"{record.lambda_hat} {level} {record.guarantee} {record.k_max}"
+            text = f"{record.lambda_hat} {level} {record.guarantee} {record.k_max} {known}"
         else:
-            certified, risk = record.gamma_hat < np.inf, record.alpha
-            text = f"{record.gamma_hat}"
+            selected = target.calibration_
+            certified, risk = selected.gamma_hat < np.inf, selected.alpha
+            text = f"{selected.gamma_hat} {selected.provenance}"
         if not certified:
             raise ValueError(
                 f"target must be certified, got a {type(target).__name__} whose calibration is "
                 "null instead: it promises nothing that could be watched; give the tolerated risk."
             )
-        text += f" {record.provenance}"
         return float(risk), hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     if isinstance(target, bool) or not isinstance(target, (int, float, np.number)):
         raise TypeError(

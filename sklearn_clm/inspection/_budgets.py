@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm._sampler import ConformalSampler
-from sklearn_clm._selector import ComponentSelector
+from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
 from sklearn_clm.calibration._data import check_data, optimization_size
 from sklearn_clm.evaluation import first_k_errors, smallest_epsilons

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm._sampler import ConformalSampler
-from sklearn_clm._selector import ComponentSelector
+from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration import SetScore
 from sklearn_clm.evaluation import run_component_trials, run_trials
 from sklearn_clm.evaluation._results import LevelResults

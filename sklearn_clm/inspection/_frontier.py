@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Self, TypedDict
 
 import numpy as np
 
-from sklearn_clm._sampler import ConformalSampler
+from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import LearnThenTestResult, critical_count
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, finish, new_axes
 from sklearn_clm.inspection._record import calibration_of

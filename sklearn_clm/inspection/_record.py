@@ -4,8 +4,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._sampler import ConformalSampler
-from sklearn_clm._selector import ComponentSelector
+from sklearn_clm import ComponentSelector, ConformalSampler
 
 __all__ = ["calibration_of"]
 

@@ -12,9 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._html import STYLE, counted
-from sklearn_clm._sampler import ConformalSampler
-from sklearn_clm._selector import ComponentSelector
 from sklearn_clm.calibration import (
     ComponentThreshold,
     clopper_pearson,
