@@ -14,9 +14,9 @@ __all__ = [
     "NullCalibrationWarning",
     "NullLog",
     "in_search",
-    "steps_before",
+    "report_null",
     "warn",
-    "warn_of_null",
+    "warn_of_supervised_steps",
 ]
 
 _NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib", "weakref"}
@@ -119,14 +119,28 @@ def in_search(original: object, copy: object) -> None:
         copy.__dict__["_null_log"] = known.writer()
 
 
-def warn_of_null(message: str | None) -> None:
-    """Warn of a null calibration, in a parameter search once, with their number.
+def report_null(
+    message: str | None,
+    on_null: str,
+    outcome: str = "predict returns the trivial set of all draws, without any guarantee.",
+) -> None:
+    """Warn of a null calibration and of what comes of it, or raise it.
+
+    A parameter search is warned once, with the number of its null calibrations.
 
     Parameters
     ----------
     message : str or None
         What was found; None where the calibration is not null.
+    on_null : {"warn", "raise"}
+        Whether it is a warning or an error.
+    outcome : str
+        What follows from a null calibration.
     """
+    if message is not None:
+        if on_null == "raise":
+            raise NullCalibrationError(message)
+        message = f"{message} {outcome}"
     for frame in _callers():
         log = getattr(frame.f_locals.get("self"), "_null_log", None)
         if log is not None and log.add(message):
@@ -159,7 +173,33 @@ _counted: dict[int, NullLog] = {}
 _owned: "weakref.WeakValueDictionary[int, NullLog]" = weakref.WeakValueDictionary()
 
 
-def steps_before() -> list[tuple[str, object]]:
+def warn_of_supervised_steps() -> None:
+    """Warn of steps before the running one that have learnt from the references that calibrate."""
+    supervised = [name for name, step in _steps_before() if _is_supervised(step)]
+    if supervised:
+        warn(
+            f"the pipeline's steps {supervised} learn from the references before the sampler does, "
+            "so that the prompts are no longer independent of the references that calibrate, and "
+            "the guarantee does not hold. Such steps belong to the estimator inside the generator: "
+            "EstimatorGenerator(make_pipeline(step, classifier))."
+        )
+
+
+def _is_supervised(step: object) -> bool:
+    """Whether a transformer is known to learn from references, which tags seldom tell."""
+    from sklearn.base import BaseEstimator
+    from sklearn.feature_selection import SelectorMixin, VarianceThreshold
+    from sklearn.utils import get_tags
+
+    for name in ("steps", "transformer_list", "transformers"):  # of what holds others
+        if hasattr(step, name):
+            return any(_is_supervised(part) for _, part, *_ in getattr(step, name))
+    if isinstance(step, SelectorMixin):
+        return not isinstance(step, VarianceThreshold)
+    return isinstance(step, BaseEstimator) and get_tags(step).target_tags.required
+
+
+def _steps_before() -> list[tuple[str, object]]:
     """Steps before the running one, in the pipelines that fit in this thread."""
     running: list[object] = []
     before: list[tuple[str, object]] = []

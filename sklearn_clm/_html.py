@@ -63,6 +63,7 @@ def visual_block(parts: list[tuple[str, object]]) -> object:
 SHOWN_ROWS = 20
 UNKNOWN = "provenance unknown"
 ON_AVERAGE = "guaranteed on average"
+APPROXIMATE = "approximate: weights are estimated"
 _LEFT = ' style="text-align:left;vertical-align:top"'
 _TEXT = ' style="text-align:left;vertical-align:top;white-space:pre-wrap"'
 _TOP = ' style="vertical-align:top"'
@@ -193,16 +194,21 @@ def _found(sets: Sequence[TrustedSet]) -> str:
 
 def remarks(one: Guaranteed) -> list[str]:
     """What is to be known of the guarantee of a set, apart from the usual one."""
+    group = [] if one.group is None else [f"group {one.group!r}"]
     if not one.guaranteed:
-        return ["no guarantee"]
-    on_average = [ON_AVERAGE] if one.guarantee == "marginal" else []
-    return on_average + ([] if one.provenance_known else [UNKNOWN])
+        return [*group, "no guarantee"]
+    found = {
+        ON_AVERAGE: one.guarantee == "marginal",
+        APPROXIMATE: one.approximate,
+        UNKNOWN: not one.provenance_known,
+    }
+    return group + [remark for remark, holds in found.items() if holds]
 
 
 def common_remarks(sets: Iterable[Guaranteed]) -> list[str]:
     """The same of many sets, each remark once; that some have no guarantee stands at these."""
     found = {remark for one in sets for remark in remarks(one)}
-    return [remark for remark in (ON_AVERAGE, UNKNOWN) if remark in found]
+    return [remark for remark in (ON_AVERAGE, APPROXIMATE, UNKNOWN) if remark in found]
 
 
 def _styled(content: str) -> str:

@@ -2,7 +2,7 @@
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, overload
 
@@ -162,6 +162,10 @@ class PredictionSet:
         rests on the user's word that it was all that is used here.
     guarantee : {"pac", "marginal"}, default="pac"
         Whether it holds with confidence over the calibration prompts, or on average over them.
+    group : hashable, default=None
+        The group within which the guarantee holds; None where it holds for all prompts together.
+    approximate : bool, default=False
+        Whether the guarantee is approximate, since weights of prompts were estimated.
 
     Examples
     --------
@@ -184,6 +188,8 @@ class PredictionSet:
     generations: tuple[Generation, ...] = field(default=(), repr=False)
     provenance_known: bool = True
     guarantee: str = "pac"
+    group: Hashable | None = None
+    approximate: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "responses", tuple(self.responses))
@@ -211,6 +217,7 @@ class PredictionSet:
             and (self.n_samples, self.set_score) == (other.n_samples, other.set_score)
             and (self.stopped, self.guaranteed) == (other.stopped, other.guaranteed)
             and self.guarantee == other.guarantee
+            and (self.group, self.approximate) == (other.group, other.approximate)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -328,8 +335,9 @@ class PredictionSets(SetSequence[PredictionSet]):
         pandas.DataFrame
             Columns `prompt`, `responses`, `quality`, `indices` (tuples of one length, so that
             ``frame.explode(["responses", "quality", "indices"])`` gives one row per response),
-            `size`, `n_samples`, `set_score`, `stopped` and `guaranteed`; `provenance`, where it is
-            unknown; and `guarantee`, where one is marginal.
+            `size`, `n_samples`, `set_score`, `stopped` and `guaranteed`; `group`, `approximate` and
+            `guarantee`, where there are groups, estimated weights or a marginal guarantee; and
+            `provenance`, where it is unknown.
         """
         import pandas as pd
 
@@ -349,6 +357,11 @@ class PredictionSets(SetSequence[PredictionSet]):
         kinds = [one.guarantee for one in self._sets]
         if "marginal" in kinds:
             frame["guarantee"] = kinds
+        groups = pd.Series([one.group for one in self._sets], dtype=object)
+        if groups.notna().any():
+            frame = frame.assign(group=groups)
+        if any(one.approximate for one in self._sets):
+            frame = frame.assign(approximate=[one.approximate for one in self._sets])
         return frame if self.provenance_known else frame.assign(provenance="unknown")
 
     def __repr__(self) -> str:
@@ -409,6 +422,8 @@ class ComponentSet:
     provenance_known: bool = True
 
     guarantee: ClassVar[str] = "pac"  # of components there is no other
+    group: ClassVar[None] = None
+    approximate: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "components", tuple(self.components))

@@ -1,21 +1,17 @@
 """The estimator that calibrates when to stop sampling and what to throw away."""
 
-import copy
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin, clone
-from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_random_state, get_tags
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
-    InvalidParameterError,
     StrOptions,
 )
 from sklearn.utils.validation import check_is_fitted
@@ -23,18 +19,17 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm._calibration import (
     SCORES,
     DrawSource,
+    SamplerAttributes,
     SamplerCalibration,
+    conditions_of,
+    needed_shift,
+    progress_bar,
     read_calibration,
-    refuse_differences,
+    refuse_other_models,
+    refuse_other_sampler,
     write_calibration,
 )
-from sklearn_clm._exceptions import (
-    NullCalibrationError,
-    in_search,
-    steps_before,
-    warn,
-    warn_of_null,
-)
+from sklearn_clm._exceptions import in_search, report_null, warn, warn_of_supervised_steps
 from sklearn_clm._html import visual_block
 from sklearn_clm._prompts import (
     CheckedPrompts,
@@ -43,37 +38,37 @@ from sklearn_clm._prompts import (
     check_prompts,
 )
 from sklearn_clm._results import PredictionSets
-from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     AchievableEpsilon,
     CalibrationData,
-    Configuration,
-    Frontier,
-    LabelTable,
-    LearnThenTestResult,
     Provenance,
     SetScore,
     achievable_epsilon,
     equal_texts,
     get_set_score,
-    prompts_needed,
 )
-from sklearn_clm.calibration._data import check_collected, optimization_size
-from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.generators import (
-    BaseGenerator,
-    DrawQueue,
-    Generation,
-    Generator,
-    ResamplingGenerator,
-)
-from sklearn_clm.generators._base import fingerprint, sample
+from sklearn_clm.calibration._data import check_collected
+from sklearn_clm.calibration._set_scores import SetScoreLike
+from sklearn_clm.generators import DrawQueue, Generation
 from sklearn_clm.metrics._sets import judge_sets, objective_of
-from sklearn_clm.policies import ExitPolicy, ExitResult, LazyJudging, ThresholdPolicy
-from sklearn_clm.policies._exit import calibrate_exit
+from sklearn_clm.policies import (
+    CovariateShift,
+    ExitPolicy,
+    Groups,
+    LazyJudging,
+    Losses,
+    ThresholdPolicy,
+)
+from sklearn_clm.policies._base import (
+    CalibratedRule,
+    Policy,
+    Request,
+    draw_budgets,
+    refuse_combinations,
+)
 from sklearn_clm.policies._judging import Verdicts
-from sklearn_clm.policies._sampling import DrawScores, ExitSets, ThresholdSets
-from sklearn_clm.policies._thresholds import calibrate_thresholds
+from sklearn_clm.policies._risks import SetLosses
+from sklearn_clm.policies._sampling import DrawScores, QualityLike, SimilarityLike
 from sklearn_clm.scoring import (
     admission_matrix,
     get_admission,
@@ -85,9 +80,10 @@ from sklearn_clm.scoring import (
     warn_of_references,
 )
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
+from sklearn_clm.scoring._protocols import Admission
 from sklearn_clm.scoring._quality import bind_quality
 
-__all__ = ["N_JOBS", "ConformalSampler", "SamplerCalibration", "report_null", "seed_of_draws"]
+__all__ = ["N_JOBS", "ConformalSampler"]
 
 # values of the parameter n_jobs; joblib refuses 0 only after draws have been paid for
 N_JOBS = [
@@ -95,15 +91,19 @@ N_JOBS = [
     Interval(Integral, 1, None, closed="left"),
     None,
 ]
-_ASKED = (
-    *("epsilon", "delta", "guarantee"),
-    *("size_weight", "excess_weight", "draw_weight"),
-)
-_USED = ("quality", "similarity", "set_score")  # by predict
+
+
+_CHOICES = {
+    "policy": ExitPolicy,
+    "judging": LazyJudging,
+    "groups": Groups,
+    "shift": CovariateShift,
+    "losses": Losses,
+}
 
 
 class ConformalSampler(  # type: ignore[call-arg]
-    TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
+    SamplerAttributes, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
 ):
     """Sample responses until the set of them holds an admissible one, with a guarantee.
 
@@ -170,6 +170,15 @@ class ConformalSampler(  # type: ignore[call-arg]
         sets, for an exit policy alone: the frontier of thresholds is no nested family.
     draw_weight : float, default=0.0
         Price of a draw in the objective, >= 0; with 0 it is that of Eq. 7.
+    groups : Groups, default=None
+        A guarantee within each group of prompts, see :class:`~sklearn_clm.policies.Groups`. None
+        is one guarantee for all prompts together, unless ``fit`` is given groups.
+    shift : CovariateShift, default=None
+        A guarantee for new prompts that are distributed otherwise than those that calibrate, see
+        :class:`~sklearn_clm.policies.CovariateShift`.
+    losses : Losses, default=None
+        Other losses of a set that are kept besides that of admission, or instead of it, see
+        :class:`~sklearn_clm.policies.Losses`; for thresholds with ``judging="all"``.
 
     Attributes
     ----------
@@ -191,6 +200,13 @@ class ConformalSampler(  # type: ignore[call-arg]
         are not known, and NaN.
     exit_level_ : float
         The calibrated level of an exit policy; -inf for null.
+    groups_ : dict
+        With groups: the :class:`~sklearn_clm.policies.ThresholdRule` or
+        :class:`~sklearn_clm.policies.ExitResult` of each. The other attributes are those of the
+        rule for all prompts together, which is tested for comparison.
+    shift_ : Shift or None
+        The shift of prompts that the guarantee holds for, with the numbers of prompts offered and
+        kept, and their effective number.
     n_judgements_ : int
         How many draws of the collected prompts were judged.
     calibration_data_ : CalibrationData
@@ -254,7 +270,7 @@ class ConformalSampler(  # type: ignore[call-arg]
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "generator": [None, HasMethods("sample"), HasMethods("stream")],
         "k_max": [Interval(Integral, 1, None, closed="left"), "array-like"],
         "epsilon": [Interval(Real, 0, 1, closed="neither")],
@@ -276,19 +292,22 @@ class ConformalSampler(  # type: ignore[call-arg]
         "judging": [StrOptions({"all", "lazy"}), LazyJudging],
         "guarantee": [StrOptions({"pac", "marginal"})],
         "draw_weight": [Interval(Real, 0, None, closed="left")],
+        "groups": [None, Groups],
+        "shift": [None, CovariateShift],
+        "losses": [None, Losses],
     }
 
     def __init__(
         self,
-        generator: Any = None,
+        generator: object = None,
         *,
         k_max: int | Sequence[int] = 20,
         epsilon: float = 0.3,
         delta: float = 0.05,
-        admission: str | Callable[[Any, Any], bool] = "exact_match",
-        quality: Any = "likelihood",
-        similarity: Any = "rouge_l",
-        set_score: Any = "max",
+        admission: str | Admission = "exact_match",
+        quality: QualityLike = "likelihood",
+        similarity: SimilarityLike = "rouge_l",
+        set_score: SetScoreLike = "max",
         size_weight: float = 0.5,
         excess_weight: float = 0.5,
         n_lambdas: int = 25,
@@ -302,6 +321,9 @@ class ConformalSampler(  # type: ignore[call-arg]
         judging: str | LazyJudging = "all",
         guarantee: str = "pac",
         draw_weight: float = 0.0,
+        groups: Groups | None = None,
+        shift: CovariateShift | None = None,
+        losses: Losses | None = None,
     ) -> None:
         self.generator = generator
         self.k_max = k_max
@@ -324,8 +346,13 @@ class ConformalSampler(  # type: ignore[call-arg]
         self.judging = judging
         self.guarantee = guarantee
         self.draw_weight = draw_weight
+        self.groups = groups
+        self.shift = shift
+        self.losses = losses
 
-    def fit(self, X: Any, y: Any) -> "ConformalSampler":
+    def fit(
+        self, X: object, y: object, *, groups: object = None, prompt_weight: object = None
+    ) -> "ConformalSampler":
         """Collect draws for the prompts and calibrate on them.
 
         Parameters
@@ -335,6 +362,10 @@ class ConformalSampler(  # type: ignore[call-arg]
         y : sequence of length n
             Admissions: for each prompt either a callable ``A_i(response) -> bool``, or a
             reference (or a list of references, any of which will do) that `admission` judges by.
+        groups : sequence of length n, default=None
+            The group of each prompt, where the parameter `groups` does not tell it.
+        prompt_weight : array-like of shape (n,), default=None
+            Density of new prompts relative to these, where the parameter `shift` does not tell it.
 
         Returns
         -------
@@ -351,17 +382,28 @@ class ConformalSampler(  # type: ignore[call-arg]
             If nothing can be certified and ``on_null="raise"``. What was collected is kept: see
             :meth:`calibrate`.
         """
-        return self.calibrate(self.collect(X, y))
+        if groups is None and self.groups is not None and self.groups.by is None:
+            self.groups.of(None, 0)  # says what is missing
+        if prompt_weight is None and self.shift is not None and self.shift.weight is None:
+            self.shift.of(None, 0)
+        return self.calibrate(self.collect(X, y, groups=groups, prompt_weight=prompt_weight))
 
-    def collect(self, prompts: Any, admissions: Any) -> CalibrationData:
+    def collect(
+        self,
+        prompts: object,
+        admissions: object,
+        *,
+        groups: object = None,
+        prompt_weight: object = None,
+    ) -> CalibrationData:
         """Draw, score and judge: the expensive half of ``fit``.
 
         Forgets an earlier calibration, since the generator may be fitted anew.
 
         Parameters
         ----------
-        prompts, admissions
-            As X and y in :meth:`fit`.
+        prompts, admissions, groups, prompt_weight
+            As X, y, groups and prompt_weight in :meth:`fit`.
 
         Returns
         -------
@@ -373,13 +415,33 @@ class ConformalSampler(  # type: ignore[call-arg]
         n_draws = draw_budgets(self.k_max)[-1]
         checked = check_prompts(prompts, estimator=self)
         references = check_admissions(admissions, len(checked), estimator=self)
+        told = None
+        if groups is not None or (self.groups is not None and self.groups.by is not None):
+            # a mistake is found before anything is paid for
+            told = (self.groups or Groups()).of(groups, len(checked), checked)
+        weights = None
+        if prompt_weight is not None or (self.shift is not None and self.shift.weight is not None):
+            weights = needed_shift(self.shift).of(prompt_weight, len(checked), checked)
         self._check_scores(self.generator)
-        _warn_of_supervised_steps()
-        source, rest = self._train(checked, references)
-        draws = self._draw(source, checked.take(rest), n_draws)
-        _warn_of_unkeyed_draws(source, checked.take(rest[:1]), draws[0])
-        source = self._judge(source, checked.take(rest), draws, [references[i] for i in rest])
-        source = replace(source, indices=rest)
+        warn_of_supervised_steps()
+        source = DrawSource.train(
+            self.generator,
+            checked,
+            references,
+            fraction=self.training_fraction,
+            random_state=self._splits,
+        )
+        if weights is not None:
+            source = source.shifted(needed_shift(self.shift), weights, checked)
+        part = checked.take(source.rest)
+        draws = source.draw(self.memory_, part, n_draws, self.verbose)
+        source.warn_of_unkeyed_draws(part.take([0]), draws[0])
+        source = self._judge(source, part, draws, [references[i] for i in source.rest])
+        if groups is not None and told is not None:
+            source = replace(source, groups=[told[i] for i in source.rest])
+        if self.losses is not None:
+            own = [references[i] for i in source.rest]
+            source = replace(source, outcomes=SetLosses(part, own, draws))
         self.__dict__.pop("calibration_", None)
         self._source = source
         self._numeric_prompts = checked.numeric
@@ -391,7 +453,9 @@ class ConformalSampler(  # type: ignore[call-arg]
             self.feature_names_in_ = checked.feature_names
         return self.calibration_data_
 
-    def calibrate(self, data: CalibrationData) -> "ConformalSampler":
+    def calibrate(
+        self, data: CalibrationData, *, groups: object = None, prompt_weight: object = None
+    ) -> "ConformalSampler":
         """Calibrate on collected data: the instant half of ``fit``.
 
         Once collected, data can be calibrated for many `epsilon`, `delta`, `set_score` and smaller
@@ -404,6 +468,11 @@ class ConformalSampler(  # type: ignore[call-arg]
             From :meth:`collect`, or loaded. Data that do not know what they were collected with,
             such as bare arrays, are allowed, and results are marked "provenance unknown". The
             seed of data that know theirs is the seed of predictions.
+        groups : sequence of length n, default=None
+            The group of each prompt of `data`. None are those given to :meth:`collect`, or told by
+            the prompts that it was given.
+        prompt_weight : array-like of shape (n,), default=None
+            The weight of each prompt of `data`, where :meth:`collect` was given none.
 
         Returns
         -------
@@ -427,37 +496,75 @@ class ConformalSampler(  # type: ignore[call-arg]
                 f"k_max={budgets[-1]} asks for more draws than the {data.k_max} of the calibration "
                 "data; collect them, or lower k_max."
             )
-        source = self._source_of(data)
-        verdicts = self._verdicts_for(source, data)
+        conditions = conditions_of(
+            data,
+            getattr(self, "_source", None),
+            self._untrained_source,
+            groups=self.groups,
+            shift=self.shift,
+            losses=self.losses,
+            given_groups=groups,
+            prompt_weight=prompt_weight,
+        )
+        data, source = conditions.data, conditions.source
+        verdicts = source.verdicts_for(data)
         if verdicts is not None:
-            data = _labelled(data, verdicts)
-        result, left = self._test(data.truncate(budgets[-1]), budgets, verdicts)
+            data = verdicts.labelled(data)
+        found = self._policy.calibrate(
+            data.truncate(budgets[-1]),
+            Request(
+                epsilon=self.epsilon,
+                delta=self.delta,
+                guarantee=self.guarantee,
+                budgets=budgets,
+                set_score=self.set_score,
+                weights={
+                    "size_weight": self.size_weight,
+                    "excess_weight": self.excess_weight,
+                    "draw_weight": self.draw_weight,
+                },
+                n_lambdas=self.n_lambdas,
+                optimization_fraction=self.optimization_fraction,
+                random_state=self._splits,
+                judging=None if verdicts is None else self._judging,
+                verdicts=verdicts,
+                groups=conditions.groups,
+                options=self.groups or Groups(),
+                risks=conditions.risks,
+            ),
+        )
+        report_null(found.why_null, self.on_null)
+        band = AchievableEpsilon(math.nan, math.nan)
         if verdicts is not None:
-            data = _labelled(data, verdicts)
+            data = verdicts.labelled(data)
             if data.k_max == verdicts.labels.shape[1]:
                 source = replace(source, data=data)
-        chosen = None if result is None else result.k_max_hat
         data = data.truncate(budgets[-1]) if data.k_max > budgets[-1] else data
-        if data.unknown is not None:
-            band = AchievableEpsilon(math.nan, math.nan)
-        else:
-            band = achievable_epsilon(data) if result is None else result.achievable_epsilon
+        if verdicts is None:
+            band = achievable_epsilon(data)
         self._source = source
         self.calibration_ = self._record(
-            lambda_hat=None if result is None else result.lambda_hat,
-            k_max=budgets[-1] if chosen is None else int(chosen),
+            rule=found.rule,
             width=budgets[-1],
+            epsilon=self.epsilon,
+            delta=self.delta,
+            size_weight=self.size_weight,
+            excess_weight=self.excess_weight,
+            draw_weight=self.draw_weight,
+            guarantee=self.guarantee,
             source=source,
             provenance=data.provenance,
             achievable_epsilon=band,
-            result=result,
-            exit=left,
             n_judgements=None if verdicts is None else verdicts.n_judgements,
             data=data,
+            by_group=found.by_group,
+            groups=None if found.by_group is None else frozen(self.groups or Groups()),
+            shift=conditions.shift,
+            losses=frozen(self.losses),
         )
         return self
 
-    def predict(self, X: Any) -> PredictionSets:
+    def predict(self, X: object, *, groups: object = None) -> PredictionSets:
         """Sample a set of responses for each prompt (Algorithm 1).
 
         Draws are made only as the stopping rule asks for them: it decides on a prompt as soon as
@@ -467,6 +574,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         ----------
         X : sequence of length n, or numeric array of shape (n, d)
             Prompts.
+        groups : sequence of length n, default=None
+            The group of each prompt, where calibration was given groups.
 
         Returns
         -------
@@ -479,18 +588,18 @@ class ConformalSampler(  # type: ignore[call-arg]
         NotFittedError
             Before ``fit``, ``calibrate`` or ``load_calibration``.
         ValueError
-            If prompts are of another kind than those of ``fit``, or the generator was changed
-            since.
+            If prompts are of another kind than those of ``fit``, the generator was changed
+            since, or calibration has not seen a group.
         """
         check_is_fitted(self)
-        return self._sets(check_fitted_prompts(self, X))
+        return self._sets(check_fitted_prompts(self, X), groups=groups)
 
-    def transform(self, X: Any) -> PredictionSets:
+    def transform(self, X: object, *, groups: object = None) -> PredictionSets:
         """Same as :meth:`predict`, so that the sampler stands inside a pipeline.
 
         Parameters
         ----------
-        X
+        X, groups
             As in :meth:`predict`.
 
         Returns
@@ -498,14 +607,14 @@ class ConformalSampler(  # type: ignore[call-arg]
         PredictionSets
             One set for each prompt.
         """
-        return self.predict(X)
+        return self.predict(X, groups=groups)
 
-    def fit_transform(self, X: Any, y: Any) -> PredictionSets:
+    def fit_transform(self, X: object, y: object, *, groups: object = None) -> PredictionSets:
         """Fit, and return the sets of the same prompts from the same draws.
 
         Parameters
         ----------
-        X, y
+        X, y, groups
             As in :meth:`fit`.
 
         Returns
@@ -515,16 +624,16 @@ class ConformalSampler(  # type: ignore[call-arg]
             them leaves out the prompts that trained the generator.
         """
         checked = check_prompts(X, estimator=self)
-        sets = self.fit(checked, y)._sets_of_fit(checked)
+        sets = self.fit(checked, y, groups=groups)._sets_of_fit(checked, groups)
         sets.of_fit = True
         return sets
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: object, y: object, *, groups: object = None) -> float:
         """Minus the objective of Eq. 7 on the given data; the larger the better.
 
         Parameters
         ----------
-        X, y
+        X, y, groups
             As in :meth:`fit`.
 
         Returns
@@ -539,7 +648,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         record = self.calibration_
         if not record.certified:
             return -np.inf
-        outcomes = judge_sets(self.admission, references, self._sets(checked), n_jobs=self.n_jobs)
+        sets = self._sets(checked, groups=groups)
+        outcomes = judge_sets(self.admission, references, sets, n_jobs=self.n_jobs)
         return -objective_of(outcomes, record.size_weight, record.excess_weight)
 
     def save_calibration(self, path: str | os.PathLike[str]) -> None:
@@ -583,27 +693,29 @@ class ConformalSampler(  # type: ignore[call-arg]
         if source is None or not hasattr(source.generator, "fit"):
             source = self._untrained_source()
         known: Provenance = read["provenance"]
-        refuse_differences(
+        rule: CalibratedRule = read["rule"]
+        scores = (*SCORES, "set_score")
+        refuse_other_sampler(
             name,
-            "generator",
-            {"fingerprint": known.generator},
-            {"fingerprint": source.fingerprint},
+            content,
+            read,
+            fingerprint=source.fingerprint,
+            scores={score: score_fingerprint(getattr(self, score)) for score in scores},
+            parameters={
+                "epsilon": float(self.epsilon),
+                "delta": float(self.delta),
+                "guarantee": self.guarantee,
+                "policy": self._policy.kind,
+            },
+            groups=self.groups,
+            losses=self.losses,
         )
-        own_scores = {score: score_fingerprint(getattr(self, score)) for score in SCORES}
-        own_scores["set_score"] = score_fingerprint(self.set_score)
-        refuse_differences(name, "scores", content["scores"] or {}, own_scores)
-        own: dict[str, object] = {"epsilon": float(self.epsilon), "delta": float(self.delta)}
-        own["guarantee"] = self.guarantee
-        refuse_differences(name, "parameters", read, own)
-        kinds = {True: "an exit policy", False: "thresholds"}
-        saved = None  # a null of too few prompts has neither
-        if read["exit"] is not None or read["lambda_hat"] is not None:
-            saved = kinds[read["exit"] is not None]
-        wanted = {"policy": kinds[isinstance(self.policy, ExitPolicy)]}
-        refuse_differences(name, "parameters", {"policy": saved}, wanted)
-        if read["k_max"] not in budgets:
+        read["losses"] = frozen(self.losses)
+        if self.groups is not None:
+            read["groups"] = frozen(self.groups)
+        if rule.k_max not in budgets:
             raise ValueError(
-                f"{name!r} was calibrated for k_max={read['k_max']}, but this sampler has "
+                f"{name!r} was calibrated for k_max={rule.k_max}, but this sampler has "
                 f"k_max={self.k_max!r}."
             )
         if known.seed is not None:
@@ -617,97 +729,6 @@ class ConformalSampler(  # type: ignore[call-arg]
                 "if these are the sampler's own."
             )
         return self
-
-    @property
-    def lambda_hat_(self) -> Configuration | None:
-        """The chosen thresholds; None for null."""
-        return self.calibration_.lambda_hat
-
-    @property
-    def exit_level_(self) -> float:
-        """The calibrated level of an exit policy; -inf for null."""
-        if self.calibration_.exit is None:
-            raise AttributeError("exit_level_ needs a calibrated exit policy.")
-        return self.calibration_.exit.level
-
-    @property
-    def n_judgements_(self) -> int:
-        """How many draws of the collected prompts were judged."""
-        lazily = self.calibration_.n_judgements
-        return self.calibration_data_.admissible.size if lazily is None else lazily
-
-    @property
-    def k_max_(self) -> int:
-        """The budget in force."""
-        return self.calibration_.k_max
-
-    @property
-    def valid_lambdas_(self) -> np.ndarray:
-        """Every certified configuration, of shape (m, 3)."""
-        result = self.result_
-        return np.empty((0, 3)) if result is None else result.valid_lambdas
-
-    @property
-    def frontier_(self) -> Frontier | None:
-        """The tested configurations, from the safest."""
-        return None if self.result_ is None else self.result_.frontier
-
-    @property
-    def p_values_(self) -> np.ndarray:
-        """Binomial p-value of each tested configuration."""
-        return np.empty(0) if self.result_ is None else self.result_.p_values
-
-    @property
-    def achievable_epsilon_(self) -> AchievableEpsilon:
-        """Error of always drawing K, and of always drawing one."""
-        return self.calibration_.achievable_epsilon
-
-    @property
-    def result_(self) -> LearnThenTestResult | None:
-        """The whole result of calibration; None where there were too few prompts."""
-        if self.calibration_.data is None:
-            raise AttributeError("result_ is not in a calibration that was loaded from a file.")
-        return self.calibration_.result
-
-    @property
-    def calibration_data_(self) -> CalibrationData:
-        """Scores, similarities and admissions of the draws that calibration saw."""
-        holder = self.__dict__.get("calibration_") or self._source
-        if holder.data is None:
-            raise AttributeError("calibration_data_ is not in a file of a calibration.")
-        return holder.data
-
-    @property
-    def calibration_indices_(self) -> np.ndarray:
-        """Positions in X of the prompts in `calibration_data_`."""
-        if self._source.indices is None:
-            raise AttributeError("calibration_indices_ needs data that this estimator collected.")
-        return self._source.indices
-
-    @property
-    def memory_(self) -> DrawMemory:
-        """The draws that this estimator, its later fits and its selector share."""
-        if not hasattr(self, "_memory"):
-            self._memory = DrawMemory()
-        return self._memory
-
-    @property
-    def calibration_draws_(self) -> list[list[Generation]]:
-        """All draws of the prompts in `calibration_data_`; those no longer in memory are remade."""
-        source = self._source
-        if source.prompts is None:
-            raise AttributeError("calibration_draws_ needs data that this estimator collected.")
-        return self._draw(source, source.prompts, self.calibration_data_.k_max)
-
-    @property
-    def generator_(self) -> Generator:
-        """The generator in use, fitted where it can be."""
-        return self._source.generator
-
-    @property
-    def seed_(self) -> int:
-        """The seed of all draws."""
-        return self._source.seed
 
     def __sklearn_clone__(self) -> Self:
         copy: Self = super().__sklearn_clone__()
@@ -733,6 +754,14 @@ class ConformalSampler(  # type: ignore[call-arg]
         return visual_block([("generator", self.generator)])
 
     @property
+    def _policy(self) -> Policy[Any]:
+        return ThresholdPolicy() if isinstance(self.policy, str) else self.policy
+
+    @property
+    def _judging(self) -> LazyJudging:
+        return LazyJudging() if isinstance(self.judging, str) else self.judging
+
+    @property
     def _splits(self) -> int | np.random.RandomState | None:
         """The random state of splits."""
         return 0 if self.random_state is None and self.judging != "all" else self.random_state
@@ -750,37 +779,28 @@ class ConformalSampler(  # type: ignore[call-arg]
         ConformalSampler
             Itself.
         """
-        for name in ("policy", "judging"):
+        for name, kind in _CHOICES.items():
             value = params.get(name, getattr(self, name))
-            if isinstance(value, str) and any(key.startswith(f"{name}__") for key in params):
+            if not isinstance(value, BaseEstimator) and any(
+                key.startswith(f"{name}__") for key in params
+            ):
                 raise ValueError(
                     f"{name} must be an object for its parameters to be set, such as "
-                    f"{'ExitPolicy' if name == 'policy' else 'LazyJudging'}(), got {value!r} "
-                    "instead."
+                    f"{kind.__name__}(), got {value!r} instead."
                 )
         super().set_params(**params)
         return self
 
     def _validate_params(self) -> None:
-        wrapper = _wrapper(self.generator)
-        if wrapper is not None:
-            raise InvalidParameterError(
-                f"The 'generator' parameter of {type(self).__name__} must be None or an object "
-                f"implementing 'sample' or 'stream'. Got {self.generator!r:.200} instead; {wrapper}"
-            )
+        refuse_other_models(self.generator, type(self).__name__)
         super()._validate_params()
-        for part in (self.policy, self.judging):
-            if not isinstance(part, str):
+        for part in (getattr(self, name) for name in _CHOICES):
+            if isinstance(part, BaseEstimator):
                 part._validate_params()
-        if self.guarantee == "marginal" and not isinstance(self.policy, ExitPolicy):
-            raise ValueError(
-                "guarantee must be 'pac' with a policy of thresholds, got 'marginal' instead: it "
-                "needs nested sets, which the frontier of thresholds has not; take an ExitPolicy."
-            )
-        if isinstance(self.policy, ExitPolicy) and len(draw_budgets(self.k_max)) > 1:
-            raise ValueError(
-                f"k_max must be one integer with an exit policy, got {self.k_max!r} instead."
-            )
+        refuse_combinations(
+            *(self._policy, self.k_max, self.guarantee, self.judging),
+            *(self.groups, self.shift, self.losses),
+        )
 
     # --- collect ------------------------------------------------------------------------------
 
@@ -796,46 +816,6 @@ class ConformalSampler(  # type: ignore[call-arg]
                 "does not give; wanted another quality, such as 'self_consistency' or a callable "
                 "(prompt, generation) -> float, or a generator that gives log-probabilities."
             )
-
-    def _train(
-        self, prompts: CheckedPrompts, references: list[Any]
-    ) -> tuple[DrawSource, np.ndarray]:
-        """The source of draws, trained where it can be, and which prompts calibrate."""
-        generator, seed = own_copy(self.generator), seed_of_draws(self._splits)
-        n = len(prompts)
-        n_train = 0
-        if hasattr(generator, "fit"):
-            n_train = min(max(round(self.training_fraction * n), 1), n - 1)
-            if n_train < 1:
-                raise ValueError(
-                    f"{type(generator).__name__} is fitted on a part of the prompts that "
-                    f"calibration never sees, which takes at least 2 prompts; got n_samples={n}."
-                )
-        order = np.arange(n)
-        if n_train:
-            order = _rng_of_training_split(self._splits).permutation(n)
-        train, rest = np.sort(order[:n_train]), np.sort(order[n_train:])
-        part = prompts.take(train)
-        if n_train:
-            generator.fit(part.prompts, [references[i] for i in train])
-        trained_on = np.unique(part.digests())
-        return DrawSource(generator, fingerprint(generator), seed, trained_on), rest
-
-    def _draw(
-        self, source: DrawSource, prompts: CheckedPrompts, n_draws: int
-    ) -> list[list[Generation]]:
-        """Draws 0 to ``n_draws - 1`` of each prompt; those that memory holds are not made again."""
-        rows: list[list[Any]] = [[None] * n_draws for _ in range(len(prompts))]
-        with _progress(self.verbose, len(prompts) * n_draws, "draw") as progress:
-
-            def keep(i: int, draw: int, generation: Generation) -> None:
-                rows[i][draw] = generation
-                progress.update()
-                _show_usage(progress, source.generator)
-
-            queue = DrawQueue(prompts.prompts, n_draws, seed=source.seed, on_draw=keep)
-            self.memory_.serve(source.generator, queue, fingerprint=source.fingerprint)
-        return rows
 
     def _judge(
         self,
@@ -890,163 +870,42 @@ class ConformalSampler(  # type: ignore[call-arg]
                     "or fit, again: draws that were made before are not made anew."
                 )
 
-    def _source_of(self, data: CalibrationData) -> DrawSource:
-        """Generator and seed that the data came from, as far as they tell."""
-        known, source = data.provenance, getattr(self, "_source", None)
-        if source is not None and source.collected(data):
-            return source
-        if source is None or known.generator not in (None, source.fingerprint):
-            trained, source = source, None
-        if source is not None and known.generator is None and not hasattr(source.generator, "fit"):
-            source = None  # bare arrays: of the generator that the parameters name now
-        if source is None:
-            try:
-                source = self._untrained_source()
-            except NotFittedError:
-                if trained is None:
-                    raise
-                source = trained
-        if known.generator not in (None, source.fingerprint):
-            raise ValueError(
-                f"data was collected from another generator than the "
-                f"{type(source.generator).__name__} that predict would draw from: this one has "
-                f"other parameters or was trained anew (fingerprint {source.fingerprint}, that of "
-                f"the data {known.generator}); wanted data collected from this one. Call collect, "
-                "or fit, again."
-            )
-        seed = source.seed if known.seed is None else known.seed
-        return replace(source, seed=seed, indices=None, prompts=None, data=None)
-
     def _untrained_source(self) -> DrawSource:
         """Generator and seed of a sampler that has seen no prompts."""
-        generator = own_copy(self.generator)
-        if hasattr(generator, "fit"):
-            hint = (
-                " It stands for generator=None: give the generator that the data came from, or, "
-                "for thresholds alone, call sklearn_clm.calibration.learn_then_test."
-            )
-            raise NotFittedError(
-                f"{type(generator).__name__} is fitted on prompts and references, which this "
-                f"{type(self).__name__} has not seen: call fit, or collect, first."
-                f"{hint if self.generator is None else ''}"
-            )
-        self._check_scores(generator)
-        nobody = np.empty(0, dtype=np.uint64)
-        return DrawSource(
-            generator, fingerprint(generator), seed_of_draws(self.random_state), nobody
-        )
-
-    def _verdicts_for(self, source: DrawSource, data: CalibrationData) -> Verdicts | None:
-        """Whom to ask for labels that the data lack."""
-        if data.unknown is None:
-            return None
-        if source.verdicts is None or not source.collected(data):
-            raise ValueError(
-                f"data must have a label for each draw, or be what this sampler has collected, got "
-                f"{int(data.unknown.sum())} unknown labels instead: there is nobody to ask about "
-                "draws from elsewhere."
-            )
-        return source.verdicts
-
-    def _test(
-        self, data: CalibrationData, budgets: list[int], verdicts: Verdicts | None
-    ) -> tuple[LearnThenTestResult | None, ExitResult | None]:
-        """The tests, or the exit level; a null result is reported."""
-        policy = ThresholdPolicy() if isinstance(self.policy, str) else self.policy
-        elsewhere = getattr(policy, "frontier", None) or getattr(policy, "model_", None)
-        n = data.n_prompts
-        n_calibration = n
-        if elsewhere is None:
-            n_calibration = n - optimization_size(n, self.optimization_fraction) if n > 1 else 0
-        needed = prompts_needed(self.epsilon, self.delta)
-        if self.guarantee == "marginal":
-            needed = math.ceil(1 / self.epsilon) - 1
-        if n_calibration < needed:
-            report_null(self._too_small(n, n_calibration, needed), self.on_null)
-            return None, None
-        weights: Weights = {
-            "size_weight": self.size_weight,
-            "excess_weight": self.excess_weight,
-            "draw_weight": self.draw_weight,
-        }
-        judging = None
-        if verdicts is not None:
-            judging = LazyJudging() if isinstance(self.judging, str) else self.judging
-        if isinstance(policy, ExitPolicy):
-            left = calibrate_exit(
-                policy,
-                data,
-                epsilon=self.epsilon,
-                delta=self.delta,
-                guarantee=self.guarantee,
-                weights=weights,
-                optimization_fraction=self.optimization_fraction,
-                random_state=self._splits,
-                judging=judging,
-                verdicts=verdicts,
-            )
-            report_null(_null_exit(left), self.on_null)
-            return None, left
-        result = calibrate_thresholds(
-            policy,
-            data,
-            budgets,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            set_score=self.set_score,
-            weights=weights,
-            n_lambdas=self.n_lambdas,
-            optimization_fraction=self.optimization_fraction,
-            random_state=self._splits,
-            judging=judging,
-            verdicts=verdicts,
-        )
-        report_null(_null(result, budgets[-1]), self.on_null)
-        return result, None
-
-    def _too_small(self, n: int, n_calibration: int, needed: int) -> str:
-        fraction = self.optimization_fraction
-        reason = f"no p-value can reach delta={self.delta:g} at epsilon={self.epsilon:g}"
-        total = prompts_needed(self.epsilon, self.delta, fraction)
-        if self.guarantee == "marginal":
-            reason = f"no level is certified on average at epsilon={self.epsilon:g}"
-            total = needed + 1
-            while total - optimization_size(total, fraction) < needed:
-                total += 1
-        if n_calibration == n > 1:
-            total = needed  # none are spent on a search
-        return (
-            f"Calibration is null: the calibration part has {n_calibration} of n_samples={n} "
-            f"prompts, and {reason} with fewer than {needed}. With "
-            f"optimization_fraction={fraction:.3g} that takes at least {total} prompts (those "
-            "that train a generator not counted)."
-        )
+        source = DrawSource.untrained(self.generator, self.random_state, type(self).__name__)
+        self._check_scores(source.generator)
+        return source
 
     def _record(self, **found: Any) -> SamplerCalibration:
-        """The calibration, with copies of the parameters that it holds for."""
-        asked = {
-            name: found.pop(name, getattr(self, name))
-            for name in (
-                "epsilon",
-                "delta",
-                "size_weight",
-                "excess_weight",
-                "draw_weight",
-                "guarantee",
-            )
-        }
-        scores = {name: frozen(getattr(self, name)) for name in _USED}
-        return SamplerCalibration(**scores, **asked, **found)
+        """The calibration, with copies of the scores that it holds for."""
+        scores = {name: frozen(getattr(self, name)) for name in ("quality", "similarity")}
+        return SamplerCalibration(**scores, set_score=frozen(self.set_score), **found)
 
     # --- predict ------------------------------------------------------------------------------
 
-    def _sets(self, prompts: CheckedPrompts, known: dict[int, int] | None = None) -> PredictionSets:
+    def _sets(
+        self,
+        prompts: CheckedPrompts,
+        known: dict[int, int] | None = None,
+        groups: object = None,
+    ) -> PredictionSets:
         """Sets of prompts; `known` names the row of some of them in the calibration data."""
         record, source = self.calibration_, self.calibration_.source
         source.refuse_changes()
         record.refuse_changes()
-        with _progress(self.verbose, len(prompts), "prompt") as progress:
-            rules = _open_sets(record, prompts, self.n_jobs, known or {}, progress)
+        scores = DrawScores(
+            bind_quality(record.quality, record.generator),
+            record.similarity,
+            get_set_score(record.set_score),
+            record.width,
+            prompts,
+            record.provenance,
+            self.n_jobs,
+            record.data,
+            known or {},
+        )
+        with progress_bar(self.verbose, len(prompts), "prompt") as progress:
+            rules = record.open_sets(scores, groups, progress)
             queue = DrawQueue(
                 prompts.prompts,
                 record.k_max,
@@ -1057,207 +916,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             self.memory_.serve(source.generator, queue, fingerprint=source.fingerprint)
         return PredictionSets(rules.sets, record.k_max, sampler=self, provenance=record.drawn_with)
 
-    def _sets_of_fit(self, prompts: CheckedPrompts) -> PredictionSets:
+    def _sets_of_fit(self, prompts: CheckedPrompts, groups: object = None) -> PredictionSets:
         """Sets of the prompts given to fit, with the scores that calibration has."""
-        return self._sets(prompts, {int(i): row for row, i in enumerate(self.calibration_indices_)})
-
-
-def _open_sets(
-    record: SamplerCalibration,
-    prompts: CheckedPrompts,
-    n_jobs: int | None,
-    known: dict[int, int],
-    progress: Any,
-) -> ThresholdSets | ExitSets:
-    """The sets of prompts before their first draw, by the rule that was calibrated."""
-    scores = DrawScores(
-        bind_quality(record.quality, record.generator),
-        record.similarity,
-        prompts,
-        record.provenance,
-        n_jobs,
-        record.data,
-        known,
-    )
-    options = {
-        "guaranteed": record.certified,
-        "provenance_known": not record.unknown,
-        "guarantee": record.guarantee,
-        "progress": progress,
-    }
-    left = record.exit
-    if left is not None and record.certified:
-        return ExitSets(
-            left.model, left.level, left.same_text, left.equal_texts, prompts, scores, **options
-        )
-    set_score = get_set_score(record.set_score)
-    rule = (record.lambda_hat, set_score, record.k_max, record.width)
-    return ThresholdSets(*rule, prompts, scores, **options)
-
-
-def _labelled(data: CalibrationData, verdicts: Verdicts) -> CalibrationData:
-    """The data with the labels that are known by now, equal responses alike."""
-    own = data.labels
-    known = np.where(own >= 0, own, verdicts.labels[:, : data.k_max])
-    table = LabelTable(data.first, verdicts.of_rows(np.arange(data.n_prompts)), known)
-    labelled = data.with_labels(table.labels)
-    labelled.provenance = data.provenance
-    return labelled
-
-
-def draw_budgets(k_max: Any) -> list[int]:
-    """Values of the parameter `k_max` in ascending order."""
-    if isinstance(k_max, Integral):
-        return [int(k_max)]
-    budgets = list(k_max)
-    if not budgets or not all(isinstance(k, Integral) and int(k) >= 1 for k in budgets):
-        raise ValueError(f"k_max must be an int >= 1, or a sequence of such, got {k_max!r}.")
-    return sorted({int(k) for k in budgets})
-
-
-def seed_of_draws(random_state: Any) -> int:
-    """The seed that the parameter `random_state` stands for."""
-    if random_state is None:
-        return 0
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31 - 1))
-    return int(random_state)
-
-
-def own_copy(generator: Any) -> Any:
-    """A copy of a generator that belongs to the estimator; a model that it holds is shared."""
-    if generator is None:
-        return ResamplingGenerator()
-    if hasattr(generator, "get_params"):
-        return clone(generator)
-    if hasattr(generator, "fit"):
-        return copy.deepcopy(generator)
-    try:
-        copied = object.__new__(type(generator))
-        copied.__dict__.update({name: frozen(part) for name, part in vars(generator).items()})
-    except TypeError:  # of a class that cannot be made so
-        return generator
-    return copied
-
-
-def report_null(
-    message: str | None,
-    on_null: str,
-    outcome: str = "predict returns the trivial set of all draws, without any guarantee.",
-) -> None:
-    """Warn of a null calibration and of what comes of it, or raise it; None is none."""
-    if message is not None and on_null == "raise":
-        raise NullCalibrationError(message)
-    warn_of_null(None if message is None else f"{message} {outcome}")
-
-
-def _null(result: LearnThenTestResult, k_max: int) -> str | None:
-    if result.lambda_hat is not None:
-        return None
-    low, high = result.achievable_epsilon
-    # rounded up, so that the epsilon which is named does work
-    smallest = math.ceil(result.smallest_epsilon * 1e4) / 1e4
-    if math.isnan(low):
-        return (
-            f"Calibration is null: no configuration is certified at epsilon={result.epsilon:g}, "
-            f"delta={result.delta:g} with {result.n_calibration} calibration prompts. No epsilon "
-            f"below {smallest:g} would have worked; lazy judging does not know more."
-        )
-    hint = " No draw is admissible for any prompt: check admission and references."
-    return (
-        f"Calibration is null: no configuration is certified at epsilon={result.epsilon:g}, "
-        f"delta={result.delta:g} with {result.n_calibration} calibration prompts. The smallest "
-        f"epsilon that would have worked is {smallest:g}. Sets of the first draw alone err "
-        f"for {high:.1%} of the prompts, and sets of all {k_max} draws still for {low:.1%}; "
-        f"epsilon can sensibly lie between the two (appendix C).{hint if low == 1.0 else ''}"
-    )
-
-
-def _null_exit(left: ExitResult) -> str | None:
-    if left.level > -math.inf:
-        return None
-    smallest = math.ceil(left.smallest_epsilon * 1e4) / 1e4
-    delta = f", delta={left.delta:g}" if left.guarantee == "pac" else ""
-    return (
-        f"Calibration is null: no exit level is certified at epsilon={left.epsilon:g}{delta} with "
-        f"{left.n_calibration} calibration prompts. The smallest epsilon that would have worked is "
-        f"{smallest:g}."
-    )
-
-
-def _rng_of_training_split(random_state: Any) -> Any:
-    if random_state is None or isinstance(random_state, np.random.RandomState):
-        return check_random_state(random_state)
-    # apart from the stream that splits the rest for calibration
-    return np.random.default_rng([int(random_state), 1])
-
-
-def _wrapper(model: Any) -> str | None:
-    """What to write in place of a model that is no generator, where one can tell."""
-    if isinstance(model, type):
-        return f"give an instance, such as {model.__name__}(...)."
-    if hasattr(model, "sample") or hasattr(model, "stream"):
-        return None
-    wrapper = None
-    if isinstance(model, str):
-        wrapper = f"TransformersGenerator({model!r:.60}) or OpenAIGenerator({model!r:.60})"
-    elif hasattr(model, "predict_proba"):
-        wrapper = f"EstimatorGenerator({type(model).__name__}(...))"
-    elif hasattr(model, "generate"):
-        wrapper = "TransformersGenerator(model, tokenizer=tokenizer)"
-    return wrapper and f"wrap it as sklearn_clm.generators.{wrapper}."
-
-
-def _warn_of_supervised_steps() -> None:
-    """Warn of steps before the sampler that have learnt from the references that calibrate."""
-    supervised = [name for name, step in steps_before() if _is_supervised(step)]
-    if supervised:
-        warn(
-            f"the pipeline's steps {supervised} learn from the references before the sampler does, "
-            "so that the prompts are no longer independent of the references that calibrate, and "
-            "the guarantee does not hold. Such steps belong to the estimator inside the generator: "
-            "EstimatorGenerator(make_pipeline(step, classifier))."
-        )
-
-
-def _warn_of_unkeyed_draws(
-    source: DrawSource, prompts: CheckedPrompts, draws: Sequence[Generation]
-) -> None:
-    """Repeat the last draw of a prompt, where the generator is none that is known to be keyed."""
-    generator = source.generator
-    if isinstance(generator, BaseGenerator):
-        return
-    last = len(draws) - 1
-    (row,) = sample(generator, prompts.prompts, 1, start=last, seed=source.seed)
-    if row[0].response != draws[last].response:
-        warn(
-            f"generator {type(generator).__name__} gave another response when the same draw was "
-            "asked for again. Draw j of a prompt must depend on the prompt, the seed and j alone: "
-            "otherwise repeated prompts share no draws with predict, and the guarantee may fail. "
-            "A sklearn_clm.caching.CachedGenerator around it keeps its draws."
-        )
-
-
-def _is_supervised(step: object) -> bool:
-    """Whether a transformer is known to learn from references, which tags seldom tell."""
-    from sklearn.feature_selection import SelectorMixin, VarianceThreshold
-
-    for name in ("steps", "transformer_list", "transformers"):  # of what holds others
-        if hasattr(step, name):
-            return any(_is_supervised(part) for _, part, *_ in getattr(step, name))
-    if isinstance(step, SelectorMixin):
-        return not isinstance(step, VarianceThreshold)
-    return isinstance(step, BaseEstimator) and get_tags(step).target_tags.required
-
-
-def _progress(verbose: int, total: int, unit: str) -> Any:
-    from tqdm.auto import tqdm
-
-    return tqdm(total=total, unit=unit, disable=not verbose)
-
-
-def _show_usage(progress: Any, generator: Any) -> None:
-    """What the draws cost, where the generator counts that."""
-    usage = None if progress.disable else getattr(generator, "usage_", None)
-    if usage:
-        progress.set_postfix(usage, refresh=False)
+        known = {int(i): row for row, i in enumerate(self.calibration_indices_)}
+        return self._sets(prompts, known, groups)

@@ -17,9 +17,10 @@ from sklearn_clm._calibration import (
     SelectorCalibration,
     read_calibration,
     refuse_differences,
+    seed_of_draws,
     write_calibration,
 )
-from sklearn_clm._exceptions import in_search, warn
+from sklearn_clm._exceptions import in_search, report_null, warn
 from sklearn_clm._html import visual_block
 from sklearn_clm._prompts import (
     CheckedPrompts,
@@ -28,7 +29,7 @@ from sklearn_clm._prompts import (
     check_prompts,
 )
 from sklearn_clm._results import ComponentSet, ComponentSets, PredictionSet, PredictionSets
-from sklearn_clm._sampler import N_JOBS, ConformalSampler, report_null, seed_of_draws
+from sklearn_clm._sampler import N_JOBS, ConformalSampler
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
     ComponentThreshold,
@@ -296,7 +297,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         checked, references = checked.take(indices), [references[i] for i in indices]
         record = sampler.calibration_
         # the whole budget, even where calibration chose a smaller one: the choice was made on data
-        draws = sampler._draw(record.source, checked, record.width)
+        draws = record.source.draw(sampler.memory_, checked, record.width, sampler.verbose)
         found = _found_components(splitter, component_score, checked.prompts, draws)
         responses = [[draw.response for draw in row] for row in draws]
         verdicts = ComponentVerdicts(admission, references, responses, found, self.n_jobs)
@@ -726,6 +727,9 @@ class ComponentSelector(  # type: ignore[call-arg]
         collected, record = getattr(self, "_collected", None), self.calibration_
         if collected is None or record.data is not collected.data or record.gamma_hat == np.inf:
             return
+        groups = collected.sampler.calibration_.groups
+        if groups is not None and groups.by is None:
+            return  # only the user knows the groups of these prompts
         tried = collected.prompts.take(range(min(_N_TRIED, len(collected.prompts))))
         sets = collected.sampler._sets(tried)
         in_all = np.array([len(one) for one in self._select(sets)])

@@ -17,7 +17,7 @@ on their labels makes step 1 wrong.
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -260,11 +260,9 @@ def learn_then_test_groups(
     )
 
 
-def check_groups(
-    groups: Sequence[Hashable] | np.ndarray, n_prompts: int
-) -> tuple[list[Hashable], np.ndarray]:
+def check_groups(groups: object, n_prompts: int) -> tuple[list[Hashable], np.ndarray]:
     """The groups in the order in which they first occur, and the position of each prompt's."""
-    if isinstance(groups, (str, bytes)) or not hasattr(groups, "__len__"):
+    if isinstance(groups, (str, bytes)) or not isinstance(groups, _Column):
         raise TypeError(
             f"groups must be a sequence with one group for each prompt, got "
             f"{type(groups).__name__} instead."
@@ -279,14 +277,24 @@ def check_groups(
     positions: dict[Hashable, int] = {}
     of_prompt = np.empty(n_prompts, dtype=np.intp)
     for i, item in enumerate(items):
-        # NaN alone differs from itself
-        if item is None or item != item:
+        # NaN alone differs from itself; a comparison with the NA of pandas has no truth value
+        if item is None or type(item).__name__ in ("NAType", "NaTType") or item != item:
             raise ValueError(f"groups must not be missing, got {item!r} at position {i} instead.")
+        name = item.item() if isinstance(item, np.generic) else item
         try:
-            of_prompt[i] = positions.setdefault(item, len(positions))
+            of_prompt[i] = positions.setdefault(name, len(positions))
         except TypeError:
             raise TypeError(
                 f"groups must be hashable, such as text or numbers, got {type(item).__name__} at "
                 f"position {i} instead."
             ) from None
     return list(positions), of_prompt
+
+
+@runtime_checkable
+class _Column(Protocol):
+    """A column of items, such as an array or a series."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[object]: ...

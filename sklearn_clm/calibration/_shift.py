@@ -65,7 +65,7 @@ def keep_by_weight(
     >>> keep_by_weight([0.0, 2.0, 2.0], bound=2.0, keys=[11, 12, 13])
     array([False,  True,  True])
     """
-    values = _check_weights(weights, bound)
+    values = check_weights(weights, bound)
     numbers = np.asarray(keys)
     if numbers.shape != values.shape or numbers.dtype.kind not in "iu":
         raise ValueError(
@@ -123,7 +123,7 @@ def weighted_betting_p_value(
     >>> weighted_betting_p_value(losses, weights, 0.4, bound=1.5) < 0.05
     True
     """
-    values, loss = _check_weights(weights, bound), np.asarray(losses, dtype=np.float64)
+    values, loss = check_weights(weights, bound), np.asarray(losses, dtype=np.float64)
     check_probability(epsilon, "epsilon")
     if loss.shape != values.shape:
         raise ValueError(
@@ -187,15 +187,29 @@ def group_sequence_tests(
     return np.logical_and.accumulate((p_values <= level) & (totals > 0), axis=0)
 
 
-def _check_weights(weights: ArrayLike, bound: float) -> np.ndarray:
-    values = np.asarray(weights, dtype=np.float64)
+def check_weights(weights: object, bound: float, name: str = "weights") -> np.ndarray:
+    """Weights as an array, each in [0, bound] and not all zero."""
+    try:
+        values = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name} must be numbers, got {type(weights).__name__} that holds something else "
+            "instead."
+        ) from None
     if not 0.0 < bound < np.inf:
         raise ValueError(f"bound must be positive and finite, got {bound!r} instead.")
     if values.ndim != 1 or not values.size:
-        raise ValueError(f"weights must have shape (n,) with n >= 1, got {values.shape} instead.")
-    if not np.all((values >= 0.0) & (values <= bound)):
-        strange = values[~((values >= 0.0) & (values <= bound))][0]
-        raise ValueError(f"weights must lie in [0, bound={bound:g}], got {strange} instead.")
+        raise ValueError(f"{name} must have shape (n,) with n >= 1, got {values.shape} instead.")
+    outside = ~((values >= 0.0) & (values <= bound))
+    if outside.any():
+        raise ValueError(
+            f"{name} must lie in [0, bound={bound:g}], got {values[outside][0]} instead."
+        )
     if not values.any():
-        raise ValueError("weights must not all be zero.")
+        raise ValueError(f"{name} must not all be zero.")
     return values
+
+
+def effective_size(weights: np.ndarray) -> float:
+    """How many prompts of equal weight would tell as much."""
+    return float(weights.sum() ** 2 / (weights**2).sum())

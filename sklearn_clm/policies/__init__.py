@@ -10,6 +10,9 @@ costs less. The choices are objects with parameters of their own, which searches
 | `policy` | "thresholds", :class:`ThresholdPolicy`, :class:`ExitPolicy` | the stop, and the set |
 | `judging` | "all", "lazy", :class:`LazyJudging` | how many draws must be judged in ``fit`` |
 | `guarantee` | "pac", "marginal" | with confidence 1 - delta, or on average |
+| `groups` | None, :class:`Groups` | one guarantee within each group of prompts |
+| `shift` | None, :class:`CovariateShift` | new prompts are distributed otherwise |
+| `losses` | None, :class:`Losses` | other losses of a set, each at its own level |
 | `draw_weight` | 0.0 and above | the price of a draw when certified thresholds are compared |
 
 Sums again, as in the first chapter, with a model that is wrong at times:
@@ -96,10 +99,46 @@ alone, since a path of thresholds is not nested.
 >>> average = fitted(policy=ExitPolicy(), guarantee="marginal")
 >>> average.exit_level_ >= early.exit_level_
 True
+
+## Within groups
+
+A guarantee for all prompts together lets easy groups pay for hard ones: here sums that end in a
+small digit. :class:`Groups` searches one path for all and tests it within each group; a set then
+holds an admissible answer with probability 1 - epsilon *in its group*.
+
+>>> from sklearn_clm.policies import Groups
+>>> def hard(prompt):
+...     return sum(map(int, prompt[:-2].split(" + "))) % 10 < 4
+>>> grouped = fitted(groups=Groups(by=hard), draw_weight=0.1)
+>>> {name: rule.certified for name, rule in sorted(grouped.groups_.items())}
+{False: True, True: True}
+>>> sets = grouped.predict(prompts[450:600])
+>>> easy, hard = ([one.n_samples for one in sets if one.group == g] for g in (False, True))
+>>> bool(np.mean(easy) < np.mean(hard))
+True
+
+A group that is not known from the prompt is given instead: ``fit(X, y, groups=...)`` and
+``predict(X, groups=...)``, which pipelines and searches pass on once it was asked for by
+``set_fit_request(groups=True)`` and ``set_predict_request(groups=True)``.
 """
 
+from sklearn_clm.policies._base import ThresholdRule
 from sklearn_clm.policies._exit import ExitPolicy, ExitResult
+from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._judging import LazyJudging
+from sklearn_clm.policies._risks import Losses
+from sklearn_clm.policies._shift import CovariateShift, DensityRatio, Shift
 from sklearn_clm.policies._thresholds import ThresholdPolicy
 
-__all__ = ["ExitPolicy", "ExitResult", "LazyJudging", "ThresholdPolicy"]
+__all__ = [
+    "CovariateShift",
+    "DensityRatio",
+    "ExitPolicy",
+    "ExitResult",
+    "Groups",
+    "LazyJudging",
+    "Losses",
+    "Shift",
+    "ThresholdPolicy",
+    "ThresholdRule",
+]

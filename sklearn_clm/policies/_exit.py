@@ -1,5 +1,6 @@
 """One nested level that decides when to stop and what to return."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -12,20 +13,13 @@ from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn_clm.calibration import (
     CalibrationData,
     ExitModel,
-    LabelTable,
     critical_count,
     exit_level,
     fit_exit_model,
     judge_in_falling_order,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._data import (
-    RandomState,
-    check_collected,
-    prompt_digests,
-    refuse_common_prompts,
-    split_positions,
-)
+from sklearn_clm.calibration._data import check_collected, prompt_digests, refuse_common_prompts
 from sklearn_clm.calibration._exit_policy import (
     ARRIVAL_FEATURES,
     TEXT_FEATURES,
@@ -33,13 +27,14 @@ from sklearn_clm.calibration._exit_policy import (
     ConstantClassifier,
     ScoreScale,
 )
-from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.policies._judging import LazyJudging, Verdicts, classifier_factory
+from sklearn_clm.policies._base import Policy, Request, ThresholdRule
+from sklearn_clm.policies._judging import classifier_factory
+from sklearn_clm.policies._sampling import AnyOpenSets, DrawScores, ExitSets, Marks, text_of_draw
 
-__all__ = ["ExitPolicy", "ExitResult", "calibrate_exit", "model_from_json", "model_to_json"]
+__all__ = ["ExitPolicy", "ExitResult", "model_from_json", "model_to_json"]
 
 
-class ExitPolicy(BaseEstimator):
+class ExitPolicy(Policy[ExitModel]):
     """One nested level in place of three thresholds, learnt from the optimisation part.
 
     After each draw a classifier gives the probability that each distinct text is admissible, and
@@ -80,7 +75,8 @@ class ExitPolicy(BaseEstimator):
     ExitPolicy(look_ahead=3)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    kind: ClassVar[str] = "an exit policy"
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "estimator": [None, HasMethods(["fit", "predict_proba"])],
         "look_ahead": [Interval(Integral, 1, None, closed="left")],
         "same_text": [None, Interval(Real, None, None, closed="neither")],
@@ -182,19 +178,90 @@ class ExitPolicy(BaseEstimator):
         -------
         ndarray of int, shape (n, K)
         """
-        if self.same_text is None:
-            return first
-        texts = np.array(first)
-        for j in range(1, first.shape[1]):
-            new = first[:, j] == j
-            for earlier in range(j - 1, -1, -1):
-                # the earliest text that is similar enough; clusters do not chain
-                own = texts[:, earlier] == earlier
-                alike = similarity[:, j, earlier].astype(np.float64) > self.same_text
-                texts[:, j] = np.where(new & own & alike, earlier, texts[:, j])
-            repeated = ~new
-            texts[repeated, j] = texts[repeated, first[repeated, j]]
+        texts = np.empty_like(first)
+        for j in range(first.shape[1]):
+            texts[:, j] = text_of_draw(texts[:, :j], first[:, j], similarity[:, j], self.same_text)
         return texts
+
+    @property
+    def path(self) -> ExitModel | None:
+        """What was learnt on other data."""
+        return getattr(self, "model_", None)
+
+    def refuse(self, k_max: int | Sequence[int], guarantee: str, risks: str | None) -> None:
+        if risks is not None:
+            raise ValueError(
+                f"policy must be one of thresholds with {risks}, got an exit policy instead: its "
+                "level is an order statistic of admissible texts, which knows no other loss and "
+                "no weights."
+            )
+        if np.size(k_max) > 1:
+            raise ValueError(
+                f"k_max must be one integer with an exit policy, got {k_max!r} instead."
+            )
+
+    def refuse_path(self, path: ExitModel, data: CalibrationData, request: Request) -> None:
+        if path.k_max != data.k_max:
+            raise ValueError(
+                f"policy must be fitted with k_max={data.k_max} draws, got one fitted with "
+                f"{path.k_max} instead."
+            )
+        refuse_common_prompts("a fitted policy", path.seen, data)
+
+    def search(self, part: CalibrationData, rows: np.ndarray, request: Request) -> ExitModel:
+        labels = part.labels
+        if request.judging is not None:
+            table = request.search_table(part, rows)
+            estimated = request.judging.labels(part, part.first, table)
+            labels = table.labels
+            if not (labels >= 0).any():
+                labels = estimated.astype(np.int8)
+        learner = ExitPolicy(**self.get_params(deep=False))
+        learner.fit(part, part.first, labels=labels, epsilon=request.epsilon, **request.weights)
+        return learner.model_
+
+    def test(
+        self,
+        data: CalibrationData,
+        seen: np.ndarray,
+        rows: np.ndarray,
+        path: ExitModel,
+        request: Request,
+    ) -> "ExitResult":
+        part = data.take(rows)
+        n, epsilon, delta = part.n_prompts, request.epsilon, request.delta
+        texts = self.texts(part.similarity, part.first)
+        tau, exits = path.scores(part.quality, part.similarity, texts)
+        pac = request.guarantee == "pac"
+        allowed = (
+            int(critical_count(n, epsilon, delta)) if pac else int(np.floor((n + 1) * epsilon)) - 1
+        )
+        # a repetition is judged by the response that stands for its text
+        shown = texts == np.arange(part.k_max)
+        table = request.table(texts, np.where(shown, request.labels(data, rows), -1), rows)
+        level = exit_level(judge_in_falling_order(tau, allowed, table), allowed)
+        smallest = np.nan
+        if request.verdicts is None or level == -np.inf:
+            hopeless = int(np.sum(~np.any(shown & (table.labels != 0), axis=1)))
+            smallest = min((hopeless + 1) / (n + 1), 1.0)
+            if pac:
+                smallest = float(smallest_epsilon(hopeless, n, delta))
+        return ExitResult(
+            model=path,
+            same_text=self.same_text,
+            equal_texts=data.texts is not None,
+            level=level,
+            guarantee=request.guarantee,
+            epsilon=float(epsilon),
+            delta=float(delta),
+            n_errors_allowed=allowed,
+            n_optimization=len(seen),
+            n_calibration=n,
+            size=float(np.sum(tau >= level, axis=1).mean()),
+            samples=float(1 + np.sum(exits[:, :-1] >= level, axis=1).mean()),
+            smallest_epsilon=smallest,
+            n_judgements=None if request.verdicts is None else table.n_judgements,
+        )
 
     def __sklearn_clone__(self) -> Self:
         # a policy that was fitted on other data stays so, as a frozen estimator does
@@ -252,122 +319,59 @@ class ExitResult:
     smallest_epsilon: float
     n_judgements: int | None = None
 
+    kind: ClassVar[str] = "an exit policy"
 
-def calibrate_exit(
-    policy: ExitPolicy,
-    data: CalibrationData,
-    *,
-    epsilon: float,
-    delta: float,
-    guarantee: str,
-    weights: Weights,
-    optimization_fraction: float,
-    random_state: RandomState,
-    judging: LazyJudging | None = None,
-    verdicts: Verdicts | None = None,
-) -> ExitResult:
-    """Learn an exit policy and calibrate its level.
+    @property
+    def k_max(self) -> int:
+        """The budget in force."""
+        return self.model.k_max
 
-    Parameters
-    ----------
-    policy : ExitPolicy
-        A policy that is fitted on other data is used as it is; all prompts then calibrate.
-    data : CalibrationData
-        The draws.
-    epsilon, delta : float
-        Tolerated risk, and tolerated probability of exceeding it.
-    guarantee : {"pac", "marginal"}
-        Whether the risk is bounded with confidence 1 - delta over the calibration prompts, or on
-        average over calibration and new prompts together.
-    weights : mapping
-        `size_weight`, `excess_weight` and `draw_weight`.
-    optimization_fraction : float
-        Part of the prompts that the policy is learnt from.
-    random_state : int, Generator, RandomState or None
-        Source of the split.
-    judging : LazyJudging, default=None
-        How labels are asked for; None where `data` has them all.
-    verdicts : Verdicts, default=None
-        Whom to ask.
+    @property
+    def certified(self) -> bool:
+        """Whether anything is guaranteed; False for null."""
+        return self.level > -np.inf
 
-    Returns
-    -------
-    ExitResult
-        Null where its level is -inf.
-    """
-    everyone = np.arange(data.n_prompts)
-    nobody = everyone[:0]
-    learnt = getattr(policy, "model_", None)
-    if learnt is not None and learnt.k_max != data.k_max:
-        raise ValueError(
-            f"policy must be fitted with k_max={data.k_max} draws, got one fitted with "
-            f"{learnt.k_max} instead."
+    def why_null(self, subject: str = "Calibration") -> str | None:
+        """Why nothing is certified, and what would help.
+
+        Parameters
+        ----------
+        subject : str
+            What is null.
+
+        Returns
+        -------
+        str or None
+            None if something is certified.
+        """
+        if self.certified:
+            return None
+        smallest = math.ceil(self.smallest_epsilon * 1e4) / 1e4
+        delta = f", delta={self.delta:g}" if self.guarantee == "pac" else ""
+        return (
+            f"{subject} is null: no exit level is certified at epsilon={self.epsilon:g}{delta} "
+            f"with {self.n_calibration} calibration prompts. The smallest epsilon that would have "
+            f"worked is {smallest:g}."
         )
-    if learnt is not None:
-        refuse_common_prompts("a fitted policy", learnt.seen, data)
-    optimization, calibration = (
-        split_positions(data.n_prompts, optimization_fraction, random_state)
-        if learnt is None
-        else (nobody, everyone)
-    )
-    if learnt is None:
-        part = data.take(optimization)
-        labels = part.labels
-        if judging is not None and verdicts is not None:
-            table = LabelTable(part.first, verdicts.of_rows(optimization), labels)
-            estimated = judging.labels(part, part.first, table)
-            labels = table.labels
-            if not (labels >= 0).any():
-                labels = estimated.astype(np.int8)
-        learnt = (
-            ExitPolicy(**policy.get_params(deep=False))
-            .fit(part, part.first, labels=labels, epsilon=epsilon, **weights)
-            .model_
-        )
-    part = data.take(calibration)
-    n = part.n_prompts
-    texts = policy.texts(part.similarity, part.first)
-    tau, exits = learnt.scores(part.quality, part.similarity, texts)
-    if guarantee == "pac":
-        allowed = int(critical_count(n, epsilon, delta))
-    else:
-        allowed = int(np.floor((n + 1) * epsilon)) - 1
-    # a repetition is judged by the response that stands for its text
-    shown = texts == np.arange(part.k_max)
-    table = LabelTable(
-        texts,
-        _unasked if verdicts is None else verdicts.of_rows(calibration),
-        np.where(shown, part.labels, -1),
-    )
-    level = exit_level(judge_in_falling_order(tau, allowed, table), allowed)
-    hopeless = ~np.any(shown & (table.labels != 0), axis=1)
-    settled = verdicts is None or level == -np.inf
-    n_errors = int(hopeless.sum())
-    smallest = (
-        float(smallest_epsilon(n_errors, n, delta))
-        if guarantee == "pac"
-        else min((n_errors + 1) / (n + 1), 1.0)
-    )
-    return ExitResult(
-        learnt,
-        policy.same_text,
-        data.texts is not None,
-        level,
-        guarantee,
-        float(epsilon),
-        float(delta),
-        allowed,
-        len(optimization),
-        n,
-        float(np.sum(tau >= level, axis=1).mean()),
-        float(1 + np.sum(exits[:, :-1] >= level, axis=1).mean()),
-        smallest if settled else np.nan,
-        None if verdicts is None else table.n_judgements,
-    )
 
+    def open_sets(self, scores: DrawScores, marks: Marks) -> AnyOpenSets:
+        """The sets of prompts before their first draw.
 
-def _unasked(prompts: np.ndarray, draws: np.ndarray) -> list[bool]:
-    raise ValueError("data must have a label for each draw where there is nobody to ask.")
+        Parameters
+        ----------
+        scores : DrawScores
+            Scores of their draws.
+        marks : Marks
+            What each set says of itself.
+
+        Returns
+        -------
+        OpenSets
+            All draws where nothing is certified.
+        """
+        if not self.certified:
+            return ThresholdRule(None, self.k_max).open_sets(scores, marks)
+        return ExitSets(self.model, self.level, self.same_text, self.equal_texts, scores, marks)
 
 
 class _Linear:

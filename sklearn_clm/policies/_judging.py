@@ -240,6 +240,25 @@ class Verdicts:
         n_known = sum(verdict is not None for verdict in known)
         return VerdictsWanted(error.wanted, max(len(pairs) - n_known, len(error.wanted)))
 
+    def labelled(self, data: CalibrationData) -> CalibrationData:
+        """The data with the labels that are known by now, equal responses alike.
+
+        Parameters
+        ----------
+        data : CalibrationData
+            The collected prompts, with all draws or the first ones.
+
+        Returns
+        -------
+        CalibrationData
+        """
+        own = data.labels
+        known = np.where(own >= 0, own, self.labels[:, : data.k_max])
+        table = LabelTable(data.first, self.of_rows(np.arange(data.n_prompts)), known)
+        labelled = data.with_labels(table.labels)
+        labelled.provenance = data.provenance
+        return labelled
+
     def of_rows(self, rows: np.ndarray) -> Callable[[np.ndarray, np.ndarray], Iterator[bool]]:
         """The judge of some of the prompts, which are then counted from 0.
 

@@ -1,11 +1,12 @@
 """Sets of many prompts at once, as their draws arrive."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from sklearn_clm._prompts import CheckedPrompts
 from sklearn_clm._results import PredictionSet
@@ -21,9 +22,23 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._lazy_judging import text_key
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
+from sklearn_clm.scoring._protocols import DrawScorer, PairwiseSimilarity, Quality, Similarity
 
-__all__ = ["DrawScores", "ExitSets", "OpenSets", "ThresholdSets"]
+__all__ = [
+    "AnyOpenSets",
+    "DrawScores",
+    "ExitSets",
+    "Marks",
+    "OpenSets",
+    "QualityLike",
+    "SetsByRule",
+    "SimilarityLike",
+    "ThresholdSets",
+    "text_of_draw",
+]
 
+QualityLike: TypeAlias = str | Quality | DrawScorer | BaseEstimator
+SimilarityLike: TypeAlias = str | Similarity | PairwiseSimilarity
 Rule = TypeVar("Rule", SamplingRule, ExitRule)
 
 # no number reaches a set score that is none: even one of +inf stops nothing
@@ -36,8 +51,14 @@ class DrawScores:
 
     Parameters
     ----------
-    quality, similarity : str, callable or object
-        The scores; a quality that asks a generator knows it already.
+    quality : callable or DrawScorer
+        The quality; one that asks a generator knows it already.
+    similarity : str, callable or object
+        The similarity.
+    set_score : SetScore
+        The set function F.
+    width : int
+        The largest budget that calibration saw.
     prompts : CheckedPrompts
         The prompts.
     provenance : Provenance
@@ -50,8 +71,10 @@ class DrawScores:
         The row in `data` of those prompts.
     """
 
-    quality: Any
-    similarity: Any
+    quality: Quality | DrawScorer
+    similarity: SimilarityLike
+    set_score: SetScore
+    width: int
     prompts: CheckedPrompts
     provenance: Provenance
     n_jobs: int | None
@@ -112,10 +135,71 @@ class DrawScores:
         )
 
 
+def text_of_draw(
+    texts: np.ndarray, first: np.ndarray, similarity: np.ndarray, same_text: float | None
+) -> np.ndarray:
+    """Draw in which the text of the next draw occurs first, near duplicates counted as one.
+
+    Parameters
+    ----------
+    texts : ndarray of int, shape (m, j)
+        The same for the draws before, which are j for each prompt.
+    first : ndarray of int, shape (m,)
+        Draw that holds an equal response first; j where there is none.
+    similarity : ndarray of shape (m, at least j)
+        Similarity to the draws before.
+    same_text : float or None
+        Similarity above which a response repeats the earliest such text; clusters do not chain.
+
+    Returns
+    -------
+    ndarray of int, shape (m,)
+    """
+    j = texts.shape[1]
+    own = np.concatenate((texts, np.full((len(texts), 1), j)), axis=1)
+    found = own[np.arange(len(texts)), first]
+    if same_text is None:
+        return found
+    alike = (texts == np.arange(j)) & (similarity[:, :j].astype(np.float64) > same_text)
+    # a column for none of them
+    alike = np.concatenate((alike, np.ones((len(texts), 1), dtype=bool)), axis=1)
+    return np.where(first == j, alike.argmax(axis=1), found)
+
+
+class Progress(Protocol):
+    """A progress bar."""
+
+    disable: bool
+
+    def update(self) -> object: ...
+
+    def set_postfix(self, *, refresh: bool, draws: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What each set says of itself, and what shows that it is done.
+
+    Parameters
+    ----------
+    guaranteed, provenance_known, guarantee, group, approximate
+        As in :class:`~sklearn_clm.PredictionSet`.
+    progress : progress bar
+        Counts prompts.
+    """
+
+    guaranteed: bool
+    provenance_known: bool
+    guarantee: str
+    progress: Progress
+    group: Hashable | None = None
+    approximate: bool = False
+
+
 class _OpenSet(Generic[Rule]):
     """The set of a prompt that sampling has not stopped on."""
 
-    __slots__ = ("draws", "qualities", "row", "rule", "texts")
+    __slots__ = ("draws", "qualities", "row", "rule", "seen", "texts")
 
     def __init__(self, rule: Rule, row: int = 0) -> None:
         self.rule: Rule = rule
@@ -123,6 +207,7 @@ class _OpenSet(Generic[Rule]):
         self.draws: list[Generation] = []
         self.qualities: list[float] = []
         self.texts: list[int] = []
+        self.seen: dict[object, int] = {}
 
 
 class OpenSets(ABC, Generic[Rule]):
@@ -130,34 +215,16 @@ class OpenSets(ABC, Generic[Rule]):
 
     Parameters
     ----------
-    prompts : CheckedPrompts
-        The prompts.
     scores : DrawScores
-        Scores of their draws.
-    guaranteed, provenance_known : bool
+        The prompts, and scores of their draws.
+    marks : Marks
         What each set says of itself.
-    guarantee : {"pac", "marginal"}
-        What is guaranteed.
-    progress : progress bar
-        Counts prompts.
     """
 
-    def __init__(
-        self,
-        prompts: CheckedPrompts,
-        scores: DrawScores,
-        *,
-        guaranteed: bool,
-        provenance_known: bool,
-        guarantee: str,
-        progress: Any,
-    ) -> None:
-        self.sets: list[Any] = [None] * len(prompts)
+    def __init__(self, scores: DrawScores, marks: Marks) -> None:
+        self.closed: dict[int, PredictionSet] = {}
         self._open: dict[int, _OpenSet[Rule]] = {}
-        self._prompts, self._scores = prompts, scores
-        self._guaranteed, self._provenance_known = guaranteed, provenance_known
-        self._guarantee, self._progress = guarantee, progress
-        self._n_drawn = 0
+        self._scores, self._marks = scores, marks
 
     def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
         """How many draws of each of these prompts are wanted, now that more have arrived."""
@@ -181,12 +248,6 @@ class OpenSets(ABC, Generic[Rule]):
             ]
         return [self._wanted(i) for i, _ in arrived]
 
-    def count_draw(self, i: int, draw: int, generation: Generation) -> None:
-        """Show one draw more."""
-        self._n_drawn += 1
-        if not self._progress.disable:
-            self._progress.set_postfix(draws=self._n_drawn, refresh=False)
-
     @abstractmethod
     def _new(self) -> _OpenSet[Rule]:
         """The set of a prompt before its first draw."""
@@ -208,23 +269,25 @@ class OpenSets(ABC, Generic[Rule]):
         if not one.rule.done:
             return one.rule.n_samples + 1
         self._close(i, self._open.pop(i))
-        self._progress.update()
+        self._marks.progress.update()
         return 0
 
     def _close(self, i: int, one: _OpenSet[Rule]) -> None:
         accepted, score = self._found(one)
-        self.sets[i] = PredictionSet(
-            prompt=self._prompts.prompts[i],
+        self.closed[i] = PredictionSet(
+            prompt=self._scores.prompts.prompts[i],
             responses=tuple(one.draws[j].response for j in accepted),
             quality=np.array([one.qualities[j] for j in accepted], dtype=np.float64),
             indices=np.array(accepted, dtype=np.intp),
             n_samples=one.rule.n_samples,
             set_score=score,
             stopped=one.rule.stopped,
-            guaranteed=self._guaranteed,
+            guaranteed=self._marks.guaranteed,
             generations=tuple(one.draws[: one.rule.n_samples]),
-            provenance_known=self._provenance_known,
-            guarantee=self._guarantee,
+            provenance_known=self._marks.provenance_known,
+            guarantee=self._marks.guarantee,
+            group=self._marks.group,
+            approximate=self._marks.approximate,
         )
 
 
@@ -235,34 +298,25 @@ class ThresholdSets(OpenSets[SamplingRule]):
     ----------
     configuration : Configuration or None
         The thresholds; None accepts all draws.
-    set_score : SetScore
-        The set function F.
-    k_max, width : int
-        The budget, and the largest one that calibration saw.
-    prompts, scores, **options
+    k_max : int
+        The budget.
+    scores, marks
         As in :class:`OpenSets`.
     """
 
     def __init__(
-        self,
-        configuration: Configuration | None,
-        set_score: SetScore,
-        k_max: int,
-        width: int,
-        prompts: CheckedPrompts,
-        scores: DrawScores,
-        **options: Any,
+        self, configuration: Configuration | None, k_max: int, scores: DrawScores, marks: Marks
     ) -> None:
-        super().__init__(prompts, scores, **options)
-        self._configuration, self._set_score = configuration, set_score
-        self._k_max, self._width = k_max, width
+        super().__init__(scores, marks)
+        self._configuration, self._k_max = configuration, k_max
 
     def _new(self) -> _OpenSet[SamplingRule]:
         configuration = _ACCEPT_ALL if self._configuration is None else self._configuration
-        precision = self._scores.provenance.precision
-        return _OpenSet(
-            SamplingRule(configuration, self._set_score, self._k_max, self._width, precision)
+        of = self._scores
+        rule = SamplingRule(
+            configuration, of.set_score, self._k_max, of.width, of.provenance.precision
         )
+        return _OpenSet(rule)
 
     def _next_draws(self, one: _OpenSet[SamplingRule]) -> tuple[int, int]:
         if self._configuration is None:
@@ -300,7 +354,7 @@ class ExitSets(OpenSets[ExitRule]):
         Similarity above which a response repeats an earlier text.
     equal_texts : bool
         Whether equal responses are one text.
-    prompts, scores, **options
+    scores, marks
         As in :class:`OpenSets`.
     """
 
@@ -310,11 +364,10 @@ class ExitSets(OpenSets[ExitRule]):
         level: float,
         same_text: float | None,
         equal_texts: bool,
-        prompts: CheckedPrompts,
         scores: DrawScores,
-        **options: Any,
+        marks: Marks,
     ) -> None:
-        super().__init__(prompts, scores, **options)
+        super().__init__(scores, marks)
         self._model, self._level = model, level
         self._same_text, self._equal_texts = same_text, equal_texts
         self._paths = model.paths(0)
@@ -332,29 +385,24 @@ class ExitSets(OpenSets[ExitRule]):
         draws = [self._open[i].draws[:stop] for i in members]
         quality, similarity = self._scores.of(members, draws, start, similarity=True)
         quality, similarity = quality[:, 0], similarity[:, 0]
-        for m, i in enumerate(members):
-            one = self._open[i]
-            one.qualities.append(float(quality[m]))
-            one.texts.append(self._text(one, start, similarity[m]))
-        rows = np.array([self._open[i].row for i in members], dtype=np.intp)
-        first = np.array([self._open[i].texts[start] for i in members], dtype=np.intp)
+        sets = [self._open[i] for i in members]
+        before = np.array([one.texts for one in sets], dtype=np.intp).reshape(len(sets), start)
+        first = np.array([self._first(one, start) for one in sets], dtype=np.intp)
+        first = text_of_draw(before, first, similarity, self._same_text)
+        for one, text, value in zip(sets, first.tolist(), quality.tolist(), strict=True):
+            one.qualities.append(value)
+            one.texts.append(text)
+        rows = np.array([one.row for one in sets], dtype=np.intp)
         self._paths.update(rows, quality, similarity, first)
-        text, arrival = self._model.probabilities(self._paths, rows)
-        for m, i in enumerate(members):
-            self._open[i].rule.update(text[m], float(arrival[m]))
+        chances, arrival = self._model.probabilities(self._paths, rows)
+        for m, one in enumerate(sets):
+            one.rule.update(chances[m], float(arrival[m]))
 
-    def _text(self, one: _OpenSet[ExitRule], draw: int, similarity: np.ndarray) -> int:
-        """The draw in which the text of a draw occurs first."""
-        if self._equal_texts:
-            key = text_key(one.draws[draw].response)
-            for earlier in range(draw):
-                if text_key(one.draws[earlier].response) == key:
-                    return one.texts[earlier]
-        if self._same_text is not None:
-            for earlier in range(draw):
-                if one.texts[earlier] == earlier and float(similarity[earlier]) > self._same_text:
-                    return earlier
-        return draw
+    def _first(self, one: _OpenSet[ExitRule], draw: int) -> int:
+        """The first draw with an equal response."""
+        if not self._equal_texts:
+            return draw
+        return one.seen.setdefault(text_key(one.draws[draw].response), draw)
 
     def _found(self, one: _OpenSet[ExitRule]) -> tuple[list[int], float]:
         return sorted(one.rule.members), one.rule.exit
@@ -363,3 +411,46 @@ class ExitSets(OpenSets[ExitRule]):
         super()._close(i, one)
         self._paths.clear(one.row)
         self._free.append(one.row)
+
+
+AnyOpenSets: TypeAlias = OpenSets[SamplingRule] | OpenSets[ExitRule]
+
+
+class SetsByRule:
+    """The sets of many prompts, each by one of several rules.
+
+    Parameters
+    ----------
+    parts : list of OpenSets
+        For each rule.
+    of_prompt : list of int
+        Which of them each prompt belongs to.
+    progress : progress bar
+        Shows the number of draws.
+    """
+
+    def __init__(
+        self, parts: list[AnyOpenSets], of_prompt: Sequence[int], progress: Progress
+    ) -> None:
+        self._parts, self._of_prompt, self._progress = parts, of_prompt, progress
+        self._n_drawn = 0
+
+    @property
+    def sets(self) -> list[PredictionSet]:
+        """The sets, once all are closed."""
+        return [self._parts[part].closed[i] for i, part in enumerate(self._of_prompt)]
+
+    def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
+        """How many draws of each of these prompts are wanted, now that more have arrived."""
+        wanted: dict[int, int] = {}
+        for p, part in enumerate(self._parts):
+            own = [(i, draws) for i, draws in arrived if self._of_prompt[i] == p]
+            if own:
+                wanted.update(zip((i for i, _ in own), part.decide(own), strict=True))
+        return [wanted[i] for i, _ in arrived]
+
+    def count_draw(self, i: int, draw: int, generation: Generation) -> None:
+        """Show one draw more."""
+        self._n_drawn += 1
+        if not self._progress.disable:
+            self._progress.set_postfix(draws=self._n_drawn, refresh=False)

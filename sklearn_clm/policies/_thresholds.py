@@ -1,30 +1,33 @@
 """Thresholds on similarity, quality and set score: Algorithm 1 of the paper."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from sklearn_clm.calibration import (
+    AchievableEpsilon,
     CalibrationData,
+    Configuration,
     Frontier,
-    LabelTable,
     LearnThenTestResult,
+    evaluate_configurations,
+    get_set_score,
     learn_then_test,
     learn_then_test_lazily,
     search_frontier,
+    sets_at_stop,
 )
-from sklearn_clm.calibration._data import RandomState, refuse_common_prompts, split_positions
-from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.policies._judging import LazyJudging, Verdicts
+from sklearn_clm.calibration._data import refuse_common_prompts
+from sklearn_clm.calibration._learn_then_test import choose_configuration
+from sklearn_clm.policies._base import Policy, Request, ThresholdRule
 
-__all__ = ["ThresholdPolicy", "calibrate_thresholds"]
+__all__ = ["ThresholdPolicy"]
 
 
-class ThresholdPolicy(BaseEstimator):
+class ThresholdPolicy(Policy[Frontier]):
     """Algorithm 1 of the paper: thresholds on similarity, quality and set score.
 
     ``policy="thresholds"`` of a :class:`ConformalSampler` stands for one with default parameters.
@@ -47,7 +50,8 @@ class ThresholdPolicy(BaseEstimator):
     'last'
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    kind: ClassVar[str] = "thresholds"
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "select": [StrOptions({"objective", "last"})],
         "frontier": [None, Frontier],
     }
@@ -61,92 +65,149 @@ class ThresholdPolicy(BaseEstimator):
         self.select = select
         self.frontier = frontier
 
+    @property
+    def path(self) -> Frontier | None:
+        """The frontier from other data."""
+        return self.frontier
 
-def calibrate_thresholds(
-    policy: ThresholdPolicy,
-    data: CalibrationData,
-    budgets: list[int],
-    *,
-    epsilon: float,
-    delta: float,
-    set_score: SetScoreLike,
-    weights: Weights,
-    n_lambdas: int,
-    optimization_fraction: float,
-    random_state: RandomState,
-    judging: LazyJudging | None = None,
-    verdicts: Verdicts | None = None,
-) -> LearnThenTestResult:
-    """Learn Then Test on collected draws, with all labels or asking for those it needs.
+    def refuse(self, k_max: int | Sequence[int], guarantee: str, risks: str | None) -> None:
+        if guarantee == "marginal":
+            raise ValueError(
+                "guarantee must be 'pac' with a policy of thresholds, got 'marginal' instead: it "
+                "needs nested sets, which the frontier of thresholds has not; take an ExitPolicy."
+            )
 
-    Parameters
-    ----------
-    policy : ThresholdPolicy
-        Where the frontier comes from, and which certified configuration is used.
-    data : CalibrationData
-        The draws.
-    budgets : list of int
-        Budgets of draws to choose from, ascending.
-    epsilon, delta, set_score, n_lambdas, optimization_fraction, random_state
-        As in :func:`~sklearn_clm.calibration.learn_then_test`.
-    weights : mapping
-        `size_weight`, `excess_weight` and `draw_weight`.
-    judging : LazyJudging, default=None
-        How labels are asked for; None where `data` has them all.
-    verdicts : Verdicts, default=None
-        Whom to ask.
-
-    Returns
-    -------
-    LearnThenTestResult
-    """
-    if policy.frontier is not None:
-        largest = int(policy.frontier.k_max.max())
-        if largest != budgets[-1]:
+    def refuse_path(self, path: Frontier, data: CalibrationData, request: Request) -> None:
+        largest = int(path.k_max.max())
+        if largest != request.budgets[-1]:
             raise ValueError(
                 f"k_max must be {largest}, the largest budget of the policy's frontier, got "
-                f"{budgets[-1]} instead."
+                f"{request.budgets[-1]} instead."
             )
-        refuse_common_prompts("the policy's frontier", policy.frontier.seen, data)
-    if judging is None or verdicts is None:
-        result: LearnThenTestResult = learn_then_test(
-            data,
-            epsilon,
-            delta,
-            set_score=set_score,
-            random_state=random_state,
-            n_lambdas=n_lambdas,
-            optimization_fraction=optimization_fraction,
-            select=policy.select,
-            k_max=budgets if len(budgets) > 1 else None,
-            frontier=policy.frontier,
-            **weights,
-        )
-        return result
-    frontier, rows = policy.frontier, np.arange(data.n_prompts)
-    n_optimization = 0
-    if frontier is None:
-        optimization, rows = split_positions(data.n_prompts, optimization_fraction, random_state)
-        n_optimization = len(optimization)
-        part = data.take(optimization)
-        table = LabelTable(part.first, verdicts.of_rows(optimization), part.labels)
+        refuse_common_prompts("the policy's frontier", path.seen, data)
+
+    def search(self, part: CalibrationData, rows: np.ndarray, request: Request) -> Frontier:
+        if request.judging is not None:
+            table = request.search_table(part, rows)
+            part = part.with_labels(request.judging.labels(part, part.first, table))
         frontier = search_frontier(
-            part.with_labels(judging.labels(part, part.first, table)),
-            set_score=set_score,
-            n_lambdas=n_lambdas,
-            k_max=budgets,
-            **weights,
+            part,
+            set_score=request.set_score,
+            n_lambdas=request.n_lambdas,
+            k_max=request.budgets,
+            **request.weights,
         )
-    part = data.take(rows)
-    found = learn_then_test_lazily(
-        part,
-        frontier,
-        epsilon,
-        delta,
-        LabelTable(part.first, verdicts.of_rows(rows), part.labels),
-        set_score=set_score,
-        size_weight=weights["size_weight"],
-        draw_weight=weights["draw_weight"],
-        select=policy.select,
-    )
-    return replace(found, n_optimization=n_optimization)
+        if request.risks is None or request.risks.losses is None:
+            return frontier
+        # the set of all draws errs least, but may well have the largest of other losses
+        p_values = np.array([p for p, _ in _p_values(part, rows, frontier, request)])
+        order = np.argsort(p_values, kind="stable")
+        return replace(
+            frontier,
+            lambdas=frontier.lambdas[order],
+            k_max=frontier.k_max[order],
+            loss=frontier.loss[order],
+            objective=frontier.objective[order],
+        )
+
+    def test(
+        self,
+        data: CalibrationData,
+        seen: np.ndarray,
+        rows: np.ndarray,
+        path: Frontier,
+        request: Request,
+    ) -> ThresholdRule:
+        part, weights = data.take(rows), request.weights
+        means: dict[str, float] = {}
+        why = None
+        if request.risks is not None:
+            result, means, why = self._test_risks(part, rows, path, request)
+        elif request.judging is None:
+            result: LearnThenTestResult = learn_then_test(
+                part,
+                request.epsilon,
+                request.delta,
+                set_score=request.set_score,
+                select=self.select,
+                frontier=path,
+                **weights,
+            )
+        else:
+            result = learn_then_test_lazily(
+                part,
+                path,
+                request.epsilon,
+                request.delta,
+                request.table(part.first, request.labels(data, rows), rows),
+                set_score=request.set_score,
+                size_weight=weights["size_weight"],
+                draw_weight=weights["draw_weight"],
+                select=self.select,
+            )
+        if request.judging is None:
+            inadmissible = ~data.admissible[np.concatenate((seen, rows))]
+            low, high = inadmissible.all(axis=1).mean(), inadmissible[:, 0].mean()
+            result = replace(result, achievable_epsilon=AchievableEpsilon(float(low), float(high)))
+        result = replace(result, n_optimization=len(seen))
+        k_max = request.budgets[-1] if result.k_max_hat is None else int(result.k_max_hat)
+        return ThresholdRule(result.lambda_hat, k_max, result, means, why)
+
+    def _test_risks(
+        self, part: CalibrationData, rows: np.ndarray, path: Frontier, request: Request
+    ) -> tuple[LearnThenTestResult, dict[str, float], str | None]:
+        """Fixed sequence testing of the largest p-value of several risks."""
+        m, n = len(path), part.n_prompts
+        p_values, means = np.full(m, np.nan), []
+        for i, (p_value, losses) in enumerate(_p_values(part, rows, path, request)):
+            p_values[i] = p_value
+            means.append(losses)
+            if p_value > request.delta:
+                break
+        risks = evaluate_configurations(
+            part, path.lambdas, set_score=request.set_score, k_max=path.k_max
+        )
+        objective = risks.objective(**request.weights)
+        if self.select == "last":
+            objective = -np.arange(m, dtype=np.float64)
+        chosen = choose_configuration(path, p_values <= request.delta, objective)
+        best = {}
+        if chosen["lambda_hat"] is not None:
+            same = np.all(path.lambdas == chosen["lambda_hat"], axis=1)
+            best = means[int(np.flatnonzero(same & (path.k_max == chosen["k_max_hat"]))[0])]
+        first = "".join(f", mean {name} {value:.3g}" for name, value in means[0].items())
+        why = (
+            f"no configuration is certified at epsilon={request.epsilon:g}, delta="
+            f"{request.delta:g} with {n} calibration prompts. The first that was tested has a "
+            f"p-value of {p_values[0]:.3g}: {risks.n_errors[0]} sets without an admissible "
+            f"response{first}."
+        )
+        result = LearnThenTestResult(
+            **chosen,
+            frontier=path,
+            n_errors=risks.n_errors,
+            p_values=p_values,
+            n_optimization=0,
+            n_calibration=n,
+            epsilon=float(request.epsilon),
+            delta=float(request.delta),
+            smallest_epsilon=np.nan,
+            achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
+            risks=risks,
+            provenance=part.provenance,
+        )
+        return result, best, why
+
+
+def _p_values(
+    part: CalibrationData, rows: np.ndarray, path: Frontier, request: Request
+) -> Iterator[tuple[float, dict[str, float]]]:
+    """The largest p-value and the mean losses of each configuration, in order."""
+    score, test = get_set_score(request.set_score), request.risks
+    for thresholds, k_max in zip(path.lambdas.tolist(), path.k_max.tolist(), strict=True):
+        accepted, samples = sets_at_stop(part, Configuration(*thresholds), k_max, score)
+        missed = ~np.any(accepted & part.admissible, axis=1)
+        if test is not None:
+            yield test.p_value(
+                rows, part.quality, accepted, samples, missed, request.epsilon, score
+            )

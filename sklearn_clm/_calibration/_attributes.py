@@ -1,0 +1,131 @@
+"""Attributes of a fitted sampler, read from what was calibrated."""
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from sklearn_clm._calibration._records import SamplerCalibration
+from sklearn_clm._calibration._source import DrawSource
+from sklearn_clm.caching import DrawMemory
+from sklearn_clm.calibration import (
+    AchievableEpsilon,
+    CalibrationData,
+    Configuration,
+    Frontier,
+    LearnThenTestResult,
+)
+from sklearn_clm.generators import Generation, Generator
+from sklearn_clm.policies import Shift
+from sklearn_clm.policies._base import CalibratedRule
+
+__all__ = ["SamplerAttributes"]
+
+
+class SamplerAttributes:
+    """What a sampler has collected and calibrated; no parameter has a part in it."""
+
+    verbose: int
+    calibration_: SamplerCalibration
+    _source: DrawSource
+
+    @property
+    def lambda_hat_(self) -> Configuration | None:
+        """The chosen thresholds; None for null."""
+        return self.calibration_.lambda_hat
+
+    @property
+    def exit_level_(self) -> float:
+        """The calibrated level of an exit policy; -inf for null."""
+        if self.calibration_.exit is None:
+            raise AttributeError("exit_level_ needs a calibrated exit policy.")
+        return self.calibration_.exit.level
+
+    @property
+    def groups_(self) -> dict[Hashable, CalibratedRule]:
+        """The rule of each group."""
+        if self.calibration_.by_group is None:
+            raise AttributeError("groups_ needs a calibration with groups.")
+        return dict(self.calibration_.by_group)
+
+    @property
+    def shift_(self) -> Shift | None:
+        """The shift of prompts that the guarantee holds for; None for none."""
+        return self.calibration_.shift
+
+    @property
+    def n_judgements_(self) -> int:
+        """How many draws of the collected prompts were judged."""
+        lazily = self.calibration_.n_judgements
+        return self.calibration_data_.admissible.size if lazily is None else lazily
+
+    @property
+    def k_max_(self) -> int:
+        """The budget in force."""
+        return self.calibration_.k_max
+
+    @property
+    def valid_lambdas_(self) -> np.ndarray:
+        """Every certified configuration, of shape (m, 3)."""
+        result = self.result_
+        return np.empty((0, 3)) if result is None else result.valid_lambdas
+
+    @property
+    def frontier_(self) -> Frontier | None:
+        """The tested configurations, from the safest."""
+        return None if self.result_ is None else self.result_.frontier
+
+    @property
+    def p_values_(self) -> np.ndarray:
+        """Binomial p-value of each tested configuration."""
+        return np.empty(0) if self.result_ is None else self.result_.p_values
+
+    @property
+    def achievable_epsilon_(self) -> AchievableEpsilon:
+        """Error of always drawing K, and of always drawing one."""
+        return self.calibration_.achievable_epsilon
+
+    @property
+    def result_(self) -> LearnThenTestResult | None:
+        """The whole result of calibration; None where there were too few prompts."""
+        if self.calibration_.data is None:
+            raise AttributeError("result_ is not in a calibration that was loaded from a file.")
+        return self.calibration_.result
+
+    @property
+    def calibration_data_(self) -> CalibrationData:
+        """Scores, similarities and admissions of the draws that calibration saw."""
+        holder = self.__dict__.get("calibration_") or self._source
+        if holder.data is None:
+            raise AttributeError("calibration_data_ is not in a file of a calibration.")
+        return holder.data
+
+    @property
+    def calibration_indices_(self) -> np.ndarray:
+        """Positions in X of the prompts in `calibration_data_`."""
+        return self._source.rest
+
+    @property
+    def memory_(self) -> DrawMemory:
+        """The draws that this estimator, its later fits and its selector share."""
+        if not hasattr(self, "_memory"):
+            self._memory = DrawMemory()
+        return self._memory
+
+    @property
+    def calibration_draws_(self) -> list[list[Generation]]:
+        """All draws of the prompts in `calibration_data_`; those no longer in memory are remade."""
+        source = self._source
+        if source.prompts is None:
+            raise AttributeError("calibration_draws_ needs data that this estimator collected.")
+        n_draws = self.calibration_data_.k_max
+        return source.draw(self.memory_, source.prompts, n_draws, self.verbose)
+
+    @property
+    def generator_(self) -> Generator:
+        """The generator in use, fitted where it can be."""
+        return self._source.generator
+
+    @property
+    def seed_(self) -> int:
+        """The seed of all draws."""
+        return self._source.seed

@@ -1,0 +1,234 @@
+"""Files of calibrations: small, readable JSON that is checked when it is read."""
+
+import json
+import math
+import os
+import platform
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import scipy
+import sklearn
+
+from sklearn_clm._version import __version__
+from sklearn_clm.calibration import (
+    Configuration,
+)
+from sklearn_clm.calibration._arrays import replacing
+from sklearn_clm.generators._records import json_value, naming
+from sklearn_clm.policies._base import CalibratedRule, ThresholdRule
+from sklearn_clm.policies._exit import ExitResult, model_from_json, model_to_json
+from sklearn_clm.policies._groups import Groups
+from sklearn_clm.policies._risks import Losses
+from sklearn_clm.scoring._identity import score_fingerprint
+
+__all__ = [
+    "losses_content",
+    "read_calibration",
+    "refuse_differences",
+    "refuse_other_sampler",
+    "write_calibration",
+]
+
+
+class Record(Protocol):
+    """What a file holds."""
+
+    written_as: ClassVar[str]
+    in_file: ClassVar[frozenset[str]]
+
+    @staticmethod
+    def read(content: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+def write_calibration(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
+    """Write the content and the versions in use; the file is replaced once it is complete."""
+    versions = {
+        "sklearn_clm": __version__,
+        "scikit-learn": sklearn.__version__,
+        "scipy": scipy.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+    text = json.dumps({**content, "versions": versions}, indent=2, allow_nan=False) + "\n"
+    with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def read_calibration(
+    path: str | os.PathLike[str], kind: type[Record]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The content of a file, and the fields of a record that it holds."""
+    with open(path, "rb") as file:
+        text = file.read()
+    with naming(f"{os.fspath(path)!r} is not an intact file written by save_calibration"):
+        content = json_value(text)
+        if not isinstance(content, dict):
+            raise ValueError(f"it is not a JSON object but a {type(content).__name__}")
+        missing = ({"format"} | kind.in_file) - content.keys()
+        if missing:
+            raise ValueError(f"it has no {', '.join(sorted(missing))}")
+        if content["format"] != kind.written_as:
+            raise ValueError(f"its format is {content['format']!r}, wanted {kind.written_as!r}")
+        return content, kind.read(content)
+
+
+def refuse_differences(name: str, what: str, saved: Mapping[str, Any], own: Any) -> None:
+    """Refuse a file whose entries are not the estimator's own; None is unknown, and agrees."""
+    for key, value in own.items():
+        if saved.get(key) not in (None, value) and value is not None:
+            raise ValueError(
+                f"{name!r} was calibrated with other {what}: {key} is {saved.get(key)!r} there and "
+                f"{value!r} here. The guarantee holds for what was calibrated alone: set {key} to "
+                "what it was, or calibrate again."
+            )
+
+
+def refuse_other_sampler(
+    name: str,
+    content: Mapping[str, Any],
+    saved: Mapping[str, Any],
+    *,
+    fingerprint: str,
+    scores: Mapping[str, str],
+    parameters: Mapping[str, object],
+    groups: Groups | None,
+    losses: Losses | None,
+) -> None:
+    """Refuse a file that belongs to a sampler with another generator, scores or parameters."""
+    known, rule = saved["provenance"], saved["rule"]
+    # a null of too few prompts belongs to no policy
+    kind = rule.kind if rule.certified or isinstance(rule, ExitResult) else None
+    for what, there, here in (
+        ("generator", {"fingerprint": known.generator}, {"fingerprint": fingerprint}),
+        ("scores", content["scores"] or {}, scores),
+        ("parameters", {**saved, "policy": kind}, parameters),
+    ):
+        refuse_differences(name, what, there, here)
+    kept = {"losses": content.get("losses") or "none"}
+    refuse_differences(name, "parameters", kept, {"losses": losses_content(losses) or "none"})
+    refuse_other_groups(name, content.get("groups"), groups)
+
+
+def refuse_other_groups(name: str, saved: Mapping[str, Any] | None, groups: Groups | None) -> None:
+    """Refuse a file whose groups are not those of an estimator."""
+    options = ("by", "guarantee", "unknown")
+    there = None if saved is None else {option: saved[option] for option in options}
+    here = None
+    if groups is not None:
+        by = None if groups.by is None else score_fingerprint(groups.by)
+        here = {"by": by, "guarantee": groups.guarantee, "unknown": groups.unknown}
+    elif there is not None and there["by"] is None:
+        return  # groups that are given to predict
+    if here != there:
+        refuse_differences(
+            name, "parameters", {"groups": there or "none"}, {"groups": here or "none"}
+        )
+
+
+def losses_content(losses: Losses | None) -> dict[str, Any] | None:
+    """What a file holds of other losses."""
+    if losses is None:
+        return None
+    named = losses.named()
+    return {
+        "functions": {name: score_fingerprint(loss) for name, (loss, _) in named.items()},
+        "levels": {name: level for name, (_, level) in named.items()},
+        "admission": bool(losses.admission),
+        "p_value": losses.p_value,
+    }
+
+
+def threshold_text(value: float) -> float | str:
+    """A threshold for JSON, which has no infinities."""
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def as_threshold(value: Any) -> float:
+    """A threshold from JSON."""
+    if value in ("inf", "-inf") or (type(value) in (int, float) and math.isfinite(value)):
+        return float(value)
+    raise ValueError(f"{value!r} is no threshold")
+
+
+def as_count(content: Mapping[str, Any], name: str, least: int, most: int = 2**63 - 1) -> int:
+    """A whole number from JSON."""
+    value = content[name]
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} is {value!r:.40}, wanted an integer from {least} to {most}")
+    return value
+
+
+def as_number(content: Mapping[str, Any], name: str) -> float:
+    """A number from JSON."""
+    value = content[name]
+    if type(value) not in (int, float):
+        raise ValueError(f"{name} is {value!r:.40}, wanted a number")
+    return float(value)
+
+
+def as_section(content: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """An object from JSON, empty where there is none."""
+    value = content[name]
+    if not isinstance(value, (dict, type(None))):
+        raise ValueError(f"{name} is {value!r:.40}, wanted an object")
+    return value or {}
+
+
+def exit_content(found: ExitResult) -> dict[str, Any]:
+    return {
+        "level": threshold_text(found.level),
+        "same_text": found.same_text,
+        "equal_texts": found.equal_texts,
+        "n_errors_allowed": found.n_errors_allowed,
+        "n_calibration": found.n_calibration,
+        "n_optimization": found.n_optimization,
+        "size": found.size,
+        "samples": found.samples,
+        "model": model_to_json(found.model),
+    }
+
+
+def thresholds_content(rule: CalibratedRule) -> dict[str, float | str] | None:
+    found = rule.lambda_hat if isinstance(rule, ThresholdRule) else None
+    return None if found is None else {k: threshold_text(x) for k, x in found._asdict().items()}
+
+
+def rule_of(part: Mapping[str, Any], content: Mapping[str, Any], k_max: int) -> CalibratedRule:
+    """The rule in a part of a file, or in the whole of it."""
+    if part.get("exit") is not None:
+        return exit_of(as_section(part, "exit"), content)
+    thresholds = part["lambda_hat"]
+    if thresholds is None:
+        return ThresholdRule(None, k_max)
+    values = {name: as_threshold(x) for name, x in thresholds.items()}
+    return ThresholdRule(Configuration(**values), k_max)
+
+
+def exit_of(part: Mapping[str, Any], content: Mapping[str, Any]) -> ExitResult:
+    same_text = part["same_text"]
+    model = model_from_json(as_section(as_section(content, "exit"), "model"))
+    if model.k_max != content["k_max"]:
+        raise ValueError(f"its exit model is one of k_max={model.k_max}")
+    return ExitResult(
+        model=model,
+        same_text=None if same_text is None else float(same_text),
+        equal_texts=bool(part.get("equal_texts", True)),
+        level=as_threshold(part["level"]),
+        guarantee=as_guarantee(content["guarantee"]),
+        epsilon=as_number(content, "epsilon"),
+        delta=as_number(part if "delta" in part else content, "delta"),
+        n_errors_allowed=int(part["n_errors_allowed"]),
+        n_optimization=as_count(part, "n_optimization", 0),
+        n_calibration=as_count(part, "n_calibration", 1),
+        size=float(part["size"]),
+        samples=float(part["samples"]),
+        smallest_epsilon=math.nan,
+    )
+
+
+def as_guarantee(value: object) -> str:
+    if value not in ("pac", "marginal"):
+        raise ValueError(f"guarantee must be 'pac' or 'marginal', got {value!r:.40} instead")
+    return str(value)

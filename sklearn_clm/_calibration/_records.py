@@ -1,0 +1,405 @@
+"""What was calibrated: frozen records, all that prediction depends on."""
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar
+
+from sklearn_clm._calibration._files import (
+    as_count,
+    as_guarantee,
+    as_number,
+    as_section,
+    as_threshold,
+    exit_content,
+    losses_content,
+    rule_of,
+    threshold_text,
+    thresholds_content,
+)
+from sklearn_clm._calibration._source import DrawSource
+from sklearn_clm.calibration import (
+    AchievableEpsilon,
+    CalibrationData,
+    ComponentCalibrationData,
+    ComponentThreshold,
+    Configuration,
+    LearnThenTestResult,
+    Provenance,
+)
+from sklearn_clm.calibration._set_scores import SetScoreLike
+from sklearn_clm.generators import (
+    Generator,
+)
+from sklearn_clm.policies._base import CalibratedRule, ThresholdRule
+from sklearn_clm.policies._exit import ExitResult
+from sklearn_clm.policies._groups import Groups
+from sklearn_clm.policies._risks import Losses
+from sklearn_clm.policies._sampling import (
+    DrawScores,
+    Marks,
+    Progress,
+    QualityLike,
+    SetsByRule,
+    SimilarityLike,
+)
+from sklearn_clm.policies._shift import Shift
+from sklearn_clm.scoring._identity import score_fingerprint, small_digest
+
+__all__ = ["PARTS", "SCORES", "SamplerCalibration", "SelectorCalibration"]
+
+SCORES = ("quality", "similarity", "admission")
+PARTS = ("splitter", "component_score", "admission")
+_NUMBERS = ("epsilon", "delta", "size_weight", "excess_weight", "draw_weight")
+_MOST_DRAWS = 1_000_000  # a file must not make predict allocate more
+
+
+@dataclass(frozen=True)
+class _Calibration:
+    """What was calibrated, of parts that are compared where they are used."""
+
+    parts: ClassVar[tuple[str, ...]]
+    digests: dict[str, str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        found = {name: small_digest(getattr(self, name)) for name in self.parts}
+        known = {name: digest for name, digest in found.items() if digest is not None}
+        object.__setattr__(self, "digests", known)
+
+    def refuse_changes(self) -> None:
+        """Refuse parts that are not what was calibrated, as far as they are quickly compared."""
+        for name, digest in self.digests.items():
+            if small_digest(getattr(self, name)) != digest:
+                raise ValueError(
+                    f"{name} must be the one that was calibrated, got one that has changed since: "
+                    f"{getattr(self, name)!r:.80} reads globals, variables of functions around it "
+                    "or attributes that have other values now. Restore them, or call fit again."
+                )
+
+
+@dataclass(frozen=True)
+class SamplerCalibration(_Calibration):
+    """What was calibrated, and all that prediction depends on.
+
+    Parameters
+    ----------
+    rule : ThresholdRule or ExitResult
+        How sampling stops and what is returned, for all prompts together.
+    width : int
+        The largest budget that calibration saw.
+    epsilon, delta, size_weight, excess_weight, draw_weight : float
+        As calibration was asked for.
+    guarantee : {"pac", "marginal"}
+        What is promised: with confidence 1 - delta over the calibration prompts, or on average
+        over calibration and new prompts together.
+    quality, similarity : str, callable or object
+        The scores, as copies that later changes do not reach.
+    set_score : str, callable or SetScore
+        The set function F.
+    source : DrawSource
+        Generator and seed of the draws.
+    provenance : Provenance
+        What the data were collected with; unknown fields are None.
+    achievable_epsilon : AchievableEpsilon
+        Error of always drawing K, and of always drawing one.
+    n_judgements : int or None
+        With lazy judging: how many responses were judged, in all.
+    data : CalibrationData or None
+        What was calibrated on; None for a calibration from a file.
+    by_group : mapping from group to ThresholdRule or ExitResult, or None
+        The rule of each group; None without groups.
+    groups : Groups or None
+        What is promised within groups.
+    shift : Shift or None
+        The shift of prompts that the guarantee holds for.
+    losses : Losses or None
+        Other losses that are kept.
+    """
+
+    rule: CalibratedRule
+    width: int
+    epsilon: float
+    delta: float
+    size_weight: float
+    excess_weight: float
+    draw_weight: float
+    guarantee: str
+    quality: QualityLike
+    similarity: SimilarityLike
+    set_score: SetScoreLike
+    source: DrawSource
+    provenance: Provenance
+    achievable_epsilon: AchievableEpsilon
+    n_judgements: int | None = None
+    data: CalibrationData | None = None
+    by_group: Mapping[Hashable, CalibratedRule] | None = None
+    groups: Groups | None = None
+    shift: Shift | None = None
+    losses: Losses | None = None
+
+    parts: ClassVar[tuple[str, ...]] = ("quality", "similarity", "set_score")
+    written_as: ClassVar[str] = "sklearn_clm.calibration/1"
+    in_file: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("lambda_hat", "achievable_epsilon", "k_max", "width", "seed", "scores", "generator"),
+            *("epsilon", "delta", "size_weight", "excess_weight", "draw_weight", "precision"),
+        }
+    )
+
+    @property
+    def generator(self) -> Generator:
+        """The generator in use."""
+        return self.source.generator
+
+    @property
+    def seed(self) -> int:
+        """Seed of the draws."""
+        return self.source.seed
+
+    @property
+    def rules(self) -> list[CalibratedRule]:
+        """The rules that predict may use."""
+        if self.by_group is None or self.groups is None:
+            return [self.rule]
+        pooled = [self.rule] if self.groups.unknown == "pooled" else []
+        return [*self.by_group.values(), *pooled]
+
+    @property
+    def k_max(self) -> int:
+        """The budget in force; of several groups the largest."""
+        return max(rule.k_max for rule in self.rules)
+
+    @property
+    def lambda_hat(self) -> Configuration | None:
+        """The chosen thresholds; None for null, and of an exit policy."""
+        return self.rule.lambda_hat if isinstance(self.rule, ThresholdRule) else None
+
+    @property
+    def result(self) -> LearnThenTestResult | None:
+        """The tests; None from a file, on too few prompts, or of an exit policy."""
+        return self.rule.result if isinstance(self.rule, ThresholdRule) else None
+
+    @property
+    def exit(self) -> ExitResult | None:
+        """The calibrated exit policy, where there is one."""
+        return self.rule if isinstance(self.rule, ExitResult) else None
+
+    @property
+    def certified(self) -> bool:
+        """Whether anything is guaranteed; False for null."""
+        return any(rule.certified for rule in self.rules)
+
+    def open_sets(self, scores: DrawScores, given: object, progress: Progress) -> SetsByRule:
+        """The sets of prompts before their first draw, each by the rule of its group."""
+        n, by_group = len(scores.prompts), self.by_group
+        names: list[Hashable | None] = [None]
+        of_prompt = [0] * n
+        if by_group is None or self.groups is None:
+            if given is not None:
+                raise ValueError(
+                    "groups must be None where calibration was given none, got groups instead."
+                )
+        else:
+            names = list(by_group)
+            position = {name: g for g, name in enumerate(names)}
+            asked = self.groups.of(given, n, scores.prompts)
+            if self.groups.unknown == "pooled":
+                names.append(None)
+            elif unknown := set(asked) - set(position):
+                raise ValueError(
+                    f"groups must be among those that were calibrated, {list(by_group)!r:.200}, "
+                    f"got {next(iter(unknown))!r} instead; Groups(unknown='pooled') uses the rule "
+                    "for all prompts there."
+                )
+            of_prompt = [position.get(name, len(position)) for name in asked]
+        approximate = self.shift is not None and self.shift.estimated
+        about = (not self.unknown, self.guarantee, progress)
+        parts = [
+            rule.open_sets(scores, Marks(rule.certified, *about, name, approximate))
+            for rule, name in zip(self.rules, names, strict=True)
+        ]
+        return SetsByRule(parts, of_prompt, progress)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What is not known to have collected the data."""
+        of_data = ("generator", "seed", *SCORES)
+        return tuple(name for name in of_data if getattr(self.provenance, name) is None)
+
+    @property
+    def drawn_with(self) -> Provenance:
+        """What predictions are made with."""
+        source = self.source
+        return replace(self.provenance, generator=source.fingerprint, seed=source.seed)
+
+    def content(self) -> dict[str, Any]:
+        """What a file of the calibration holds."""
+        result, known = self.exit or self.result, self.provenance
+        return {
+            "format": self.written_as,
+            "lambda_hat": thresholds_content(self.rule),
+            **({} if self.exit is None else {"exit": exit_content(self.exit)}),
+            "k_max": self.rule.k_max,
+            "groups": self._groups_content(),
+            "shift": None if self.shift is None else asdict(self.shift),
+            "losses": losses_content(self.losses),
+            "width": self.width,
+            "guarantee": self.guarantee,
+            **{name: float(getattr(self, name)) for name in _NUMBERS},
+            "achievable_epsilon": [
+                None if math.isnan(value) else float(value) for value in self.achievable_epsilon
+            ],
+            "n_calibration": None if result is None else result.n_calibration,
+            "n_optimization": None if result is None else result.n_optimization,
+            "provenance": f"unknown: {', '.join(self.unknown)}" if self.unknown else "known",
+            "seed": known.seed,
+            "precision": known.precision,
+            "scores": {
+                **{name: getattr(known, name) for name in SCORES},
+                "set_score": score_fingerprint(self.set_score),
+            },
+            "generator": known.generator
+            and {"class": type(self.generator).__name__, "fingerprint": known.generator},
+        }
+
+    def _groups_content(self) -> dict[str, Any] | None:
+        if self.by_group is None or self.groups is None:
+            return None
+        rules = []
+        for name, rule in self.by_group.items():
+            if type(name) not in (str, int, float, bool):
+                raise ValueError(
+                    f"groups must be text or numbers for a JSON file, got {name!r:.80} instead; "
+                    "pickle the sampler."
+                )
+            rules.append(
+                {"group": name, "k_max": rule.k_max, "lambda_hat": thresholds_content(rule)}
+            )
+            if isinstance(rule, ExitResult):
+                # the model is that of all prompts
+                own = {**exit_content(rule), "delta": rule.delta, "model": None}
+                rules[-1]["exit"] = own
+        by = self.groups.by
+        return {
+            "by": None if by is None else score_fingerprint(by),
+            "guarantee": self.groups.guarantee,
+            "unknown": self.groups.unknown,
+            "rules": rules,
+        }
+
+    @staticmethod
+    def read(content: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of a record, from the content of a file."""
+        scores = as_section(content, "scores")
+        low, high = content["achievable_epsilon"]
+        k_max = as_count(content, "k_max", 1)
+        width = as_count(content, "width", k_max, _MOST_DRAWS)
+        rule = rule_of(content, content, k_max)
+        groups: dict[str, Any] = {}
+        if content.get("groups") is not None:
+            part = as_section(content, "groups")
+            groups["groups"] = Groups(guarantee=part["guarantee"], unknown=part["unknown"])
+            groups["groups"]._validate_params()
+            groups["by_group"] = {
+                one["group"]: rule_of(one, content, as_count(one, "k_max", 1, width))
+                for one in part["rules"]
+            }
+        if content.get("shift") is not None:
+            groups["shift"] = Shift(**as_section(content, "shift"))
+        return {
+            "rule": rule,
+            "width": width,
+            **groups,
+            **{name: as_number(content, name) for name in _NUMBERS},
+            "achievable_epsilon": AchievableEpsilon(
+                *(math.nan if value is None else float(value) for value in (low, high))
+            ),
+            "guarantee": as_guarantee(content.get("guarantee", "pac")),
+            "provenance": Provenance(
+                generator=as_section(content, "generator").get("fingerprint"),
+                seed=None if content["seed"] is None else as_count(content, "seed", 0),
+                k_max=width,
+                precision=content["precision"],
+                **{name: scores.get(name) for name in SCORES},
+            ),
+        }
+
+
+@dataclass(frozen=True)
+class SelectorCalibration(_Calibration):
+    """What was calibrated, and all that the selection depends on.
+
+    Parameters
+    ----------
+    gamma_hat : float
+        The threshold; +inf where none could be certified.
+    alpha, delta : float
+        As calibration was asked for.
+    splitter : callable
+        As calibration used it: a copy that later changes do not reach.
+    component_score : ComponentScore
+        The score, a copy as well.
+    n_draws : int or None
+        Draws that calibration saw for each prompt; None where it is unknown.
+    provenance : Provenance
+        What the data were collected with; unknown fields are None.
+    achievable_alpha : tuple of float
+        Share of calibration prompts with an error at the highest threshold and at the lowest.
+    sampler : ConformalSampler or None
+        Makes sets of prompts; None where there is none yet.
+    result : ComponentThreshold or None
+        The tests; None for a calibration from a file or on too few prompts.
+    data : ComponentCalibrationData or None
+        What was calibrated on; None for a calibration from a file.
+    """
+
+    gamma_hat: float
+    alpha: float
+    delta: float
+    splitter: Callable[[str], Any]
+    component_score: Any
+    n_draws: int | None
+    provenance: Provenance
+    achievable_alpha: tuple[float, float]
+    sampler: Any = None
+    result: ComponentThreshold | None = field(default=None, repr=False)
+    data: ComponentCalibrationData | None = None
+
+    parts: ClassVar[tuple[str, ...]] = ("splitter", "component_score")
+    written_as: ClassVar[str] = "sklearn_clm.component_calibration/1"
+    in_file: ClassVar[frozenset[str]] = frozenset(
+        {"gamma_hat", "alpha", "delta", "achievable_alpha", "n_draws", "provenance"}
+    )
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What is not known to have collected the data."""
+        of_data = ("generator", "seed", *PARTS, "k_max")
+        return tuple(name for name in of_data if getattr(self.provenance, name) is None)
+
+    def content(self) -> dict[str, Any]:
+        """What a file of the calibration holds."""
+        low, high = (float(value) for value in self.achievable_alpha)
+        return {
+            "format": self.written_as,
+            "gamma_hat": threshold_text(self.gamma_hat),
+            "alpha": float(self.alpha),
+            "delta": float(self.delta),
+            "achievable_alpha": None if math.isnan(low) else [low, high],
+            "n_draws": self.n_draws,
+            "n_calibration": None if self.data is None else self.data.n_prompts,
+            "provenance": asdict(self.provenance),
+        }
+
+    @staticmethod
+    def read(content: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of a record, from the content of a file."""
+        low, high = content["achievable_alpha"] or (math.nan, math.nan)
+        return {
+            "gamma_hat": as_threshold(content["gamma_hat"]),
+            "alpha": as_number(content, "alpha"),
+            "delta": as_number(content, "delta"),
+            "n_draws": None if content["n_draws"] is None else as_count(content, "n_draws", 1),
+            "provenance": Provenance(**as_section(content, "provenance")),
+            "achievable_alpha": (float(low), float(high)),
+        }

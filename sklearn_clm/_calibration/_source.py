@@ -1,0 +1,416 @@
+"""Where the draws of an estimator come from, and what a calibration looks at besides."""
+
+import copy
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeGuard
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import InvalidParameterError
+
+from sklearn_clm._exceptions import warn
+from sklearn_clm._prompts import CheckedPrompts
+from sklearn_clm.caching import DrawMemory
+from sklearn_clm.calibration import (
+    CalibrationData,
+)
+from sklearn_clm.calibration._data import row_digests
+from sklearn_clm.generators import (
+    BaseGenerator,
+    DrawQueue,
+    Generation,
+    Generator,
+    ResamplingGenerator,
+)
+from sklearn_clm.generators._base import TrainableGenerator, fingerprint, sample
+from sklearn_clm.policies._groups import Groups
+from sklearn_clm.policies._judging import Verdicts
+from sklearn_clm.policies._risks import Losses, RiskTest, SetLosses
+from sklearn_clm.policies._shift import CovariateShift, Shift
+from sklearn_clm.scoring._identity import frozen
+from sklearn_clm.scoring._protocols import Reference
+
+__all__ = [
+    "Conditions",
+    "DrawSource",
+    "conditions_of",
+    "needed_shift",
+    "progress_bar",
+    "refuse_other_models",
+    "seed_of_draws",
+]
+
+
+@dataclass(frozen=True)
+class DrawSource:
+    """Where the draws of an estimator come from.
+
+    Parameters
+    ----------
+    generator : Generator
+        A copy that belongs to the estimator, trained where it can be.
+    fingerprint : str
+        Of the generator, before it drew anything.
+    seed : int
+        Seed of all draws.
+    trained_on : ndarray of uint64
+        Digests of the prompts that trained the generator.
+    indices : ndarray of int, or None
+        Positions of the prompts left for calibration; None where nothing was collected.
+    prompts : CheckedPrompts, or None
+        These prompts.
+    data : CalibrationData, or None
+        What was collected.
+    verdicts : Verdicts, or None
+        Whom lazy judging asks about these draws.
+    groups : list of hashable, or None
+        Groups that were given with these prompts.
+    shift : Shift, or None
+        The shift that these prompts were weighted for.
+    weights : ndarray, or None
+        Their weights, where they are tested by betting.
+    outcomes : SetLosses, or None
+        Computes other losses of sets of these draws.
+    """
+
+    generator: Generator
+    fingerprint: str
+    seed: int
+    trained_on: np.ndarray = field(repr=False)
+    indices: np.ndarray | None = field(default=None, repr=False)
+    prompts: CheckedPrompts | None = field(default=None, repr=False)
+    data: CalibrationData | None = None
+    verdicts: Verdicts | None = field(default=None, repr=False)
+    groups: list[Hashable] | None = field(default=None, repr=False)
+    shift: Shift | None = None
+    weights: np.ndarray | None = field(default=None, repr=False)
+    outcomes: SetLosses | None = field(default=None, repr=False)
+
+    @property
+    def rest(self) -> np.ndarray:
+        """Positions of the prompts left for calibration."""
+        if self.indices is None:
+            raise AttributeError("calibration_indices_ needs data that this estimator collected.")
+        return self.indices
+
+    @classmethod
+    def train(
+        cls,
+        generator: object,
+        prompts: CheckedPrompts,
+        references: list[Reference],
+        *,
+        fraction: float,
+        random_state: int | np.random.RandomState | None,
+    ) -> "DrawSource":
+        """The source of draws, trained where it can be; `indices` are the prompts left over."""
+        own, seed = own_copy(generator), seed_of_draws(random_state)
+        n = len(prompts)
+        order, n_train = np.arange(n), 0
+        if _is_trainable(own):
+            n_train = min(max(round(fraction * n), 1), n - 1)
+            if n_train < 1:
+                raise ValueError(
+                    f"{type(own).__name__} is fitted on a part of the prompts that "
+                    f"calibration never sees, which takes at least 2 prompts; got n_samples={n}."
+                )
+            order = _rng_of_training_split(random_state).permutation(n)
+        train, rest = np.sort(order[:n_train]), np.sort(order[n_train:])
+        part = prompts.take(train)
+        if _is_trainable(own):
+            own.fit(part.prompts, [references[i] for i in train])
+        return cls(own, fingerprint(own), seed, np.unique(part.digests()), rest)
+
+    @classmethod
+    def untrained(
+        cls, generator: object, random_state: int | np.random.RandomState | None, name: str
+    ) -> "DrawSource":
+        """The source of draws of an estimator that has seen no prompts."""
+        own = own_copy(generator)
+        if _is_trainable(own):
+            hint = (
+                " It stands for generator=None: give the generator that the data came from, or, "
+                "for thresholds alone, call sklearn_clm.calibration.learn_then_test."
+            )
+            raise NotFittedError(
+                f"{type(own).__name__} is fitted on prompts and references, which this {name} has "
+                f"not seen: call fit, or collect, first.{hint if generator is None else ''}"
+            )
+        nobody = np.empty(0, dtype=np.uint64)
+        return cls(own, fingerprint(own), seed_of_draws(random_state), nobody)
+
+    def shifted(
+        self, shift: CovariateShift, weights: np.ndarray, prompts: CheckedPrompts
+    ) -> "DrawSource":
+        """The source with the prompts that are left where prompts have weights."""
+        own = weights[self.rest]
+        rows = shift.kept(own, prompts.take(self.rest).digests(), self.seed)
+        return replace(
+            self,
+            indices=self.rest[rows],
+            shift=shift.summary(own, len(rows)),
+            weights=own if shift.method == "betting" else None,
+        )
+
+    def draw(
+        self, memory: DrawMemory, prompts: CheckedPrompts, n_draws: int, verbose: int = 0
+    ) -> list[list[Generation]]:
+        """Draws 0 to ``n_draws - 1`` of each prompt; those that memory holds are not made again."""
+        found: dict[tuple[int, int], Generation] = {}
+        with progress_bar(verbose, len(prompts) * n_draws, "draw") as progress:
+
+            def keep(i: int, draw: int, generation: Generation) -> None:
+                found[i, draw] = generation
+                progress.update()
+                usage = None if progress.disable else getattr(self.generator, "usage_", None)
+                if usage:  # what the draws cost, where the generator counts that
+                    progress.set_postfix(usage, refresh=False)
+
+            queue = DrawQueue(prompts.prompts, n_draws, seed=self.seed, on_draw=keep)
+            memory.serve(self.generator, queue, fingerprint=self.fingerprint)
+        return [[found[i, j] for j in range(n_draws)] for i in range(len(prompts))]
+
+    def warn_of_unkeyed_draws(self, prompts: CheckedPrompts, draws: Sequence[Generation]) -> None:
+        """Repeat the last draw of a prompt, where the generator is not known to be keyed."""
+        if isinstance(self.generator, BaseGenerator):
+            return
+        last = len(draws) - 1
+        (row,) = sample(self.generator, prompts.prompts, 1, start=last, seed=self.seed)
+        if row[0].response != draws[last].response:
+            warn(
+                f"generator {type(self.generator).__name__} gave another response when the same "
+                "draw was asked for again. Draw j of a prompt must depend on the prompt, the seed "
+                "and j alone: otherwise repeated prompts share no draws with predict, and the "
+                "guarantee may fail. A sklearn_clm.caching.CachedGenerator around it keeps its "
+                "draws."
+            )
+
+    def verdicts_for(self, data: CalibrationData) -> Verdicts | None:
+        """Whom to ask for labels that the data lack."""
+        if data.unknown is None:
+            return None
+        if self.verdicts is None or not self.collected(data):
+            raise ValueError(
+                f"data must have a label for each draw, or be what this sampler has collected, got "
+                f"{int(data.unknown.sum())} unknown labels instead: there is nobody to ask about "
+                "draws from elsewhere."
+            )
+        return self.verdicts
+
+    def collected(self, data: CalibrationData) -> bool:
+        """Whether these very draws are what was collected, all or the first, of any labels."""
+        if self.data is None or data.n_prompts != self.data.n_prompts:
+            return False
+        own, given = self.data.quality, data.quality
+        # a truncated array is a view that begins where the whole one does
+        return own is given or (
+            own.strides == given.strides
+            and own.__array_interface__["data"] == given.__array_interface__["data"]
+        )
+
+    def refuse_changes(self) -> None:
+        """Refuse a generator whose fingerprint is no longer that of the calibration."""
+        named = hasattr(self.generator, "fingerprint") or hasattr(self.generator, "get_params")
+        # the attributes of any other one count as well, even mere counters
+        if named and (now := fingerprint(self.generator)) != self.fingerprint:
+            raise ValueError(
+                f"generator_ must be the {type(self.generator).__name__} that was calibrated, "
+                f"fingerprint {self.fingerprint}, got one with the fingerprint {now} instead: it "
+                "was changed or trained since. Call fit again."
+            )
+
+
+def source_of(
+    data: CalibrationData, source: DrawSource | None, untrained: Callable[[], DrawSource]
+) -> DrawSource:
+    """Generator and seed that data came from, as far as they tell."""
+    known, trained = data.provenance, source
+    if source is not None and source.collected(data):
+        return source
+    if source is not None and (
+        known.generator not in (None, source.fingerprint)
+        # bare arrays: of the generator that the parameters name now
+        or (known.generator is None and not _is_trainable(source.generator))
+    ):
+        source = None
+    if source is None:
+        try:
+            source = untrained()
+        except NotFittedError:
+            if trained is None:
+                raise
+            source = trained
+    if known.generator not in (None, source.fingerprint):
+        raise ValueError(
+            f"data was collected from another generator than the "
+            f"{type(source.generator).__name__} that predict would draw from: this one has "
+            f"other parameters or was trained anew (fingerprint {source.fingerprint}, that of "
+            f"the data {known.generator}); wanted data collected from this one. Call collect, "
+            "or fit, again."
+        )
+    seed = source.seed if known.seed is None else known.seed
+    return DrawSource(source.generator, source.fingerprint, seed, source.trained_on)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The draws that calibrate, and what holds for their prompts.
+
+    Parameters
+    ----------
+    data : CalibrationData
+        The draws of the prompts that calibrate.
+    source : DrawSource
+        Where they come from.
+    groups : list of hashable, or None
+        The group of each prompt.
+    shift : Shift or None
+        The shift of prompts that they are weighted for.
+    risks : RiskTest or None
+        Other tests than the exact binomial one of admission.
+    """
+
+    data: CalibrationData
+    source: DrawSource
+    groups: list[Hashable] | None
+    shift: Shift | None
+    risks: RiskTest | None
+
+
+def conditions_of(
+    data: CalibrationData,
+    source: DrawSource | None,
+    untrained: Callable[[], DrawSource],
+    *,
+    groups: Groups | None,
+    shift: CovariateShift | None,
+    losses: Losses | None,
+    given_groups: object,
+    prompt_weight: object,
+) -> Conditions:
+    """Where data came from, and what an estimator and the caller say of their prompts."""
+    source = source_of(data, source, untrained)
+    prompts = source.prompts if source.collected(data) else None
+    names = None
+    given_groups = source.groups if given_groups is None else given_groups
+    if given_groups is not None or groups is not None:
+        names = (groups or Groups()).of(given_groups, data.n_prompts, prompts)
+    if losses is not None and source.outcomes is None:
+        raise ValueError(
+            "data must be what this sampler has collected with losses, got other data instead: "
+            "losses look at prompts, references and responses, which data do not hold."
+        )
+    outcomes, weights, found = source.outcomes, source.weights, source.shift
+    if found is None and (prompt_weight is not None or shift is not None):
+        shift = needed_shift(shift)
+        weights = shift.of(prompt_weight, data.n_prompts, prompts)
+        rows = shift.kept(weights, row_digests(data.quality), source.seed)
+        found = shift.summary(weights, len(rows))
+        if found.method == "rejection":
+            weights = None
+        if len(rows) < data.n_prompts:
+            if losses is not None:
+                raise ValueError(
+                    "prompt_weight must be given to fit, or collect, where there are losses, got "
+                    "weights of collected data instead."
+                )
+            data = data.take(rows)
+            names = None if names is None else [names[i] for i in rows]
+            source = source_of(data, source, untrained)
+    elif prompt_weight is not None:
+        raise ValueError(
+            "prompt_weight must be None for data that were collected with weights, got weights "
+            "instead."
+        )
+    elif found is not None and shift is not None and not shift.agrees(found):
+        raise ValueError(
+            f"data was collected with {found}, but now shift={shift!r}; call collect, or fit, "
+            "again."
+        )
+    risks = None
+    if losses is not None or weights is not None:
+        risks = RiskTest(losses, outcomes, weights, 1.0 if found is None else found.weight_bound)
+    return Conditions(data, source, names, found, risks)
+
+
+def needed_shift(shift: CovariateShift | None) -> CovariateShift:
+    """The shift where there are weights."""
+    if shift is None:
+        raise ValueError(
+            "shift must be a CovariateShift where prompt_weight is given, got None instead: its "
+            "weight_bound says how large a weight may be."
+        )
+    return shift
+
+
+def refuse_other_models(generator: object, name: str) -> None:
+    """Refuse a model that is no generator, and say what to wrap it in, where one can tell."""
+    if isinstance(generator, type):
+        advice = f"give an instance, such as {generator.__name__}(...)."
+    elif hasattr(generator, "sample") or hasattr(generator, "stream"):
+        return
+    elif isinstance(generator, str):
+        known = (
+            f"{kind}({generator!r:.60})" for kind in ("TransformersGenerator", "OpenAIGenerator")
+        )
+        advice = f"wrap it as sklearn_clm.generators.{' or '.join(known)}."
+    elif hasattr(generator, "predict_proba"):
+        kind = f"EstimatorGenerator({type(generator).__name__}(...))"
+        advice = f"wrap it as sklearn_clm.generators.{kind}."
+    elif hasattr(generator, "generate"):
+        kind = "TransformersGenerator(model, tokenizer=tokenizer)"
+        advice = f"wrap it as sklearn_clm.generators.{kind}."
+    else:
+        return
+    raise InvalidParameterError(
+        f"The 'generator' parameter of {name} must be None or an object implementing 'sample' or "
+        f"'stream'. Got {generator!r:.200} instead; {advice}"
+    )
+
+
+def _is_trainable(generator: object) -> TypeGuard[TrainableGenerator]:
+    # a wrapper has the method only where what it wraps has it, which a protocol does not see
+    return hasattr(generator, "fit")
+
+
+def own_copy(generator: object) -> Generator:
+    """A copy of a generator that belongs to the estimator; a model that it holds is shared."""
+    if generator is None:
+        return ResamplingGenerator()
+    if hasattr(generator, "get_params"):
+        return clone(generator)
+    if hasattr(generator, "fit"):
+        return copy.deepcopy(generator)
+    try:
+        copied = object.__new__(type(generator))
+        copied.__dict__.update({name: frozen(part) for name, part in vars(generator).items()})
+    except TypeError:  # of a class that cannot be made so
+        return generator
+    return copied
+
+
+def seed_of_draws(random_state: int | np.random.RandomState | None) -> int:
+    """The seed that the parameter `random_state` stands for."""
+    if random_state is None:
+        return 0
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    return int(random_state)
+
+
+def _rng_of_training_split(
+    random_state: int | np.random.RandomState | None,
+) -> np.random.Generator | np.random.RandomState:
+    if random_state is None or isinstance(random_state, np.random.RandomState):
+        return check_random_state(random_state)
+    # apart from the stream that splits the rest for calibration
+    return np.random.default_rng([int(random_state), 1])
+
+
+def progress_bar(verbose: int, total: int, unit: str) -> Any:
+    from tqdm.auto import tqdm
+
+    return tqdm(total=total, unit=unit, disable=not verbose)

@@ -1,0 +1,380 @@
+"""What all policies share: one search, tests on other prompts, and the rule that they certify."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Integral
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from sklearn_clm.calibration import (
+    CalibrationData,
+    Configuration,
+    LabelTable,
+    LearnThenTestResult,
+    prompts_needed,
+)
+from sklearn_clm.calibration._data import RandomState, optimization_size, split_positions
+from sklearn_clm.calibration._groups import check_groups
+from sklearn_clm.calibration._set_scores import SetScoreLike
+from sklearn_clm.calibration._surface import Weights
+from sklearn_clm.policies._groups import Groups
+from sklearn_clm.policies._judging import LazyJudging, Verdicts
+from sklearn_clm.policies._risks import Losses, RiskTest
+from sklearn_clm.policies._sampling import AnyOpenSets, DrawScores, Marks, ThresholdSets
+from sklearn_clm.policies._shift import CovariateShift
+
+__all__ = [
+    "Calibrated",
+    "CalibratedRule",
+    "Policy",
+    "Request",
+    "ThresholdRule",
+    "draw_budgets",
+    "refuse_combinations",
+]
+
+Path = TypeVar("Path")
+
+
+def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
+    """Values of the parameter `k_max` in ascending order."""
+    if isinstance(k_max, (int, Integral)):
+        return [int(k_max)]
+    budgets = list(k_max)
+    if not budgets or not all(isinstance(k, Integral) and int(k) >= 1 for k in budgets):
+        raise ValueError(f"k_max must be an int >= 1, or a sequence of such, got {k_max!r}.")
+    return sorted({int(k) for k in budgets})
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a calibration is asked for.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Tolerated risk, and tolerated probability of exceeding it.
+    guarantee : {"pac", "marginal"}
+        Whether the risk is bounded with confidence 1 - delta over the calibration prompts, or on
+        average over calibration and new prompts together.
+    budgets : list of int
+        Budgets of draws to choose from, ascending.
+    set_score : str, callable or SetScore
+        The set function F.
+    weights : mapping
+        `size_weight`, `excess_weight` and `draw_weight`.
+    n_lambdas : int
+        Most observed values to try for each threshold.
+    optimization_fraction : float
+        Part of the prompts that is searched or learnt from.
+    random_state : int, Generator, RandomState or None
+        Source of the split.
+    judging : LazyJudging, default=None
+        How labels are asked for; None where the data have them all.
+    verdicts : Verdicts, default=None
+        Whom to ask.
+    groups : list of hashable, default=None
+        The group of each prompt; None tests all prompts together alone.
+    options : Groups, default=None
+        What the guarantee of groups is.
+    risks : RiskTest, default=None
+        Other risks than that of admission, or weighted prompts; None is the exact binomial test of
+        admission alone.
+    """
+
+    epsilon: float
+    delta: float
+    guarantee: str
+    budgets: list[int]
+    set_score: SetScoreLike
+    weights: Weights
+    n_lambdas: int
+    optimization_fraction: float
+    random_state: RandomState
+    judging: LazyJudging | None = None
+    verdicts: Verdicts | None = None
+    groups: list[Hashable] | None = None
+    options: Groups | None = None
+    risks: RiskTest | None = None
+
+    @property
+    def n_needed(self) -> int:
+        """Calibration prompts below which nothing can be certified."""
+        if self.guarantee == "marginal":
+            return math.ceil(1 / self.epsilon) - 1
+        return prompts_needed(self.epsilon, self.delta)
+
+    def labels(self, data: CalibrationData, rows: np.ndarray) -> np.ndarray:
+        """Labels of the prompts at `rows` that are known by now; -1 for unknown."""
+        labels = data.labels[rows]
+        if self.verdicts is None:
+            return labels
+        # another test may have asked since
+        return np.where(labels >= 0, labels, self.verdicts.labels[rows, : labels.shape[1]])
+
+    def table(self, first: np.ndarray, known: np.ndarray, rows: np.ndarray) -> LabelTable:
+        """Labels of the prompts at `rows`, those that are known and those that can be asked for."""
+        return LabelTable(
+            first, _unasked if self.verdicts is None else self.verdicts.of_rows(rows), known
+        )
+
+    def search_table(self, part: CalibrationData, rows: np.ndarray) -> LabelTable:
+        """Labels that shape the path alone, by the judge of the optimisation part."""
+        other = None if self.judging is None else self.judging.optimization_admission
+        if other is None or self.verdicts is None:
+            return self.table(part.first, part.labels, rows)
+        # kept apart, so that none of them ever enters a test
+        verdicts = self.verdicts.by(other)
+        known = verdicts.labels[rows, : part.k_max]
+        return LabelTable(part.first, verdicts.of_rows(rows), known)
+
+    def too_few(self, n: int, n_calibration: int) -> str | None:
+        """Why so few prompts certify nothing, and how many would; None if they are enough."""
+        needed, fraction = self.n_needed, self.optimization_fraction
+        if n_calibration >= needed:
+            return None
+        reason = f"no p-value can reach delta={self.delta:g} at epsilon={self.epsilon:g}"
+        total = prompts_needed(self.epsilon, self.delta, fraction)
+        if self.guarantee == "marginal":
+            reason = f"no level is certified on average at epsilon={self.epsilon:g}"
+            total = needed + 1
+            while total - optimization_size(total, fraction) < needed:
+                total += 1
+        if n_calibration == n > 1:
+            total = needed  # none are spent on a search
+        return (
+            f"Calibration is null: the calibration part has {n_calibration} of n_samples={n} "
+            f"prompts, and {reason} with fewer than {needed}. With "
+            f"optimization_fraction={fraction:.3g} that takes at least {total} prompts (those "
+            "that train a generator not counted)."
+        )
+
+
+def _unasked(prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
+    raise ValueError("data must have a label for each draw where there is nobody to ask.")
+
+
+def refuse_combinations(
+    policy: "Policy[Any]",
+    k_max: int | Sequence[int],
+    guarantee: str,
+    judging: object,
+    groups: Groups | None,
+    shift: CovariateShift | None,
+    losses: Losses | None,
+) -> None:
+    """Refuse choices that the mathematics does not allow together."""
+    draw_budgets(k_max)
+    if groups is not None and groups.guarantee == "all" and guarantee == "marginal":
+        raise ValueError(
+            "groups must have guarantee='each' with guarantee='marginal', got 'all' instead: "
+            "an average over calibrations has no delta to share among groups."
+        )
+    risks = None
+    if losses is not None:
+        losses.named()
+        risks = "losses"
+    elif shift is not None and shift.method == "betting":
+        risks = "shift.method='betting'"
+    policy.refuse(k_max, guarantee, risks)
+    if risks is not None and judging != "all":
+        raise ValueError(
+            f"judging must be 'all' with {risks}, got {judging!r} instead: a test of several or "
+            "weighted losses is not decided by a count of errors."
+        )
+
+
+class CalibratedRule(Protocol):
+    """How sampling stops and what is returned, as calibration found it."""
+
+    kind: ClassVar[str]
+
+    @property
+    def k_max(self) -> int:
+        """The budget in force."""
+
+    @property
+    def certified(self) -> bool:
+        """Whether anything is guaranteed; False for null."""
+
+    def why_null(self, subject: str = "Calibration") -> str | None:
+        """Why nothing is certified, and what would help; None if something is."""
+
+    def open_sets(self, scores: DrawScores, marks: Marks) -> AnyOpenSets:
+        """The sets of prompts before their first draw."""
+
+
+@dataclass(frozen=True)
+class ThresholdRule:
+    """Algorithm 1 with certified thresholds; all draws where nothing was certified.
+
+    Parameters
+    ----------
+    lambda_hat : Configuration or None
+        The chosen thresholds; None for null.
+    k_max : int
+        The budget in force.
+    result : LearnThenTestResult or None
+        The tests; None where there were none, or for a calibration from a file.
+    means : mapping of str to float
+        With other losses: mean of each on the calibration part, under the chosen thresholds.
+    why : str or None
+        Why nothing is certified, where that is not told by `result`.
+    """
+
+    lambda_hat: Configuration | None
+    k_max: int
+    result: LearnThenTestResult | None = None
+    means: Mapping[str, float] = field(default_factory=dict)
+    why: str | None = None
+
+    kind: ClassVar[str] = "thresholds"
+
+    @property
+    def certified(self) -> bool:
+        return self.lambda_hat is not None
+
+    def why_null(self, subject: str = "Calibration") -> str | None:
+        result = self.result
+        if result is None or result.lambda_hat is not None:
+            return None
+        if self.why is not None:
+            return f"{subject} is null: {self.why}"
+        low, high = result.achievable_epsilon
+        # rounded up, so that the epsilon which is named does work
+        smallest = math.ceil(result.smallest_epsilon * 1e4) / 1e4
+        what = (
+            f"{subject} is null: no configuration is certified at epsilon={result.epsilon:g}, "
+            f"delta={result.delta:g} with {result.n_calibration} calibration prompts."
+        )
+        if math.isnan(low):
+            return (
+                f"{what} No epsilon below {smallest:g} would have worked; lazy judging does not "
+                "know more."
+            )
+        hint = " No draw is admissible for any prompt: check admission and references."
+        return (
+            f"{what} The smallest epsilon that would have worked is {smallest:g}. Sets of the "
+            f"first draw alone err for {high:.1%} of the prompts, and sets of all "
+            f"{result.frontier.k_max.max()} draws still for {low:.1%}; epsilon can sensibly lie "
+            f"between the two (appendix C).{hint if low == 1.0 else ''}"
+        )
+
+    def open_sets(self, scores: DrawScores, marks: Marks) -> AnyOpenSets:
+        return ThresholdSets(self.lambda_hat, self.k_max, scores, marks)
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What a policy found.
+
+    Parameters
+    ----------
+    rule : CalibratedRule
+        The rule for all prompts.
+    by_group : mapping from group to CalibratedRule, or None
+        The rule of each group.
+    why_null : str or None
+        Why nothing is certified for a group, or for all prompts; None if something is for each.
+    """
+
+    rule: CalibratedRule
+    by_group: Mapping[Hashable, CalibratedRule] | None
+    why_null: str | None
+
+
+class Policy(BaseEstimator, ABC, Generic[Path]):
+    """How sampling stops and what is returned, with parameters of its own."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def path(self) -> Path | None:
+        """What was searched or learnt on other data; None if nothing was."""
+
+    @abstractmethod
+    def refuse(self, k_max: int | Sequence[int], guarantee: str, risks: str | None) -> None:
+        """Refuse what this policy cannot do; `risks` names what asks for other tests."""
+
+    @abstractmethod
+    def refuse_path(self, path: Path, data: CalibrationData, request: Request) -> None:
+        """Refuse what was learnt elsewhere where it does not fit these data."""
+
+    @abstractmethod
+    def search(self, part: CalibrationData, rows: np.ndarray, request: Request) -> Path:
+        """Search, or learn, on the optimisation part: the prompts at `rows`."""
+
+    @abstractmethod
+    def test(
+        self,
+        data: CalibrationData,
+        seen: np.ndarray,
+        rows: np.ndarray,
+        path: Path,
+        request: Request,
+    ) -> CalibratedRule:
+        """Test on the prompts at `rows`; the path comes from those that were `seen`."""
+
+    def calibrate(self, data: CalibrationData, request: Request) -> Calibrated:
+        """Search on one part of the prompts, and test on the other.
+
+        Parameters
+        ----------
+        data : CalibrationData
+            The draws.
+        request : Request
+            What to certify.
+
+        Returns
+        -------
+        Calibrated
+            Null where there are too few prompts, or nothing is certified.
+        """
+        n, path = data.n_prompts, self.path
+        fraction = request.optimization_fraction
+        n_calibration = n
+        if path is None:
+            n_calibration = n - optimization_size(n, fraction) if n > 1 else 0
+        if (too_few := request.too_few(n, n_calibration)) is not None:
+            null = ThresholdRule(None, request.budgets[-1])
+            names = request.groups
+            return Calibrated(null, None if names is None else dict.fromkeys(names, null), too_few)
+        seen, rows = np.arange(0), np.arange(n)
+        if path is None:
+            seen, rows = split_positions(n, fraction, request.random_state)
+            path = self.search(data.take(seen), seen, request)
+        else:
+            self.refuse_path(path, data, request)
+        if request.groups is None or request.options is None:
+            rule = self.test(data, seen, rows, path, request)
+            return Calibrated(rule, None, rule.why_null())
+        names, of_prompt = check_groups(request.groups, n)
+        pooled = request.options.unknown == "pooled"
+        level = request.delta
+        if request.options.guarantee == "all":
+            level /= len(names) + pooled
+        one = replace(request, delta=level)
+        found: dict[Hashable, CalibratedRule] = {}
+        reasons = []
+        for g, name in enumerate(names):
+            members = rows[of_prompt[rows] == g]
+            if len(members) >= one.n_needed:
+                found[name] = self.test(data, seen[of_prompt[seen] == g], members, path, one)
+                reasons.append(found[name].why_null(f"Group {name!r}"))
+                continue
+            found[name] = ThresholdRule(None, request.budgets[-1])
+            reasons.append(
+                f"Group {name!r} is null: it has {len(members)} calibration prompts, too few for "
+                f"any test at epsilon={request.epsilon:g} and level {level:g}; it lacks "
+                f"{one.n_needed - len(members)} of {one.n_needed}."
+            )
+        # what unknown groups get, or only for comparison
+        rule = self.test(data, seen, rows, path, one if pooled else request)
+        if pooled:
+            reasons.append(rule.why_null("The rule for all prompts"))
+        return Calibrated(rule, found, " ".join(filter(None, reasons)) or None)

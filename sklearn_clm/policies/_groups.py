@@ -1,0 +1,98 @@
+"""Guarantees within groups of prompts."""
+
+from collections.abc import Callable, Hashable
+from typing import ClassVar, Literal
+
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import StrOptions
+
+from sklearn_clm._prompts import CheckedPrompts
+from sklearn_clm.calibration._groups import check_groups
+from sklearn_clm.scoring._protocols import Prompt
+
+__all__ = ["Groups"]
+
+
+class Groups(BaseEstimator):
+    """A guarantee within each group of prompts, in place of one for all prompts together.
+
+    One path is searched on the optimisation part of all groups, and each group tests it on its own
+    calibration prompts. A group must be known from the prompt alone.
+
+    Parameters
+    ----------
+    by : callable, default=None
+        ``by(prompt) -> group``. None: groups are given, to ``fit(X, y, groups=...)`` and
+        ``predict(X, groups=...)``, as text, numbers or other hashable values.
+    guarantee : {"each", "all"}, default="each"
+        "each": the claim for any one group holds with probability 1 - delta over the calibration
+        prompts. "all": the claims for all groups hold together with it; each is tested at delta
+        divided by their number.
+    unknown : {"error", "pooled"}, default="error"
+        What ``predict`` does with a group that calibration has not seen: refuse it, or use the
+        rule for all prompts together, which promises nothing within that group. With "pooled"
+        and ``guarantee="all"`` the claim for all prompts is one more of the claims.
+
+    Examples
+    --------
+    >>> from sklearn_clm import ConformalSampler
+    >>> from sklearn_clm.policies import Groups
+    >>> sampler = ConformalSampler(groups=Groups(by=lambda prompt: len(prompt) > 100))
+    >>> sampler.get_params()["groups__guarantee"]
+    'each'
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
+        "by": [None, callable],
+        "guarantee": [StrOptions({"each", "all"})],
+        "unknown": [StrOptions({"error", "pooled"})],
+    }
+
+    def __init__(
+        self,
+        by: Callable[[Prompt], Hashable] | None = None,
+        *,
+        guarantee: Literal["each", "all"] = "each",
+        unknown: Literal["error", "pooled"] = "error",
+    ) -> None:
+        self.by = by
+        self.guarantee = guarantee
+        self.unknown = unknown
+
+    def of(
+        self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
+    ) -> list[Hashable]:
+        """The group of each prompt.
+
+        Parameters
+        ----------
+        given : sequence of hashable, or None
+            Groups that were given.
+        n_prompts : int
+            How many prompts there are.
+        prompts : CheckedPrompts, default=None
+            The prompts; None where they are not known.
+
+        Returns
+        -------
+        list of hashable
+
+        Raises
+        ------
+        ValueError, TypeError
+            If groups are both given and told by the prompt, or neither; if they are not as many
+            as prompts, missing or not hashable.
+        """
+        if given is not None and self.by is not None:
+            raise ValueError(
+                "groups must be given either as a list or by the callable Groups(by=...), got both."
+            )
+        if self.by is not None and prompts is not None:
+            given = [self.by(prompt) for prompt in prompts]
+        if given is None:
+            raise ValueError(
+                "groups must be given, one for each prompt, got None instead: Groups(by=None) does "
+                "not tell them from the prompts, and Groups(by=...) needs prompts that are known."
+            )
+        names, of_prompt = check_groups(given, n_prompts)
+        return [names[g] for g in of_prompt]

@@ -1,0 +1,297 @@
+"""Several risks at once: admission, other losses of a set, and weighted prompts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import ClassVar, Literal, TypeAlias
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import StrOptions
+
+from sklearn_clm._prompts import CheckedPrompts
+from sklearn_clm._results import PredictionSet
+from sklearn_clm.calibration import (
+    SetScore,
+    betting_p_value,
+    binomial_p_value,
+    hoeffding_bentkus_p_value,
+    weighted_betting_p_value,
+)
+from sklearn_clm.generators import Generation
+from sklearn_clm.scoring._protocols import Prompt, Reference
+
+__all__ = ["Losses", "RiskTest", "SetLosses"]
+
+Loss: TypeAlias = Callable[[Prompt, Reference, PredictionSet], float]
+
+
+class Losses(BaseEstimator):
+    """Other losses of a set that are to be kept, each at a level of its own.
+
+    A configuration is certified where the p-value of every risk is at most delta: the largest of
+    them is a p-value of "some risk is too high". The path orders configurations by that largest
+    p-value on the optimisation part.
+
+    Parameters
+    ----------
+    functions : callable, or dict of them
+        ``loss(prompt, reference, set) -> float`` in [0, 1], with a
+        :class:`~sklearn_clm.PredictionSet`: the share of wrong members, a cost, a toxicity. They
+        are called for each distinct set that the frontier gives an optimisation prompt, and on the
+        calibration part until a test fails.
+    levels : float or dict, default=0.1
+        The tolerated mean of each, in (0, 1): one for all, or one by name.
+    admission : bool, default=True
+        Whether the risk of holding no admissible response is kept as well, at `epsilon`. Otherwise
+        admissions shape the path alone.
+    p_value : {"betting", "hoeffding_bentkus", "binomial"}, default="betting"
+        The p-value of these losses, see :func:`~sklearn_clm.calibration.betting_p_value` and
+        :func:`~sklearn_clm.calibration.hoeffding_bentkus_p_value`. "binomial" is exact, for losses
+        that are 0 or 1, as that of admission. Weighted prompts are always tested by betting.
+
+    Examples
+    --------
+    >>> from sklearn_clm import ConformalSampler
+    >>> from sklearn_clm.policies import Losses
+    >>> def share_of_wrong(prompt, reference, one):
+    ...     return sum(response != reference for response in one) / max(len(one), 1)
+    >>> sampler = ConformalSampler(losses=Losses({"wrong": share_of_wrong}, {"wrong": 0.2}))
+    >>> sampler.get_params()["losses__levels"]
+    {'wrong': 0.2}
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
+        "functions": [callable, dict],
+        "levels": [Real, dict],
+        "admission": ["boolean"],
+        "p_value": [StrOptions({"betting", "hoeffding_bentkus", "binomial"})],
+    }
+
+    def __init__(
+        self,
+        functions: Loss | Mapping[str, Loss],
+        levels: float | Mapping[str, float] = 0.1,
+        *,
+        admission: bool = True,
+        p_value: Literal["betting", "hoeffding_bentkus", "binomial"] = "betting",
+    ) -> None:
+        self.functions = functions
+        self.levels = levels
+        self.admission = admission
+        self.p_value = p_value
+
+    def named(self) -> dict[str, tuple[Loss, float]]:
+        """Each loss and its level by name.
+
+        Returns
+        -------
+        dict
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a loss is not callable, a level is out of range, or names differ.
+        """
+        functions = self.functions
+        if not isinstance(functions, Mapping):
+            functions = {getattr(functions, "__name__", "loss"): functions}
+        levels = self.levels
+        if not isinstance(levels, Mapping):
+            levels = dict.fromkeys(functions, levels)
+        if not functions or set(functions) != set(levels):
+            raise ValueError(
+                f"levels must name the same losses as functions, {sorted(functions)!r}, got "
+                f"{sorted(levels)!r} instead."
+            )
+        for name, function in functions.items():
+            if not callable(function):
+                raise TypeError(
+                    f"functions must be callable, got {type(function).__name__} for {name!r} "
+                    "instead."
+                )
+            if not isinstance(levels[name], Real) or not 0.0 < levels[name] < 1.0:
+                raise ValueError(
+                    f"levels must lie in (0, 1), got {levels[name]!r} for {name!r} instead."
+                )
+        return {name: (function, float(levels[name])) for name, function in functions.items()}
+
+
+class SetLosses:
+    """Losses of sets of collected draws, each computed once.
+
+    Parameters
+    ----------
+    prompts : CheckedPrompts
+        The prompts.
+    references : list of length n
+        Admission of each prompt: a callable, a reference or a list of references.
+    draws : list of n lists of length K
+        The draws.
+    """
+
+    def __init__(
+        self,
+        prompts: CheckedPrompts,
+        references: list[Reference],
+        draws: Sequence[Sequence[Generation]],
+    ) -> None:
+        self._prompts, self._references, self._draws = prompts, references, draws
+        self._known: dict[tuple[Loss, int, bytes, int], float] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        # functions, often of a notebook, must not keep a sampler from a pickle
+        kept = [None if callable(one) else one for one in self._references]
+        return {**self.__dict__, "_references": kept, "_known": {}}
+
+    def of(
+        self,
+        name: str,
+        loss: Loss,
+        rows: np.ndarray,
+        quality: np.ndarray,
+        accepted: np.ndarray,
+        samples: np.ndarray,
+        set_score: SetScore,
+    ) -> np.ndarray:
+        """The loss of one set of each of the prompts at `rows`.
+
+        Parameters
+        ----------
+        name : str
+            Name of the loss.
+        loss : callable
+            The loss.
+        rows : ndarray of int, shape (m,)
+            Positions of the prompts.
+        quality, accepted : ndarray of shape (m, K)
+            Quality of the draws, and which of them are in the set.
+        samples : ndarray of int, shape (m,)
+            Draws taken.
+        set_score : SetScore
+            The set function F.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+
+        Raises
+        ------
+        ValueError, TypeError
+            If a loss is no number in [0, 1].
+        """
+        found = np.empty(len(rows))
+        for m, i in enumerate(rows.tolist()):
+            taken = int(samples[m])
+            key = (loss, i, np.packbits(accepted[m]).tobytes(), taken)
+            if key not in self._known:
+                members = np.flatnonzero(accepted[m])
+                values = quality[m, members].astype(np.float64)
+                one = PredictionSet(
+                    prompt=self._prompts.prompts[i],
+                    responses=tuple(self._draws[i][j].response for j in members.tolist()),
+                    quality=values,
+                    indices=members,
+                    n_samples=taken,
+                    set_score=set_score.of_set(values, taken) if len(members) else -np.inf,
+                    stopped=taken < accepted.shape[1],
+                    guaranteed=False,
+                    generations=tuple(self._draws[i][:taken]),
+                )
+                value = loss(one.prompt, self._references[i], one)
+                self._known[key] = _checked(value, name, i)
+            found[m] = self._known[key]
+        return found
+
+
+def _checked(value: object, name: str, i: int) -> float:
+    if not isinstance(value, (Real, np.bool_)):
+        raise TypeError(
+            f"loss {name!r} must return a number in [0, 1], got {type(value).__name__} for prompt "
+            f"{i} instead."
+        )
+    number = float(value)
+    if not 0.0 <= number <= 1.0:
+        raise ValueError(f"loss {name!r} must lie in [0, 1], got {number} for prompt {i} instead.")
+    return number
+
+
+@dataclass(frozen=True)
+class RiskTest:
+    """P-values of all risks of a configuration.
+
+    Parameters
+    ----------
+    losses : Losses or None
+        Losses besides, or instead of, that of admission.
+    outcomes : SetLosses or None
+        Computes them.
+    weights : ndarray of shape (n,), or None
+        Weight of each prompt of the data, tested by betting; None where all are alike.
+    weight_bound : float
+        Largest weight that any prompt may have.
+    """
+
+    losses: Losses | None = None
+    outcomes: SetLosses | None = None
+    weights: np.ndarray | None = None
+    weight_bound: float = 1.0
+
+    def p_value(
+        self,
+        rows: np.ndarray,
+        quality: np.ndarray,
+        accepted: np.ndarray,
+        samples: np.ndarray,
+        missed: np.ndarray,
+        epsilon: float,
+        set_score: SetScore,
+    ) -> tuple[float, dict[str, float]]:
+        """The largest p-value, and the mean of each loss.
+
+        Parameters
+        ----------
+        rows : ndarray of int, shape (m,)
+            Positions of the prompts.
+        quality, accepted, samples, set_score
+            As in :meth:`SetLosses.of`.
+        missed : ndarray of bool, shape (m,)
+            Prompts whose set holds no admissible response.
+        epsilon : float
+            Tolerated share of them.
+
+        Returns
+        -------
+        p_value : float
+        means : dict of float
+        """
+        named = {} if self.losses is None else self.losses.named()
+        p_values, means = [], {}
+        if self.losses is None or self.losses.admission:
+            p_values.append(self._p_value(missed.astype(np.float64), rows, epsilon, "binomial"))
+        if self.outcomes is not None:
+            for name, (loss, level) in named.items():
+                values = self.outcomes.of(name, loss, rows, quality, accepted, samples, set_score)
+                kind = "betting" if self.losses is None else self.losses.p_value
+                p_values.append(self._p_value(values, rows, level, kind, name))
+                means[name] = float(values.mean())
+        return max(p_values), means
+
+    def _p_value(
+        self, values: np.ndarray, rows: np.ndarray, level: float, kind: str, name: str = ""
+    ) -> float:
+        if self.weights is not None:
+            own = self.weights[rows]
+            if not own.any():
+                return 1.0
+            return weighted_betting_p_value(values, own, level, bound=self.weight_bound)
+        if kind == "hoeffding_bentkus":
+            return float(hoeffding_bentkus_p_value(values, level))
+        if kind == "betting":
+            return float(betting_p_value(values, level))
+        if not np.isin(values, (0.0, 1.0)).all():
+            raise ValueError(
+                f"loss {name!r} must be 0 or 1 with p_value='binomial', got "
+                f"{values[(values > 0) & (values < 1)][0]} instead."
+            )
+        return float(binomial_p_value(int(values.sum()), len(values), level))

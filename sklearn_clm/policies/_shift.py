@@ -1,0 +1,352 @@
+"""Covariate shift: new prompts are distributed otherwise than those that calibrate."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_clm._prompts import CheckedPrompts, check_prompts
+from sklearn_clm.calibration import keep_by_weight
+from sklearn_clm.calibration._shift import check_weights, effective_size
+from sklearn_clm.scoring._protocols import Prompt
+
+__all__ = ["CovariateShift", "DensityRatio", "Shift"]
+
+_BINS = 10
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The shift that a calibration holds for.
+
+    Parameters
+    ----------
+    method : {"rejection", "betting"}
+        How weights entered.
+    weight_bound : float
+        Largest weight that any prompt may have.
+    estimated : bool
+        Whether weights were estimated, so that the guarantee is approximate.
+    n_offered, n_kept : int
+        Prompts with a weight, and those of them that calibrate.
+    effective_size : float
+        How many prompts of equal weight would tell as much: the squared sum of the weights over
+        the sum of their squares.
+    """
+
+    method: Literal["rejection", "betting"]
+    weight_bound: float
+    estimated: bool
+    n_offered: int
+    n_kept: int
+    effective_size: float
+
+
+class CovariateShift(BaseEstimator):
+    """A guarantee for new prompts that are distributed otherwise than those that calibrate.
+
+    A prompt's weight is the density of new prompts there, relative to the calibration prompts, up
+    to a common factor. References given a prompt must be distributed alike in both.
+
+    Parameters
+    ----------
+    weight : callable, default=None
+        ``weight(prompt) -> float``, such as a fitted :class:`DensityRatio`. None: weights are
+        given, to ``fit(X, y, prompt_weight=...)``.
+    weight_bound : float, default=5.0
+        Largest weight that any prompt may have, fixed without a look at the prompts that calibrate.
+    method : {"rejection", "betting"}, default="rejection"
+        "rejection" keeps a prompt with probability weight / bound, and neither draws nor judges
+        the others: those kept are distributed as new prompts, and are tested as usual. "betting"
+        draws and judges all, and tests the weighted loss by betting, which pays where the bound
+        is large; for thresholds with ``judging="all"``.
+    estimated : bool, default=False
+        Whether weights that are given were estimated. Then, and with a :class:`DensityRatio`, the
+        guarantee is approximate, and each set says so.
+
+    Examples
+    --------
+    >>> from sklearn_clm import ConformalSampler
+    >>> from sklearn_clm.policies import CovariateShift
+    >>> longer = CovariateShift(lambda prompt: 2.0 if len(prompt) > 100 else 0.5, weight_bound=2.0)
+    >>> ConformalSampler(shift=longer).get_params()["shift__weight_bound"]
+    2.0
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
+        "weight": [None, callable],
+        "weight_bound": [Interval(Real, 0, None, closed="neither")],
+        "method": [StrOptions({"rejection", "betting"})],
+        "estimated": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        weight: "Callable[[Prompt], float] | DensityRatio | None" = None,
+        *,
+        weight_bound: float = 5.0,
+        method: Literal["rejection", "betting"] = "rejection",
+        estimated: bool = False,
+    ) -> None:
+        self.weight = weight
+        self.weight_bound = weight_bound
+        self.method = method
+        self.estimated = estimated
+
+    def of(
+        self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
+    ) -> np.ndarray:
+        """The weight of each prompt.
+
+        Parameters
+        ----------
+        given : array-like of shape (n,), or None
+            Weights that were given.
+        n_prompts : int
+            How many prompts there are.
+        prompts : CheckedPrompts, default=None
+            The prompts; None where they are not known.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If weights are both given and told by the prompt, or neither; if they are not as many
+            as prompts, negative, above the bound, NaN or all zero; if many of the prompts have
+            trained the weight.
+        """
+        if given is not None and self.weight is not None:
+            raise ValueError(
+                "prompt_weight must be given either as an array or by the callable "
+                "CovariateShift(weight=...), got both."
+            )
+        if self.weight is not None and prompts is not None:
+            if isinstance(self.weight, DensityRatio):
+                self.weight.refuse_seen(prompts)
+                given = self.weight.weights(prompts)
+            else:
+                given = [self.weight(prompt) for prompt in prompts]
+        if given is None:
+            raise ValueError(
+                "prompt_weight must be given, one for each prompt, got None instead: "
+                "CovariateShift(weight=None) does not tell it from the prompts, and "
+                "CovariateShift(weight=...) needs prompts that are known."
+            )
+        weights = check_weights(given, float(self.weight_bound), "prompt_weight")
+        if len(weights) != n_prompts:
+            raise ValueError(
+                f"prompt_weight must be as many as prompts, {n_prompts}, got {len(weights)} "
+                "instead."
+            )
+        return weights
+
+    def kept(self, weights: np.ndarray, digests: np.ndarray, seed: int) -> np.ndarray:
+        """Positions of the prompts that calibrate.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n,)
+            Their weights.
+        digests : ndarray of uint64, shape (n,)
+            What tells prompts from each other.
+        seed : int
+            Seed of the draws.
+
+        Returns
+        -------
+        ndarray of int
+        """
+        if self.method == "betting":
+            return np.arange(len(weights))
+        # repetitions of a prompt are kept or dropped each by itself
+        order = np.argsort(digests, kind="stable")
+        new = np.concatenate(([True], digests[order][1:] != digests[order][:-1]))
+        place = np.arange(len(digests))
+        repetition = np.empty(len(digests), dtype=np.uint64)
+        repetition[order] = (place - np.maximum.accumulate(np.where(new, place, 0))).astype("u8")
+        keys = digests + repetition * np.uint64(0x9E3779B97F4A7C15)
+        rows = np.flatnonzero(keep_by_weight(weights, float(self.weight_bound), keys, seed=seed))
+        if not len(rows):
+            raise ValueError(
+                f"prompt_weight must let some prompts calibrate, got none kept of {len(weights)} "
+                f"with a mean weight of {weights.mean():.3g} and weight_bound="
+                f"{self.weight_bound:g}; wanted more prompts or a smaller bound."
+            )
+        return rows
+
+    def agrees(self, found: Shift) -> bool:
+        """Whether prompts were weighted as these parameters say."""
+        return (found.method, found.weight_bound) == (self.method, float(self.weight_bound))
+
+    def summary(self, weights: np.ndarray, n_kept: int) -> Shift:
+        """What calibration is told of the shift."""
+        return Shift(
+            method=self.method,
+            weight_bound=float(self.weight_bound),
+            estimated=self.estimated or isinstance(self.weight, DensityRatio),
+            n_offered=len(weights),
+            n_kept=n_kept,
+            effective_size=effective_size(weights),
+        )
+
+
+class DensityRatio(BaseEstimator):
+    """Weights of prompts, from a classifier that tells new prompts from old ones.
+
+    It learns on prompts of its own, which take no part in calibration: prompts like those that
+    calibrate, and new ones, neither of which need references.
+
+    Parameters
+    ----------
+    classifier : classifier with ``predict_proba``, default=None
+        Cloned. None is a logistic regression, on words and pairs of words for text.
+    weight_bound : float, default=5.0
+        Weights above it are clipped.
+    n_folds : int, default=5
+        Folds of the cross-fitting that checks the classifier.
+
+    Attributes
+    ----------
+    classifier_ : classifier
+        Learnt from all prompts.
+    mean_weight_ : float
+        Cross-fitted mean weight of the old prompts, before clipping; 1 for a calibrated classifier.
+    calibration_error_ : float
+        Cross-fitted mean distance between predicted and observed shares of new prompts, in ten
+        bins of equal size.
+    share_clipped_ : float
+        Share of the old prompts whose cross-fitted weight was clipped.
+    effective_size_ : float
+        How many of the old prompts' equal weights would tell as much.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.policies import DensityRatio
+    >>> rng = np.random.default_rng(0)
+    >>> ratio = DensityRatio().fit(rng.normal(0, 1, (500, 1)), rng.normal(1, 1, (500, 1)))
+    >>> bool(ratio([2.0]) > 2 > 1 > ratio([0.0])), round(ratio.mean_weight_)
+    (True, 1)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
+        "classifier": [None, HasMethods(["fit", "predict_proba"])],
+        "weight_bound": [Interval(Real, 0, None, closed="neither")],
+        "n_folds": [Interval(Real, 2, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        classifier: BaseEstimator | None = None,
+        *,
+        weight_bound: float = 5.0,
+        n_folds: int = 5,
+    ) -> None:
+        self.classifier = classifier
+        self.weight_bound = weight_bound
+        self.n_folds = n_folds
+
+    def fit(self, old: object, new: object) -> Self:
+        """Learn to tell new prompts from old ones.
+
+        Parameters
+        ----------
+        old : sequence of prompts
+            Prompts like those that calibrate, but others.
+        new : sequence of prompts
+            Prompts like those to come.
+
+        Returns
+        -------
+        DensityRatio
+            Itself.
+        """
+        self._validate_params()
+        parts = check_prompts(old, estimator=self), check_prompts(new, estimator=self)
+        if min(map(len, parts)) < self.n_folds:
+            raise ValueError(
+                f"old and new must hold at least n_folds={self.n_folds} prompts each, got "
+                f"{len(parts[0])} and {len(parts[1])} instead."
+            )
+        if parts[0].numeric != parts[1].numeric:
+            raise ValueError("old and new must hold prompts of one kind, got numbers and others.")
+        self._odds = len(parts[0]) / len(parts[1])
+        X = [*parts[0], *parts[1]]
+        y = np.repeat([0, 1], [len(part) for part in parts])
+        model = self.classifier
+        if model is None:
+            model = LogisticRegression()
+            if not parts[0].numeric:
+                model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), model)
+        order = np.random.default_rng(0).permutation(len(y))
+        X, y = [X[i] for i in order], y[order]
+        data = np.asarray(X) if parts[0].numeric else X
+        chance = cross_val_predict(clone(model), data, y, cv=self.n_folds, method="predict_proba")
+        weights = self._weights(chance[:, 1])
+        self.classifier_ = clone(model).fit(data, y)
+        self.seen_ = np.unique(np.concatenate([part.digests() for part in parts]))
+        self.mean_weight_ = float(weights[y == 0].mean())
+        self.share_clipped_ = float(np.mean(weights[y == 0] > self.weight_bound))
+        self.effective_size_ = effective_size(np.minimum(weights[y == 0], self.weight_bound))
+        bins = np.array_split(np.argsort(chance[:, 1], kind="stable"), min(_BINS, len(y)))
+        gaps = [abs(chance[part, 1].mean() - y[part].mean()) * len(part) for part in bins]
+        self.calibration_error_ = float(np.sum(gaps) / len(y))
+        return self
+
+    def _weights(self, chance: np.ndarray) -> np.ndarray:
+        return np.asarray(chance / np.maximum(1.0 - chance, 1e-12) * self._odds)
+
+    def weights(self, prompts: object) -> np.ndarray:
+        """Weights of prompts, clipped at the bound.
+
+        Parameters
+        ----------
+        prompts : sequence of prompts
+            The prompts.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        check_is_fitted(self)
+        checked = check_prompts(prompts, estimator=self)
+        chance = self.classifier_.predict_proba(checked.prompts)[:, 1]
+        return np.minimum(self._weights(chance), self.weight_bound)
+
+    def __call__(self, prompt: Prompt) -> float:
+        """The weight of one prompt."""
+        return float(self.weights([prompt])[0])
+
+    def __sklearn_clone__(self) -> Self:
+        # what was learnt on other prompts is kept, as in a frozen estimator
+        return copy.copy(self)
+
+    def refuse_seen(self, prompts: CheckedPrompts) -> None:
+        """Refuse prompts that it was learnt from.
+
+        Parameters
+        ----------
+        prompts : CheckedPrompts
+            Prompts that are to calibrate.
+        """
+        check_is_fitted(self)
+        n_seen = int(np.isin(prompts.digests(), self.seen_).sum())
+        # some prompts may well be asked again
+        if n_seen > 0.1 * len(prompts):
+            raise ValueError(
+                f"prompts must be others than those that DensityRatio was learnt from, got "
+                f"{n_seen} of {len(prompts)} that it has seen: weights would fit them too well."
+            )

@@ -1,0 +1,224 @@
+"""New prompts that are distributed otherwise than those that calibrate."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm.calibration import (
+    CalibrationData,
+    evaluate_configurations,
+    weighted_betting_p_value,
+)
+from sklearn_clm.policies import CovariateShift, DensityRatio, ExitPolicy
+from tests.toy import ToyModel, drawn, questions
+
+N = 240
+X, Y = questions(N)
+WEIGHTS = np.where(np.arange(N) % 2 == 0, 0.5, 1.5)
+
+
+def weight_of(prompt):
+    return 0.5 if int(prompt.split()[-1]) % 2 == 0 else 1.5
+
+
+def sampler(log=None, **options):
+    options = {"k_max": 4, "epsilon": 0.4, "random_state": 0, "n_lambdas": 5, **options}
+    return ConformalSampler(ToyModel(log=log), **options)
+
+
+@pytest.mark.parametrize("policy", ["thresholds", ExitPolicy()], ids=["thresholds", "exit"])
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+def test_rejected_prompts_are_neither_drawn_nor_judged(policy, judging, tmp_path):
+    log = tmp_path / "draws"
+    shift = CovariateShift(weight_bound=1.5)
+    one = sampler(str(log), policy=policy, judging=judging, shift=shift)
+    one.fit(X, Y, prompt_weight=WEIGHTS)
+    kept = one.calibration_indices_
+    assert set(np.flatnonzero(WEIGHTS == 1.5)) <= set(kept)
+    assert 20 < np.sum(WEIGHTS[kept] == 0.5) < 60
+    assert {prompt for *_, prompt in drawn(log)} == {X[i] for i in kept}
+    # what is left calibrates as if there had been nothing else
+    alone = sampler(policy=policy, judging=judging).fit([X[i] for i in kept], [Y[i] for i in kept])
+    new, _ = questions(20, first=1000)
+    assert one.predict(new) == alone.predict(new)
+    assert (one.shift_.n_offered, one.shift_.n_kept) == (N, len(kept))
+    assert one.shift_.effective_size == pytest.approx(N * 1.0**2 / 1.25)
+    assert alone.shift_ is None
+
+
+def test_weights_are_told_by_a_callable_and_kept_in_a_file(tmp_path):
+    given = sampler(shift=CovariateShift(weight_bound=2.0)).fit(X, Y, prompt_weight=WEIGHTS)
+    told = sampler(shift=CovariateShift(weight_of, weight_bound=2.0)).fit(X, Y)
+    assert np.array_equal(told.calibration_indices_, given.calibration_indices_)
+    told.save_calibration(tmp_path / "file.json")
+    assert sampler().load_calibration(tmp_path / "file.json").shift_ == told.shift_
+    # whatever the order of the prompts
+    turned = sampler(shift=CovariateShift(weight_of, weight_bound=2.0)).fit(X[::-1], Y[::-1])
+    assert set(N - 1 - turned.calibration_indices_) == set(told.calibration_indices_)
+
+
+def test_repeated_prompts_are_kept_each_by_itself():
+    one = sampler(shift=CovariateShift(weight_bound=2.0))
+    one.fit(X[:5] * 60, Y[:5] * 60, prompt_weight=np.ones(300))
+    counts = np.bincount(one.calibration_indices_ % 5)
+    assert np.all((counts > 15) & (counts < 45))
+
+
+def test_groups_of_kept_prompts():
+    shift = CovariateShift(weight_of, weight_bound=1.5)
+    one = sampler(shift=shift).fit(X, Y, groups=np.arange(N) % 2 == 0)
+    kept = one.calibration_indices_ % 2 == 0
+    n_tested = {name: rule.result.n_calibration for name, rule in one.groups_.items()}
+    n_searched = {name: rule.result.n_optimization for name, rule in one.groups_.items()}
+    assert n_tested[True] + n_searched[True] == kept.sum()
+    assert n_tested[False] + n_searched[False] == np.sum(~kept)
+
+
+def test_betting_tests_all_prompts():
+    shift = CovariateShift(weight_of, weight_bound=1.5, method="betting")
+    one = sampler(shift=shift, epsilon=0.5)
+    data = one.collect(X, Y)
+    assert data.n_prompts == N
+    result = one.calibrate(data).result_
+    order = np.random.default_rng(0).permutation(N)  # the split of random_state=0
+    part = np.sort(order[N // 3 :])
+    missed = ~data.admissible[part].any(axis=1)  # accept everything comes first
+    wanted = weighted_betting_p_value(missed, WEIGHTS[part], 0.5, bound=1.5)
+    assert result.p_values[0] == pytest.approx(wanted)
+    assert one.lambda_hat_ is not None
+    tested = result.p_values[~np.isnan(result.p_values)]
+    assert np.all(tested[:-1] <= 0.05)
+    assert one.shift_.n_kept == N
+
+
+def test_estimated_weights_are_said_to_be_approximate():
+    ratio = DensityRatio(weight_bound=2.0).fit(questions(80, 5000)[0], questions(80, 6000)[0])
+    one = sampler(shift=CovariateShift(ratio, weight_bound=2.0)).fit(X, Y)
+    sets = one.predict(questions(3, 1000)[0])
+    assert one.shift_.estimated
+    assert sets[0].approximate
+    assert "approximate: weights are estimated" in str(sets)
+    assert sets.to_frame()["approximate"].all()
+    known = sampler(shift=CovariateShift(weight_of, weight_bound=2.0)).fit(X, Y)
+    assert not known.predict(["item 7"])[0].approximate
+    with pytest.raises(ValueError, match="prompts must be others than those that DensityRatio"):
+        one.fit(*questions(N, 5000))
+    copy = clone(one)
+    assert copy.shift.weight.mean_weight_ == ratio.mean_weight_
+
+
+def test_density_ratio_of_gaussians():
+    rng = np.random.default_rng(0)
+    old, new = rng.normal(0, 1, (2000, 1)), rng.normal(0.5, 1, (2000, 1))
+    ratio = DensityRatio(weight_bound=4.0).fit(old, new)
+    points = np.linspace(-2, 2, 9)
+    truth = np.exp(0.5 * points - 0.125)
+    np.testing.assert_allclose(ratio.weights(points[:, None]), truth, rtol=0.25)
+    assert ratio([points[0]]) == ratio.weights(points[:1, None])[0]
+    assert ratio.mean_weight_ == pytest.approx(1.0, abs=0.05)
+    assert ratio.calibration_error_ < 0.05
+    assert 0.5 < ratio.effective_size_ / 2000 < 0.95
+    assert ratio.share_clipped_ < 0.02
+    # far too sure of itself
+    sure = DensityRatio(LogisticRegression(C=1e6)).fit(
+        np.hstack([old, rng.normal(size=(2000, 40))])[:60],
+        np.hstack([new, rng.normal(size=(2000, 40))])[:60],
+    )
+    assert sure.calibration_error_ > 0.15
+    with pytest.raises(ValueError, match="at least n_folds=5 prompts each, got 3 and 2000"):
+        DensityRatio().fit(old[:3], new)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (-WEIGHTS, r"prompt_weight must lie in \[0, bound=1.5\], got -0.5"),
+        (WEIGHTS * 2, r"prompt_weight must lie in \[0, bound=1.5\], got 3.0"),
+        (np.full(N, np.nan), r"prompt_weight must lie in \[0, bound=1.5\], got nan"),
+        (np.zeros(N), "prompt_weight must not all be zero"),
+        (WEIGHTS[:-1], "prompt_weight must be as many as prompts, 240, got 239 instead"),
+        (WEIGHTS[:, None], r"prompt_weight must have shape \(n,\)"),
+        (None, "prompt_weight must be given, one for each prompt, got None"),
+    ],
+)
+def test_bad_weights_are_refused_before_anything_is_drawn(weights, message, tmp_path):
+    log = tmp_path / "draws"
+    one = sampler(str(log), shift=CovariateShift(weight_bound=1.5))
+    with pytest.raises(ValueError, match=message):
+        one.fit(X, Y, prompt_weight=weights)
+    assert drawn(log) == []
+
+
+def test_misuse():
+    with pytest.raises(ValueError, match="shift must be a CovariateShift where prompt_weight"):
+        sampler().fit(X, Y, prompt_weight=WEIGHTS)
+    with pytest.raises(ValueError, match=r"prompt_weight must be given either .* got both"):
+        sampler(shift=CovariateShift(weight_of)).fit(X, Y, prompt_weight=WEIGHTS)
+    betting = CovariateShift(weight_of, method="betting")
+    with pytest.raises(ValueError, match=r"policy must be one of thresholds with shift\.method='"):
+        sampler(shift=betting, policy=ExitPolicy()).fit(X, Y)
+    with pytest.raises(ValueError, match=r"judging must be 'all' with shift\.method='betting'"):
+        sampler(shift=betting, judging="lazy").fit(X, Y)
+    with pytest.raises(TypeError, match="prompt_weight must be numbers, got list"):
+        sampler(shift=CovariateShift()).fit(X, Y, prompt_weight=["a"] * N)
+    with pytest.raises(ValueError, match="'weight_bound' parameter of CovariateShift"):
+        sampler(shift=CovariateShift(weight_of, weight_bound=0)).fit(X, Y)
+    one = sampler(shift=CovariateShift(weight_bound=1.5)).fit(X, Y, prompt_weight=WEIGHTS)
+    data = one.calibration_data_
+    assert one.set_params(epsilon=0.5).calibrate(data).shift_.weight_bound == 1.5
+    with pytest.raises(ValueError, match="prompt_weight must be None for data that were collected"):
+        one.calibrate(data, prompt_weight=np.ones(data.n_prompts))
+    with pytest.raises(ValueError, match="data was collected with Shift"):
+        one.set_params(shift__weight_bound=9.0).calibrate(data)
+
+
+def test_weights_through_a_pipeline():
+    with config_context(enable_metadata_routing=True):
+        shift = CovariateShift(weight_bound=1.5)
+        one = sampler(shift=shift).set_fit_request(prompt_weight=True)
+        pipeline = make_pipeline(one).fit(X, Y, prompt_weight=WEIGHTS)
+    assert pipeline[-1].shift_.n_offered == N
+
+
+def world(seed, n):
+    """Draws of easy prompts, and of a fifth that are hard; half of the new ones will be hard."""
+    rng = np.random.default_rng(seed)
+    hard = rng.random(n) < 0.2
+    admissible = np.where(hard[:, None], 0.24, 0.8) > rng.random((n, 4))
+    quality = rng.random((n, 4)) * 0.5 + 0.5 * admissible
+    return CalibrationData(quality, np.zeros((n, 4, 4)), admissible), hard
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+@pytest.mark.parametrize("method", ["rejection", "betting"])
+def test_the_risk_of_new_prompts_is_kept_and_unweighted_tests_do_not_keep_it(method):
+    epsilon, delta, runs = 0.25, 0.1, 250
+    population, hard = world(0, 40_000)
+    parts = [population.take(np.flatnonzero(hard == kind)) for kind in (True, False)]
+    options = {"k_max": 4, "epsilon": epsilon, "delta": delta, "n_lambdas": 5}
+    shift = CovariateShift(weight_bound=2.5, method=method)
+
+    def fails(one):
+        if one.lambda_hat_ is None:
+            return False
+        risks = [
+            evaluate_configurations(part, [one.lambda_hat_], set_score="max", k_max=[4]).loss[0]
+            for part in parts
+        ]
+        return bool(np.mean(risks) > epsilon)
+
+    failed = unweighted = 0
+    for run in range(1, runs + 1):
+        data, is_hard = world(run, 500)
+        weights = np.where(is_hard, 2.5, 0.625)
+        one = sampler(random_state=run, shift=shift, **options)
+        failed += fails(one.calibrate(data, prompt_weight=weights))
+        unweighted += fails(sampler(random_state=run, **options).calibrate(data))
+    assert binom.sf(failed - 1, runs, delta) > 1e-4
+    assert binom.sf(unweighted - 1, runs, delta) < 1e-6

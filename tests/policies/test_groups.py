@@ -1,0 +1,254 @@
+"""Guarantees within groups of prompts."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import make_pipeline
+
+from sklearn_clm import (
+    ComponentSelector,
+    ConformalSampler,
+    NullCalibrationError,
+    NullCalibrationWarning,
+)
+from sklearn_clm.calibration import CalibrationData, evaluate_configurations, learn_then_test_groups
+from sklearn_clm.policies import ExitPolicy, Groups, LazyJudging
+from tests.toy import ToyModel, drawn, questions
+
+N = 300
+X, Y = questions(N)
+NAMES = [f"group {i % 3}" for i in range(N)]
+NEW, _ = questions(30, first=1000)
+NEW_NAMES = [f"group {i % 3}" for i in range(1000, 1030)]
+
+
+def sampler(log=None, **options):
+    options = {"k_max": 5, "epsilon": 0.4, "random_state": 0, "n_lambdas": 6, **options}
+    return ConformalSampler(ToyModel(log=log), **options)
+
+
+def group_of(prompt):
+    return f"group {int(prompt.split()[-1]) % 3}"
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return sampler().fit(X, Y, groups=NAMES)
+
+
+@pytest.mark.parametrize("guarantee", ["each", "all"])
+def test_tests_are_those_of_the_function_of_arrays(fitted, guarantee):
+    data = fitted.calibration_data_
+    one = sampler(groups=Groups(guarantee=guarantee)).calibrate(data, groups=NAMES)
+    wanted = learn_then_test_groups(
+        data, NAMES, 0.4, 0.05, group_guarantee=guarantee, random_state=0, n_lambdas=6
+    )
+    assert list(one.groups_) == list(wanted)
+    for name, result in wanted.items():
+        assert one.groups_[name].lambda_hat == result.lambda_hat
+        np.testing.assert_array_equal(one.groups_[name].result.p_values, result.p_values)
+        assert one.groups_[name].result.delta == result.delta
+    assert len({tuple(rule.result.n_errors) for rule in one.groups_.values()}) == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"policy": ExitPolicy()}], ids=["thresholds", "exit"])
+def test_sets_are_those_of_the_rule_of_their_group(options, tmp_path):
+    one = sampler(**options).fit(X, Y, groups=np.array(NAMES))
+    sets = one.predict(NEW, groups=NEW_NAMES)
+    assert [part.group for part in sets] == NEW_NAMES
+    assert sets.guaranteed
+    assert sets.to_frame()["group"].tolist() == NEW_NAMES
+    assert f"; group {NEW_NAMES[0]!r}" in str(sets[0])
+    part = [i for i, name in enumerate(NEW_NAMES) if name == "group 1"]
+    alone = one.predict([NEW[i] for i in part], groups=["group 1"] * len(part))
+    assert list(alone) == [sets[i] for i in part]
+    if options:
+        levels = {rule.level for rule in one.groups_.values()}
+        assert len(levels) > 1
+        assert one.exit_level_ not in levels
+    one.save_calibration(tmp_path / "file.json")
+    loaded = sampler(**options).load_calibration(tmp_path / "file.json")
+    assert loaded.predict(NEW, groups=NEW_NAMES) == sets
+    assert pickle.loads(pickle.dumps(one)).predict(NEW, groups=NEW_NAMES) == sets
+    assert one.fit_transform(X, Y, groups=NAMES) == one.transform(X, groups=NAMES)
+
+
+def test_a_callable_tells_the_groups(fitted, tmp_path):
+    told = sampler(groups=Groups(group_of))
+    assert told.fit(X, Y).predict(NEW) == fitted.predict(NEW, groups=NEW_NAMES)
+    data = told.calibration_data_
+    assert told.calibrate(data).predict(NEW).guaranteed
+    with pytest.raises(
+        ValueError, match=r"groups must be given either as a list or by .* got both"
+    ):
+        told.predict(NEW, groups=NEW_NAMES)
+    with pytest.raises(ValueError, match="groups must be given, one for each prompt, got None"):
+        told.calibrate(data.take(np.arange(200)))
+    told.save_calibration(tmp_path / "file.json")
+    loaded = sampler(groups=Groups(group_of)).load_calibration(tmp_path / "file.json")
+    assert loaded.predict(NEW) == told.predict(NEW)
+    with pytest.raises(ValueError, match="calibrated with other parameters: groups is"):
+        sampler().load_calibration(tmp_path / "file.json")
+    selector = ComponentSelector(told, alpha=0.6, component_score="support").fit(X, Y)
+    assert len(selector.predict(NEW)) == len(NEW)
+
+
+def test_unknown_groups(fitted):
+    names = ["group 1", "group 7"]
+    with pytest.raises(
+        ValueError, match=r"among those that were calibrated.*got 'group 7' instead"
+    ):
+        fitted.predict(NEW[:2], groups=names)
+    data = fitted.calibration_data_
+    pooled = sampler(groups=Groups(unknown="pooled")).calibrate(data, groups=NAMES)
+    alone = sampler().calibrate(data)
+    sets = pooled.predict(NEW[:2], groups=names)
+    assert [one.group for one in sets] == ["group 1", None]
+    assert pooled.lambda_hat_ == alone.lambda_hat_
+    assert sets[1] == alone.predict(NEW[1:2])[0]
+    both = Groups(unknown="pooled", guarantee="all")
+    shared = sampler(groups=both).calibrate(data, groups=NAMES)
+    assert shared.result_.delta == shared.groups_["group 0"].result.delta == 0.05 / 4
+
+
+def test_small_groups_are_null_and_say_what_they_lack(fitted):
+    names = ["rare" if i < 9 else "common" for i in range(N)]
+    data = fitted.calibration_data_
+    lacks = r"Group 'rare' is null: it has \d calibration prompts.*it lacks \d of 6"
+    with pytest.warns(NullCalibrationWarning, match=lacks):
+        one = sampler().calibrate(data, groups=names)
+    assert one.groups_["common"].certified
+    assert not one.groups_["rare"].certified
+    sets = one.predict(NEW[:2], groups=["rare", "common"])
+    assert (sets[0].guaranteed, len(sets[0]), sets[1].guaranteed) == (False, 5, True)
+    with pytest.raises(NullCalibrationError, match=lacks):
+        sampler(on_null="raise").calibrate(data, groups=names)
+    with pytest.warns(NullCalibrationWarning, match="Calibration is null: the calibration part"):
+        none = sampler().calibrate(data.take(np.arange(8)), groups=names[:8])
+    assert not none.groups_["rare"].certified
+    with pytest.warns(NullCalibrationWarning, match="Group 'common' is null: no exit level is"):
+        sampler(policy=ExitPolicy(), epsilon=0.02, delta=0.2).calibrate(data, groups=names)
+
+
+@pytest.mark.parametrize("policy", ["thresholds", ExitPolicy()], ids=["thresholds", "exit"])
+def test_lazy_judging_certifies_the_same_in_each_group(policy):
+    options = {"policy": policy, "excess_weight": 0.0}
+    full = sampler(**options).fit(X, Y, groups=NAMES)
+    judging = LazyJudging(optimization_judgements=None)
+    lazy = sampler(judging=judging, **options).fit(X, Y, groups=NAMES)
+    assert lazy.n_judgements_ < full.n_judgements_
+    sets = full.predict(NEW, groups=NEW_NAMES)
+    assert lazy.predict(NEW, groups=NEW_NAMES) == sets
+    assert lazy.fit(X, Y, groups=NAMES).predict(NEW, groups=NEW_NAMES) == sets
+
+
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_groups_through_pipelines_and_searches():
+    prompts, references, names = X[:120], Y[:120], NAMES[:120]
+    with config_context(enable_metadata_routing=True):
+        one = (
+            sampler(k_max=3, n_lambdas=3)
+            .set_fit_request(groups=True)
+            .set_predict_request(groups=True)
+        )
+        pipeline = make_pipeline(clone(one)).fit(prompts, references, groups=names)
+        sets = pipeline.predict(NEW, groups=NEW_NAMES)
+        assert [part.group for part in sets] == NEW_NAMES
+        one.set_score_request(groups=True)
+        search = GridSearchCV(one, {"epsilon": [0.5, 0.6]}, cv=2, error_score="raise")
+        search.fit(prompts, references, groups=names)
+        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+        assert set(search.best_estimator_.groups_) == set(names)
+        scores = cross_validate(
+            one, prompts, references, cv=2, params={"groups": names}, error_score="raise"
+        )
+        assert np.isfinite(scores["test_score"]).all()
+        one.set_transform_request(groups=True)
+        selecting = make_pipeline(one, ComponentSelector(alpha=0.6, component_score="support"))
+        parts = selecting.fit(prompts, references, groups=names).predict(NEW, groups=NEW_NAMES)
+        assert [part.prediction_set.group for part in parts] == NEW_NAMES
+    plain = make_pipeline(sampler(k_max=3, n_lambdas=3)).fit(
+        prompts, references, conformalsampler__groups=names
+    )
+    assert plain.predict(NEW, groups=NEW_NAMES) == sets
+
+
+@pytest.mark.parametrize(
+    ("groups", "error", "message"),
+    [
+        (NAMES[:-1], ValueError, "groups must be as many as prompts, 300, got 299 instead"),
+        ([None, *NAMES[1:]], ValueError, "groups must not be missing, got None at position 0"),
+        ([float("nan"), *NAMES[1:]], ValueError, "not be missing, got nan at position 0"),
+        ([["a"]] * N, TypeError, "groups must be hashable.*got list at position 0"),
+        ("group", TypeError, "groups must be a sequence with one group for each prompt, got str"),
+        (np.zeros((N, 1)), ValueError, r"groups must have shape \(n,\), got \(300, 1\)"),
+    ],
+)
+def test_bad_groups_are_refused_before_anything_is_drawn(groups, error, message, tmp_path):
+    log = tmp_path / "draws"
+    with pytest.raises(error, match=message):
+        sampler(log=str(log)).fit(X, Y, groups=groups)
+    assert drawn(log) == []
+
+
+def test_misuse(fitted, tmp_path):
+    with pytest.raises(ValueError, match="groups must be given, one for each prompt, got None"):
+        sampler(str(tmp_path / "draws"), groups=Groups()).fit(X, Y)
+    assert drawn(tmp_path / "draws") == []
+    with pytest.raises(ValueError, match="groups must be given, one for each prompt, got None"):
+        fitted.predict(NEW)
+    alone = sampler().calibrate(fitted.calibration_data_.take(np.arange(200)))
+    with pytest.raises(ValueError, match="groups must be None where calibration was given none"):
+        alone.predict(NEW, groups=NEW_NAMES)
+    with pytest.raises(AttributeError, match="groups_ needs a calibration with groups"):
+        _ = alone.groups_
+    with pytest.raises(ValueError, match="'guarantee' parameter of Groups must be"):
+        sampler(groups=Groups(group_of, guarantee="every")).fit(X, Y)
+    marginal = sampler(groups=Groups(guarantee="all"), policy=ExitPolicy(), guarantee="marginal")
+    with pytest.raises(ValueError, match="groups must have guarantee='each' with guarantee='marg"):
+        marginal.fit(X, Y, groups=NAMES)
+    with pytest.raises(ValueError, match=r"groups must be an object .* such as Groups"):
+        sampler().set_params(groups__unknown="pooled")
+    strange = sampler().calibrate(fitted.calibration_data_, groups=[(name,) for name in NAMES])
+    with pytest.raises(ValueError, match="groups must be text or numbers for a JSON file"):
+        strange.save_calibration(tmp_path / "file.json")
+
+
+def world(seed, n):
+    """Draws of easy prompts, and of a quarter that are hard: of those all draws err on a third."""
+    rng = np.random.default_rng(seed)
+    hard = rng.random(n) < 0.25
+    admissible = np.where(hard[:, None], 0.24, 0.8) > rng.random((n, 4))
+    quality = rng.random((n, 4)) * 0.5 + 0.5 * admissible
+    return CalibrationData(quality, np.zeros((n, 4, 4)), admissible), hard.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_the_risk_within_a_group_is_kept_and_pooled_rules_do_not_keep_it():
+    epsilon, delta, runs = 0.38, 0.1, 300
+    data, hard = world(0, 40_000)
+    hard_prompts = data.take(np.flatnonzero(hard))
+
+    def fails(rule):
+        if rule.lambda_hat is None:
+            return False
+        risk = evaluate_configurations(
+            hard_prompts, [rule.lambda_hat], set_score="max", k_max=[rule.k_max]
+        )
+        return bool(risk.loss[0] > epsilon)
+
+    options = {"k_max": 4, "epsilon": epsilon, "delta": delta, "n_lambdas": 5}
+    failed = pooled = 0
+    for run in range(1, runs + 1):
+        part, names = world(run, 500)
+        one = sampler(random_state=run, **options).calibrate(part, groups=names)
+        failed += fails(one.groups_[True])
+        pooled += fails(one.calibration_.rule)
+    assert binom.sf(failed - 1, runs, delta) > 1e-4
+    assert binom.sf(pooled - 1, runs, delta) < 1e-6

@@ -1,0 +1,199 @@
+"""Other losses of a set, besides admission or instead of it."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn.base import clone
+
+from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm.calibration import (
+    Configuration,
+    betting_p_value,
+    binomial_p_value,
+    get_set_score,
+    hoeffding_bentkus_p_value,
+    sets_at_stop,
+)
+from sklearn_clm.policies import CovariateShift, ExitPolicy, Losses
+from tests.toy import ToyModel, questions
+
+N = 240
+X, Y = questions(N)
+
+
+def wrong(prompt, reference, one):
+    """Share of wrong members."""
+    return sum(response != reference for response in one) / max(len(one), 1)
+
+
+def price(prompt, reference, one):
+    """Share of the budget that was drawn."""
+    return one.n_samples / 4
+
+
+def sampler(**options):
+    options = {"k_max": 4, "epsilon": 0.5, "random_state": 0, "n_lambdas": 5, **options}
+    return ConformalSampler(ToyModel(), **options)
+
+
+def share_of_wrong(data, rows, configuration):
+    """The loss `wrong`, from the labels."""
+    part = data.take(rows)
+    accepted, _ = sets_at_stop(part, Configuration(*configuration), 4, get_set_score("max"))
+    size = accepted.sum(axis=1)
+    return np.sum(accepted & ~part.admissible, axis=1) / np.maximum(size, 1), accepted, part
+
+
+@pytest.mark.parametrize(
+    ("p_value", "function"),
+    [("betting", betting_p_value), ("hoeffding_bentkus", hoeffding_bentkus_p_value)],
+)
+def test_the_largest_p_value_is_tested_along_one_path(p_value, function):
+    losses = Losses({"wrong": wrong}, {"wrong": 0.6}, p_value=p_value)
+    one = sampler(losses=losses).fit(X, Y)
+    result, data = one.result_, one.calibration_data_
+    rows = np.sort(np.random.default_rng(0).permutation(N)[N // 3 :])  # the split of random_state=0
+    tested = np.flatnonzero(~np.isnan(result.p_values))
+    for m in tested:
+        loss, accepted, part = share_of_wrong(data, rows, result.frontier.lambdas[m])
+        errors = int(np.sum(~np.any(accepted & part.admissible, axis=1)))
+        wanted = max(float(function(loss, 0.6)), float(binomial_p_value(errors, len(rows), 0.5)))
+        assert result.p_values[m] == pytest.approx(wanted)
+    # up to the first failure and no further
+    assert np.all(result.p_values[tested[:-1]] <= 0.05)
+    assert len(tested) == len(result.p_values) or result.p_values[tested[-1]] > 0.05
+    loss, *_ = share_of_wrong(data, rows, one.lambda_hat_)
+    assert one.calibration_.rule.means["wrong"] == pytest.approx(loss.mean())
+    new, _ = questions(10, first=1000)
+    assert one.predict(new).guaranteed
+    assert clone(one).fit(X, Y).predict(new) == one.predict(new)
+
+
+def test_a_binary_loss_equals_admission():
+    def missed(prompt, reference, one):
+        return reference not in one.responses
+
+    plain = sampler().fit(X, Y)
+    losses = Losses(missed, 0.5, p_value="binomial", admission=False)
+    one = sampler(losses=losses).fit(X, Y)
+    tested = {tuple(row): p for row, p in zip(plain.result_.frontier.lambdas, plain.p_values_)}
+    own = one.result_
+    assert len(own.frontier) == len(tested)
+    for row, p in zip(own.frontier.lambdas, own.p_values):
+        assert np.isnan(p) or p == pytest.approx(tested[tuple(row)])
+    with pytest.raises(ValueError, match=r"loss 'wrong' must be 0 or 1 with p_value='binomial'"):
+        sampler(losses=Losses(wrong, 0.5, p_value="binomial")).fit(X, Y)
+
+
+def test_several_losses_with_levels_of_their_own():
+    both = Losses({"wrong": wrong, "price": price}, {"wrong": 0.6, "price": 0.9})
+    one = sampler(losses=both).fit(X, Y)
+    assert set(one.calibration_.rule.means) == {"wrong", "price"}
+    assert one.calibration_.rule.means["price"] < 0.9
+    cheap = Losses({"wrong": wrong, "price": price}, {"wrong": 0.6, "price": 0.01})
+    with pytest.warns(NullCalibrationWarning, match=r"no configuration .* mean price \d"):
+        null = sampler(losses=cheap).fit(X, Y)
+    assert null.lambda_hat_ is None
+    assert not null.predict(["item 5"]).guaranteed
+
+
+def test_losses_of_groups_and_of_weighted_prompts():
+    names = [i % 2 == 0 for i in range(N)]
+    one = sampler(losses=Losses(wrong, 0.7)).fit(X, Y, groups=names)
+    assert {name: rule.certified for name, rule in one.groups_.items()} == {True: True, False: True}
+    for method in ("rejection", "betting"):
+        shift = CovariateShift(weight_bound=1.5, method=method)
+        weighted = sampler(losses=Losses(wrong, 0.7), shift=shift)
+        weighted.fit(X, Y, prompt_weight=np.where(names, 0.5, 1.5))
+        assert weighted.lambda_hat_ is not None
+
+
+def test_files_and_pickles(tmp_path):
+    one = sampler(losses=Losses(wrong, 0.7)).fit(X, Y)
+    one.save_calibration(tmp_path / "file.json")
+    new, _ = questions(10, first=1000)
+    loaded = sampler(losses=Losses(wrong, 0.7)).load_calibration(tmp_path / "file.json")
+    assert loaded.predict(new) == one.predict(new)
+    assert pickle.loads(pickle.dumps(one)).predict(new) == one.predict(new)
+    with pytest.raises(ValueError, match="calibrated with other parameters: losses is"):
+        sampler(losses=Losses(wrong, 0.6)).load_calibration(tmp_path / "file.json")
+    with pytest.raises(ValueError, match="calibrated with other parameters: losses is"):
+        sampler().load_calibration(tmp_path / "file.json")
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (1.5, ValueError, r"loss 'bad' must lie in \[0, 1\], got 1.5 for prompt"),
+        (-0.1, ValueError, r"loss 'bad' must lie in \[0, 1\], got -0.1 for prompt"),
+        (float("nan"), ValueError, r"loss 'bad' must lie in \[0, 1\], got nan for prompt"),
+        ("much", TypeError, r"loss 'bad' must return a number in \[0, 1\], got str for prompt"),
+        (None, TypeError, r"loss 'bad' must return a number in \[0, 1\], got NoneType"),
+    ],
+)
+def test_bad_losses(value, error, message):
+    def bad(prompt, reference, one):
+        return value
+
+    with pytest.raises(error, match=message):
+        sampler(losses=Losses(bad)).fit(X[:60], Y[:60])
+
+
+@pytest.mark.parametrize(
+    ("losses", "error", "message"),
+    [
+        (Losses({"a": wrong}, {"b": 0.1}), ValueError, r"levels must name the same .*\['a'\], got"),
+        (Losses({}), ValueError, "levels must name the same losses as functions"),
+        (Losses({"a": 3}), TypeError, "functions must be callable, got int for 'a'"),
+        (Losses(wrong, 0.0), ValueError, r"levels must lie in \(0, 1\), got 0.0 for 'wrong'"),
+        (Losses(wrong, {"wrong": 2}), ValueError, r"levels must lie in \(0, 1\), got 2 for"),
+        (Losses("wrong"), ValueError, "'functions' parameter of Losses"),
+        (Losses(wrong, p_value="normal"), ValueError, "'p_value' parameter of Losses"),
+    ],
+)
+def test_bad_parameters(losses, error, message):
+    with pytest.raises(error, match=message):
+        sampler(losses=losses).fit(X, Y)
+
+
+def test_what_losses_do_not_go_with():
+    losses = Losses(wrong, 0.5)
+    with pytest.raises(ValueError, match="policy must be one of thresholds with losses, got an"):
+        sampler(losses=losses, policy=ExitPolicy()).fit(X, Y)
+    with pytest.raises(ValueError, match="judging must be 'all' with losses, got 'lazy' instead"):
+        sampler(losses=losses, judging="lazy").fit(X, Y)
+    data = sampler().collect(X, Y)
+    with pytest.raises(ValueError, match="data must be what this sampler has collected with loss"):
+        sampler(losses=losses).calibrate(data)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_all_risks_are_kept_and_admission_alone_does_not_keep_them():
+    level, delta, runs = 0.35, 0.1, 150
+    prompts, references = questions(1200)
+    whole = sampler(epsilon=0.6, random_state=1)
+    data = whole.collect(prompts, references)
+
+    def fails(one):
+        if one.lambda_hat_ is None:
+            return False
+        loss, accepted, _ = share_of_wrong(data, np.arange(1200), one.lambda_hat_)
+        missed = ~np.any(accepted & data.admissible, axis=1)
+        return bool(loss.mean() > level or missed.mean() > 0.6)
+
+    failed = unwatched = 0
+    for run in range(runs):
+        rows = np.random.default_rng(run).integers(1200, size=150)
+        part = [prompts[i] for i in rows], [references[i] for i in rows]
+        options = {"epsilon": 0.6, "delta": delta, "n_lambdas": 3}
+        one = sampler(losses=Losses(wrong, level), **options)
+        one._memory = whole.memory_
+        failed += fails(one.fit(*part))
+        alone = sampler(**options)
+        alone._memory = whole.memory_
+        unwatched += fails(alone.fit(*part))
+    assert binom.sf(failed - 1, runs, delta) > 1e-4
+    assert binom.sf(unwatched - 1, runs, delta) < 1e-6
