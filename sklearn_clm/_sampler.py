@@ -49,7 +49,7 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._data import check_collected
 from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.generators import DrawQueue, Generation
+from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.metrics._sets import judge_sets, objective_of
 from sklearn_clm.policies import (
     CovariateShift,
@@ -299,7 +299,7 @@ class ConformalSampler(  # type: ignore[call-arg]
 
     def __init__(
         self,
-        generator: object = None,
+        generator: Generator | None = None,
         *,
         k_max: int | Sequence[int] = 20,
         epsilon: float = 0.3,

@@ -99,7 +99,7 @@ class DrawSource:
     @classmethod
     def train(
         cls,
-        generator: object,
+        generator: Generator | None,
         prompts: CheckedPrompts,
         references: list[Reference],
         *,
@@ -126,7 +126,10 @@ class DrawSource:
 
     @classmethod
     def untrained(
-        cls, generator: object, random_state: int | np.random.RandomState | None, name: str
+        cls,
+        generator: Generator | None,
+        random_state: int | np.random.RandomState | None,
+        name: str,
     ) -> "DrawSource":
         """The source of draws of an estimator that has seen no prompts."""
         own = own_copy(generator)
@@ -376,7 +379,7 @@ def _is_trainable(generator: object) -> TypeGuard[TrainableGenerator]:
     return hasattr(generator, "fit")
 
 
-def own_copy(generator: object) -> Generator:
+def own_copy(generator: Generator | None) -> Generator:
     """A copy of a generator that belongs to the estimator; a model that it holds is shared."""
     if generator is None:
         return ResamplingGenerator()

@@ -32,6 +32,7 @@ Figures need matplotlib (``pip install "sklearn-clm[plot]"``) and follow scikit-
 from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
 from sklearn_clm.inspection._curves import ComponentCurveDisplay, RiskCurveDisplay
 from sklearn_clm.inspection._frontier import FrontierDisplay
+from sklearn_clm.inspection._groups import GroupLossDisplay
 from sklearn_clm.inspection._monitor import RiskMonitorDisplay
 from sklearn_clm.inspection._report import CalibrationReport, Section
 
@@ -40,6 +41,7 @@ __all__ = [
     "CalibrationReport",
     "ComponentCurveDisplay",
     "FrontierDisplay",
+    "GroupLossDisplay",
     "PromptGainDisplay",
     "RiskCurveDisplay",
     "RiskMonitorDisplay",

@@ -252,6 +252,15 @@ def _sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
     part = record.data if n == record.data.n_prompts else record.data.take(np.arange(n))
     outcomes = rule_outcomes(part, record.lambda_hat, record.set_score, record.k_max)
     yield _sampler_guarantee(record)
+    yield from _conditions(record)
+    if record.result is not None and math.isnan(record.result.smallest_epsilon):
+        # several risks, or weights: counts of errors tell nothing of the tests
+        yield _data(record, record.result, ("draws for each prompt", record.data.k_max))
+        yield _provenance(record)
+        if record.lambda_hat is not None:
+            yield _thresholds(record)
+        yield _band(record, AchievableBandDisplay._of_calibration(sampler))
+        return
     yield from _warnings(_sampler_warnings(record, outcomes))
     yield _data(record, record.result, ("draws for each prompt", record.data.k_max))
     yield _provenance(record)
@@ -269,6 +278,7 @@ def _sections_without_labels(record: Any) -> Iterable[Section]:
     """What can be said where not every draw has a label, or one level is all there is."""
     left, result = record.exit, record.result
     yield _sampler_guarantee(record)
+    yield from _conditions(record)
     if not record.certified:
         found = left or result
         texts = [f"{record.data.n_prompts} prompts are too few for any test to succeed."]
@@ -343,25 +353,78 @@ def _lazy_tests(record: Any) -> Section:
 
 
 def _sampler_guarantee(record: Any) -> Section:
+    who = "a new prompt from the same distribution"
+    if record.by_group is not None:
+        who = "a new prompt of a certified group, from that group's distribution,"
     if not record.certified:
         what = "configuration" if record.exit is None else "level"
-        text = (
+        texts = [
             f"None. No {what} could be certified, so predict returns all "
             f"{record.k_max} draws for each prompt, without any guarantee."
-        )
+        ]
     elif record.guarantee == "marginal":
-        text = (
-            "The set for a new prompt from the same distribution holds an admissible response with "
+        texts = [
+            f"The set for {who} holds an admissible response with "
             f"probability at least {_percent(1 - record.epsilon)}, on average over calibration "
             f"prompts and new prompts together (marginal guarantee). {_AVERAGE}"
-        )
+        ]
     else:
-        text = (
-            f"With confidence {_percent(1 - record.delta)} over the calibration prompts, the set "
-            "for a new prompt from the same distribution holds an admissible response with "
+        confidence = f"With confidence {_percent(1 - record.delta)} over the calibration prompts,"
+        losses = "the mean of each loss below is at most its level"
+        texts = [
+            f"{confidence} the set for {who} holds an admissible response with "
             f"probability at least {_percent(1 - record.epsilon)}. {_AVERAGE}"
+        ]
+        if record.losses is not None and record.losses.admission:
+            texts.append(f"With it, and with the same confidence for both, {losses}.")
+        elif record.losses is not None:
+            texts = [
+                f"{confidence} {losses}, for {who}. Nothing is said of admissible responses. "
+                f"{_AVERAGE}"
+            ]
+    if record.by_group is not None:
+        how = "each of them holds" if record.groups.guarantee == "each" else "all hold together"
+        texts.append(f"There is one such claim for each group; with that confidence {how}.")
+    if record.shift is not None:
+        texts.append(
+            "New prompts are distributed as the weights say, not as those that calibrate."
+            f"{' The guarantee is approximate: weights are estimated.' * record.shift.estimated}"
         )
-    return Section("Guarantee", (text,))
+    return Section("Guarantee", tuple(texts))
+
+
+def _conditions(record: Any) -> Iterable[Section]:
+    """Groups, a shift of prompts, and other losses, where calibration looked at them."""
+    if record.by_group is not None:
+        rows = []
+        for name, rule in record.by_group.items():
+            found = rule if record.exit is not None else getattr(rule, "result", None)
+            n = getattr(found, "n_calibration", None)
+            certified = "certified" if rule.certified else "null"
+            rows.append((str(name), "too few" if n is None else str(n), certified))
+        text = "The rule for all prompts together is tested for comparison."
+        if record.groups.unknown == "pooled":
+            text = "Prompts of unknown groups get the rule for all prompts together."
+        yield Section("Groups", (text,), (("group", "calibration prompts", ""), *rows))
+    if record.shift is not None:
+        shift = record.shift
+        rows = [
+            ("method", shift.method),
+            ("largest weight", f"{shift.weight_bound:g}"),
+            ("weights are estimated", "yes" if shift.estimated else "no"),
+            ("prompts offered", str(shift.n_offered)),
+            ("prompts that calibrate", str(shift.n_kept)),
+            ("effective number of prompts", f"{shift.effective_size:.1f}"),
+        ]
+        yield Section("Covariate shift", table=(("what", "value"), *rows))
+    if record.losses is not None:
+        means = getattr(record.rule, "means", {})
+        rows = [
+            (name, f"{level:g}", f"{means[name]:.3g}" if name in means else "")
+            for name, (_, level) in record.losses.named().items()
+        ]
+        header = ("loss", "level", "mean of the calibration prompts")
+        yield Section("Other losses", table=(header, *rows))
 
 
 _AVERAGE = (

@@ -120,6 +120,38 @@ True
 A group that is not known from the prompt is given instead: ``fit(X, y, groups=...)`` and
 ``predict(X, groups=...)``, which pipelines and searches pass on once it was asked for by
 ``set_fit_request(groups=True)`` and ``set_predict_request(groups=True)``.
+
+## Under a shift of the prompts
+
+Where new prompts will be of other kinds than those that calibrate, a weight says how much more
+frequent each is: its density among new prompts, relative to the calibration prompts. References
+given a prompt must be alike in both. A prompt is kept with probability weight / bound before
+anything is drawn for it, and those kept are tested as usual:
+
+>>> from sklearn_clm.policies import CovariateShift
+>>> def weight(prompt):  # hard sums will be twice as frequent
+...     return 2.0 if sum(map(int, prompt[:-2].split(" + "))) % 10 < 4 else 1.0
+>>> shifted = fitted(shift=CovariateShift(weight, weight_bound=2.0))
+>>> shifted.shift_.n_offered, 250 < shifted.shift_.n_kept < 400
+(450, True)
+
+``method="betting"`` tests all prompts instead, which pays for a large bound. :class:`DensityRatio`
+learns the weight from prompts of both kinds that take no part in calibration; the guarantee is then
+approximate, and every set says so.
+
+## Other losses
+
+The share of wrong members, a price, a toxicity: :class:`Losses` keeps the mean of each at most at
+its level, together with the risk of holding no admissible response, or instead of it. A
+configuration is certified where the largest of the p-values is at most delta; nothing is corrected
+for.
+
+>>> from sklearn_clm.policies import Losses
+>>> def wrong(prompt, reference, one):
+...     return sum(response != reference for response in one) / max(len(one), 1)
+>>> kept = fitted(losses=Losses({"wrong": wrong}, {"wrong": 0.7}))
+>>> kept.calibration_.rule.means["wrong"] <= 0.7
+True
 """
 
 from sklearn_clm.policies._base import ThresholdRule

@@ -1,0 +1,173 @@
+"""The loss within each group of prompts: by the rule for all prompts, and by its own."""
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from sklearn_clm._sampler import ConformalSampler
+from sklearn_clm.calibration import clopper_pearson
+from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, finish, new_axes
+from sklearn_clm.inspection._frontier import chosen_position
+from sklearn_clm.inspection._record import calibration_of
+from sklearn_clm.policies import ThresholdRule
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["GroupLossDisplay"]
+
+
+class GroupLossDisplay:
+    """Loss by group with exact intervals, pooled against grouped.
+
+    For each group, the share of its calibration prompts whose set holds no admissible response:
+    under the rule for all prompts together, and under the group's own rule. The lines are exact 95%
+    intervals (Clopper-Pearson) of one group each. A group whose pooled interval lies above epsilon
+    is one that a guarantee for all prompts fails. Create it with :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    groups : list of hashable, length G
+        The groups.
+    n_prompts : ndarray of int, shape (G,)
+        Calibration prompts of each.
+    pooled, grouped : ndarray of shape (G,)
+        Errors among them under the rule for all prompts, and under its own; NaN where that is null.
+    epsilon : float
+        The tolerated risk.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+        The figure.
+    ax_ : matplotlib Axes
+        The axes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.inspection import GroupLossDisplay
+    >>> display = GroupLossDisplay(
+    ...     groups=["easy", "hard"], n_prompts=np.array([300, 100]), pooled=np.array([30, 40]),
+    ...     grouped=np.array([60, 20]), epsilon=0.3,
+    ... )
+    >>> display.failed_by_pooling
+    ['hard']
+    """
+
+    def __init__(
+        self,
+        *,
+        groups: list[Hashable],
+        n_prompts: np.ndarray,
+        pooled: np.ndarray,
+        grouped: np.ndarray,
+        epsilon: float,
+    ) -> None:
+        self.groups = groups
+        self.n_prompts = n_prompts
+        self.pooled = pooled
+        self.grouped = grouped
+        self.epsilon = epsilon
+
+    @property
+    def failed_by_pooling(self) -> list[Hashable]:
+        """Groups whose interval under the rule for all prompts lies above epsilon."""
+        low, _ = _intervals(self.pooled, self.n_prompts)
+        return [name for name, bound in zip(self.groups, low, strict=True) if bound > self.epsilon]
+
+    @classmethod
+    def from_estimator(cls, sampler: ConformalSampler, *, ax: AxesLike = None) -> Self:
+        """Plot the groups of a fitted sampler.
+
+        Parameters
+        ----------
+        sampler : ConformalSampler
+            A sampler of thresholds, calibrated with groups and all labels.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        GroupLossDisplay
+            The display, plotted.
+
+        Raises
+        ------
+        ValueError
+            If there are no groups, an exit policy or lazy judging, or no group could be tested.
+        """
+        record = calibration_of(sampler)
+        rules = record.by_group
+        if not rules or record.result is None or record.data.unknown is not None:
+            raise ValueError(
+                "sampler must be calibrated with groups, thresholds and all labels, got one "
+                "without instead."
+            )
+        tested = {
+            name: rule.result
+            for name, rule in rules.items()
+            if isinstance(rule, ThresholdRule) and rule.result is not None
+        }
+        if not tested:
+            raise ValueError("sampler must hold a group that was tested, got groups too small.")
+        # all groups test one path, on which the rule for all prompts stands as well
+        everyone = chosen_position(record.result)
+        nobody = np.full(len(tested), np.nan)
+        pooled, grouped = nobody, nobody.copy()
+        for g, result in enumerate(tested.values()):
+            own = chosen_position(result)
+            grouped[g] = np.nan if own is None else result.n_errors[own]
+            pooled[g] = np.nan if everyone is None else result.n_errors[everyone]
+        return cls(
+            groups=list(tested),
+            n_prompts=np.array([result.n_calibration for result in tested.values()]),
+            pooled=pooled,
+            grouped=grouped,
+            epsilon=record.epsilon,
+        ).plot(ax=ax)
+
+    def plot(self, *, ax: AxesLike = None) -> Self:
+        """Draw the intervals.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        GroupLossDisplay
+            This display, with `figure_` and `ax_`.
+        """
+        height = 1.2 + 0.45 * len(self.groups)
+        self.figure_, axes = new_axes(ax, (1, 1), (5.6, height))
+        self.ax_: Axes = axes[0]
+        place = np.arange(len(self.groups))[::-1].astype(np.float64)
+        for errors, offset, color, marker, label in (
+            (self.pooled, 0.12, RED, "s", "rule for all prompts"),
+            (self.grouped, -0.12, BLUE, "o", "rule of the group"),
+        ):
+            low, high = _intervals(errors, self.n_prompts)
+            self.ax_.hlines(place + offset, low, high, color=color, linewidth=1.4)
+            share = errors / self.n_prompts
+            self.ax_.plot(share, place + offset, marker, color=color, markersize=4.5, label=label)
+        self.ax_.axvline(
+            self.epsilon, color="0.4", linestyle=DASHED, linewidth=1.0, label="epsilon"
+        )
+        labels = [f"{name} (n={n})" for name, n in zip(self.groups, self.n_prompts, strict=True)]
+        self.ax_.set_yticks(place, labels)
+        self.ax_.set_ylim(-0.6, len(self.groups) - 0.4)
+        self.ax_.set_xlabel("share of sets without an admissible response")
+        finish(axes, "Loss within groups")
+        return self
+
+
+def _intervals(errors: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Exact 95% intervals; NaN where there is no count."""
+    known = ~np.isnan(errors)
+    low, high = np.full((2, len(errors)), np.nan)
+    if known.any():
+        low[known], high[known] = clopper_pearson(errors[known].astype(np.int64), n[known])
+    return low, high

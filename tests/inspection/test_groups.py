@@ -1,0 +1,88 @@
+"""Groups, shifts and other losses in displays and reports."""
+
+import numpy as np
+import pytest
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.inspection import CalibrationReport, GroupLossDisplay
+from sklearn_clm.policies import CovariateShift, Groups, Losses
+from tests.toy import ToyModel, questions
+
+
+class Never(BaseGenerator):
+    """Is asked for nothing."""
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [[Generation("")] * n_samples for _ in prompts]
+
+
+def world(n=600, seed=0):
+    """Half of the prompts are hard."""
+    rng = np.random.default_rng(seed)
+    hard = np.arange(n) % 2 == 0
+    admissible = np.where(hard[:, None], 0.4, 0.9) > rng.random((n, 4))
+    quality = rng.random((n, 4)) * 0.6 + 0.4 * admissible
+    data = CalibrationData(quality, np.zeros((n, 4, 4)), admissible)
+    return data, np.where(hard, "hard", "easy")
+
+
+def sampler(**options):
+    options = {"k_max": 4, "epsilon": 0.2, "n_lambdas": 6, "random_state": 0, **options}
+    return ConformalSampler(Never(), **options)
+
+
+def test_losses_of_groups_are_those_of_their_calibration_prompts():
+    pytest.importorskip("matplotlib")
+    data, names = world()
+    one = sampler(size_weight=2.0).calibrate(data, groups=names)
+    display = GroupLossDisplay.from_estimator(one)
+    assert display.groups == ["hard", "easy"]
+    for g, name in enumerate(display.groups):
+        result = one.groups_[name].result
+        assert display.n_prompts[g] == result.n_calibration
+        assert display.grouped[g] / display.n_prompts[g] <= 0.2
+    assert display.pooled.sum() == pytest.approx(
+        one.result_.risks.loss[_position(one)] * one.result_.n_calibration
+    )
+    assert display.failed_by_pooling == ["hard"]
+    assert len(display.ax_.get_yticklabels()) == 2
+    assert display.ax_.get_yticklabels()[0].get_text().startswith("hard (n=")
+    with pytest.raises(ValueError, match="sampler must be calibrated with groups"):
+        GroupLossDisplay.from_estimator(sampler().calibrate(data))
+
+
+def _position(one):
+    same = np.all(one.frontier_.lambdas == np.asarray(one.lambda_hat_), axis=1)
+    return int(np.flatnonzero(same)[0])
+
+
+def test_reports_say_what_holds_within_groups_and_under_shift():
+    data, names = world()
+    shift = CovariateShift(weight_bound=2.0, estimated=True)
+    one = sampler(shift=shift, groups=Groups(guarantee="all"))
+    one.calibrate(data, groups=names, prompt_weight=np.where(names == "hard", 0.5, 1.5))
+    text = str(CalibrationReport.from_estimator(one))
+    for part in (
+        "of a certified group",
+        "with that confidence all hold together",
+        "approximate: weights are estimated",
+        "effective number of prompts",
+        "prompts offered",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("admission", [True, False])
+def test_reports_say_which_losses_are_kept(admission):
+    def wrong(prompt, reference, one):
+        return sum(response != reference for response in one) / max(len(one), 1)
+
+    losses = Losses({"wrong": wrong}, 0.7, admission=admission)
+    one = ConformalSampler(ToyModel(), k_max=3, epsilon=0.5, n_lambdas=3, losses=losses)
+    one.set_params(random_state=0).fit(*questions(120))
+    text = str(CalibrationReport.from_estimator(one))
+    assert "mean of each loss below is at most its level" in text
+    assert ("Nothing is said of admissible responses" in text) is not admission
+    assert "Other losses" in text
