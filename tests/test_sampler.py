@@ -400,7 +400,7 @@ def test_predict_before_fit():
         toy_sampler().score(["item 1"], ["answer 1"])
 
 
-@pytest.mark.parametrize("name", ["sample_weight", "groups"])
+@pytest.mark.parametrize("name", ["sample_weight", "weights"])
 def test_unknown_fit_parameters_are_refused(name):
     with pytest.raises(TypeError, match=name):
         toy_sampler().fit(*questions(30), **{name: np.ones(30)})

@@ -231,8 +231,8 @@ def world(seed, n):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
 def test_the_risk_within_a_group_is_kept_and_pooled_rules_do_not_keep_it():
-    epsilon, delta, runs = 0.38, 0.1, 300
-    data, hard = world(0, 40_000)
+    epsilon, delta, runs = 0.3, 0.1, 150
+    data, hard = world(0, 20_000)
     hard_prompts = data.take(np.flatnonzero(hard))
 
     def fails(rule):
@@ -246,7 +246,7 @@ def test_the_risk_within_a_group_is_kept_and_pooled_rules_do_not_keep_it():
     options = {"k_max": 4, "epsilon": epsilon, "delta": delta, "n_lambdas": 5}
     failed = pooled = 0
     for run in range(1, runs + 1):
-        part, names = world(run, 500)
+        part, names = world(run, 300)
         one = sampler(random_state=run, **options).calibrate(part, groups=names)
         failed += fails(one.groups_[True])
         pooled += fails(one.calibration_.rule)
