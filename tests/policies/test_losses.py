@@ -169,31 +169,28 @@ def test_what_losses_do_not_go_with():
         sampler(losses=losses).calibrate(data)
 
 
+def rude(prompt, reference, one):
+    """A loss that no configuration changes."""
+    return float(int(prompt.split()[-1]) * 7 % 20 < 7)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
-def test_all_risks_are_kept_and_admission_alone_does_not_keep_them():
-    level, delta, runs = 0.35, 0.1, 150
+@pytest.mark.parametrize("p_value", ["betting", "binomial"])
+def test_a_loss_above_its_level_is_certified_no_more_often_than_delta(p_value):
+    level, delta, runs = 0.32, 0.1, 80
     prompts, references = questions(1200)
     whole = sampler(epsilon=0.6, random_state=1)
-    data = whole.collect(prompts, references)
+    whole.collect(prompts, references)
+    assert level < np.mean([rude(prompt, None, None) for prompt in prompts])
 
-    def fails(one):
-        if one.lambda_hat_ is None:
-            return False
-        loss, accepted, _ = share_of_wrong(data, np.arange(1200), one.lambda_hat_)
-        missed = ~np.any(accepted & data.admissible, axis=1)
-        return bool(loss.mean() > level or missed.mean() > 0.6)
-
-    failed = unwatched = 0
-    for run in range(runs):
+    def certified(run, losses):
         rows = np.random.default_rng(run).integers(1200, size=150)
-        part = [prompts[i] for i in rows], [references[i] for i in rows]
-        options = {"epsilon": 0.6, "delta": delta, "n_lambdas": 3}
-        one = sampler(losses=Losses(wrong, level), **options)
+        one = sampler(epsilon=0.6, delta=delta, n_lambdas=3, losses=losses, random_state=run)
         one._memory = whole.memory_
-        failed += fails(one.fit(*part))
-        alone = sampler(**options)
-        alone._memory = whole.memory_
-        unwatched += fails(alone.fit(*part))
+        one.fit([prompts[i] for i in rows], [references[i] for i in rows])
+        return one.lambda_hat_ is not None
+
+    failed = sum(certified(run, Losses(rude, level, p_value=p_value)) for run in range(runs))
     assert binom.sf(failed - 1, runs, delta) > 1e-4
-    assert binom.sf(unwatched - 1, runs, delta) < 1e-6
+    assert all(certified(run, None) for run in range(5))
