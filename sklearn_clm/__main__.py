@@ -30,6 +30,7 @@ from sklearn_clm.judging import serve, wanted_from_file
 __all__ = ["main"]
 
 
+_MOST_LEVELS = 100_000
 _DESCRIPTION = "Conformal language modeling on arrays of scores, similarities and labels."
 _EVALUATE = """\
 Run the paper's evaluation (section 5, Appendix F) on arrays: repeated random splits into a part
@@ -204,19 +205,7 @@ def _add_calibrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         metavar="FILE",
         help="where to write",
     )
-    calibrate.add_argument(
-        "--epsilon", type=float, default=0.3, metavar="E", help="tolerated risk, in (0, 1)"
-    )
-    calibrate.add_argument("--set-score", default="max", metavar="NAME", help="set score F")
-    calibrate.add_argument(
-        "--optimization-fraction",
-        type=float,
-        default=1 / 3,
-        metavar="F",
-        help="share of the prompts that finds the frontier",
-    )
-    _add_search(calibrate)
-    calibrate.add_argument("--quiet", action="store_true", help="print nothing")
+    _add_one_level(calibrate)
     calibrate.set_defaults(run=_calibrate)
 
 
@@ -232,23 +221,12 @@ def _add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "--output", type=Path, default=None, metavar="FILE", help="Markdown file to write"
     )
     command.add_argument(
-        "--epsilon", type=float, default=0.3, metavar="E", help="risk to certify, in (0, 1)"
-    )
-    command.add_argument(
         "--sizes",
         type=int,
         nargs="+",
         default=[100, 200, 500, 1000, 2000],
         metavar="N",
         help="numbers of prompts to consider",
-    )
-    command.add_argument("--set-score", default="max", metavar="NAME", help="set score F")
-    command.add_argument(
-        "--optimization-fraction",
-        type=float,
-        default=1 / 3,
-        metavar="F",
-        help="share of the prompts that finds the frontier",
     )
     command.add_argument(
         "--power", type=float, default=0.9, metavar="P", help="wanted probability of success"
@@ -257,8 +235,7 @@ def _add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "--confidence", type=float, default=0.95, metavar="C", help="confidence of the intervals"
     )
     command.add_argument("--trials", type=int, default=40, metavar="T", help="simulations")
-    _add_search(command)
-    command.add_argument("--quiet", action="store_true", help="print nothing")
+    _add_one_level(command)
     command.set_defaults(run=_plan)
 
 
@@ -362,6 +339,22 @@ def _add_input(command: argparse.ArgumentParser) -> None:
     group.add_argument("--data", metavar="FILE", help="calibration data as .npz, instead of these")
 
 
+def _add_one_level(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--epsilon", type=float, default=0.3, metavar="E", help="tolerated risk, in (0, 1)"
+    )
+    command.add_argument("--set-score", default="max", metavar="NAME", help="set score F")
+    command.add_argument(
+        "--optimization-fraction",
+        type=float,
+        default=1 / 3,
+        metavar="F",
+        help="share of the prompts that finds the frontier",
+    )
+    _add_search(command)
+    command.add_argument("--quiet", action="store_true", help="print nothing")
+
+
 def _add_search(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--delta", type=float, default=0.05, metavar="D", help="level of the tests, in (0, 1)"
@@ -413,18 +406,24 @@ def _levels(items: Sequence[str]) -> np.ndarray:
         try:
             if ":" in item:
                 start, stop, count = item.split(":")
+                if not 1 <= int(count) <= _MOST_LEVELS:
+                    raise ValueError
                 levels.extend(np.linspace(float(start), float(stop), int(count)))
             else:
                 levels.append(float(item))
         except ValueError:
             raise ValueError(
-                f"--epsilons: {item!r} is neither a number nor START:STOP:COUNT."
+                f"--epsilons: {item!r} is neither a number nor START:STOP:COUNT with a COUNT from "
+                f"1 to {_MOST_LEVELS:,}."
             ) from None
     return np.unique(levels)
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
     data = _load(arguments)
+    output: Path = arguments.output
+    if output.exists() and not output.is_dir():  # before hours of trials
+        raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(output))
     results = run_trials(
         data,
         arguments.methods,
@@ -441,7 +440,6 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         n_jobs=arguments.jobs,
         verbose=0 if arguments.quiet else 1,
     )
-    output: Path = arguments.output
     output.mkdir(parents=True, exist_ok=True)
     table = results.auc_table()
     if len(results.methods) > 1:

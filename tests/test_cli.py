@@ -162,6 +162,7 @@ def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
         (["calibrate", "--data", "missing.npz"], "No such file or directory: missing.npz"),
         (["evaluate", "--data", "scores.npy"], "is not an intact file"),
         (["evaluate", "--data", "data.npz", "--epsilons", "1:2"], "'1:2' is neither a number nor"),
+        (["evaluate", "--data", "data.npz", "--epsilons", "0:1:1000000000"], "from 1 to 100,000"),
         (["evaluate", "--data", "data.npz", "--epsilons", "1.5"], "--epsilons must lie in"),
         (["evaluate", "--data", "data.npz", "--methods", "best"], "--methods='best' is unknown"),
         (["evaluate", "--data", "data.npz", "--trials", "0"], "--trials must be at least 1"),
@@ -172,6 +173,7 @@ def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
         (["calibrate", "--data", "data.npz", "--epsilon", "1.5"], "error: --epsilon must be"),
         (["calibrate", "--data", "data.npz", "--k-max", "9"], "--k-max=9 asks for more draws"),
         (["calibrate", "--data", "data.npz", "--output", "no/such.json"], "No such file"),
+        (["evaluate", "--data", "data.npz", "--output", "data.npz"], "Not a directory: data.npz"),
     ],
 )
 def test_errors_are_one_line_and_exit_with_2(files, arguments, message, capsys):
