@@ -38,6 +38,7 @@ from sklearn_clm._prompts import (
     check_prompts,
 )
 from sklearn_clm._results import PredictionSets
+from sklearn_clm.caching import VerdictsWanted
 from sklearn_clm.calibration import (
     AchievableEpsilon,
     CalibrationData,
@@ -507,6 +508,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             prompt_weight=prompt_weight,
         )
         data, source = conditions.data, conditions.source
+        data = source.renewed(data, everything=self.judging == "all")
         verdicts = source.verdicts_for(data)
         if verdicts is not None:
             data = verdicts.labelled(data)
@@ -833,13 +835,15 @@ class ConformalSampler(  # type: ignore[call-arg]
                 "prompts; wanted text. Look at its stop strings and at the length it may generate."
             )
         warn_of_references(self.admission, references, responses)
+        verdicts = Verdicts(self.admission, references, responses, self.n_jobs)
         if self.judging == "all":
-            admissible = admission_matrix(self.admission, references, responses, n_jobs=self.n_jobs)
+            try:
+                admissible = admission_matrix(
+                    self.admission, references, responses, n_jobs=self.n_jobs
+                )
+            except VerdictsWanted as error:  # nothing will be wanted after these
+                raise VerdictsWanted(error.wanted, len(error.wanted)) from None
         else:
-            source = replace(
-                source,
-                verdicts=Verdicts(self.admission, references, responses, self.n_jobs),
-            )
             admissible = np.full((len(responses), len(responses[0])), -1, dtype=np.int8)
         data = CalibrationData(
             quality_matrix(
@@ -856,7 +860,9 @@ class ConformalSampler(  # type: ignore[call-arg]
             texts=equal_texts(responses),
             prompts=prompts.digests(),
         )
-        return replace(source, data=data, prompts=prompts)
+        if self.judging == "all" and not verdicts.of_people:
+            return replace(source, data=data, prompts=prompts)
+        return replace(source, data=data, prompts=prompts, verdicts=verdicts)
 
     # --- calibrate ----------------------------------------------------------------------------
 

@@ -203,6 +203,26 @@ class DrawSource:
             )
         return self.verdicts
 
+    def renewed(self, data: CalibrationData, *, everything: bool) -> CalibrationData:
+        """The data with the verdicts of people as they are now; others as they are.
+
+        Parameters
+        ----------
+        data : CalibrationData
+            What calibration was given.
+        everything : bool
+            Whether people are asked about each draw at once.
+
+        Returns
+        -------
+        CalibrationData
+        """
+        verdicts = self.verdicts
+        # labels from elsewhere stay
+        if verdicts is None or data.provenance.admission is None or not self.collected(data):
+            return data
+        return verdicts.renewed(data, everything=everything)
+
     def collected(self, data: CalibrationData) -> bool:
         """Whether these very draws are what was collected, all or the first, of any labels."""
         if self.data is None or data.n_prompts != self.data.n_prompts:

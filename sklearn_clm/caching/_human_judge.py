@@ -406,14 +406,8 @@ class HumanJudge(StoreBacked):
         -------
         list of WantedVerdict
         """
-        query = (
-            "SELECT digest, keys.content, contexts.content FROM keys "
-            "JOIN wanted ON wanted.key = keys.id LEFT JOIN contexts ON contexts.key = keys.id "
-            "WHERE wanted.question = ? ORDER BY keys.id"
-        )
-        with self._log().reading() as connection:
-            rows = connection.execute(query, (self.question,)).fetchall()
-        pairs = [self._pair(*row) for row in rows if row[1] is not None]
+        condition = "JOIN wanted ON wanted.key = keys.id WHERE wanted.question = ?"
+        pairs = self._pairs(condition, self.question)
         return [pair for pair, known in zip(pairs, self.verdicts(pairs)) if known is None]
 
     def pair(self, id_: str) -> WantedVerdict | None:
@@ -429,13 +423,8 @@ class HumanJudge(StoreBacked):
         WantedVerdict or None
             None where the file does not hold it, or holds its digest alone.
         """
-        query = (
-            "SELECT digest, keys.content, contexts.content FROM keys "
-            "LEFT JOIN contexts ON contexts.key = keys.id WHERE digest = ?"
-        )
-        with self._log().reading() as connection:
-            row = connection.execute(query, (bytes.fromhex(id_),)).fetchone()
-        return None if row is None or row[1] is None else self._pair(*row)
+        found = self._pairs("WHERE digest = ?", bytes.fromhex(id_))
+        return found[0] if found else None
 
     def judged(self) -> list[tuple[WantedVerdict, bool]]:
         """All that is judged, with the verdict that counts.
@@ -588,10 +577,9 @@ class HumanJudge(StoreBacked):
         with self._log().reading() as connection:
             query = "SELECT max(id) FROM verdicts"
             (last,) = connection.execute(query).fetchone()
-        if not given or last == self._shared().last_row.get(question):
-            self._shared().last_row[question] = last
+        before, self._shared().last_row[question] = self._shared().last_row.get(question), last
+        if not given or last == before:
             return
-        self._shared().last_row[question] = last
         newest = self._newest("", ())
         changed = [id_ for id_, verdict in given.items() if newest.get(id_) is not verdict]
         for id_ in changed:
@@ -662,13 +650,28 @@ class HumanJudge(StoreBacked):
                     (self.question, pair._digest),
                 )
 
-    def _pair(self, digest: bytes, content: str, context: str | None) -> WantedVerdict:
-        prompt, references, response = decoded(content, self.path)
-        around = None if context is None else Context(*decoded(context, self.path))
-        pair = WantedVerdict(JudgedPrompt(prompt, tuple(references), around), response)
-        if pair._digest != bytes(digest):
-            raise ValueError(f"path={str(self.path)!r} is damaged: {response!r:.40} was altered.")
-        return pair
+    def _pairs(self, condition: str, value: str | bytes) -> list[WantedVerdict]:
+        """The pairs whose content the file holds, in the order in which they came."""
+        # `condition` is this module's own
+        query = (
+            "SELECT digest, keys.content, contexts.content FROM keys "  # nosec B608
+            f"LEFT JOIN contexts ON contexts.key = keys.id {condition} ORDER BY keys.id"
+        )
+        with self._log().reading() as connection:
+            rows = connection.execute(query, (value,)).fetchall()
+        pairs = []
+        for digest, content, context in rows:
+            if content is not None:
+                prompt, references, response = decoded(content, self.path)
+                around = None if context is None else Context(*decoded(context, self.path))
+                pairs.append(
+                    WantedVerdict(JudgedPrompt(prompt, tuple(references), around), response)
+                )
+                if pairs[-1]._digest != bytes(digest):
+                    raise ValueError(
+                        f"path={str(self.path)!r} is damaged: {response!r:.40} was altered."
+                    )
+        return pairs
 
     def _newest(self, condition: str, values: Sequence[bytes]) -> dict[str, bool | None]:
         """The verdict that counts for each pair, by its id; None where it was taken back."""
@@ -792,7 +795,7 @@ def _as_text(value: object) -> str:
 
 def _as_cell(value: object) -> str:
     """Text of a cell, which a spreadsheet takes for no formula."""
-    text = _as_text(value)
+    text = "" if value is None else _as_text(value)
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 

@@ -33,9 +33,44 @@ same verdicts given in any other way.
 >>> turn.conclusion
 '0.4'
 
-``serve(judge, calibration)`` does the same in the browser. A function that knows how many verdicts
-it may still want raises :class:`~sklearn_clm.caching.VerdictsWanted` with ``n_at_most``, and the
-page says so: "Decided after at most 37 more."
+``serve(judge, calibration)`` does the same in the browser. A lazy ``fit`` tells how many verdicts
+it may still want, in :attr:`VerdictsWanted.n_at_most <sklearn_clm.caching.VerdictsWanted>`, and the
+page says so: "Decided after at most 37 more." That is a bound, which each verdict lowers; most
+calibrations end long before.
+
+A verdict that is changed later is a new row, and the newest counts: the next ``fit`` or
+``calibrate`` looks all of them up again, and warns of how many have changed.
+
+## Sentences
+
+A sentence is judged in the response around it. ``ComponentSelector(sampler, admission=judge,
+judging="lazy")`` asks from the highest score down, as its test walks, and no more of a prompt that
+is known to have a wrong one; the threshold is that of all labels
+(:func:`~sklearn_clm.calibration.judge_components`). Give it a question of its own, such as
+``HumanJudge(path, question="Is this true?")``: the file may be the same. The verdict is one on the
+sentence, whatever response holds it.
+
+## Two judges, one of them cheap
+
+The optimisation part only shapes the path of the tests. A guarantee holds for every path that was
+fixed before the calibration part was looked at, so labels there may come from anybody:
+
+>>> from sklearn_clm.policies import LazyJudging
+>>> cheap = LazyJudging(optimization_judgements=None, optimization_admission="exact_match")
+>>> _ = sampler.set_params(judging=cheap)  # people judge the calibration part alone
+
+Never so on the calibration part: what is certified there is a promise for the admission that
+judged there. A model may judge it in place of people only as far as it is never too lenient
+(Corollary A.4). :func:`audit_judge` compares a model with verdicts of people, and says how far it
+is from that:
+
+>>> from sklearn_clm.judging import JudgeAudit
+>>> by_model, by_people = [True] * 60 + [False] * 40, [True] * 58 + [False] * 42
+>>> print(JudgeAudit.from_verdicts(by_model, by_people))
+Too lenient: admits 2 of 42 inadmissible responses (95 % interval 0.0058 to 0.1616).
+Too strict: refuses 0 of 58 admissible responses (95 % interval 0.0000 to 0.0616). ...
+Corollary A.4 (what is certified holds for people, too) needs a judge that is never too lenient. ...
+For 2 of 100 prompts the judge admits a response and people none. With confidence 0.95 the risk ...
 
 ## Two people
 

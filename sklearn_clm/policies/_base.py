@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from sklearn_clm.caching import VerdictsWanted
 from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
@@ -132,6 +133,32 @@ class Request:
         known = verdicts.labels[rows, : part.k_max]
         return LabelTable(part.first, verdicts.of_rows(rows), known)
 
+    def wanted(
+        self, error: VerdictsWanted, texts: np.ndarray, rows: np.ndarray, n_more: int = 0
+    ) -> VerdictsWanted:
+        """The error with a bound of all verdicts that may still be wanted.
+
+        Parameters
+        ----------
+        error : VerdictsWanted
+            What the judge raised.
+        texts : ndarray of bool, shape (m, K)
+            All texts of the prompts at `rows` that tests may ask for.
+        rows : ndarray of int, shape (m,)
+            Positions of prompts.
+        n_more : int, default=0
+            How many are wanted of other prompts.
+
+        Returns
+        -------
+        VerdictsWanted
+        """
+        if self.verdicts is None:
+            return error
+        prompts, draws = np.nonzero(texts)
+        found = self.verdicts.wanted(error, rows[prompts], draws)
+        return VerdictsWanted(found.wanted, max((found.n_at_most or 0) + n_more, len(found.wanted)))
+
     def too_few(self, n: int, n_calibration: int) -> str | None:
         """Why so few prompts certify nothing, and how many would; None if they are enough."""
         needed, fraction = self.n_needed, self.optimization_fraction
@@ -152,6 +179,12 @@ class Request:
             f"optimization_fraction={fraction:.3g} that takes at least {total} prompts (those "
             "that train a generator not counted)."
         )
+
+
+def _unjudged(data: CalibrationData, rows: np.ndarray) -> np.ndarray:
+    """The texts of the prompts at `rows` that have no label."""
+    is_text = data.first[rows] == np.arange(data.k_max)
+    return is_text & (data.labels[rows] < 0)
 
 
 def _unasked(prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
@@ -347,16 +380,36 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
         seen, rows = np.arange(0), np.arange(n)
         if path is None:
             seen, rows = split_positions(n, fraction, request.random_state)
-            path = self.search(data.take(seen), seen, request)
+            try:
+                path = self.search(data.take(seen), seen, request)
+            except VerdictsWanted as error:
+                left, n_more = _unjudged(data, rows), len(error.wanted)
+                raise request.wanted(error, left, rows, n_more) from None
         else:
             self.refuse_path(path, data, request)
         if request.groups is None or request.options is None:
             rule = self.test(data, seen, rows, path, request)
             return Calibrated(rule, None, rule.why_null())
-        names, of_prompt = check_groups(request.groups, n)
-        pooled = request.options.unknown == "pooled"
+        try:
+            return self._test_groups(data, (seen, rows), path, request, request.groups)
+        except VerdictsWanted as error:
+            raise request.wanted(error, _unjudged(data, rows), rows) from None
+
+    def _test_groups(
+        self,
+        data: CalibrationData,
+        parts: tuple[np.ndarray, np.ndarray],
+        path: Path,
+        request: Request,
+        groups: list[Hashable],
+    ) -> Calibrated:
+        """A test for each group, and one for all prompts."""
+        seen, rows = parts
+        options = request.options or Groups()
+        names, of_prompt = check_groups(groups, data.n_prompts)
+        pooled = options.unknown == "pooled"
         level = request.delta
-        if request.options.guarantee == "all":
+        if options.guarantee == "all":
             level /= len(names) + pooled
         one = replace(request, delta=level)
         found: dict[Hashable, CalibratedRule] = {}

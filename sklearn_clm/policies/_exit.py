@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import HasMethods, Interval
 
+from sklearn_clm.caching import VerdictsWanted
 from sklearn_clm.calibration import (
     CalibrationData,
     ExitModel,
@@ -18,6 +19,7 @@ from sklearn_clm.calibration import (
     fit_exit_model,
     judge_in_falling_order,
     smallest_epsilon,
+    texts_for_exit,
 )
 from sklearn_clm.calibration._data import check_collected, prompt_digests, refuse_common_prompts
 from sklearn_clm.calibration._exit_policy import (
@@ -239,7 +241,10 @@ class ExitPolicy(Policy[ExitModel]):
         # a repetition is judged by the response that stands for its text
         shown = texts == np.arange(part.k_max)
         table = request.table(texts, np.where(shown, request.labels(data, rows), -1), rows)
-        level = exit_level(judge_in_falling_order(tau, allowed, table), allowed)
+        try:
+            level = exit_level(judge_in_falling_order(tau, allowed, table), allowed)
+        except VerdictsWanted as error:
+            raise request.wanted(error, texts_for_exit(tau, allowed, table), rows) from None
         smallest = np.nan
         if request.verdicts is None or level == -np.inf:
             hopeless = int(np.sum(~np.any(shown & (table.labels != 0), axis=1)))

@@ -27,6 +27,7 @@ from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Resp
 
 __all__ = ["ComponentVerdicts", "LazyJudging", "Verdicts", "classifier_factory"]
 
+_MOST_LOOKED_UP = 20_000  # verdicts, to make a bound tighter
 _BLOCK = 16  # pairs that one worker judges before their verdicts are kept
 
 
@@ -213,6 +214,32 @@ class Verdicts:
         self.labels[:] = -1
         self.n_judgements = 0
 
+    def renewed(self, data: CalibrationData, *, everything: bool) -> CalibrationData:
+        """The data with labels looked up anew, where people judge.
+
+        Parameters
+        ----------
+        data : CalibrationData
+            The collected prompts, with all draws or the first ones.
+        everything : bool
+            Whether people are asked about each draw; otherwise labels are unknown until a test
+            asks for them.
+
+        Returns
+        -------
+        CalibrationData
+        """
+        if not self.of_people:
+            return data
+        self.forget()
+        if everything:
+            rows, draws = np.nonzero(np.ones((data.n_prompts, data.k_max), dtype=bool))
+            for _ in self._ask(rows, draws):
+                pass
+        renewed = data.with_labels(self.labels[:, : data.k_max])
+        renewed.provenance = data.provenance
+        return renewed
+
     def wanted(
         self, error: VerdictsWanted, prompts: np.ndarray, draws: np.ndarray
     ) -> VerdictsWanted:
@@ -229,16 +256,16 @@ class Verdicts:
         -------
         VerdictsWanted
         """
-        judge = get_admission(self._admission)
-        pairs = {
-            pair.id: pair
-            for i, j in zip(prompts.tolist(), draws.tolist())
-            for alias in checked_admissions([self._references[i]], 1)[0]
-            for pair in [HumanJudge.wanted_pair(alias, self._responses[i][j])]
-        }
-        known = judge.verdicts(list(pairs.values())) if isinstance(judge, HumanJudge) else []
-        n_known = sum(verdict is not None for verdict in known)
-        return VerdictsWanted(error.wanted, max(len(pairs) - n_known, len(error.wanted)))
+        judge, n_left = get_admission(self._admission), len(prompts)
+        if isinstance(judge, HumanJudge) and n_left <= _MOST_LOOKED_UP:
+            pairs = {}
+            for i, j in zip(prompts.tolist(), draws.tolist()):
+                aliases = checked_admissions([self._references[i]], 1)[0]
+                for alias in () if callable(aliases) else aliases:
+                    pair = judge.wanted_pair(alias, self._responses[i][j])
+                    pairs[pair.id] = pair
+            n_left = judge.verdicts(list(pairs.values())).count(None)
+        return VerdictsWanted(error.wanted, max(n_left, len(error.wanted)))
 
     def labelled(self, data: CalibrationData) -> CalibrationData:
         """The data with the labels that are known by now, equal responses alike.
@@ -330,8 +357,10 @@ class ComponentVerdicts(Verdicts):
         for reference, row, distinct in zip(references, responses, found):
             for occurrences in distinct.occurrences:
                 draw, span = occurrences[0]
-                shown = isinstance(admission, HumanJudge) and span is not None
-                asked.append(admission.within(reference, row[draw], *span) if shown else reference)
+                if isinstance(admission, HumanJudge) and span is not None:
+                    asked.append(admission.within(reference, row[draw], *span))
+                else:
+                    asked.append(reference)
         components = [[one] for distinct in found for one in distinct.components]
         super().__init__(admission, asked, components, n_jobs)
 

@@ -7,18 +7,21 @@ from typing import ClassVar, Literal
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
+from sklearn_clm.caching import VerdictsWanted
 from sklearn_clm.calibration import (
     AchievableEpsilon,
     CalibrationData,
     Configuration,
     Frontier,
     LearnThenTestResult,
+    critical_count,
     evaluate_configurations,
     get_set_score,
     learn_then_test,
     learn_then_test_lazily,
     search_frontier,
     sets_at_stop,
+    texts_for_tests,
 )
 from sklearn_clm.calibration._data import refuse_common_prompts
 from sklearn_clm.calibration._learn_then_test import choose_configuration
@@ -134,17 +137,27 @@ class ThresholdPolicy(Policy[Frontier]):
                 **weights,
             )
         else:
-            result = learn_then_test_lazily(
-                part,
-                path,
-                request.epsilon,
-                request.delta,
-                request.table(part.first, request.labels(data, rows), rows),
-                set_score=request.set_score,
-                size_weight=weights["size_weight"],
-                draw_weight=weights["draw_weight"],
-                select=self.select,
-            )
+            table = request.table(part.first, request.labels(data, rows), rows)
+            try:
+                result = learn_then_test_lazily(
+                    part,
+                    path,
+                    request.epsilon,
+                    request.delta,
+                    table,
+                    set_score=request.set_score,
+                    size_weight=weights["size_weight"],
+                    draw_weight=weights["draw_weight"],
+                    select=self.select,
+                )
+            except VerdictsWanted as error:
+                score = get_set_score(request.set_score)
+                sets = (
+                    sets_at_stop(part, Configuration(*thresholds), int(k_max), score)[0]
+                    for thresholds, k_max in zip(path.lambdas.tolist(), path.k_max)
+                )
+                allowed = int(critical_count(len(rows), request.epsilon, request.delta))
+                raise request.wanted(error, texts_for_tests(sets, allowed, table), rows) from None
         if request.judging is None:
             inadmissible = ~data.admissible[np.concatenate((seen, rows))]
             low, high = inadmissible.all(axis=1).mean(), inadmissible[:, 0].mean()

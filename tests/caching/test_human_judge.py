@@ -200,6 +200,7 @@ def test_cells_of_a_table_are_no_formulas(judge, tmp_path):
         assert not any(
             cell.startswith(("=", "+", "-", "@")) for row in csv.reader(file) for cell in row
         )
+    assert "null" not in (tmp_path / "wanted.csv").read_text()
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="must have the columns id and verdict"):
         judge.import_(tmp_path / "other.csv")

@@ -1,31 +1,138 @@
 """A calibration that people judge for, from the first pair to the thresholds."""
 
+import warnings
+
+import numpy as np
 import pytest
 from sklearn.base import clone
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.caching import HumanJudge
+from sklearn_clm.caching import HumanJudge, VerdictsWanted
 from sklearn_clm.judging import JudgingSession
+from sklearn_clm.policies import ExitPolicy, LazyJudging
 from tests.toy import ToyModel, questions
 
 PROMPTS, REFERENCES = questions(60)
+OPTIONS = {"k_max": 5, "epsilon": 0.4, "delta": 0.2, "random_state": 0}
+
+
+def is_right(pair):
+    return pair.response == pair.asked.references[0]
+
+
+def judged(judge, calibrate):
+    """Judge what is wanted until nothing is; how many verdicts were left at most, each time."""
+    bounds = []
+    while True:
+        try:
+            calibrate()
+        except VerdictsWanted as error:
+            bounds.append((len(error.wanted), error.n_at_most))
+            judge_all(judge, error.wanted, is_right)
+        else:
+            return bounds
+
+
+def judge_all(judge, pairs, rule):
+    """All verdicts in one file, so that the disk is waited for once."""
+    path = judge.path.with_name(f"said-{len(judge.history())}.jsonl")
+    lines = (f'{{"id": "{pair.id}", "verdict": "{int(rule(pair))}"}}\n' for pair in pairs)
+    path.write_text("".join(lines))
+    assert judge.import_(path).n_new == len(pairs)
+
+
+@pytest.fixture
+def judge(tmp_path):
+    return HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
 
 
 @pytest.mark.parametrize("judging", ["all", "lazy"])
-def test_the_thresholds_are_those_of_the_same_verdicts_given_as_a_rule(tmp_path, judging):
-    judge = HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
-    sampler = ConformalSampler(
-        ToyModel(), k_max=5, epsilon=0.4, delta=0.2, judging=judging, random_state=0
-    )
+def test_the_thresholds_are_those_of_the_same_verdicts_given_as_a_rule(judge, judging):
+    sampler = ConformalSampler(ToyModel(), judging=judging, **OPTIONS)
     by_rule = clone(sampler).fit(PROMPTS, REFERENCES)
     sampler.set_params(admission=judge)
     asked = judge.asked(PROMPTS, REFERENCES)
     session = JudgingSession(judge, lambda: sampler.fit(PROMPTS, asked).lambda_hat_)
-    turn = session.turn("a")
+    turn, left = session.turn("a"), []
+    assert turn.estimate == f"Decided after at most {turn.n_more} more."
+    assert (turn.n_more == turn.n_left) == (judging == "all")
     while turn.pair is not None:
-        right = turn.pair.response == turn.pair.asked.references[0]
-        turn = session.act("a", turn.pair.id, "y" if right else "n")
+        left.append(turn.n_more)
+        turn = session.act("a", turn.pair.id, "y" if is_right(turn.pair) else "n")
     assert turn.notice == ""
     assert turn.conclusion == str(by_rule.lambda_hat_)
     assert sampler.lambda_hat_ == by_rule.lambda_hat_
     assert turn.n_judged == len(judge.history())
+    assert (np.diff(left) < 0).all()  # an honest estimate: each verdict leaves fewer
+
+
+@pytest.mark.parametrize("policy", ["thresholds", ExitPolicy()])
+def test_what_is_left_at_most_is_never_exceeded(judge, policy):
+    sampler = ConformalSampler(ToyModel(), judging="lazy", policy=policy, **OPTIONS)
+    sampler.set_params(admission=judge)
+    asked = judge.asked(PROMPTS, REFERENCES)
+    bounds = judged(judge, lambda: sampler.fit(PROMPTS, asked))
+    assert len(bounds) > 1
+    left = np.cumsum([n for n, _ in bounds][::-1])[::-1]
+    at_most = np.array([bound for _, bound in bounds])
+    assert (at_most >= left).all()
+    assert (np.diff(at_most) < 0).all()
+    assert at_most[-1] < at_most[0] / 2
+
+
+def test_a_cheap_judge_takes_the_optimisation_part(judge):
+    cheap = []
+
+    def lenient(reference, response):
+        cheap.append(response)
+        return response == reference or len(response) % 3 == 0
+
+    judging = LazyJudging(optimization_judgements=None, optimization_admission=lenient)
+    sampler = ConformalSampler(ToyModel(), judging=judging, admission=judge, **OPTIONS)
+    asked = judge.asked(PROMPTS, REFERENCES)
+    judged(judge, lambda: sampler.fit(PROMPTS, asked))
+    assert cheap
+    # each of the verdicts of people is on the calibration part
+    n_optimization = sampler.result_.n_optimization
+    judged_prompts = {pair.asked.prompt for pair, _ in judge.judged()}
+    assert len(judged_prompts) <= len(PROMPTS) - n_optimization
+    known = sampler.calibration_data_.labels >= 0
+    assert {PROMPTS[i] for i in np.flatnonzero(known.any(axis=1))} == judged_prompts
+
+    # the path is that of the cheap labels, the tests are those of the right ones
+    def right(reference, response):
+        return response == reference
+
+    judging = LazyJudging(optimization_judgements=None, optimization_admission=lenient)
+    by_rule = ConformalSampler(ToyModel(), judging=judging, admission=right, **OPTIONS)
+    by_rule.fit(PROMPTS, REFERENCES)
+    assert by_rule.lambda_hat_ == sampler.lambda_hat_
+    assert np.array_equal(by_rule.frontier_.lambdas, sampler.frontier_.lambdas)
+
+
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+def test_changed_verdicts_reach_the_next_calibration(judge, judging):
+    sampler = ConformalSampler(ToyModel(), judging=judging, admission=judge, **OPTIONS)
+    asked = judge.asked(PROMPTS, REFERENCES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        judged(judge, lambda: sampler.fit(PROMPTS, asked))
+        before, data = sampler.lambda_hat_, sampler.calibration_data_
+        sampler.calibrate(data)
+    assert before is not None
+    assert sampler.lambda_hat_ == before
+    judge_all(judge, [pair for pair, verdict in judge.judged() if verdict], lambda pair: False)
+    with pytest.warns(UserWarning, match=r"\d+ verdicts have changed since the last use") as warned:
+        judged(judge, lambda: sampler.calibrate(data))
+    assert sum("have changed" in str(one.message) for one in warned) == 1
+    assert sampler.lambda_hat_ is None
+    labels = sampler.calibration_data_.labels
+    assert (labels == 1).sum() < (data.labels == 1).sum()
+
+
+def test_labels_from_elsewhere_are_not_asked_for_again(judge):
+    sampler = ConformalSampler(ToyModel(), judging="lazy", admission=judge, **OPTIONS)
+    collected = sampler.collect(PROMPTS, judge.asked(PROMPTS, REFERENCES))
+    table = sampler.calibrate(collected.with_labels(np.ones(collected.quality.shape, dtype=bool)))
+    assert table.lambda_hat_ is not None
+    assert judge.history() == []

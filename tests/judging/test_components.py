@@ -13,7 +13,7 @@ from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.judging import JudgingSession
 
 WORDS = ("sun", "rain", "snow", "fog", "wind", "hail")
-PROMPTS = [f"day {i}" for i in range(60)]
+PROMPTS = [f"day {i}" for i in range(40)]
 
 
 class Forecaster(BaseGenerator):
@@ -55,7 +55,7 @@ def asked(judge):
 
 def by_rule(sampler, **options):
     return ComponentSelector(
-        sampler, alpha=0.3, component_score=score, admission=rule, **options
+        sampler, alpha=0.4, component_score=score, admission=rule, **options
     ).fit(PROMPTS, asked(HumanJudge("")))
 
 
@@ -63,7 +63,7 @@ def by_rule(sampler, **options):
 def test_the_threshold_is_that_of_the_same_verdicts_as_a_table(sampler, tmp_path, judging):
     judge = HumanJudge(tmp_path / "verdicts.sqlite", question="Is it right?", judge="Ada")
     selector = ComponentSelector(
-        sampler, alpha=0.3, component_score=score, admission=judge, judging=judging
+        sampler, alpha=0.4, component_score=score, admission=judge, judging=judging
     )
     fitted = []
     session = JudgingSession(
@@ -112,7 +112,7 @@ def test_any_judge_may_be_lazy(sampler):
 def test_changed_verdicts_reach_the_next_calibration(sampler, tmp_path, judging):
     judge = HumanJudge(tmp_path / "verdicts.sqlite", question="Is it right?", judge="Ada")
     selector = ComponentSelector(
-        sampler, alpha=0.3, component_score=score, admission=judge, judging=judging
+        sampler, alpha=0.4, component_score=score, admission=judge, judging=judging
     )
     # every sentence is right, it is first said; in one file, so that the disk is waited for once
     with pytest.raises(VerdictsWanted) as caught:
@@ -123,7 +123,7 @@ def test_changed_verdicts_reach_the_next_calibration(sampler, tmp_path, judging)
     selector.set_params(judging=judging).fit(PROMPTS, asked(judge))
     data = selector.calibration_data_
     assert selector.gamma_hat_ == data.scores.min()
-    lines = [line.replace('"y"', '"n"') for line in lines[: len(lines) // 2]]
+    lines = [line.replace('"y"', '"n"') for line in lines[5:]]
     (tmp_path / "corrected.jsonl").write_text("".join(lines))
     judge.import_(tmp_path / "corrected.jsonl")
     with pytest.warns(UserWarning, match="verdicts have changed") as warned:
