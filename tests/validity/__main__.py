@@ -1,6 +1,7 @@
 """Run the whole study: ``python tests/validity``."""
 
 import argparse
+import datetime as dt
 import sys
 import time
 from pathlib import Path
@@ -10,8 +11,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (1, 2)]
 
 from validity.monitoring import monitoring_markdown, monitoring_results  # noqa: E402
 from validity.mutations import MUTATIONS  # noqa: E402
-from validity.report import as_markdown, plot, summary_markdown  # noqa: E402
-from validity.study import all_cells, run_cell, run_study  # noqa: E402
+from validity.power import power_markdown  # noqa: E402
+from validity.report import as_markdown, plot, summary_markdown, update_page  # noqa: E402
+from validity.study import PROCEDURES, all_cells, run_cell, run_study  # noqa: E402
 
 
 def main() -> int:
@@ -21,35 +23,56 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=-1, help="processes (default: all cores)")
     parser.add_argument("--markdown", type=Path, help="write the full table to this file")
     parser.add_argument("--figure", type=Path, help="write the figure to this file")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=[*PROCEDURES, "mutations", "monitor", "power"],
+        metavar="PART",
+        help="only these parts: kinds of cells, 'mutations', 'monitor', 'power'",
+    )
+    parser.add_argument("--page", type=Path, help="renew the tables of this file (README.md)")
     arguments = parser.parse_args()
     start = time.monotonic()
-
+    parts = arguments.only or [*PROCEDURES, "mutations", "monitor", "power"]
     n_calibrations = 100 if arguments.quick else arguments.calibrations
-    results = run_study(list(all_cells()), n_calibrations, n_jobs=arguments.jobs, verbose=1)
-    table = as_markdown(results)
-    print(table, "", summary_markdown(results), sep="\n")
-    if arguments.markdown:
-        arguments.markdown.write_text(f"{summary_markdown(results)}\n\n{table}\n", "utf-8")
-    if arguments.figure:
-        plot(results, str(arguments.figure))
+    tables = {}
 
-    violated = sum(not result.holds for result in results)
-    print(f"\n{len(results)} cells, {violated} with an interval above what is allowed.")
-    print(f"{time.monotonic() - start:.0f} s; now what is broken on purpose:", flush=True)
-    unnoticed = 0
-    for name, mutation in MUTATIONS.items():
-        # fewer would leave a broken calibration within its interval
-        n = max(n_calibrations, 1500) // mutation.cost
-        result = run_cell(mutation.cell, n, procedure=mutation.run)
-        unnoticed += result.holds
-        print(
-            f"broken on purpose ({name}): failed {result.frequency:.3f} of the time, allowed "
-            f"{mutation.cell.allowed:g}: {'NOT NOTICED' if result.holds else 'noticed'}"
-        )
-    watched = monitoring_results(max(n_calibrations, 500))
-    print("", "The monitor in use:", monitoring_markdown(watched), sep="\n")
-    violated += sum(not result.holds for result in watched)
-    unnoticed += sum(not result.notices for result in watched)
+    cells = [cell for cell in all_cells() if cell.procedure in parts]
+    results = run_study(cells, n_calibrations, n_jobs=arguments.jobs, verbose=1)
+    violated, unnoticed = sum(not result.holds for result in results), 0
+    if results:
+        date = f"{dt.date.today():%B %Y}"
+        table, tables["results"] = as_markdown(results), summary_markdown(results, date)
+        print(table, "", tables["results"], sep="\n")
+        print(f"\n{len(results)} cells, {violated} with an interval above what is allowed.")
+        if arguments.markdown:
+            arguments.markdown.write_text(f"{tables['results']}\n\n{table}\n", "utf-8")
+        if arguments.figure:
+            plot(results, str(arguments.figure))
+    if "mutations" in parts:
+        print(f"{time.monotonic() - start:.0f} s; now what is broken on purpose:", flush=True)
+        lines = ["| broken on purpose | failed | allowed | noticed |", "|---|---|---|---|"]
+        for name, mutation in MUTATIONS.items():
+            # fewer would leave a broken calibration within its interval
+            n = max(n_calibrations, 1500) // mutation.cost
+            result = run_cell(mutation.cell, n, procedure=mutation.run)
+            unnoticed += result.holds
+            noticed = "NO" if result.holds else "yes"
+            allowed = mutation.cell.allowed
+            lines.append(f"| {name} | {result.frequency:.3f} | {allowed:g} | {noticed} |")
+            print(lines[-1], flush=True)
+        tables["mutations"] = "\n".join(lines)
+    if "monitor" in parts:
+        watched = monitoring_results(max(n_calibrations, 500))
+        tables["monitor"] = monitoring_markdown(watched)
+        violated += sum(not result.holds for result in watched)
+        unnoticed += sum(not result.notices for result in watched)
+        print("", tables["monitor"], sep="\n", flush=True)
+    if "power" in parts:
+        tables["power"] = power_markdown(n_calibrations)
+        print("", tables["power"], sep="\n")
+    if arguments.page:
+        update_page(arguments.page, tables)
     print(f"{time.monotonic() - start:.0f} s in all")
     return int(violated > 0 or unnoticed > 0)
 

@@ -15,9 +15,15 @@ import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, binomial_p_value, critical_count
 
-from .policies import exit_policy, learnt_on_the_calibration_part, stop_at_the_first_failure
+from .deployment import DEPLOYMENT_MUTATIONS
+from .policies import (
+    exit_policy,
+    learnt_on_the_calibration_part,
+    stop_at_the_first_failure,
+    two_labels_of_equal_texts,
+)
 from .procedures import Setting, components, groups_each
-from .study import PROCEDURES, Cell, first_k_error, hard_group_error
+from .study import PROCEDURES, Cell, first_k_error, hard_group_error, path_cell
 
 __all__ = ["MUTATIONS", "Mutation"]
 
@@ -122,6 +128,10 @@ MUTATIONS = {
         Cell("exit_policy", "mixed", "exit policy", Setting(60, 0.45, 0.1)),
         procedure=partial(exit_policy, judge=stop_at_the_first_failure),
     ),
+    "equal texts with two labels": Mutation(
+        Cell("exit_policy", "all_duplicates", "exit policy", Setting(60, 0.6, 0.1)),
+        procedure=partial(exit_policy, judge=two_labels_of_equal_texts),
+    ),
     "repeated components scored by their mean": Mutation(
         Cell("components", "mixed", "max", Setting(150, 0.1, 0.1)),
         procedure=partial(components, combine=_mean_of_repeats),
@@ -130,4 +140,8 @@ MUTATIONS = {
         Cell("groups_each", "mixed", "max", Setting(200, hard_group_error("mixed") - 0.005, 0.1)),
         procedure=partial(groups_each, pooled=True),
     ),
+    **{
+        name: Mutation(path_cell(cell, "mixed", 200), procedure=procedure)
+        for name, (cell, procedure) in DEPLOYMENT_MUTATIONS.items()
+    },
 }

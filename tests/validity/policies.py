@@ -9,14 +9,19 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn_clm.calibration import (
     CalibrationData,
     ExitModel,
+    Frontier,
     LabelTable,
     critical_count,
+    evaluate_configurations,
     exit_level,
     fit_exit_model,
     judge_in_falling_order,
+    learn_then_test_lazily,
+    search_frontier,
 )
+from sklearn_clm.policies import LazyJudging
 
-from .procedures import Setting
+from .procedures import N_LAMBDAS, Setting
 from .worlds import World, make_world
 
 __all__ = ["POLICY_PROCEDURES", "exit_policy", "marginal", "meaningless_policy", "texts_of"]
@@ -73,16 +78,24 @@ def exit_policy(
     *,
     meaningless: bool = False,
     n_errors=critical_count,
-    judge=judge_in_falling_order,
+    judge=None,
 ) -> bool | None:
-    """Is the true risk at the calibrated level above epsilon? Labels are revealed lazily."""
+    """Is the true risk at the calibrated level above epsilon?
+
+    One calibration in ten asks for labels lazily, and must find the level of all labels.
+    """
     tau, scores = _population_scores(world.name, int(rng.integers(4)), meaningless)
     chosen = world.draw(setting.n, rng)
-    truth = world.population.admissible[chosen]
-    first = texts_of(world.name, world.population)[chosen]
-    table = LabelTable(first, lambda prompts, draws: truth[prompts, draws])
     allowed = int(n_errors(setting.n, setting.epsilon, setting.delta))
-    level = exit_level(judge(tau[chosen], allowed, table), allowed)
+    level = exit_level(scores[chosen], allowed)
+    if judge is not None or rng.random() < 0.1:
+        truth = world.population.admissible[chosen]
+        first = texts_of(world.name, world.population)[chosen]
+        table = LabelTable(first, lambda prompts, draws: truth[prompts, draws])
+        found = exit_level((judge or judge_in_falling_order)(tau[chosen], allowed, table), allowed)
+        if judge is None and found != level:
+            raise AssertionError(f"lazy judging finds the level {found}, all labels {level}")
+        level = found
     if level == -np.inf:
         return None
     return bool(np.mean(scores < level) > setting.epsilon)
@@ -114,6 +127,44 @@ def stop_at_the_first_failure(tau: np.ndarray, n_errors: int, table: LabelTable)
     return np.where(table.labels[rows, best] == 1, tau[rows, best], np.inf)
 
 
+@functools.lru_cache(maxsize=64)
+def _frontier(name: str, variant: int) -> tuple[Frontier, np.ndarray]:
+    """One of a few frontiers from prompts of which three draws are judged, and its true risks."""
+    world, rng = make_world(name), np.random.default_rng([variant, 2])
+    data = world.population.take(world.draw(N_OPTIMIZATION, rng))
+    first = texts_of(name, data)
+    table = LabelTable(first, lambda prompts, draws: data.admissible[prompts, draws])
+    labels = LazyJudging(optimization_judgements=3).labels(data, first, table)
+    frontier = search_frontier(data.with_labels(labels), set_score="max", n_lambdas=N_LAMBDAS)
+    risks = evaluate_configurations(
+        world.population, frontier.lambdas, set_score="max", k_max=frontier.k_max
+    )
+    return frontier, risks.loss
+
+
+def lazy_thresholds(world: World, set_score, setting: Setting, rng) -> bool | None:
+    """Is a configuration that lazy judging certifies wrong? Each calibration asks anew."""
+    frontier, risks = _frontier(world.name, int(rng.integers(4)))
+    part = world.population.take(world.draw(setting.n, rng))
+    table = LabelTable(
+        texts_of(world.name, part), lambda prompts, draws: part.admissible[prompts, draws]
+    )
+    result = learn_then_test_lazily(
+        part, frontier, setting.epsilon, setting.delta, table, set_score="max"
+    )
+    n_certified = len(result.valid_lambdas)
+    return bool(risks[:n_certified].max() > setting.epsilon) if n_certified else None
+
+
+def two_labels_of_equal_texts(tau: np.ndarray, n_errors: int, table: LabelTable) -> np.ndarray:
+    """Broken: each repetition of a text is judged anew, one verdict in ten is wrong, any counts."""
+    rows, draws = np.indices(tau.shape).reshape(2, -1)
+    texts = np.unique(np.column_stack((rows, table.first[rows, draws])), axis=0)
+    table.ask(*texts.T)
+    said = np.where(np.random.default_rng(n_errors).random(tau.shape) < 0.1, 1, table.labels)
+    return np.where(np.any(said == 1, axis=1), tau.max(axis=1), -np.inf)
+
+
 def marginal(world: World, set_score, setting: Setting, rng) -> bool:
     """Is a new prompt missed, where its mean over calibrations must not exceed epsilon?"""
     _, scores = _population_scores(world.name, int(rng.integers(4)), False)
@@ -123,5 +174,6 @@ def marginal(world: World, set_score, setting: Setting, rng) -> bool:
 
 
 POLICY_PROCEDURES = {
-    procedure.__name__: procedure for procedure in (exit_policy, meaningless_policy, marginal)
+    procedure.__name__: procedure
+    for procedure in (exit_policy, meaningless_policy, marginal, lazy_thresholds)
 }

@@ -7,17 +7,19 @@ import numpy as np
 from joblib import Parallel, delayed
 from scipy.stats import binomtest
 
+from .deployment import DEPLOYMENT_PROCEDURES, path_risks
 from .estimators import command_line, component_files, estimators, files
 from .policies import POLICY_PROCEDURES
 from .procedures import PROCEDURES as OF_ARRAYS
 from .procedures import Setting, groups_of, mean_quality
-from .worlds import WORLDS, make_world
+from .worlds import K_MAX, WORLDS, make_world
 
 __all__ = ["PROCEDURES", "Cell", "CellResult", "all_cells", "run_cell", "run_study"]
 
 PROCEDURES = (
     OF_ARRAYS
     | POLICY_PROCEDURES
+    | DEPLOYMENT_PROCEDURES
     | {
         procedure.__name__: procedure
         for procedure in (estimators, files, command_line, component_files)
@@ -95,6 +97,16 @@ def hard_group_error(world: str) -> float:
     return float(1 - hard.any(axis=1).mean())
 
 
+def path_cell(procedure: str, world: str, n: int) -> Cell:
+    """Epsilon just under the risk of returning the first four draws, or of any number of them."""
+    risks = path_risks(
+        world, shifted=procedure.startswith("weights"), shares=procedure.startswith("losses")
+    )
+    # where all risks are 1, each certificate is an error
+    epsilon = min(float(risks[K_MAX // 2]) - 0.003, 0.95)
+    return Cell(procedure, world, "first draws", Setting(n, epsilon, 0.1))
+
+
 def all_cells() -> Iterator[Cell]:
     """Every cell of the study."""
     for world in WORLDS:
@@ -118,12 +130,21 @@ def all_cells() -> Iterator[Cell]:
         yield Cell("both", world, "max", Setting(150, 0.4, 0.1))
         yield Cell("both", world, "sum", Setting(150, 0.5, 0.1))
     for world in WORLDS:
-        yield Cell("exit_policy", world, "exit policy", Setting(60, 0.45, 0.1))
-        yield Cell("exit_policy", world, "exit policy", Setting(150, 0.3, 0.1))
-        yield Cell("marginal", world, "exit policy", Setting(60, 0.45, 0.1))
+        within_reach = min(max(0.3, first_k_error(world) + 0.05), 0.95)
+        for n in (60, 150, 400, 1500):
+            yield Cell("exit_policy", world, "exit policy", Setting(n, within_reach, 0.1))
+        for n in (60, 1500):
+            yield Cell("marginal", world, "exit policy", Setting(n, within_reach, 0.1))
+        yield Cell("lazy_thresholds", world, "max", Setting(60, within_reach, 0.1))
     for world in ("mixed", "all_duplicates", "never_admissible"):
-        yield Cell("meaningless_policy", world, "exit policy", Setting(60, 0.45, 0.1))
-        yield Cell("exit_policy", world, "exit policy", Setting(1500, 0.3, 0.1))
+        within_reach = min(max(0.3, first_k_error(world) + 0.05), 0.95)
+        for n in (60, 1500):
+            yield Cell("meaningless_policy", world, "exit policy", Setting(n, within_reach, 0.1))
+        yield Cell("lazy_thresholds", world, "max", Setting(400, within_reach, 0.1))
+    for world in ("mixed", "useless_quality", "all_duplicates"):
+        for procedure in DEPLOYMENT_PROCEDURES:
+            for n in (60, 300, 1500):
+                yield path_cell(procedure, world, n)
     for world in ("mixed", "heavy_ties"):
         for name in ("estimators", "files", "command_line"):
             yield Cell(name, world, "max", Setting(60, first_k_error(world) + 0.1, 0.1))

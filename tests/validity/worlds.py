@@ -5,6 +5,7 @@ calibration set is an i.i.d. sample from the population, with replacement; the t
 configuration is then its plain average over the population: no second simulation, no error bar.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -152,6 +153,7 @@ def _components(rng, labels):
     return score, np.broadcast_to(wrong, score.shape)
 
 
+@functools.lru_cache(maxsize=16)
 def make_world(name: str, seed: int = 0) -> World:
     """World of the given name, its population fixed by the seed.
 
