@@ -641,8 +641,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         Returns
         -------
         float
-            ``-(size_weight * mean size + excess_weight * mean excess)``; -inf for a null
-            calibration, for which nothing is drawn.
+            ``-(size_weight * mean size + excess_weight * mean excess + draw_weight * mean
+            draws)``; -inf for a null calibration, for which nothing is drawn.
         """
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)
@@ -652,7 +652,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             return -np.inf
         sets = self._sets(checked, groups=groups)
         outcomes = judge_sets(self.admission, references, sets, n_jobs=self.n_jobs)
-        return -objective_of(outcomes, record.size_weight, record.excess_weight)
+        return -objective_of(outcomes, record.size_weight, record.excess_weight, record.draw_weight)
 
     def save_calibration(self, path: str | os.PathLike[str]) -> None:
         """Write what calibration found to a small, readable JSON file.

@@ -141,6 +141,7 @@ from sklearn_clm.calibration._e_processes import (
 from sklearn_clm.calibration._exit_policy import (
     ExitModel,
     ExitRule,
+    draws_asked_for,
     exit_level,
     exit_scores,
     fit_exit_model,
@@ -211,6 +212,7 @@ __all__ = [
     "component_learn_then_test",
     "confidence_sequence",
     "critical_count",
+    "draws_asked_for",
     "equal_texts",
     "evaluate_configurations",
     "exit_level",

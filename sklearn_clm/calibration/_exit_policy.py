@@ -1,7 +1,9 @@
 """Exit policy: one nested level decides when to stop and what to return.
 
 After k draws a model gives, for each distinct text c seen so far, the probability p_k(c) that c is
-admissible, and g_k, the chance that a first admissible text arrives within the next few draws.
+admissible and no text of higher quality is, and g_k, the chance that a first admissible text
+arrives within the next few draws. So p_k(c) is what c adds to a set of better texts: where several
+texts tend to be right together, the second one adds little.
 With m_k = min(m_{k-1}, g_k / rho), m_0 = +inf and m_K = -inf,
 
     tau(c) = max over k of { v = min(m_{k-1}, p_k(c)) : v > m_k },
@@ -45,6 +47,7 @@ __all__ = [
     "ExitRule",
     "ScoreScale",
     "TextPaths",
+    "draws_asked_for",
     "exit_level",
     "exit_scores",
     "fit_exit_model",
@@ -61,7 +64,7 @@ TEXT_FEATURES = (
     "logarithm of the number of draws",
 )
 ARRIVAL_FEATURES = (
-    "largest probability that a text is admissible",
+    "largest probability of a text",
     "second largest",
     "share of distinct texts among the draws",
     "logarithm of the number of draws",
@@ -266,7 +269,7 @@ class ExitModel:
     Parameters
     ----------
     text_classifier : Classifier
-        Probability that a text is admissible, from its features.
+        Probability that a text is admissible and none of higher quality is, from its features.
     arrival_classifier : Classifier
         Chance that a first admissible text arrives within the next draws.
     quality_scale, similarity_scale : ScoreScale
@@ -493,6 +496,38 @@ def exit_level(scores: np.ndarray, n_errors: int) -> float:
     return float(np.partition(scores, n_errors)[n_errors])
 
 
+def draws_asked_for(exits: np.ndarray, scores: np.ndarray, level: float) -> np.ndarray:
+    """Draws that finding the level asks for, prompt by prompt.
+
+    Texts are judged in falling order of tau. Which texts reach a level u is known at the stop at u,
+    and a prompt with a witness at V_i > u-hat is settled there: so its draws end at the stop at
+    V_i, and those of the other prompts at the stop at u-hat.
+
+    Parameters
+    ----------
+    exits : ndarray of shape (n, K)
+        m_k after draw k.
+    scores : ndarray of shape (n,)
+        V_i, or -inf for those below the level.
+    level : float
+        u-hat.
+
+    Returns
+    -------
+    ndarray of int, shape (n,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import draws_asked_for
+    >>> exits = np.array([[0.9, 0.5, -np.inf], [0.9, 0.5, -np.inf]])
+    >>> draws_asked_for(exits, np.array([0.95, -np.inf]), level=0.4)
+    array([1, 3])
+    """
+    settled = np.maximum(scores, level)
+    return 1 + np.sum(exits[:, :-1] >= settled[:, np.newaxis], axis=1)
+
+
 def fit_exit_model(
     quality: np.ndarray,
     similarity: np.ndarray,
@@ -551,13 +586,18 @@ def fit_exit_model(
         paths.update(rows, quality[:, k], similarity[:, k], first[:, k])
         present[:, k], features[:, k] = paths.text_features(rows)
     folds = rng.permutation(n) % max(min(n_folds, n), 1)
-    learner = _Learner(new_classifier, present, features, first, admissible)
+    labels = admissible > 0
+    if np.any(admissible < 0):
+        known = np.broadcast_to(admissible[:, np.newaxis, :], present.shape)
+        learner = _Learner(new_classifier, present, features, known)
+        chance = learner.text_probabilities(learner.text_classifier(rows), rows)[:, -1]
+        labels = _completed(admissible, first, chance, rng)
+    learner = _Learner(new_classifier, present, features, _best(labels, present, features))
     text = np.full(present.shape, -np.inf)
     for fold in np.unique(folds):
         train, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
         classifier = learner.text_classifier(train)
         text[held] = learner.text_probabilities(classifier, held)
-    labels = _completed(admissible, first, text[:, -1], rng)
     arrival_features = _arrival_features(present, features, text, k_max)
     arrives = _arrives(labels, look_ahead)
     arrival = np.empty((n, k_max))
@@ -587,15 +627,14 @@ class _Learner:
         new_classifier: Callable[[], Classifier],
         present: np.ndarray,
         features: np.ndarray,
-        first: np.ndarray,
-        admissible: np.ndarray,
+        labels: np.ndarray,
     ) -> None:
         self.new_classifier = new_classifier
         self.present, self.features = present, features
         k_max = present.shape[1]
         # after the first draws each one more tells much, later ones little
         self.moments = np.unique(np.geomspace(1, k_max, 8).round().astype(np.intp)) - 1
-        self.labels = np.broadcast_to(admissible[:, np.newaxis, :], present.shape)
+        self.labels = labels
 
     def text_classifier(self, rows: np.ndarray) -> Classifier:
         at = np.ix_(rows, self.moments)
@@ -655,6 +694,15 @@ def _text_probabilities(classifier: Classifier, paths: TextPaths, rows: np.ndarr
     text = np.full(present.shape, -np.inf)
     text[present] = probability(classifier, features[present])
     return text
+
+
+def _best(labels: np.ndarray, present: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Whether each text is the admissible one of highest quality so far; the first of equals."""
+    quality = features[..., TEXT_FEATURES.index("largest quality")]
+    ranked = np.where(present & labels[:, np.newaxis, :], quality, -np.inf)
+    best = np.zeros(present.shape, dtype=np.int8)
+    np.put_along_axis(best, ranked.argmax(axis=2, keepdims=True), 1, axis=2)
+    return np.where(np.isfinite(ranked), best, 0)
 
 
 def _completed(

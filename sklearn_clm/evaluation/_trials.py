@@ -47,6 +47,7 @@ def run_trials(
     n_lambdas: int = 25,
     size_weight: float = 0.5,
     excess_weight: float = 0.5,
+    draw_weight: float = 0.0,
     k_max: int | Sequence[int] | None = None,
     random_state: RandomState = None,
     n_jobs: int | None = None,
@@ -78,7 +79,7 @@ def run_trials(
     frontier_fraction, testing_fraction : float in (0, 1), default=0.2 and 0.4
         Shares of the prompts that find the frontier and that test it; the rest measures. With
         many thousands of prompts, 0.1 and 0.2 leave more to measure on.
-    n_lambdas, size_weight, excess_weight, k_max
+    n_lambdas, size_weight, excess_weight, draw_weight, k_max
         As in :func:`~sklearn_clm.calibration.learn_then_test`.
     random_state : int, RandomState or None, default=None
         Seed of the splits. The results do not depend on `n_jobs`.
@@ -131,6 +132,7 @@ def run_trials(
         n_lambdas=n_lambdas,
         size_weight=size_weight,
         excess_weight=excess_weight,
+        draw_weight=draw_weight,
         k_max=k_max,
     )
     splits = list(random_splits(data.n_prompts, n_frontier + n_testing, n_trials, random_state))
@@ -201,6 +203,7 @@ class _Plan(NamedTuple):
     n_lambdas: int
     size_weight: float
     excess_weight: float
+    draw_weight: float
     k_max: int | Sequence[int] | None
 
 
@@ -255,9 +258,10 @@ def _run_one(data: CalibrationData, plan: _Plan, split: Split) -> _Trial:
             n_lambdas=plan.n_lambdas,
             size_weight=plan.size_weight,
             excess_weight=plan.excess_weight,
+            draw_weight=plan.draw_weight,
             k_max=plan.k_max,
         )
-        objective = result.risks.objective(plan.size_weight, plan.excess_weight)
+        objective = result.risks.objective(plan.size_weight, plan.excess_weight, plan.draw_weight)
         chosen = _choose(result.n_errors, objective, plan.critical)
         found = chosen >= 0
         distinct, which = np.unique(chosen[found], return_inverse=True)

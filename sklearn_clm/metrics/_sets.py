@@ -265,6 +265,7 @@ def set_objective(
     admission: str | Admission | None = None,
     size_weight: float | None = None,
     excess_weight: float | None = None,
+    draw_weight: float | None = None,
 ) -> float:
     """Objective of Eq. 7: weighted set size and excess; the smaller the better.
 
@@ -272,14 +273,15 @@ def set_objective(
     ----------
     admissions, sets, admission
         As in :func:`set_loss`.
-    size_weight, excess_weight : float, default=None
-        Weights rho_1 and rho_2. None are those of the sampler which made the sets, or 0.5.
+    size_weight, excess_weight, draw_weight : float, default=None
+        Weights rho_1 and rho_2, and the price of a draw. None are those of the sampler which made
+        the sets, or 0.5, 0.5 and 0.
 
     Returns
     -------
     float
-        ``size_weight * mean size + excess_weight * mean excess``; +inf where the sets carry no
-        guarantee, since calibration was null.
+        ``size_weight * mean size + excess_weight * mean excess + draw_weight * mean draws``; +inf
+        where the sets carry no guarantee, since calibration was null.
 
     Examples
     --------
@@ -296,8 +298,12 @@ def set_objective(
         return np.inf
     record = getattr(sets.sampler, "calibration_", None)
     weights = [
-        float(getattr(record, name, 0.5) if given is None else given)
-        for name, given in (("size_weight", size_weight), ("excess_weight", excess_weight))
+        float(getattr(record, name, usual) if given is None else given)
+        for name, given, usual in (
+            ("size_weight", size_weight, 0.5),
+            ("excess_weight", excess_weight, 0.5),
+            ("draw_weight", draw_weight, 0.0),
+        )
     ]
     return objective_of(set_outcomes(admissions, sets, admission=admission), *weights)
 
@@ -347,9 +353,12 @@ def judge_sets(
     return SetOutcomes(~covered, sets.sizes, samples, relative_excess(samples, first_admissible))
 
 
-def objective_of(outcomes: SetOutcomes, size_weight: float, excess_weight: float) -> float:
-    """Objective of Eq. 7."""
-    return float(size_weight * np.mean(outcomes.size) + excess_weight * np.mean(outcomes.excess))
+def objective_of(
+    outcomes: SetOutcomes, size_weight: float, excess_weight: float, draw_weight: float
+) -> float:
+    """Objective of Eq. 7, plus a price for each draw."""
+    objective = size_weight * np.mean(outcomes.size) + excess_weight * np.mean(outcomes.excess)
+    return float(objective + draw_weight * np.mean(outcomes.samples))
 
 
 def _averaged(values: np.ndarray, average: bool) -> float | np.ndarray:

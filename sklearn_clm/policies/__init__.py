@@ -61,9 +61,9 @@ value where draws cost. Lazy judging goes well with people
 ## Stopping when sure, and when hopeless
 
 :class:`ExitPolicy` learns, on the optimisation part, the probability that each text seen so far is
-admissible, and the chance that a first admissible one arrives in the next few draws. One level then
-decides both what is in the set and when to stop. A prompt whose draws agree ends early; so does one
-that will not be answered anyway.
+admissible and none of higher quality is, and the chance that a first admissible one arrives in the
+next few draws. One level then decides both what is in the set and when to stop. A prompt whose
+draws agree ends early; so does one that will not be answered anyway.
 
 >>> early = fitted(policy=ExitPolicy())
 >>> bool(draws_per_prompt(early) < 0.8 * draws_per_prompt(everything))

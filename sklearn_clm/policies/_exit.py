@@ -39,10 +39,11 @@ __all__ = ["ExitPolicy", "ExitResult", "model_from_json", "model_to_json"]
 class ExitPolicy(Policy[ExitModel]):
     """One nested level in place of three thresholds, learnt from the optimisation part.
 
-    After each draw a classifier gives the probability that each distinct text is admissible, and
-    another one the chance that a first admissible text arrives within the next draws. A single
-    level then decides what is in the set and when sampling ends: when it is sure, and also when
-    it is hopeless. See :mod:`sklearn_clm.calibration` for the definition and the proof.
+    After each draw a classifier gives the probability that each distinct text is admissible and
+    none of higher quality is, and another one the chance that a first admissible text arrives
+    within the next draws. A single level then decides what is in the set and when sampling ends:
+    when it is sure, and also when it is hopeless. See :mod:`sklearn_clm.calibration` for the
+    definition and the proof.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ class Deployed(NamedTuple):
     Parameters
     ----------
     loss, size, draws : float
-        Means over the test prompts.
+        Means over the test prompts; NaN where nothing was certified.
     judgements, calibration_draws : float
         Judge calls and draws for each prompt given to calibration.
     null : bool
@@ -51,11 +51,11 @@ def fixed_budget(
         if smallest_epsilon(int(np.sum(arrival > k)), n, delta) > epsilon:
             break
         budget = k
-    used = k_max if budget is None else budget
     judged = float(np.minimum(arrival, k_max).mean())
-    return Deployed(
-        float(np.mean(_arrival(test.admissible) > used)), used, used, judged, judged, budget is None
-    )
+    if budget is None:
+        return Deployed(np.nan, np.nan, np.nan, judged, judged, True)
+    missed = float(np.mean(_arrival(test.admissible) > budget))
+    return Deployed(missed, budget, budget, judged, judged, False)
 
 
 def scope_gen(

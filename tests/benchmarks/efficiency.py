@@ -1,13 +1,14 @@
 """What a guarantee costs: draws, judgements and set sizes of several methods on the same arrays.
 
-The draws of the question answering and summarisation examples are made once and kept beside the
-examples; ``--quick`` takes simulated questions alone. Methods of others are written anew for this
-comparison, see ``_field.py``.
+Prompts are drawn with replacement from those of a task, so that the risk of what was calibrated is
+its plain average over all of them. The draws of the three example tasks are made once with the
+checkpoints beside the examples, and kept in a folder there; ``--quick`` takes simulated questions
+alone. Methods of others are written anew for this comparison, see ``_field.py``.
 """
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
+    Frontier,
     LabelTable,
+    clopper_pearson,
     critical_count,
+    draws_asked_for,
     evaluate_configurations,
     exit_level,
     impute_labels,
@@ -32,59 +36,78 @@ from sklearn_clm.policies import ExitPolicy
 from . import Row
 from ._field import Deployed, fixed_budget, scope_gen
 
-__all__ = ["compare", "rows"]
+__all__ = ["as_markdown", "compare", "rows"]
 
 DELTA = 0.05
+#: Where epsilon lies between the risk of all draws and that of the first one.
+LEVELS = {"near the floor": 0.25, "away from it": 0.6}
+TASKS = {"open_domain_qa": 1500, "summarization": 1200, "report_generation": 800}
+METHODS = {"FIRST-K": "first_k", "FIRST-K+REJECT": "first_k_reject", "MAX": "max", "SUM": "sum"}
 _NOTHING = Deployed(np.nan, np.nan, np.nan, np.nan, np.nan, True)
+
+Table = dict[str, list[Deployed]]
 
 
 def rows(quick: bool = False) -> Iterator[Row]:
     """Draws of new prompts and judge calls of calibration prompts, beside the paper's MAX."""
-    n_splits = 6 if quick else 100
-    for name, data, epsilon in data_sets(quick):
-        for n in (300,) if quick else (300, 1000):
-            table = compare(data, epsilon, n, n_splits)
-            print(as_text(f"{name}, n = {n}, epsilon = {epsilon:g}", table), file=sys.stderr)
-            usual = table["MAX"]
-            for method in ("exit policy", "exit policy, marginal"):
-                ours = table[method]
-                yield Row(
-                    f"draws per new prompt, {name}, n = {n}, epsilon = {epsilon:g}",
-                    f"MAX {usual.draws:.3g} (size {usual.size:.3g})",
-                    f"{method} {ours.draws:.3g} (size {ours.size:.3g})",
-                    ours.draws / usual.draws,
-                )
-            for method in ("MAX, lazy", "exit policy"):
-                ours = table[method]
-                yield Row(
-                    f"judge calls per prompt, {name}, n = {n}, epsilon = {epsilon:g}",
-                    f"all draws {data.k_max}",
-                    f"{method} {ours.judgements:.3g}",
-                    ours.judgements / data.k_max,
-                )
+    for name, data in data_sets(quick):
+        low, high = 1.0 - data.admissible.any(axis=1).mean(), 1.0 - data.admissible[:, 0].mean()
+        epsilons = [round(float(low + share * (high - low)), 2) for share in LEVELS.values()]
+        for n in (300,) if quick else (300, 1500):
+            tables = compare(data, epsilons, n, 6 if quick else 100)
+            for place, epsilon, table in zip(LEVELS, epsilons, tables):
+                title = f"{name}, n = {n}, epsilon = {epsilon:g} ({place})"
+                print(as_markdown(title, table, epsilon), file=sys.stderr, flush=True)
+                usual = _means(table["MAX"])
+                for method in ("exit policy", "exit policy, marginal"):
+                    ours = _means(table[method])
+                    yield Row(
+                        f"draws per new prompt, {title}",
+                        f"MAX {usual.draws:.3g} (size {usual.size:.3g})",
+                        f"{method} {ours.draws:.3g} (size {ours.size:.3g})",
+                        ours.draws / usual.draws,
+                    )
+                for method in ("MAX, lazy", "exit policy, 3 labels"):
+                    ours = _means(table[method])
+                    yield Row(
+                        f"judge calls per calibration prompt, {title}",
+                        f"all draws {data.k_max}",
+                        f"{method} {ours.judgements:.3g}",
+                        ours.judgements / data.k_max,
+                    )
 
 
-def data_sets(quick: bool) -> Iterator[tuple[str, CalibrationData, float]]:
-    """Names, draws, and a risk in the middle of what can be reached."""
-    yield "simulated questions", questions(2000 if quick else 4000, np.random.default_rng(0)), 0.35
+def data_sets(quick: bool) -> Iterator[tuple[str, CalibrationData]]:
+    """Names and draws."""
+    yield "simulated questions", questions(2000 if quick else 4000, np.random.default_rng(0))
     if quick:
         return
     folder = Path(__file__).resolve().parents[2] / "examples"
     sys.path.insert(0, str(folder))
-    for script in ("open_domain_qa", "summarization"):
-        example = importlib.import_module(script)
-        args = example.parse([])
-        found = example.load_data(args)
-        if script == "open_domain_qa":
-            header, prompts, references = found
-            sampler = example.build_sampler(args, header)
-        else:
-            prompts, references = found[1]
-            sampler = example.build_sampler(args)
-        data = sampler.collect(prompts, references)
-        low = 1.0 - data.admissible.any(axis=1).mean()
-        high = 1.0 - data.admissible[:, 0].mean()
-        yield script, data, round(float(low + 0.4 * (high - low)), 2)
+    for script, n_prompts in TASKS.items():
+        kept = folder / "output" / f"efficiency_{script}.npz"
+        if not kept.exists():
+            kept.parent.mkdir(exist_ok=True)
+            _drawn(script, n_prompts).save(kept)
+        yield script, CalibrationData.load(kept)
+
+
+def _drawn(script: str, n_prompts: int) -> CalibrationData:
+    """Draws of an example task by its own generator."""
+    example = importlib.import_module(script)
+    if script == "report_generation":
+        args = example.parse(["--images", str(n_prompts)])
+        task = example.load_task(args)
+        return example.build_sampler(task, args).collect(task.images, task.reports)
+    args = example.parse([])
+    found = example.load_data(args)
+    if script == "open_domain_qa":
+        header, prompts, references = found
+        sampler = example.build_sampler(args, header)
+    else:
+        prompts, references = found[1]
+        sampler = example.build_sampler(args)
+    return sampler.collect(prompts[:n_prompts], references[:n_prompts])
 
 
 def questions(n: int, rng: np.random.Generator, k: int = 20, n_answers: int = 25):
@@ -109,69 +132,110 @@ def questions(n: int, rng: np.random.Generator, k: int = 20, n_answers: int = 25
 
 
 def compare(
-    data: CalibrationData, epsilon: float, n: int, n_splits: int, n_jobs: int = 2
-) -> dict[str, Deployed]:
-    """Means of every method over random splits into calibration and test prompts."""
+    data: CalibrationData, epsilons: list[float], n: int, n_splits: int, n_jobs: int = 2
+) -> list[Table]:
+    """For each epsilon every method on random samples of n prompts, evaluated on all prompts."""
     done = Parallel(n_jobs=n_jobs)(
-        delayed(_one_split)(data, epsilon, n, seed) for seed in range(n_splits)
+        delayed(_one_sample)(data, epsilons, n, seed) for seed in range(n_splits)
     )
-    return {
-        method: Deployed(*np.nanmean([split[method] for split in done], axis=0))
-        for method in done[0]
-    }
-
-
-def as_text(title: str, table: dict[str, Deployed]) -> str:
-    """A table of methods."""
-    head = f"{'':24}{'loss':>8}{'size':>8}{'draws':>8}{'judged':>8}{'drawn':>8}{'null':>7}"
-    lines = [
-        f"{method:24}{one.loss:8.3f}{one.size:8.2f}{one.draws:8.2f}{one.judgements:8.2f}"
-        f"{one.calibration_draws:8.2f}{one.null:7.2f}"
-        for method, one in table.items()
+    return [
+        {method: [sample[e][method] for sample in done] for method in done[0][e]}
+        for e in range(len(epsilons))
     ]
-    return "\n".join([title, head, *lines])
 
 
-def _one_split(data: CalibrationData, epsilon: float, n: int, seed: int) -> dict[str, Deployed]:
+def _means(deployed: list[Deployed]) -> Deployed:
+    return Deployed(*_mean_and_error(deployed)[0])
+
+
+def _mean_and_error(deployed: list[Deployed]) -> tuple[np.ndarray, np.ndarray]:
+    """Means over the samples that were not null, and half widths of their 95 % intervals."""
+    values = np.ma.masked_invalid(np.array(deployed, dtype=np.float64))
+    spread = values.std(axis=0) / np.sqrt(np.maximum(values.count(axis=0) - 1, 1))
+    return values.mean(axis=0).filled(np.nan), 1.96 * spread.filled(np.nan)
+
+
+def as_markdown(title: str, table: Table, epsilon: float) -> str:
+    """A table of methods."""
+    lines = [
+        f"**{title}**, {len(next(iter(table.values())))} samples",
+        "",
+        "| method | loss | over epsilon | size | draws | judged | drawn | null |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for method, deployed in table.items():
+        mean, error = _mean_and_error(deployed)
+        measured = [
+            "" if np.isnan(m) else f"{m:.3g} \u00b1 {e:.1g}" for m, e in zip(mean[:5], error[:5])
+        ]
+        n_over, n_null = sum(one.loss > epsilon for one in deployed), sum(d.null for d in deployed)
+        low, high = clopper_pearson(n_over, len(deployed))
+        over = f"{n_over / len(deployed):.2f} ({float(low):.2f} to {float(high):.2f})"
+        cells = [method, measured[0], over, *measured[1:], f"{n_null / len(deployed):.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _one_sample(
+    data: CalibrationData, epsilons: list[float], n: int, seed: int
+) -> list[dict[str, Deployed]]:
     rng = np.random.default_rng(seed)
-    order = rng.permutation(data.n_prompts)
-    part, test = data.take(order[:n]), data.take(order[n:])
-    found = {
-        name: _thresholds(part, test, epsilon, seed, set_score)
-        for name, set_score in (
-            ("FIRST-K", "first_k"),
-            ("FIRST-K+REJECT", "first_k_reject"),
-            ("MAX", "max"),
-            ("SUM", "sum"),
-        )
-    }
-    found["MAX, lazy"] = _lazy(part, test, epsilon, rng)
-    found["exit policy"] = _exit(part, test, epsilon, rng, critical_count)
-    found["exit policy, marginal"] = _exit(
-        part, test, epsilon, rng, lambda n, epsilon, delta: int((n + 1) * epsilon) - 1
-    )
-    found["SCOPE-Gen (marginal)"] = scope_gen(part, test, epsilon, rng)
-    found["fixed budget (SAFER)"] = fixed_budget(part, test, epsilon, DELTA)
+    part = data.take(rng.integers(data.n_prompts, size=n))
+    found: list[dict[str, Deployed]] = [{} for _ in epsilons]
+    for name, set_score in METHODS.items():
+        for e, one in enumerate(_thresholds(part, data, epsilons, seed, set_score)):
+            found[e][name] = one
+    optimization, calibration = _split(part, rng)
+    known, n_known = _some_labels(optimization, rng)
+    labels = impute_labels(optimization, optimization.first, known, LogisticRegression)
+    frontier = search_frontier(optimization.with_labels(labels))
+    for epsilon, methods in zip(epsilons, found):
+        table = _table(calibration)
+        methods["MAX, lazy"] = _lazy(calibration, frontier, data, epsilon, table, n_known)
+        counts = {
+            "exit policy": int(critical_count(calibration.n_prompts, epsilon, DELTA)),
+            "exit policy, marginal": int((calibration.n_prompts + 1) * epsilon) - 1,
+        }
+        n_texts = int(np.sum(optimization.first == np.arange(data.k_max)))
+        for few, texts in (("", n_texts), (", 3 labels", n_known)):
+            policy = ExitPolicy().fit(
+                optimization, optimization.first, labels=known if few else None, epsilon=epsilon
+            )
+            scores, new = (
+                policy.model_.scores(some.quality, some.similarity, some.first)
+                for some in (calibration, data)
+            )
+            for name, allowed in counts.items():
+                methods[name + few] = _exit(scores, allowed, calibration, texts, new, data)
+        methods["SCOPE-Gen (marginal)"] = scope_gen(part, data, epsilon, rng)
+        methods["fixed budget (SAFER)"] = fixed_budget(part, data, epsilon, DELTA)
     return found
 
 
 def _thresholds(
-    part: CalibrationData, test: CalibrationData, epsilon: float, seed: int, set_score: str
-) -> Deployed:
-    result = learn_then_test(part, epsilon, DELTA, set_score=set_score, random_state=seed)
-    return _deployed(result.lambda_hat, test, set_score, part.k_max, part.k_max)
+    part: CalibrationData, new: CalibrationData, epsilons: list[float], seed: int, set_score: str
+) -> Iterator[Deployed]:
+    """The frontier does not depend on epsilon: one search for all."""
+    result = learn_then_test(part, max(epsilons), DELTA, set_score=set_score, random_state=seed)
+    objective, most = result.risks.objective(), np.maximum.accumulate(result.n_errors)
+    for epsilon in epsilons:
+        n_certified = int(np.sum(most <= critical_count(result.n_calibration, epsilon, DELTA)))
+        chosen = None
+        if n_certified:
+            chosen = Configuration(*result.frontier.lambdas[objective[:n_certified].argmin()])
+        yield _deployed(chosen, new, set_score, part.k_max, part.k_max)
 
 
 def _deployed(
     configuration: Configuration | None,
-    test: CalibrationData,
+    new: CalibrationData,
     set_score: str,
     judged: float,
     drawn: float,
 ) -> Deployed:
     if configuration is None:
         return _NOTHING._replace(judgements=judged, calibration_draws=drawn)
-    risks = evaluate_configurations(test, np.array([configuration]), set_score=set_score)
+    risks = evaluate_configurations(new, np.array([configuration]), set_score=set_score)
     means = (float(values[0]) for values in (risks.loss, risks.size, risks.samples))
     return Deployed(*means, judged, drawn, False)
 
@@ -183,46 +247,41 @@ def _split(part: CalibrationData, rng: np.random.Generator):
 
 
 def _lazy(
-    part: CalibrationData, test: CalibrationData, epsilon: float, rng: np.random.Generator
+    calibration: CalibrationData,
+    frontier: Frontier,
+    new: CalibrationData,
+    epsilon: float,
+    table: LabelTable,
+    n_known: int,
 ) -> Deployed:
     """Three judgements for each optimisation prompt, and what the tests need of the others."""
-    optimization, calibration = _split(part, rng)
-    known, n_known = _some_labels(optimization, rng)
-    labels = impute_labels(optimization, optimization.first, known, LogisticRegression)
-    frontier = search_frontier(optimization.with_labels(labels))
-    table = _table(calibration)
     result = learn_then_test_lazily(calibration, frontier, epsilon, DELTA, table)
-    judged = (n_known + table.n_judgements) / part.n_prompts
-    return _deployed(result.lambda_hat, test, "max", judged, part.k_max)
+    judged = (n_known + table.n_judgements) / (1.5 * calibration.n_prompts)
+    return _deployed(result.lambda_hat, new, "max", judged, new.k_max)
 
 
 def _exit(
-    part: CalibrationData,
-    test: CalibrationData,
-    epsilon: float,
-    rng: np.random.Generator,
-    count: Callable[[int, float, float], int],
+    scores: tuple[np.ndarray, np.ndarray],
+    allowed: int,
+    calibration: CalibrationData,
+    n_known: int,
+    scores_of_new: tuple[np.ndarray, np.ndarray],
+    new: CalibrationData,
 ) -> Deployed:
-    optimization, calibration = _split(part, rng)
-    known, n_known = _some_labels(optimization, rng)
-    policy = ExitPolicy().fit(optimization, optimization.first, labels=known, epsilon=epsilon)
-    allowed = int(count(calibration.n_prompts, epsilon, DELTA))
-    tau, exits = policy.model_.scores(
-        calibration.quality, calibration.similarity, calibration.first
-    )
+    (tau, exits), (new_tau, new_exits) = scores, scores_of_new
     table = _table(calibration)
-    level = exit_level(judge_in_falling_order(tau, allowed, table), allowed)
-    judged = (n_known + table.n_judgements) / part.n_prompts
-    used = np.minimum(1 + np.sum(exits[:, :-1] >= level, axis=1), part.k_max)
-    drawn = (used.sum() + optimization.admissible.size) / part.n_prompts
+    witnessed = judge_in_falling_order(tau, allowed, table)
+    level = exit_level(witnessed, allowed)
+    n = 1.5 * calibration.n_prompts  # with the optimisation part, which has all draws
+    judged = (n_known + table.n_judgements) / n
+    drawn = (draws_asked_for(exits, witnessed, level).sum() + n / 3 * new.k_max) / n
     if level == -np.inf:
         return _NOTHING._replace(judgements=judged, calibration_draws=drawn)
-    tau, exits = policy.model_.scores(test.quality, test.similarity, test.first)
-    members = tau >= level
+    members = new_tau >= level
     return Deployed(
-        float(np.mean(~np.any(members & test.admissible, axis=1))),
+        float(np.mean(~np.any(members & new.admissible, axis=1))),
         float(members.sum(axis=1).mean()),
-        float(1 + np.sum(exits[:, :-1] >= level, axis=1).mean()),
+        float(1 + np.sum(new_exits[:, :-1] >= level, axis=1).mean()),
         judged,
         drawn,
         False,

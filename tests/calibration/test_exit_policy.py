@@ -187,3 +187,24 @@ def test_the_risk_exceeds_epsilon_no_more_often_than_delta(meaningless):
     assert failures <= binom.isf(1e-4, n_calibrations, delta)
     assert np.mean(risks) <= epsilon + 4 * np.std(risks) / np.sqrt(n_calibrations)
     assert np.mean(risks) > epsilon - 0.1
+
+
+def test_a_text_counts_for_what_it_adds_to_better_ones():
+    # both texts of a prompt are right, or neither: the second one adds nothing
+    rng = np.random.default_rng(0)
+    quality, first = np.tile([0.9, 0.1], (400, 1)), np.tile([0, 1], (400, 1))
+    right = np.tile(rng.random((400, 1)) < 0.7, 2)
+    model = fit_exit_model(
+        quality,
+        np.zeros((400, 2, 2)),
+        first,
+        right.astype(np.int8),
+        new_classifier=lambda: LogisticRegression(C=1e4),
+        epsilon=0.4,
+    )
+    paths, rows = model.paths(1), np.array([0])
+    for k in range(2):
+        paths.update(rows, quality[:1, k], np.zeros((1, 2)), first[:1, k])
+    text, _ = model.probabilities(paths, rows)
+    assert text[0, 0] > 0.6
+    assert text[0, 1] < 0.05

@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration import RiskEProcess, confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
+from sklearn_clm.policies import ExitPolicy
 from tests.toy import ToyModel, questions
 
 
@@ -152,6 +153,19 @@ def test_estimators_are_watched_at_their_own_level(tmp_path):
     other = ConformalSampler(ToyModel(), k_max=5, epsilon=0.45, random_state=1).fit(X, y)
     with pytest.raises(ValueError, match="is the state of another monitor: target is"):
         RiskMonitor(other, path=path)
+
+
+def test_a_file_belongs_to_one_exit_level(tmp_path):
+    X, y = questions(150)
+    options = {"k_max": 5, "epsilon": 0.45, "random_state": 0, "policy": ExitPolicy()}
+    sampler = ConformalSampler(ToyModel(), **options).fit(X, y)
+    path = tmp_path / "watch.sqlite"
+    RiskMonitor(sampler, path=path).update([0], ["a"])
+    stricter = ConformalSampler(ToyModel(), **options).set_params(delta=0.001)
+    stricter.calibrate(sampler.calibration_data_)
+    assert stricter.exit_level_ < sampler.exit_level_
+    with pytest.raises(ValueError, match="is the state of another monitor: target is"):
+        RiskMonitor(stricter, path=path)
 
 
 def test_the_file_goes_on_where_it_stood(tmp_path):

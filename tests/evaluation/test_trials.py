@@ -188,6 +188,15 @@ def test_test_loss_exceeds_epsilon_rarely():
     assert exceeded.max() <= binom.ppf(1 - 0.01 / exceeded.size, n_trials, delta)
 
 
+def test_draws_can_have_a_price(data):
+    options = {"n_trials": 3, "n_lambdas": 6, "random_state": 0}
+    free = run_trials(data, ["max"], [0.45], **options)
+    priced = run_trials(data, ["max"], [0.45], draw_weight=1.0, **options)
+    assert not free.null.any()
+    assert priced.draws.mean() < free.draws.mean()
+    assert np.all(priced.size + priced.draws <= free.size + free.draws + 0.1)
+
+
 def test_progress_bar(data, capsys):
     run_trials(data, ["first_k"], [0.4], n_trials=2, random_state=0, verbose=1)
     assert "trials: 100%" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sklearn_clm import ComponentSets, ConformalSampler, PredictionSet, PredictionSets
 from sklearn_clm.generators import Generation
 from sklearn_clm.metrics import (
+    SCORERS,
     normalized_auc,
     set_coverage,
     set_excess,
@@ -93,6 +94,19 @@ def test_agrees_with_the_calibration_data():
     assert -sampler.score(X, y) == pytest.approx(
         0.5 * outcomes.size.mean() + 0.5 * outcomes.excess.mean()
     )
+
+
+def test_draws_have_a_price_in_every_score():
+    X, y = questions(80)
+    sampler = ConformalSampler(
+        ToyModel(), k_max=4, epsilon=0.5, size_weight=0.0, excess_weight=0.0, draw_weight=0.25
+    )
+    sets = sampler.set_params(random_state=0).fit(X, y).predict(X)
+    price = 0.25 * sets.n_samples.mean()
+    assert -sampler.score(X, y) == pytest.approx(price)
+    assert set_objective(y, sets) == pytest.approx(price)
+    assert SCORERS["neg_objective"](sampler, X, y) == pytest.approx(-price)
+    assert set_objective(y, sets, draw_weight=1.0) == pytest.approx(4 * price)
 
 
 ONE = PredictionSets(
