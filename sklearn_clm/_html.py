@@ -8,7 +8,7 @@ import base64
 import html
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -84,6 +84,10 @@ class Guaranteed(Protocol):
     def provenance_known(self) -> bool: ...
     @property
     def guarantee(self) -> str: ...
+    @property
+    def group(self) -> Hashable | None: ...
+    @property
+    def approximate(self) -> bool: ...
     def __len__(self) -> int: ...
 
 
