@@ -124,10 +124,11 @@ class ThresholdPolicy(Policy[Frontier]):
         part, weights = data.take(rows), request.weights
         means: dict[str, float] = {}
         why = None
+        result: LearnThenTestResult
         if request.risks is not None:
             result, means, why = self._test_risks(part, rows, path, request)
         elif request.judging is None:
-            result: LearnThenTestResult = learn_then_test(
+            result = learn_then_test(
                 part,
                 request.epsilon,
                 request.delta,
