@@ -57,6 +57,9 @@ What is not known then: p-values, beyond being at most delta; the achievable ban
 Eq. 7, so that certified thresholds are compared by size and by draws alone. Give `draw_weight` a
 value where draws cost. Lazy judging goes well with people
 (:class:`sklearn_clm.caching.HumanJudge`): what is missing is asked for in batches, none in vain.
+Then something cheap may take the optimisation part, such as
+``LazyJudging(optimization_admission="rouge_l")``: labels there may be wrong, and the guarantee
+holds.
 
 ## Stopping when sure, and when hopeless
 
