@@ -34,8 +34,8 @@ same verdicts given in any other way.
 '0.4'
 
 ``serve(judge, calibration)`` does the same in the browser. A lazy ``fit`` tells how many verdicts
-it may still want, in :attr:`VerdictsWanted.n_at_most <sklearn_clm.caching.VerdictsWanted>`, and the
-page says so: "Decided after at most 37 more." That is a bound, which each verdict lowers; most
+it may still want, in ``n_at_most`` of :class:`~sklearn_clm.caching.VerdictsWanted`, and the page
+says so: "Decided after at most 37 more." That is a bound, which each verdict lowers; most
 calibrations end long before.
 
 A verdict that is changed later is a new row, and the newest counts: the next ``fit`` or
