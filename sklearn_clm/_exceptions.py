@@ -103,17 +103,19 @@ def in_search(original: object, copy: object) -> None:
             known = _owned.get(id(frame))
             if known is None or own.get("base_estimator") is None:
                 # of the clone whose life is that of the search, and that all others are made of
-                known = _owned[id(frame)] = known or NullLog()
-                copy.__dict__["_null_log"] = known
+                known = known or _new_log()
+                if known is not None:
+                    _owned[id(frame)] = copy.__dict__["_null_log"] = known
                 return
             break
         if place == ("sklearn.model_selection._validation", "cross_validate"):
             if any(kind.__name__ == "BaseSearchCV" for kind in type(own["estimator"]).__mro__):
                 return
             if known is None or not known.is_open():
-                known = NullLog(own["cv"].get_n_splits(own["X"], own["y"]))
-                _counted[id(original)] = known
-                weakref.finalize(original, _report, known.path)  # where fits have failed
+                known = _new_log(own["cv"].get_n_splits(own["X"], own["y"]))
+                if known is not None:
+                    _counted[id(original)] = known
+                    weakref.finalize(original, _report, known.path)  # where fits have failed
             break
     if known is not None and known.is_open():
         copy.__dict__["_null_log"] = known.writer()
@@ -148,6 +150,14 @@ def report_null(
     if message is not None:
         logging.getLogger("sklearn_clm").warning("null calibration: %s", message)
         warn(message, NullCalibrationWarning)
+
+
+def _new_log(n_fits: int | None = None) -> NullLog | None:
+    """A log, or none where there is no folder for temporary files."""
+    try:
+        return NullLog(n_fits)
+    except OSError:
+        return None
 
 
 def _report(path: str) -> None:

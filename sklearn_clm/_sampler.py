@@ -145,9 +145,9 @@ class ConformalSampler(  # type: ignore[call-arg]
     on_null : {"warn", "raise"}, default="warn"
         What happens if no configuration can be certified, because none is safe enough or because
         there are too few prompts for any test to succeed. With "warn" a
-        :class:`NullCalibrationWarning` is issued (a parameter search issues one, with their
-        number) and ``predict`` returns all draws, marked as not guaranteed; with "raise" it is a
-        :class:`NullCalibrationError`.
+        :class:`NullCalibrationWarning` is issued (a parameter search or a cross-validation issues
+        one, with their number) and ``predict`` returns all draws, marked as not guaranteed; with
+        "raise" it is a :class:`NullCalibrationError`.
     random_state : int, RandomState instance or None, default=None
         An int is itself the seed of the draws, and seeds the random splits of the data. With
         None the seed of the draws is 0, so that draws which were paid for are found again in a

@@ -507,6 +507,23 @@ def test_a_cross_validation_warns_of_null_calibrations_once():
         clone(null).fit(X[:60], Y[:60])
 
 
+def test_searches_without_a_temporary_folder_warn_of_each_null_calibration(monkeypatch):
+    def missing(**options):
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr("tempfile.mkstemp", missing)
+    search = GridSearchCV(sampler(), {"epsilon": [0.05]}, cv=2, refit=False)
+    uses = (
+        lambda: cross_validate(sampler(epsilon=0.05), X[:60], Y[:60], cv=2),
+        lambda: search.fit(X[:60], Y[:60]),
+    )
+    for use in uses:
+        with pytest.warns(NullCalibrationWarning) as caught:
+            use()
+        found = [str(each.message) for each in caught if each.category is NullCalibrationWarning]
+        assert [message.split(":")[0] for message in found] == ["Calibration is null"] * 2
+
+
 def test_a_refit_after_a_search_warns_by_itself():
     search = GridSearchCV(sampler(), {"epsilon": [0.05]}, cv=2)
     with pytest.warns(NullCalibrationWarning, match="^3 of the 3 calibrations of this search"):

@@ -130,9 +130,8 @@ class CachedAdmission(_PairCache):
         The SQLite file, created where there is none. None keeps judgements in this process,
         shared by this object and its clones.
     key : str, default=None
-        Stands in for the fingerprint of `admission`, which is made of the code of a function and
-        the constants in CAPITALS that it names, or of the state of an object; functions that it
-        calls are not part of it.
+        Stands in for the fingerprint of `admission`, which is made of the code of a function, of
+        all that it reads and calls in the user's own modules, or of the state of an object.
 
     Attributes
     ----------
