@@ -129,6 +129,14 @@ def test_band_and_more_prompts(sampler, data):
     assert gained[-1] == pytest.approx(result.n_errors[0] / 600, abs=1e-4)
 
 
+def test_what_to_do_in_use(sampler):
+    text = CalibrationReport.from_estimator(sampler).to_markdown()
+    in_use = text[text.index("In use") :]
+    assert "sklearn_clm.evaluation.plan" in in_use
+    assert f"The risk is above {sampler.epsilon:g}, or an event" in in_use
+    assert "Do not calibrate on the audited prompts alone" in in_use
+
+
 def test_null(data):
     with pytest.warns(NullCalibrationWarning):
         sampler = calibrated(data, epsilon=0.02)

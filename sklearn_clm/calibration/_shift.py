@@ -13,7 +13,8 @@
 
 *Betting.* The risk is at most epsilon if and only if E[w (L - epsilon)] <= 0. The numbers
 epsilon + (w / B) (L - epsilon) lie in [0, 1], and their mean is at most epsilon in the same case:
-the test for bounded losses applies to them. It uses all prompts, which pays where B is large.
+the test for bounded losses applies to them. It uses all prompts, but a weight of B limits every
+stake: for errors of 0 and 1 rejection certified more at each B that was tried.
 
 Both are exact for known weights; with estimated ones the guarantee is approximate.
 

@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS monitor (settings TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS audits (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, loss REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS monitored_scores (id INTEGER PRIMARY KEY, score REAL NOT NULL)
 """
-_AFTER_ALARM = (
+AFTER_ALARM = (
     "The risk is above {epsilon:g}, or an event of probability {alpha:g} has occurred. Stop "
     "relying on the guarantee. Calibrate again on new prompts of the present kind, and start a new "
     "monitor. Do not calibrate on the audited prompts alone: they are the reason for the alarm, "
@@ -345,7 +345,7 @@ class RiskMonitor:
                 f"{1 / self.alpha:g}."
             )
         if self.alarm_:
-            text = _AFTER_ALARM.format(epsilon=self.epsilon, alpha=self.alpha)
+            text = AFTER_ALARM.format(epsilon=self.epsilon, alpha=self.alpha)
             lines.append(f"ALARM after {counted(self.alarm_at_ or 0, 'outcome')}. {text}")
         else:
             lines.append(_NO_ALARM.format(self.epsilon))

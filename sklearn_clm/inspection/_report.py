@@ -28,6 +28,7 @@ from sklearn_clm.evaluation import (
     rule_outcomes,
     smallest_epsilons,
 )
+from sklearn_clm.evaluation._monitor import AFTER_ALARM
 from sklearn_clm.evaluation._results import markdown_table, markdown_text
 from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
 from sklearn_clm.inspection._frontier import FrontierDisplay, chosen_position
@@ -128,7 +129,7 @@ class CalibrationReport:
         -------
         CalibrationReport
             Guarantee, warnings, data, thresholds, tests, achievable band, what to expect of
-            ``predict``, and what more prompts would gain.
+            ``predict``, what more prompts would gain, and what to do in use.
 
         Raises
         ------
@@ -136,8 +137,10 @@ class CalibrationReport:
             If it was not calibrated, or has its calibration from a file and hence no data.
         """
         if isinstance(estimator, ComponentSelector):
-            return cls(tuple(_selector_sections(estimator)))
-        return cls(tuple(_sampler_sections(estimator)))
+            sections = _selector_sections(estimator)
+        else:
+            sections = _sampler_sections(estimator)
+        return cls((*sections, *_in_use(calibration_of(estimator))))
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -648,6 +651,21 @@ def _more_prompts(result: Any, display: PromptGainDisplay | None) -> Section:
     )
     header = ("calibration part", "prompts", f"smallest {name}")
     return Section("What more prompts would gain", (text,), (header, *rows), display=display)
+
+
+def _in_use(record: Any) -> Iterable[Section]:
+    """What to do from now on."""
+    watched = record.alpha if hasattr(record, "gamma_hat") else record.epsilon
+    yield Section(
+        "In use",
+        (
+            "How many calibration prompts another epsilon, set size or number of draws takes: "
+            "sklearn_clm.evaluation.plan, or python -m sklearn_clm plan.",
+            "Watch the risk: judge a random share of the sets, and give the outcomes to "
+            "sklearn_clm.evaluation.RiskMonitor. After an alarm: "
+            + AFTER_ALARM.format(epsilon=watched, alpha=0.05),
+        ),
+    )
 
 
 def _selector_sections(selector: ComponentSelector) -> Iterable[Section]:

@@ -138,9 +138,9 @@ anything is drawn for it, and those kept are tested as usual:
 >>> shifted.shift_.n_offered, 250 < shifted.shift_.n_kept < 400
 (450, True)
 
-``method="betting"`` tests all prompts instead, which pays for a large bound. :class:`DensityRatio`
-learns the weight from prompts of both kinds that take no part in calibration; the guarantee is then
-approximate, and every set says so.
+``method="betting"`` tests all prompts instead, and certifies less in most cases, as
+:mod:`sklearn_clm.calibration` says. :class:`DensityRatio` learns the weight from prompts of both
+kinds that take no part in calibration; the guarantee is then approximate, and every set says so.
 
 ## Other losses
 

@@ -68,8 +68,8 @@ class CovariateShift(BaseEstimator):
     method : {"rejection", "betting"}, default="rejection"
         "rejection" keeps a prompt with probability weight / bound, and neither draws nor judges
         the others: those kept are distributed as new prompts, and are tested as usual. "betting"
-        draws and judges all, and tests the weighted loss by betting, which pays where the bound
-        is large; for thresholds with ``judging="all"``.
+        draws and judges all, and tests the weighted loss by betting, which certifies less
+        in most cases; for thresholds with ``judging="all"``.
     estimated : bool, default=False
         Whether weights that are given were estimated. Then, and with a :class:`DensityRatio`, the
         guarantee is approximate, and each set says so.

@@ -44,12 +44,15 @@ class Mutation:
         What runs in place of the cell's own procedure, where patching is not enough.
     cost : int
         Roughly how many calibrations of arrays one of its calibrations takes as long as.
+    n : int
+        Calibrations in which the test suite notices it; the command takes more.
     """
 
     cell: Cell
     break_it: Callable[[], AbstractContextManager] = nullcontext
     procedure: Callable | None = None
     cost: int = 1
+    n: int = 150
 
     def run(self, world, set_score, setting, rng):
         """Same signature as the procedures of the study."""
@@ -92,20 +95,25 @@ _MANY_CLOSE = Cell("response_sets", "useless_quality", "sum", Setting(60, 0.5, 0
 
 MUTATIONS = {
     "optimisation part leaks into testing": Mutation(
-        _MANY_CLOSE, lambda: patch.object(CalibrationData, "split", _split_into_twice_the_same)
+        _MANY_CLOSE,
+        lambda: patch.object(CalibrationData, "split", _split_into_twice_the_same),
+        n=500,
     ),
     "testing goes on past the first failure": Mutation(
         Cell("response_sets", "rival_draws", "max", Setting(90, 0.299, 0.2)),
         lambda: patch(f"{_MODULE}.fixed_sequence_test", _go_on_after_failures),
+        n=300,
     ),
     # 47 of 71 prompts are left for calibration; 24 errors are one too many, but 24 / 47 * 47 < 24
     "error count from a float mean": Mutation(
         _just_out_of_reach(71, 0.18),
         lambda: patch(f"{_MODULE}.binomial_p_value", _count_from_float_mean),
+        n=1000,
     ),
     "one error too many": Mutation(
         _just_out_of_reach(60, 0.1),
         lambda: patch(f"{_MODULE}.binomial_p_value", _one_error_free),
+        n=700,
     ),
     "exit policy learnt on the calibration part": Mutation(
         Cell("exit_policy", "useless_quality", "exit policy", Setting(60, 0.45, 0.1)),
@@ -117,6 +125,7 @@ MUTATIONS = {
         procedure=partial(
             exit_policy, n_errors=lambda n, epsilon, delta: critical_count(n, epsilon, delta) + 1
         ),
+        n=1500,
     ),
     "marginal count in place of the critical one": Mutation(
         Cell("exit_policy", "mixed", "exit policy", Setting(60, 0.45, 0.1)),
