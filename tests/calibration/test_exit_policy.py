@@ -8,7 +8,13 @@ from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from sklearn_clm.calibration import ExitRule, exit_level, exit_scores, fit_exit_model
+from sklearn_clm.calibration import (
+    ExitRule,
+    draws_asked_for,
+    exit_level,
+    exit_scores,
+    fit_exit_model,
+)
 
 VALUES = [0.0, 0.1, 0.5, 0.5, 0.9, 1.0]
 
@@ -208,3 +214,24 @@ def test_a_text_counts_for_what_it_adds_to_better_ones():
     text, _ = model.probabilities(paths, rows)
     assert text[0, 0] > 0.6
     assert text[0, 1] < 0.05
+
+
+def test_draws_end_where_a_prompt_is_settled():
+    rng = np.random.default_rng(5)
+    text, arrival = rng.random((40, 6, 6)), rng.random((40, 6))
+    text[:, np.arange(6)[:, None] < np.arange(6)] = -np.inf
+    tau, exits = exit_scores(text, arrival, 0.7)
+    scores = np.where(rng.random((40, 6)) < 0.3, tau, -np.inf).max(axis=1)
+    level = exit_level(scores, 8)
+    scores = np.where(scores >= level, scores, -np.inf)  # what lazy judging knows
+    asked = draws_asked_for(exits, scores, level)
+    for i in range(40):
+        # the plain rule at the level where the prompt is settled
+        rule, k = ExitRule(max(scores[i], level), 0.7, 6), 0
+        while not rule.done:
+            rule.update(text[i, k], arrival[i, k])
+            k += 1
+        assert asked[i] == k
+        # has every text of that level or above
+        assert set(rule.members) == set(np.flatnonzero(tau[i] >= max(scores[i], level)))
+    assert asked.mean() < np.mean(1 + np.sum(exits[:, :-1] >= level, axis=1))

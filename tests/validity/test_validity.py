@@ -26,10 +26,10 @@ def _name(cell: Cell) -> str:
 
 
 def _some_cells() -> list[Cell]:
-    """A third of the many cells of response sets, and all others."""
+    """A quarter of the many cells of response sets, and all others."""
     cells = list(all_cells())
     sets = [cell for cell in cells if cell.procedure == "response_sets"]
-    return sets[::3] + [cell for cell in cells if cell.procedure != "response_sets"]
+    return sets[::4] + [cell for cell in cells if cell.procedure != "response_sets"]
 
 
 @pytest.mark.slow
