@@ -116,7 +116,7 @@ def _stopping_rows(what: str, quick: bool) -> Iterator[Row]:
         header = " ".join(rng.choice(_WORDS, N_SHARED))
         prompts = [f"{header} {' '.join(rng.choice(_WORDS, 100))}" for _ in range(32)]
     generator = TransformersGenerator(
-        model, tokenizer=tokenizer, max_new_tokens=N_NEW, batch_size=64, n_threads=1
+        model, tokenizer=tokenizer, max_new_tokens=N_NEW, batch_size=16, n_threads=1
     )
     stopping, patient = _sampler(generator, _uniform), _sampler(generator, _never_enough)
     n_used = int(stopping.predict(prompts).n_samples.sum())
