@@ -312,7 +312,8 @@ class ResamplingGenerator(BaseGenerator):
         """
         check_is_fitted(self)
         check_prompts(prompts)
-        learnt = (self._cumulative.tolist(), self.log_frequencies_, self.responses_, {})
+        made: dict[int, Generation] = {}
+        learnt = (self._cumulative.tolist(), self.log_frequencies_, self.responses_, made)
         distributions = [_Distribution(prompt_bytes(prompt), *learnt) for prompt in prompts]
         return _rows(distributions, seed, range(start, start + n_samples))
 

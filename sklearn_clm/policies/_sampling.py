@@ -1,7 +1,7 @@
 """Sets of many prompts at once, as their draws arrive."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -81,58 +81,71 @@ class DrawScores:
     data: CalibrationData | None
     known: Mapping[int, int]
 
-    def of(
-        self,
-        members: list[int],
-        draws: list[list[Generation]],
-        start: int,
-        *,
-        similarity: bool,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Quality (m, r) of the draws from `start` on, and similarity (m, r, start + r) to all.
+    def quality_of(
+        self, members: Sequence[int], draws: Sequence[list[Generation]], start: int
+    ) -> np.ndarray:
+        """Quality of the draws from `start` on, in the precision that was calibrated.
 
         Parameters
         ----------
-        members : list of int, length m
+        members : sequence of int, length m
             Positions of the prompts.
-        draws : list of m lists of length start + r
+        draws : sequence of m lists of length start + r
             All their draws.
         start : int
             First draw to score.
-        similarity : bool
-            Whether it is looked at; zeros otherwise.
 
         Returns
         -------
-        quality, similarity : ndarray
-            In the precision that was calibrated.
+        ndarray of shape (m, r)
         """
-        stop = len(draws[0])
-        rows = [self.known.get(i, -1) for i in members]
-        if self.data is not None and min(rows) >= 0:
-            of_data = self.data.similarity[rows, start:stop, :stop]
-            return self.data.quality[rows, start:stop], of_data
-        if max(rows) >= 0:  # each part by itself
-            parts = [
-                self.of([i], [row], start, similarity=similarity)
-                for i, row in zip(members, draws, strict=True)
-            ]
-            return np.concatenate([q for q, _ in parts]), np.concatenate([s for _, s in parts])
-        quality = quality_matrix(
-            self.quality,
-            self.prompts.take(members).prompts,
-            draws,
-            start=start,
-            n_jobs=self.n_jobs,
-        )
-        alike = np.zeros((len(members), stop - start, stop))
-        if similarity:
-            responses = [[draw.response for draw in row] for row in draws]
-            alike = similarity_tensor(self.similarity, responses, start=start, n_jobs=self.n_jobs)
-        return (
-            self.provenance.rounded(quality, "quality"),
-            self.provenance.rounded(alike, "similarity"),
-        )
+        quality = np.empty((len(members), len(draws[0]) - start))
+        new = [m for m, i in enumerate(members) if i not in self.known]
+        if new:
+            quality[new] = quality_matrix(
+                self.quality,
+                self.prompts.take([members[m] for m in new]).prompts,
+                [draws[m] for m in new],
+                start=start,
+                n_jobs=self.n_jobs,
+            )
+        if len(new) < len(members) and self.data is not None:
+            stop = start + quality.shape[1]
+            for m in set(range(len(members))).difference(new):
+                quality[m] = self.data.quality[self.known[members[m]], start:stop]
+        return self.provenance.rounded(quality, "quality")
+
+    def similarity_of(
+        self,
+        members: Sequence[int],
+        draws: Sequence[list[Generation]],
+        earlier: Sequence[Sequence[int]],
+    ) -> np.ndarray:
+        """Similarity of each prompt's last draw to some of its earlier ones.
+
+        Parameters
+        ----------
+        members, draws
+            As in `quality_of`; prompts may have different numbers of draws.
+        earlier : sequence of m sequences of n int
+            Which earlier draws.
+
+        Returns
+        -------
+        ndarray of shape (m, n)
+        """
+        n = len(earlier[0])
+        alike = np.empty((len(members), n))
+        new = [m for m, i in enumerate(members) if i not in self.known]
+        if new and n:
+            responses = [[draws[m][j].response for j in (*earlier[m], -1)] for m in new]
+            tensor = similarity_tensor(self.similarity, responses, start=n, n_jobs=self.n_jobs)
+            alike[new] = tensor[:, 0, :n]
+        if len(new) < len(members) and self.data is not None:
+            for m in set(range(len(members))).difference(new):
+                row = self.data.similarity[self.known[members[m]], len(draws[m]) - 1]
+                alike[m] = row[list(earlier[m])]
+        return self.provenance.rounded(alike, "similarity")
 
 
 def text_of_draw(
@@ -235,11 +248,7 @@ class OpenSets(ABC, Generic[Rule]):
             one.draws.extend(draws)
         waiting = [i for i, _ in arrived]
         while waiting:
-            groups: dict[tuple[int, int], list[int]] = {}
-            for i in waiting:
-                groups.setdefault(self._next_draws(self._open[i]), []).append(i)
-            for (start, stop), members in groups.items():
-                self._advance(members, start, stop)
+            self._advance(waiting)
             waiting = [
                 i
                 for i in waiting
@@ -253,16 +262,25 @@ class OpenSets(ABC, Generic[Rule]):
         """The set of a prompt before its first draw."""
 
     @abstractmethod
-    def _advance(self, members: list[int], start: int, stop: int) -> None:
-        """Let the rules of some prompts see draws `start` to ``stop - 1``."""
+    def _advance(self, members: list[int]) -> None:
+        """Let the rules of some prompts see their next draws."""
 
     @abstractmethod
     def _found(self, one: _OpenSet[Rule]) -> tuple[list[int], float]:
         """The accepted draws of a closed set, and its score."""
 
-    def _next_draws(self, one: _OpenSet[Rule]) -> tuple[int, int]:
-        # a draw that the rule may not look at is not scored, which can cost as much as drawing
-        return one.rule.n_samples, one.rule.n_samples + 1
+    def _at_draws(
+        self, members: list[int], *, all_draws: bool = False
+    ) -> Iterator[tuple[int, list[int], list[list[Generation]]]]:
+        """The next draw, or the first of all new ones, and who has it, with the draws up to it."""
+        groups: dict[tuple[int, int], list[int]] = {}
+        for i in members:
+            one = self._open[i]
+            # a draw that the rule may not look at is not scored, which can cost as much as drawing
+            stop = len(one.draws) if all_draws else one.rule.n_samples + 1
+            groups.setdefault((one.rule.n_samples, stop), []).append(i)
+        for (start, stop), group in groups.items():
+            yield start, group, [self._open[i].draws[:stop] for i in group]
 
     def _wanted(self, i: int) -> int:
         one = self._open[i]
@@ -309,6 +327,7 @@ class ThresholdSets(OpenSets[SamplingRule]):
     ) -> None:
         super().__init__(scores, marks)
         self._configuration, self._k_max = configuration, k_max
+        self._unlike = [0.0] * k_max  # where similarity decides nothing
 
     def _new(self) -> _OpenSet[SamplingRule]:
         configuration = _ACCEPT_ALL if self._configuration is None else self._configuration
@@ -318,20 +337,43 @@ class ThresholdSets(OpenSets[SamplingRule]):
         )
         return _OpenSet(rule)
 
-    def _next_draws(self, one: _OpenSet[SamplingRule]) -> tuple[int, int]:
-        if self._configuration is None:
-            return one.rule.n_samples, len(one.draws)
-        return super()._next_draws(one)
+    def _advance(self, members: list[int]) -> None:
+        configuration = self._configuration
+        if configuration is None:
+            for start, group, draws in self._at_draws(members, all_draws=True):
+                for i, row in zip(group, self._scores.quality_of(group, draws, start).tolist()):
+                    for quality in row:
+                        self._update(i, quality, self._unlike)
+            return
+        # what the rule cannot look at is not compared: draws of too low a quality, and any of
+        # them with draws that were rejected
+        compared: dict[int, list[tuple[int, float]]] = {}
+        for start, group, draws in self._at_draws(members):
+            for i, (quality,) in zip(group, self._scores.quality_of(group, draws, start).tolist()):
+                n = len(self._open[i].rule.accepted)
+                if n and configuration.similarity < np.inf and quality >= configuration.quality:
+                    compared.setdefault(n, []).append((i, quality))
+                else:
+                    self._update(i, quality, self._unlike)
+        for pairs in compared.values():
+            group = [i for i, _ in pairs]
+            rules = [self._open[i].rule for i in group]
+            draws = [
+                self._open[i].draws[: rule.n_samples + 1]
+                for i, rule in zip(group, rules, strict=True)
+            ]
+            accepted = [rule.accepted for rule in rules]
+            alike = self._scores.similarity_of(group, draws, accepted).tolist()
+            for (i, quality), rule, values in zip(pairs, rules, alike, strict=True):
+                similarity = [0.0] * rule.n_samples
+                for earlier, value in zip(rule.accepted, values, strict=True):
+                    similarity[earlier] = value
+                self._update(i, quality, similarity)
 
-    def _advance(self, members: list[int], start: int, stop: int) -> None:
-        draws = [self._open[i].draws[:stop] for i in members]
-        rejects = self._configuration is not None and self._configuration.similarity < np.inf
-        quality, similarity = self._scores.of(members, draws, start, similarity=rejects)
-        for m, i in enumerate(members):
-            one = self._open[i]
-            for r in range(stop - start):
-                one.qualities.append(float(quality[m, r]))
-                one.rule.update(one.qualities[-1], similarity[m, r])
+    def _update(self, i: int, quality: float, similarity: Sequence[float]) -> None:
+        one = self._open[i]
+        one.qualities.append(quality)
+        one.rule.update(quality, similarity)
 
     def _wanted(self, i: int) -> int:
         wanted = super()._wanted(i)
@@ -381,10 +423,15 @@ class ExitSets(OpenSets[ExitRule]):
         rule = ExitRule(self._level, self._model.rho, self._model.k_max)
         return _OpenSet(rule, self._free.pop())
 
-    def _advance(self, members: list[int], start: int, stop: int) -> None:
-        draws = [self._open[i].draws[:stop] for i in members]
-        quality, similarity = self._scores.of(members, draws, start, similarity=True)
-        quality, similarity = quality[:, 0], similarity[:, 0]
+    def _advance(self, members: list[int]) -> None:
+        for start, group, draws in self._at_draws(members):
+            self._advance_together(group, draws, start)
+
+    def _advance_together(
+        self, members: list[int], draws: list[list[Generation]], start: int
+    ) -> None:
+        quality = self._scores.quality_of(members, draws, start)[:, 0]
+        similarity = self._scores.similarity_of(members, draws, [range(start)] * len(members))
         sets = [self._open[i] for i in members]
         before = np.array([one.texts for one in sets], dtype=np.intp).reshape(len(sets), start)
         first = np.array([self._first(one, start) for one in sets], dtype=np.intp)

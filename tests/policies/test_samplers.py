@@ -12,6 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.caching import CachedAdmission
 from sklearn_clm.policies import ExitPolicy, LazyJudging, ThresholdPolicy
+from sklearn_clm.scoring import likelihood
 from tests.toy import ToyModel, questions
 
 N, K = 150, 6
@@ -250,3 +251,25 @@ def test_more_judgements_than_draws_are_refused():
     one = sampler(k_max=2, judging=LazyJudging(optimization_judgements=3))
     with pytest.raises(ValueError, match="optimization_judgements must be at most k_max=2"):
         one.fit(prompts, references)
+
+
+def test_prediction_compares_accepted_draws_alone():
+    prompts, references = questions(N)
+    compared = []
+
+    def same(later, earlier):
+        compared.append((later, earlier))
+        return float(later == earlier)
+
+    fitted = sampler(similarity=same, set_score="sum").fit(prompts, references)
+    for prompt in questions(20, first=N)[0]:
+        compared.clear()
+        one = fitted.predict([prompt])[0]
+        assert {earlier for _, earlier in compared} <= set(one.responses)
+        if fitted.lambda_hat_.quality > -np.inf:
+            poor = [
+                draw.response
+                for draw in one.generations
+                if likelihood(prompt, draw) < fitted.lambda_hat_.quality
+            ]
+            assert not {later for later, _ in compared}.intersection(poor)
