@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -48,6 +48,7 @@ from sklearn_clm.calibration import (
     equal_texts,
     get_set_score,
 )
+from sklearn_clm.calibration._arrays import array_of_blocks
 from sklearn_clm.calibration._data import check_collected
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.generators import DrawQueue, Generation, Generator
@@ -396,6 +397,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         *,
         groups: object = None,
         prompt_weight: object = None,
+        memory: str | os.PathLike[str] | None = None,
     ) -> CalibrationData:
         """Draw, score and judge: the expensive half of ``fit``.
 
@@ -405,6 +407,10 @@ class ConformalSampler(  # type: ignore[call-arg]
         ----------
         prompts, admissions, groups, prompt_weight
             As X, y, groups and prompt_weight in :meth:`fit`.
+        memory : str or path, default=None
+            A .npy file for the similarities, n x K x K numbers of 8 bytes. They are written as
+            draws are scored, read as calibration needs them, and never whole in memory; the data
+            need the file as long as they are in use. None keeps them in memory.
 
         Returns
         -------
@@ -413,6 +419,8 @@ class ConformalSampler(  # type: ignore[call-arg]
             data carry what they were collected with.
         """
         self._validate_params()
+        if not isinstance(memory, (str, os.PathLike, type(None))):
+            raise TypeError(f"memory must be a path or None, got {memory!r:.80} instead.")
         n_draws = draw_budgets(self.k_max)[-1]
         checked = check_prompts(prompts, estimator=self)
         references = check_admissions(admissions, len(checked), estimator=self)
@@ -434,15 +442,10 @@ class ConformalSampler(  # type: ignore[call-arg]
         )
         if weights is not None:
             source = source.shifted(needed_shift(self.shift), weights, checked)
-        part = checked.take(source.rest)
-        draws = source.draw(self.memory_, part, n_draws, self.verbose)
-        source.warn_of_unkeyed_draws(part.take([0]), draws[0])
-        source = self._judge(source, part, draws, [references[i] for i in source.rest])
+        own = [references[i] for i in source.rest]
+        source = self._judge(source, checked.take(source.rest), own, n_draws, memory)
         if groups is not None and told is not None:
             source = replace(source, groups=[told[i] for i in source.rest])
-        if self.losses is not None:
-            own = [references[i] for i in source.rest]
-            source = replace(source, outcomes=SetLosses(part, own, draws))
         self.__dict__.pop("calibration_", None)
         self._source = source
         self._numeric_prompts = checked.numeric
@@ -823,46 +826,75 @@ class ConformalSampler(  # type: ignore[call-arg]
         self,
         source: DrawSource,
         prompts: CheckedPrompts,
-        draws: list[list[Generation]],
         references: list[Any],
+        n_draws: int,
+        memory: str | os.PathLike[str] | None,
     ) -> DrawSource:
-        """The source with the scores and verdicts of all draws, and what collected them."""
-        generator = source.generator
-        responses = [[draw.response for draw in row] for row in draws]
+        """The source with draws, their scores and verdicts, and what collected them."""
+        shape = len(prompts), n_draws
+        quality, texts = np.empty(shape), np.empty(shape, dtype=np.intp)
+        labels = np.full(shape, -1, dtype=np.int8)
+        answers: list[list[Any]] = []
+        kept: list[list[Generation]] = []
+        scorer = bind_quality(self.quality, source.generator)
+        of_people = Verdicts(self.admission, references, [], None).of_people
+        asks_later = self.judging != "all" or of_people
+
+        def similarities() -> Iterator[tuple[slice, np.ndarray]]:
+            # block by block, as all draws of many prompts take more memory than their scores
+            for rows, draws in source.draw_blocks(self.memory_, prompts, n_draws, self.verbose):
+                responses = [[draw.response for draw in row] for row in draws]
+                if not rows.start:
+                    source.warn_of_unkeyed_draws(prompts.take([0]), draws[0])
+                    self._check_responses(source.generator, references[rows], responses)
+                if asks_later:
+                    answers.extend(responses)
+                if self.judging == "all":
+                    try:
+                        labels[rows] = admission_matrix(
+                            self.admission, references[rows], responses, n_jobs=self.n_jobs
+                        )
+                    except VerdictsWanted as error:  # and those of the blocks to come
+                        n_later = n_draws * (len(prompts) - rows.stop)
+                        raise VerdictsWanted(error.wanted, len(error.wanted) + n_later) from None
+                if self.losses is not None:
+                    kept.extend(draws)
+                part = prompts.prompts[rows]
+                quality[rows] = quality_matrix(scorer, part, draws, n_jobs=self.n_jobs)
+                texts[rows] = equal_texts(responses)
+                yield rows, similarity_tensor(self.similarity, responses, n_jobs=self.n_jobs)
+
+        similarity = array_of_blocks((*shape, n_draws), similarities(), memory)
+        if asks_later:
+            verdicts = Verdicts(self.admission, references, answers, self.n_jobs)
+            source = replace(source, verdicts=verdicts)
+        if self.losses is not None:
+            source = replace(source, outcomes=SetLosses(prompts, references, kept))
+        data = CalibrationData(
+            quality,
+            similarity,
+            labels,
+            provenance=Provenance(
+                generator=source.fingerprint,
+                seed=source.seed,
+                k_max=n_draws,
+                **{name: score_fingerprint(getattr(self, name)) for name in SCORES},
+            ),
+            texts=texts,
+            prompts=prompts.digests(),
+        )
+        return replace(source, data=data, prompts=prompts)
+
+    def _check_responses(
+        self, generator: object, references: list[Any], responses: list[list[Any]]
+    ) -> None:
+        """Refuse empty responses; warn of references that no response can match."""
         if all(isinstance(one, str) and not one.strip() for row in responses for one in row):
             raise ValueError(
                 f"{type(generator).__name__} returned empty responses for all {len(responses)} "
                 "prompts; wanted text. Look at its stop strings and at the length it may generate."
             )
         warn_of_references(self.admission, references, responses)
-        verdicts = Verdicts(self.admission, references, responses, self.n_jobs)
-        if self.judging == "all":
-            try:
-                admissible = admission_matrix(
-                    self.admission, references, responses, n_jobs=self.n_jobs
-                )
-            except VerdictsWanted as error:  # nothing will be wanted after these
-                raise VerdictsWanted(error.wanted, len(error.wanted)) from None
-        else:
-            admissible = np.full((len(responses), len(responses[0])), -1, dtype=np.int8)
-        data = CalibrationData(
-            quality_matrix(
-                bind_quality(self.quality, generator), prompts.prompts, draws, n_jobs=self.n_jobs
-            ),
-            similarity_tensor(self.similarity, responses, n_jobs=self.n_jobs),
-            admissible,
-            provenance=Provenance(
-                generator=source.fingerprint,
-                seed=source.seed,
-                k_max=len(draws[0]),
-                **{name: score_fingerprint(getattr(self, name)) for name in SCORES},
-            ),
-            texts=equal_texts(responses),
-            prompts=prompts.digests(),
-        )
-        if self.judging == "all" and not verdicts.of_people:
-            return replace(source, data=data, prompts=prompts)
-        return replace(source, data=data, prompts=prompts, verdicts=verdicts)
 
     # --- calibrate ----------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Where the draws of an estimator come from, and what a calibration looks at besides."""
 
 import copy
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
@@ -42,6 +42,8 @@ __all__ = [
     "refuse_other_models",
     "seed_of_draws",
 ]
+
+_DRAWS_AT_ONCE = 100_000  # with 60 tokens each they take almost a gigabyte
 
 
 @dataclass(frozen=True)
@@ -162,19 +164,32 @@ class DrawSource:
         self, memory: DrawMemory, prompts: CheckedPrompts, n_draws: int, verbose: int = 0
     ) -> list[list[Generation]]:
         """Draws 0 to ``n_draws - 1`` of each prompt; those that memory holds are not made again."""
-        found: dict[tuple[int, int], Generation] = {}
+        blocks = self.draw_blocks(memory, prompts, n_draws, verbose)
+        return [row for _, block in blocks for row in block]
+
+    def draw_blocks(
+        self, memory: DrawMemory, prompts: CheckedPrompts, n_draws: int, verbose: int = 0
+    ) -> Iterator[tuple[slice, list[list[Generation]]]]:
+        """The same for some prompts at a time, and where they stand."""
+        found: list[dict[int, Generation]] = []
+        size = max(1, _DRAWS_AT_ONCE // n_draws)
         with progress_bar(verbose, len(prompts) * n_draws, "draw") as progress:
 
             def keep(i: int, draw: int, generation: Generation) -> None:
-                found[i, draw] = generation
+                found[i][draw] = generation
                 progress.update()
                 usage = None if progress.disable else getattr(self.generator, "usage_", None)
                 if usage:  # what the draws cost, where the generator counts that
                     progress.set_postfix(usage, refresh=False)
 
-            queue = DrawQueue(prompts.prompts, n_draws, seed=self.seed, on_draw=keep)
-            memory.serve(self.generator, queue, fingerprint=self.fingerprint)
-        return [[found[i, j] for j in range(n_draws)] for i in range(len(prompts))]
+            for start in range(0, len(prompts), size):
+                rows = slice(start, min(start + size, len(prompts)))
+                found[:] = [{} for _ in range(start, rows.stop)]
+                queue = DrawQueue(prompts.prompts[rows], n_draws, seed=self.seed, on_draw=keep)
+                memory.serve(self.generator, queue, fingerprint=self.fingerprint)
+                draws = [[row[j] for j in range(n_draws)] for row in found]
+                found.clear()
+                yield rows, draws
 
     def warn_of_unkeyed_draws(self, prompts: CheckedPrompts, draws: Sequence[Generation]) -> None:
         """Repeat the last draw of a prompt, where the generator is not known to be keyed."""
