@@ -863,6 +863,7 @@ class ConformalSampler(  # type: ignore[call-arg]
                 quality[rows] = quality_matrix(scorer, part, draws, n_jobs=self.n_jobs)
                 texts[rows] = equal_texts(responses)
                 yield rows, similarity_tensor(self.similarity, responses, n_jobs=self.n_jobs)
+                del draws, responses  # before the next ones are made
 
         similarity = array_of_blocks((*shape, n_draws), similarities(), memory)
         if asks_later:

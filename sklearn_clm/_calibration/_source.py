@@ -187,9 +187,7 @@ class DrawSource:
                 found[:] = [{} for _ in range(start, rows.stop)]
                 queue = DrawQueue(prompts.prompts[rows], n_draws, seed=self.seed, on_draw=keep)
                 memory.serve(self.generator, queue, fingerprint=self.fingerprint)
-                draws = [[row[j] for j in range(n_draws)] for row in found]
-                found.clear()
-                yield rows, draws
+                yield rows, [[row.pop(j) for j in range(n_draws)] for row in found]
 
     def warn_of_unkeyed_draws(self, prompts: CheckedPrompts, draws: Sequence[Generation]) -> None:
         """Repeat the last draw of a prompt, where the generator is not known to be keyed."""
