@@ -112,10 +112,10 @@ core, without the time of a model (``python tests/benchmarks --only scaling``):
 
 | prompts | collect | calibrate | memory | similarities |
 |---|---|---|---|---|
-| 1,000 | 2 s | 0.1 s | 0.2 GiB | 3 MB |
-| 10,000 | 17 s | 0.6 s | 0.5 GiB | 32 MB |
-| 100,000 | 3 min | 6 s | 1.5 GiB | 0.3 GB |
-| 1,000,000, on paper | 30 min | 1 min | 6 GiB | 3.2 GB |
+| 1,000 | 1.7 s | 0.07 s | 0.23 GiB | 3 MB |
+| 3,000 | 5.2 s | 0.17 s | 0.32 GiB | 10 MB |
+| 100,000, on paper | 3 min | 6 s | 2 GiB | 0.3 GB |
+| 1,000,000, on paper | 30 min | 1 min | 7 GiB | 3.2 GB |
 
 Draws are made, scored and judged some thousand prompts at a time. ``collect(prompts, references,
 memory="similarity.npy")`` writes the similarities to a file that calibration reads block by block.
