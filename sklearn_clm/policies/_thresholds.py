@@ -81,6 +81,11 @@ class ThresholdPolicy(Policy[Frontier]):
             )
 
     def refuse_path(self, path: Frontier, data: CalibrationData, request: Request) -> None:
+        if not len(path.lambdas) or len(path.lambdas) != len(path.k_max):
+            raise ValueError(
+                "frontier must hold configurations, at least one, and as many budgets, got "
+                f"{len(path.lambdas)} and {len(path.k_max)} instead."
+            )
         largest = int(path.k_max.max())
         if largest != request.budgets[-1]:
             raise ValueError(

@@ -1,5 +1,7 @@
 """Right values in the wrong place, and bad ones, of policies, judges, monitors and workers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarn
 from sklearn_clm.caching import HumanJudge, JudgedPrompt, WantedVerdict
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.generators import ParallelGenerator
-from sklearn_clm.policies import ExitPolicy
+from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
 from tests.toy import ToyModel, questions
 
 X, Y = questions(120)
@@ -50,6 +52,14 @@ def test_an_exit_policy_says_what_it_learns_from(fitted, arguments, message):
     data = fitted.calibration_data_
     with pytest.raises((ValueError, TypeError), match=message):
         ExitPolicy().fit(**{"data": data, "first": data.first, **arguments})
+
+
+@pytest.mark.parametrize(("n_lambdas", "n_budgets"), [(0, 0), (2, None)])
+def test_a_frontier_holds_configurations_and_their_budgets(fitted, n_lambdas, n_budgets):
+    given = fitted.frontier_
+    frontier = replace(given, lambdas=given.lambdas[:n_lambdas], k_max=given.k_max[:n_budgets])
+    with pytest.raises(ValueError, match=f"frontier must hold .* got {n_lambdas} and"):
+        sampler(policy=ThresholdPolicy(frontier=frontier)).calibrate(fitted.calibration_data_)
 
 
 def test_a_monitor_watches_what_was_certified_and_nothing_else(fitted, tmp_path):
