@@ -4,6 +4,7 @@ Memory-mapped arrays are read as they are needed, without filling memory with wh
 """
 
 import contextlib
+import math
 import mmap
 import os
 import tempfile
@@ -119,10 +120,10 @@ def _temporary_map(array: np.memmap, shape: tuple[int, ...]) -> np.memmap:
         folder = None
     # it has a name as long as it is in use, so that worker processes can map it as well
     handle, name = tempfile.mkstemp(".partial", "rows-", folder)
+    os.ftruncate(handle, math.prod(shape) * array.dtype.itemsize)
     os.close(handle)
-    rows = np.memmap(name, array.dtype, "w+", shape=shape)
-    rows.mode = "r+"  # what release_pages knows as shared
-    weakref.finalize(rows._mmap, _remove, name)
+    rows = np.memmap(name, array.dtype, "r+", shape=shape)
+    weakref.finalize(getattr(rows, "_mmap", rows), _remove, name)  # what all views hold
     return rows
 
 
