@@ -11,7 +11,7 @@ from sklearn_clm.calibration import (
     threshold_grid,
 )
 
-N_CALIBRATIONS = 1_000
+N_CALIBRATIONS = 400
 EPSILON, DELTA = 0.3, 0.1
 # the prompts of the world: calibration data are drawn from them with replacement, so that they
 # are independent and identically distributed, and the risk of a configuration is its mean loss

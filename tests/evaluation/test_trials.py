@@ -138,7 +138,7 @@ def test_methods_share_the_splits(data):
     np.testing.assert_array_equal(alone.loss[0], among.loss[1])
 
 
-@pytest.mark.parametrize("backend", ["threading", "loky"])
+@pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
 def test_results_do_not_depend_on_n_jobs(data, results, backend):
     from joblib import parallel_config
 

@@ -54,7 +54,7 @@ def main() -> int:
         lines = ["| broken on purpose | failed | allowed | noticed |", "|---|---|---|---|"]
         for name, mutation in MUTATIONS.items():
             # fewer would leave a broken calibration within its interval
-            n = max(n_calibrations, 1500) // mutation.cost
+            n = max(n_calibrations // mutation.cost, mutation.n)
             result = run_cell(mutation.cell, n, procedure=mutation.run)
             unnoticed += result.holds
             noticed = "NO" if result.holds else "yes"
