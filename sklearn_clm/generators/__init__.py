@@ -36,8 +36,10 @@ its tokenizer may be given instead of a name. Prompts may be texts, chat message
 ... )
 >>> generator = CachedGenerator(server)  # give it a path to keep draws over runs
 
-Requests run concurrently and are repeated where they fail in passing. Keys come from the
-environment and appear in no repr, pickle, cache or error. Half the price and a day to wait:
+Requests run concurrently and are repeated where they fail in passing, after the pause that a
+service over its rate limit (status 429) asks for. Keys come from the environment and appear in no
+repr, pickle, cache or error. Other clients are a generator of your own (below). Half the price and
+a day to wait:
 :meth:`OpenAIGenerator.write_batch` writes the requests for the Batch API (or ``vllm run-batch``),
 and :meth:`OpenAIGenerator.read_batch` reads the answers.
 

@@ -17,6 +17,7 @@ def example():
     return module
 
 
+@pytest.mark.slow
 def test_the_example_runs_and_draws_its_figure(example, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(example, "BUDGETS", [2, 6])
     monkeypatch.setattr(example, "EPSILONS", [0.1, 0.3])

@@ -13,6 +13,7 @@ import hashlib
 import importlib.util
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,14 +50,18 @@ def load_docstrings(part: str) -> list[Docstring]:
     """All docstrings of one part, in the order of the packages' source files."""
     found: dict[str, Docstring] = {}
     for package in PACKAGES:
-        for path in _source_files(package):
-            for docstring in _docstrings_in(path):
-                found.setdefault(docstring.summary.lower(), docstring)
+        for docstring in _docstrings_of(package):
+            found.setdefault(docstring.summary.lower(), docstring)
     return [
         docstring
         for docstring in found.values()
         if part_of(docstring.summary) == part and (docstring.has_body or part == "train")
     ]
+
+
+@cache
+def _docstrings_of(package: str) -> list[Docstring]:
+    return [one for path in _source_files(package) for one in _docstrings_in(path)]
 
 
 def _source_files(package: str) -> list[Path]:
