@@ -21,9 +21,9 @@ HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent
 OUTPUT = EXAMPLES / "output" / "pictures"
 OPTIONS = {
-    "open_domain_qa": ["--questions", "900", "--trials", "30"],
-    "summarization": ["--texts", "900", "--classifier-texts", "300", "--trials", "30"],
-    "report_generation": ["--paper", "--images", "600", "--trials", "30"],
+    "open_domain_qa": ["--questions", "400", "--trials", "20"],
+    "summarization": ["--texts", "400", "--classifier-texts", "150", "--trials", "20"],
+    "report_generation": ["--paper", "--images", "300", "--k-max", "10", "--trials", "20"],
 }
 
 
