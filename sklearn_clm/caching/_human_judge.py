@@ -435,7 +435,9 @@ class HumanJudge(StoreBacked):
             Without prompts that no text can hold, such as images.
         """
         pairs = ((self.pair(id_), verdict) for id_, verdict in self._newest("", ()).items())
-        return [(pair, verdict) for pair, verdict in pairs if pair is not None]
+        return [
+            (pair, verdict) for pair, verdict in pairs if pair is not None and verdict is not None
+        ]
 
     def history(self, start: int = 0) -> list[Verdict]:
         """All that was ever said on this question, in the order in which it was kept.

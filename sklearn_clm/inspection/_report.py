@@ -411,7 +411,7 @@ def _conditions(record: Any) -> Iterable[Section]:
         yield Section("Groups", (text,), (("group", "calibration prompts", ""), *rows))
     if record.shift is not None:
         shift = record.shift
-        rows = [
+        facts = [
             ("method", shift.method),
             ("largest weight", f"{shift.weight_bound:g}"),
             ("weights are estimated", "yes" if shift.estimated else "no"),
@@ -419,7 +419,7 @@ def _conditions(record: Any) -> Iterable[Section]:
             ("prompts that calibrate", str(shift.n_kept)),
             ("effective number of prompts", f"{shift.effective_size:.1f}"),
         ]
-        yield Section("Covariate shift", table=(("what", "value"), *rows))
+        yield Section("Covariate shift", table=(("what", "value"), *facts))
     if record.losses is not None:
         means = getattr(record.rule, "means", {})
         rows = [

@@ -66,28 +66,31 @@ def checkpoint_of(
     tokenizer: object,
     processor: object,
     *,
-    device: object,
+    device: str | torch.device | None,
     dtype: str | None,
     trust_remote_code: bool,
     model_kwargs: dict[str, object],
 ) -> Checkpoint:
     """The checkpoint, loaded once for all its users in this process."""
-    by_name = isinstance(model, (str, os.PathLike))
+    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
     key: tuple[object, ...] = (
         _identity(model),
         _identity(tokenizer),
         _identity(processor),
-        *((str(device), dtype, trust_remote_code, repr(sorted(model_kwargs.items()))) * by_name),
+        *(
+            (str(device), dtype, trust_remote_code, repr(sorted(model_kwargs.items())))
+            * (name is not None)
+        ),
     )
     with _lock:
         found = _alive.get(key)
         if found is None:
-            if by_name:
+            if name is not None:
                 # whoever wants a certain revision, which bandit asks for, names it in model_kwargs
-                common = {"trust_remote_code": trust_remote_code}
+                common: dict[str, object] = {"trust_remote_code": trust_remote_code}
                 if "revision" in model_kwargs:
                     common["revision"] = model_kwargs["revision"]
-                loaded = _load_model(os.fspath(model), device, dtype, common, model_kwargs)
+                loaded = _load_model(name, device, dtype, common, model_kwargs)
                 tokenizer, processor = _companions(model, tokenizer, processor, loaded, common)
             else:
                 loaded = model
@@ -130,7 +133,7 @@ def import_transformers() -> ModuleType:
 
 def _load_model(
     name: str,
-    device: object,
+    device: str | torch.device | None,
     dtype: str | None,
     common: dict[str, object],
     kwargs: dict[str, object],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from sklearn_clm.generators._base import Template, filled
 
@@ -40,8 +40,8 @@ def encode_texts(
     chats: list[bool] = []
     for i, prompt in prompts.items():
         given = filled(template, prompt, f"prompts[{i}]")
-        is_chat = _is_chat(given)
-        if is_chat:
+        chats.append(_is_chat(given))
+        if _is_chat(given):
             given = _render_chat(given, tokenizer)
         elif not isinstance(given, str):
             source = (
@@ -52,7 +52,6 @@ def encode_texts(
                 "messages (dicts with 'role' and 'content')."
             )
         texts.append(_as_unicode(str(given), f"prompts[{i}]"))
-        chats.append(is_chat)
     encoded: list[tuple[int, ...]] = [()] * len(texts)
     positions = list(prompts)
     for is_chat in (False, True):
@@ -101,7 +100,7 @@ def _as_unicode(text: str, name: str) -> str:
     return text
 
 
-def _is_chat(prompt: object) -> bool:
+def _is_chat(prompt: object) -> TypeGuard[Sequence[dict[str, str]]]:
     return (
         isinstance(prompt, (list, tuple))
         and len(prompt) > 0
