@@ -335,7 +335,7 @@ class PredictionSets(SetSequence[PredictionSet]):
         pandas.DataFrame
             Columns `prompt`, `responses`, `quality`, `indices` (tuples of one length, so that
             ``frame.explode(["responses", "quality", "indices"])`` gives one row per response),
-            `size`, `n_samples`, `set_score`, `stopped` and `guaranteed`; `group`, `approximate` and
+            `size`, `n_samples`, `set_score`, `stopped` and "guaranteed"; `group`, `approximate` and
             `guarantee`, where there are groups, estimated weights or a marginal guarantee; and
             `provenance`, where it is unknown.
         """
@@ -544,7 +544,7 @@ class ComponentSets(SetSequence[ComponentSet]):
         -------
         pandas.DataFrame
             Columns `prompt_index`, `component`, `score`, `draws` (tuple of the indices of the
-            draws that hold it) and `guaranteed`; and `provenance`, where it is unknown.
+            draws that hold it) and "guaranteed"; and `provenance`, where it is unknown.
         """
         import pandas as pd
 

@@ -216,7 +216,7 @@ class ConformalSampler(  # type: ignore[call-arg]
     calibration_draws_ : list of lists of Generation
         The draws themselves, K for each prompt, from memory or made again.
     calibration_indices_ : ndarray of int
-        Positions in X of the prompts in `calibration_data_`. This and the draws are known only
+        Positions in X of the prompts that calibrated. This and the draws are known only
         where ``fit`` or ``collect`` of this very estimator gave these data.
     result_ : LearnThenTestResult or None
         The whole result of calibration; None where there were too few prompts to test at all.
@@ -585,7 +585,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         Returns
         -------
         PredictionSets
-            One set for each prompt. A null calibration gives all `k_max_` draws, each set marked
+            One set for each prompt. A null calibration gives all draws of the budget, each set marked
             ``guaranteed=False``.
 
         Raises
@@ -681,8 +681,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         Returns
         -------
         ConformalSampler
-            Itself, ready to predict. What calibration looked at (`calibration_data_`, `frontier_`,
-            `p_values_`, ...) is not in the file.
+            Itself, ready to predict. What calibration looked at (data, frontier,
+            p-values, ...) is not in the file.
 
         Raises
         ------

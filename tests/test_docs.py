@@ -1,16 +1,33 @@
-"""The reference and the guide as pages: built without a warning."""
+"""The reference and the guide as pages: built without a warning, without a dead link."""
 
 import pkgutil
 import re
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote, urldefrag
 
 import pytest
 
 import sklearn_clm
 
 README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+class Page(HTMLParser):
+    """Anchors and links of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.anchors, self.links = set(), set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.anchors.update(attrs[name] for name in ("id", "name") if attrs.get(name))
+        if tag == "a" and attrs.get("href"):
+            self.links.add(attrs["href"])
 
 
 def packages():
@@ -35,11 +52,22 @@ def test_every_chapter_has_an_example_that_runs(name):
 
 
 @pytest.mark.slow
-def test_pages_build_without_warnings(tmp_path):
+def test_pages_build_without_warnings_and_dead_links(tmp_path):
     pytest.importorskip("pdoc")
     command = [sys.executable, "-m", "pdoc", "-d", "numpy", "-o", str(tmp_path)]
     done = subprocess.run(
         [*command, "sklearn_clm", *packages()], capture_output=True, text=True, check=True
     )
     assert "warn" not in done.stderr.lower(), done.stderr
-    assert len(list(tmp_path.rglob("*.html"))) >= 10
+    pages = {path: Page(path.read_text("utf-8")) for path in tmp_path.rglob("*.html")}
+    assert len(pages) >= 10
+    dead = []
+    for path, page in pages.items():
+        for link in page.links:
+            target, anchor = urldefrag(link)
+            if re.match(r"[a-z]+:", target):
+                continue
+            other = (path.parent / unquote(target)).resolve() if target else path
+            if other not in pages or (anchor and unquote(anchor) not in pages[other].anchors):
+                dead.append(f"{path.name}: {link}")
+    assert not dead, "\n".join(sorted(dead))

@@ -101,7 +101,7 @@ class SamplerAttributes:
 
     @property
     def calibration_indices_(self) -> np.ndarray:
-        """Positions in X of the prompts in `calibration_data_`."""
+        """Positions in X of the prompts that calibrated."""
         return self._source.rest
 
     @property
@@ -113,7 +113,7 @@ class SamplerAttributes:
 
     @property
     def calibration_draws_(self) -> list[list[Generation]]:
-        """All draws of the prompts in `calibration_data_`; those no longer in memory are remade."""
+        """All draws of the prompts that calibrated; those no longer in memory are remade."""
         source = self._source
         if source.prompts is None:
             raise AttributeError("calibration_draws_ needs data that this estimator collected.")

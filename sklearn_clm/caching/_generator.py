@@ -49,7 +49,7 @@ class CachedGenerator(ResultCache, BaseGenerator):
 
     Parameters
     ----------
-    generator : object with a method ``sample``
+    generator : Generator
         Where missing draws come from. Its own ``stream`` is used where it has one.
     path : str or path, default=None
         The SQLite file, created where there is none. None (or ``":memory:"``) keeps draws in

@@ -206,7 +206,7 @@ class RiskCurveDisplay(_CurveDisplay):
     A row for each measure, a curve for each method: the mean over trials, with a band of one
     standard deviation on each side. A valid method keeps its loss at or under the dotted
     diagonal. Grey marks the trivial epsilons, which always returning the first generation
-    satisfies. Create it with :meth:`from_trials` or :meth:`from_estimator`.
+    satisfies. Create it from trials or from an estimator.
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ class RiskCurveDisplay(_CurveDisplay):
         n_jobs : int, optional
             Processes, as in joblib.
         common, min_share, ax
-            As in :meth:`from_trials`.
+            As from trials.
 
         Returns
         -------
@@ -329,7 +329,7 @@ class ComponentCurveDisplay(_CurveDisplay):
     A row for each measure, a curve for each component score: the mean over trials, with a band
     of one standard deviation on each side. A valid method keeps its loss at or under the dotted
     diagonal. Grey marks the trivial alphas, at which every component could be selected. Create
-    it with :meth:`from_trials` or :meth:`from_estimator`.
+    it from trials or from an estimator.
 
     Parameters
     ----------
@@ -396,7 +396,7 @@ class ComponentCurveDisplay(_CurveDisplay):
         random_state : int, RandomState or None, default=None
             Seed of the splits.
         common, min_share, ax
-            As in :meth:`from_trials`.
+            As from trials.
 
         Returns
         -------

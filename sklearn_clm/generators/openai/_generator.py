@@ -104,7 +104,7 @@ class OpenAIGenerator(BaseGenerator):
     timeout : float, default=120.0
         Seconds that one request may take, until the last byte of its answer.
     max_draws : int, default=None
-        Budget of draws, of this object and its clones in this process. A call of `sample` that
+        Budget of draws, of this object and its clones in this process. A call that
         would exceed it is refused before it costs anything; :meth:`serve`, which cannot know what
         its queue will ask for, stops before the request that would.
     prices : mapping, default=None
@@ -318,7 +318,7 @@ class OpenAIGenerator(BaseGenerator):
         """Write the requests for some draws to files of OpenAI's Batch API.
 
         ``vllm run-batch`` reads them, too (with ``endpoint="chat"``). The answers give the same
-        draws as :meth:`sample` would, on services that honour seeds.
+        draws as a call would, on services that honour seeds.
 
         Parameters
         ----------
