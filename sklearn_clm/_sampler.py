@@ -585,8 +585,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         Returns
         -------
         PredictionSets
-            One set for each prompt. A null calibration gives all draws of the budget, each set marked
-            ``guaranteed=False``.
+            One set for each prompt. A null calibration gives all draws of the budget, each set
+            marked ``guaranteed=False``.
 
         Raises
         ------

@@ -110,7 +110,7 @@ def array_of_blocks(
             release_pages(whole)
         whole.flush()
         del whole
-    return np.load(path, mmap_mode="r")
+    return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def _temporary_map(array: np.memmap, shape: tuple[int, ...]) -> np.memmap:

@@ -15,6 +15,7 @@ SPAWN = multiprocessing.get_context("spawn")
 FEW = PROMPTS[:12]
 
 
+@pytest.mark.slow
 def test_killed_processes_lose_no_draw(tmp_path):
     draws = run(3, tmp_path / "draws.sqlite")
     assert len(draws) > 3

@@ -359,6 +359,7 @@ def violations(gamma, n_samples, alpha=0.25):
     return sum(World().risk(value, n_samples) > alpha for value in gamma)
 
 
+@pytest.mark.slow
 def test_risk_exceeds_alpha_no_more_often_than_delta():
     """Eq. 9 over 1,000 calibrations, with repeated components, for all K samples and for few."""
     gamma = gammas("max", 1000)

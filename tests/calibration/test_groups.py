@@ -52,6 +52,7 @@ def simulate(pooled, group_guarantee="each", runs=300):
     return failed, runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group_guarantee", ["each", "all"])
 def test_the_risk_within_each_group_is_kept(group_guarantee):
     failed, runs = simulate(pooled=False, group_guarantee=group_guarantee)

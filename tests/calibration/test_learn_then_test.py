@@ -281,6 +281,7 @@ def test_equal_configurations_have_one_cautious_representative():
     assert result.frontier.lambdas[0].tolist() == [np.inf, -np.inf, np.inf]
 
 
+@pytest.mark.slow
 def test_result_does_not_depend_on_processes(monkeypatch):
     monkeypatch.setattr(_sums, "_WORTH_A_PROCESS", 0)
     data = simulate()

@@ -231,6 +231,12 @@ def sampler_for(set_score, n_values, **params):
 PROMPTS = [f"prompt {i}" for i in range(90)]
 
 
+def use(sampler, lambdas, k_max):
+    """Predict with these thresholds, whatever was calibrated."""
+    rule = replace(sampler.calibration_.rule, lambda_hat=Configuration(*lambdas), k_max=k_max)
+    sampler.calibration_ = replace(sampler.calibration_, rule=rule)
+
+
 @pytest.mark.parametrize("n_values", [None, 10])
 @pytest.mark.parametrize("k_max", [12, [5, 9, 20]])
 @pytest.mark.parametrize("set_score", SET_SCORES)
@@ -241,9 +247,7 @@ def test_predict_does_to_calibration_prompts_what_calibration_counted(set_score,
     assert sampler.lambda_hat_ is not None
     steps = slice(None, None, max(1, len(result.valid_lambdas) // 4))
     for lambdas, budget in zip(result.valid_lambdas[steps], result.valid_k_max[steps]):
-        sampler.calibration_ = replace(
-            sampler.calibration_, lambda_hat=Configuration(*lambdas.tolist()), k_max=int(budget)
-        )
+        use(sampler, lambdas.tolist(), int(budget))
         counted = evaluate_configurations(data, [lambdas], set_score=set_score, k_max=int(budget))
         sets = sampler.predict(PROMPTS)
         lost = [not any(admit(None, response) for response in one) for one in sets]
@@ -303,7 +307,7 @@ def test_lazy_prediction_equals_the_rule_on_all_draws(set_score, n_values, lambd
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullCalibrationWarning)
         sampler.calibrate(data)
-    sampler.calibration_ = replace(sampler.calibration_, lambda_hat=Configuration(*lambdas))
+    use(sampler, lambdas, 8)
     for i, one in enumerate(sampler.predict(PROMPTS[:6])):
         rule = run(data, i, lambdas, set_score)
         assert one.indices.tolist() == rule.accepted

@@ -130,7 +130,11 @@ def test_bad_outcomes(outcomes, message):
         ({"alpha": 0.0}, ValueError, "alpha must lie strictly between 0 and 1"),
         ({"share": 0.0}, ValueError, r"share must lie in \(0, 1\], got 0\.0 instead"),
         ({"seed": -1}, ValueError, "seed must be an integer >= 0, got -1 instead"),
-        ({"reference_scores": [np.nan]}, ValueError, "reference must not be NaN"),
+        (
+            {"reference_scores": [np.nan]},
+            ValueError,
+            "reference_scores must have shape .* and not be NaN",
+        ),
     ],
 )
 def test_bad_parameters(options, error, message):

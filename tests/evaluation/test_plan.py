@@ -46,6 +46,7 @@ def test_smallest_epsilon_is_that_of_a_calibration_with_the_same_share(pilot, ex
     assert low[-1] < expected.lowest < high[-1]
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_calibration_to_come():
     rng, runs, missed = np.random.default_rng(0), 120, 0
     for _ in range(runs):

@@ -278,6 +278,7 @@ def work(tmp_path, monkeypatch):
     return command
 
 
+@pytest.mark.slow
 def test_command_line_from_requests_to_a_fit(server, work, tmp_path, monkeypatch, capsys):
     """Faults until nothing is missing; then a fit on the store, without a request."""
     monkeypatch.setattr("sklearn_clm.generators.openai._batch._MOST_REQUESTS", 12)

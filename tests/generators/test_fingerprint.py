@@ -132,6 +132,7 @@ def test_counts_and_memories_in_closures_are_no_part_of_a_function():
     assert identity(one) == before == identity(same) != identity(other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [("0", "random")])
 def test_digests_are_equal_in_every_process(tmp_path, seeds):
     (tmp_path / "helpers.py").write_text(

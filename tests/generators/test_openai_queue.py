@@ -168,6 +168,7 @@ def test_nothing_wanted_costs_nothing(server):
     assert server.requests == []
 
 
+@pytest.mark.slow
 def test_sets_do_not_depend_on_the_order_of_answers(server, tmp_path):
     prompts = [f"question {i}" for i in range(20)]
 

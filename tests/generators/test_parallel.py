@@ -146,6 +146,7 @@ def test_threads_can_be_the_workers():
 
 
 # a dead worker ends the processes that all tests share: no test but these makes them anew
+@pytest.mark.slow
 def test_a_worker_that_dies_loses_no_draw(tmp_path):
     log, killer = tmp_path / "log", tmp_path / "killer"
     killer.touch()

@@ -99,6 +99,7 @@ def test_remote_code_is_off_unless_asked_for():
     assert TransformersGenerator("x").trust_remote_code is False
 
 
+@pytest.mark.slow
 def test_bandit_finds_nothing():
     pytest.importorskip("bandit")
     command = [sys.executable, "-m", "bandit", "-q", "-r", str(SOURCE), "-f", "json"]

@@ -143,6 +143,7 @@ def test_judge_pairs_is_used_where_it_is():
         admission_matrix(PairJudge(lambda verdicts: [2] * len(verdicts)), ["a"], [["a", "b"]])
 
 
+@pytest.mark.slow
 def test_workers_change_nothing():
     references = [f"answer {i % 7}" for i in range(40)]
     responses = [[f"the answer {(i + j) % 9}" for j in range(3)] for i in range(40)]
