@@ -879,6 +879,7 @@ class ConformalSampler(  # type: ignore[call-arg]
                 generator=source.fingerprint,
                 seed=source.seed,
                 k_max=n_draws,
+                shift=None if source.shift is None else source.shift.to_json(),
                 **{name: score_fingerprint(getattr(self, name)) for name in SCORES},
             ),
             texts=texts,

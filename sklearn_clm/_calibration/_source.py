@@ -340,6 +340,8 @@ def conditions_of(
             "losses look at prompts, references and responses, which data do not hold."
         )
     outcomes, weights, found = source.outcomes, source.weights, source.shift
+    if found is None and data.provenance.shift is not None:
+        found = Shift.from_json(data.provenance.shift)
     if found is None and (prompt_weight is not None or shift is not None):
         shift = needed_shift(shift)
         weights = shift.of(prompt_weight, data.n_prompts, prompts)
@@ -354,6 +356,7 @@ def conditions_of(
                     "weights of collected data instead."
                 )
             data = data.take(rows)
+            data.provenance = replace(data.provenance, shift=found.to_json())
             names = None if names is None else [names[i] for i in rows]
             source = source_of(data, source, untrained)
     elif prompt_weight is not None:

@@ -34,6 +34,9 @@ class Provenance:
         numbers of that format: a new score is rounded to it before it is compared, by
         :class:`SamplingRule` for draws and by :meth:`rounded` for components. Otherwise all that
         ties with a threshold could fall on the other side of it than in calibration.
+    shift : str or None
+        JSON text that describes the shift, where prompts were kept by weights; None where all
+        prompts take part, as far as is known.
 
     Examples
     --------
@@ -54,6 +57,7 @@ class Provenance:
     component_score: str | None = None
     k_max: int | None = None
     precision: str | None = None
+    shift: str | None = None
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -82,7 +86,9 @@ class Provenance:
         return tuple(
             name
             for name, value in asdict(self).items()
-            if value is None and (about_components or name not in _OF_COMPONENTS)
+            if value is None
+            and name != "shift"
+            and (about_components or name not in _OF_COMPONENTS)
         )
 
     def rounded(self, scores: ArrayLike, name: str = "quality") -> np.ndarray:

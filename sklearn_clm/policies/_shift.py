@@ -1,8 +1,9 @@
 """Covariate shift: new prompts are distributed otherwise than those that calibrate."""
 
 import copy
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import ClassVar, Literal, Self
 
@@ -50,6 +51,35 @@ class Shift:
     n_offered: int
     n_kept: int
     effective_size: float
+
+    def to_json(self) -> str | None:
+        """Text for a provenance; None where all prompts were kept."""
+        return json.dumps(asdict(self)) if self.method == "rejection" else None
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+            JSON text.
+
+        Returns
+        -------
+        Shift
+
+        Raises
+        ------
+        ValueError
+            If the text is damaged.
+        """
+        try:
+            return cls(**json.loads(text))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"provenance.shift must describe a shift, got {text!r:.80} instead."
+            ) from error
 
 
 class CovariateShift(BaseEstimator):

@@ -62,6 +62,32 @@ def test_weights_are_told_by_a_callable_and_kept_in_a_file(tmp_path):
     assert set(N - 1 - turned.calibration_indices_) == set(told.calibration_indices_)
 
 
+def test_data_of_kept_prompts_say_so_wherever_they_go(tmp_path):
+    shift = CovariateShift(weight_of, weight_bound=2.0, estimated=True)
+    one = sampler(shift=shift)
+    data = one.collect(X, Y)
+    data.save(tmp_path / "data.npz")
+    loaded = CalibrationData.load(tmp_path / "data.npz")
+    here = one.calibrate(data)
+    # thinned once, not twice, and marked whatever the parameters of the other sampler are
+    for other in (sampler(shift=clone(shift)), sampler()):
+        for given in (loaded, data.take(np.arange(data.n_prompts))):
+            other.calibrate(given)
+            assert other.lambda_hat_ == here.lambda_hat_
+            assert other.shift_ == here.shift_
+            assert all(one.approximate for one in other.predict(X[:3]))
+    with pytest.raises(ValueError, match="data was collected with Shift"):
+        sampler(shift=CovariateShift(weight_of, weight_bound=3.0)).calibrate(loaded)
+    with pytest.raises(ValueError, match="prompt_weight must be None"):
+        other.calibrate(loaded, prompt_weight=np.ones(loaded.n_prompts))
+    # kept where weights come with the data as well
+    bare = sampler().collect(X, Y)
+    late = sampler(shift=CovariateShift(weight_bound=2.0)).calibrate(bare, prompt_weight=WEIGHTS)
+    again = sampler().calibrate(late.calibration_data_)
+    assert again.shift_ == late.shift_
+    assert again.lambda_hat_ == late.lambda_hat_
+
+
 def test_repeated_prompts_are_kept_each_by_itself():
     one = sampler(shift=CovariateShift(weight_bound=2.0))
     one.fit(X[:5] * 60, Y[:5] * 60, prompt_weight=np.ones(300))
