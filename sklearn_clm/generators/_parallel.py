@@ -34,7 +34,7 @@ __all__ = ["ParallelGenerator"]
 _TASKS_PER_WORKER = 4  # so that a worker with short answers does not wait for one with long ones
 _WINDOW = 1024  # prompts that are open at once
 # what dask and ray raise where a worker is lost; naming them imports neither
-_LOST = ("KilledWorker", "WorkerCrashedError", "NodeDiedError")
+_LOST = ("KilledWorker", "WorkerCrashedError", "NodeDiedError", "ActorDiedError")
 
 _Result = tuple[int, list[list[Generation]]]  # number of the task, its rows
 _Call = tuple[Callable[..., _Result], tuple[object, ...], dict[str, object]]  # of joblib
