@@ -45,7 +45,14 @@ def test_a_typed_program_passes_strict_checks(tmp_path):
     (tmp_path / "wrong.py").write_text(
         "from sklearn_clm import ConformalSampler\n"
         'ConformalSampler(k_max=3).predict(["a"]).shape.nothing\n'
-        'number: int = ConformalSampler().fit(["a"], ["a"])\n',
+        'number: int = ConformalSampler().predict(["a"])\n',
+        encoding="utf-8",
+    )
+    # what the package only uses is not looked at, which would take minutes
+    (tmp_path / "mypy.ini").write_text(
+        "[mypy]\nignore_missing_imports = true\n"
+        "[mypy-torch.*,transformers.*,openai.*,matplotlib.*,pandas.*,selenium.*]\n"
+        "follow_imports = skip\n",
         encoding="utf-8",
     )
     command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental"]
