@@ -365,9 +365,9 @@ class ConformalSampler(  # type: ignore[call-arg]
             Admissions: for each prompt either a callable ``A_i(response) -> bool``, or a
             reference (or a list of references, any of which will do) that `admission` judges by.
         groups : sequence of length n, default=None
-            The group of each prompt, where the parameter `groups` does not tell it.
+            The group of each prompt, where the parameter `groups` does not give it.
         prompt_weight : array-like of shape (n,), default=None
-            Density of new prompts relative to these, where the parameter `shift` does not tell it.
+            Density of new prompts relative to these, where the parameter `shift` does not give it.
 
         Returns
         -------
@@ -424,10 +424,10 @@ class ConformalSampler(  # type: ignore[call-arg]
         n_draws = draw_budgets(self.k_max)[-1]
         checked = check_prompts(prompts, estimator=self)
         references = check_admissions(admissions, len(checked), estimator=self)
-        told = None
+        names = None
         if groups is not None or (self.groups is not None and self.groups.by is not None):
             # a mistake is found before anything is paid for
-            told = (self.groups or Groups()).of(groups, len(checked), checked)
+            names = (self.groups or Groups()).of(groups, len(checked), checked)
         weights = None
         if prompt_weight is not None or (self.shift is not None and self.shift.weight is not None):
             weights = needed_shift(self.shift).of(prompt_weight, len(checked), checked)
@@ -444,8 +444,8 @@ class ConformalSampler(  # type: ignore[call-arg]
             source = source.shifted(needed_shift(self.shift), weights, checked)
         own = [references[i] for i in source.rest]
         source = self._judge(source, checked.take(source.rest), own, n_draws, memory)
-        if groups is not None and told is not None:
-            source = replace(source, groups=[told[i] for i in source.rest])
+        if groups is not None and names is not None:
+            source = replace(source, groups=[names[i] for i in source.rest])
         self.__dict__.pop("calibration_", None)
         self._source = source
         self._numeric_prompts = checked.numeric
@@ -473,8 +473,8 @@ class ConformalSampler(  # type: ignore[call-arg]
             such as bare arrays, are allowed, and results are marked "provenance unknown". The
             seed of data that know theirs is the seed of predictions.
         groups : sequence of length n, default=None
-            The group of each prompt of `data`. None are those given to :meth:`collect`, or told by
-            the prompts that it was given.
+            The group of each prompt of `data`. None are those given to :meth:`collect`, or
+            found from the prompts that it was given.
         prompt_weight : array-like of shape (n,), default=None
             The weight of each prompt of `data`, where :meth:`collect` was given none.
 

@@ -293,13 +293,13 @@ class HumanJudge(StoreBacked):
             for reference, response in zip(references, responses)
         ]
         verdicts = self.verdicts(pairs)
-        told = self._shared().told
+        in_use = self._shared().in_use
         missing = {}
         for pair, verdict in zip(pairs, verdicts):
             if verdict is None:
                 missing[pair.id] = pair
             else:
-                told[self.question, pair.id] = verdict
+                in_use[self.question, pair.id] = verdict
         if missing:
             self._want(missing.values())
             raise VerdictsWanted(list(missing.values()))
@@ -574,8 +574,8 @@ class HumanJudge(StoreBacked):
 
     def _warn_of_changes(self) -> None:
         """Say how many of the verdicts that were given out are no longer the same."""
-        told, question = self._shared().told, self.question
-        given = {id_: verdict for (asked, id_), verdict in told.items() if asked == question}
+        in_use, question = self._shared().in_use, self.question
+        given = {id_: verdict for (asked, id_), verdict in in_use.items() if asked == question}
         with self._log().reading() as connection:
             query = "SELECT max(id) FROM verdicts"
             (last,) = connection.execute(query).fetchone()
@@ -585,7 +585,7 @@ class HumanJudge(StoreBacked):
         newest = self._newest("", ())
         changed = [id_ for id_, verdict in given.items() if newest.get(id_) is not verdict]
         for id_ in changed:
-            del told[question, id_]
+            del in_use[question, id_]
         if changed:
             are = "verdict has" if len(changed) == 1 else "verdicts have"
             warnings.warn(

@@ -507,7 +507,7 @@ class Shared:
         self.store = open_store(path)
         self.n_hits = 0
         self.n_misses = 0
-        self.told: dict[tuple[str, str], bool] = {}  # verdicts in use, by question and id
+        self.in_use: dict[tuple[str, str], bool] = {}  # verdicts in use, by question and id
         self.last_row: dict[str, int | None] = {}  # of the verdicts that these were read from
         self._lock = threading.Lock()
 

@@ -163,6 +163,14 @@ def as_labels(values: ArrayLike, shape: tuple[int, int]) -> tuple[np.ndarray, np
     return array == 1, unknown if unknown.any() else None
 
 
+def encoded_labels(admissible: np.ndarray, unknown: np.ndarray | None) -> np.ndarray:
+    """Labels as int8: 1, 0, or -1 where unknown."""
+    labels = admissible.astype(np.int8)
+    if unknown is not None:
+        labels[unknown] = -1
+    return labels
+
+
 def as_array(values: ArrayLike, name: str) -> np.ndarray:
     """`values` as an array; rows of different lengths are refused."""
     if isinstance(values, np.ndarray):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincc, betainccinv
 
-from sklearn_clm.calibration._data import optimization_size
+from sklearn_clm.calibration._data import size_that_leaves
 
 __all__ = [
     "binomial_p_value",
@@ -277,8 +277,4 @@ def prompts_needed(epsilon: float, delta: float, optimization_fraction: float = 
         n += 1
     if optimization_fraction == 0.0:
         return n
-    # the part of one prompt that every split leaves, or about as many as the share says
-    total = 2 if n == 1 else max(n, math.floor((n - 0.5) / (1.0 - optimization_fraction)) - 1)
-    while total - optimization_size(total, optimization_fraction) < n:
-        total += 1
-    return total
+    return size_that_leaves(n, optimization_fraction)

@@ -9,7 +9,13 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import opened, read_arrays, read_npy, write_arrays
+from sklearn_clm.calibration._arrays import (
+    encoded_labels,
+    opened,
+    read_arrays,
+    read_npy,
+    write_arrays,
+)
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_probability,
@@ -163,10 +169,7 @@ class ComponentCalibrationData:
     @property
     def labels(self) -> np.ndarray:
         """1, 0, or -1 where unknown, for each component: int8 of shape (m,)."""
-        labels = self.admissible.astype(np.int8)
-        if self.unknown is not None:
-            labels[self.unknown] = -1
-        return labels
+        return encoded_labels(self.admissible, self.unknown)
 
     def with_labels(self, labels: ArrayLike) -> "ComponentCalibrationData":
         """The same components with other labels.

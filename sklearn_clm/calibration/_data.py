@@ -1,5 +1,6 @@
 """What calibration needs to know of each prompt's draws, as three arrays."""
 
+import math
 import os
 from dataclasses import replace
 from numbers import Integral
@@ -14,6 +15,7 @@ from sklearn_clm.calibration._arrays import (
     as_float,
     as_labels,
     copy_rows,
+    encoded_labels,
     opened,
     read_arrays,
     read_npy,
@@ -138,10 +140,7 @@ class CalibrationData:
     @property
     def labels(self) -> np.ndarray:
         """1, 0, or -1 where unknown, for each draw: int8 of shape (n, K)."""
-        labels = self.admissible.astype(np.int8)
-        if self.unknown is not None:
-            labels[self.unknown] = -1
-        return labels
+        return encoded_labels(self.admissible, self.unknown)
 
     @property
     def first(self) -> np.ndarray:
@@ -520,6 +519,17 @@ def optimization_size(n_prompts: int, fraction: float) -> int:
     if n_prompts < 2:
         raise ValueError(f"a split needs at least 2 prompts, got {n_prompts}.")
     return min(max(round(fraction * n_prompts), 1), n_prompts - 1)
+
+
+def size_that_leaves(n_calibration: int, fraction: float) -> int:
+    """Smallest number of prompts whose split leaves this many for the tests."""
+    if n_calibration == 1:
+        return 2  # every split leaves one
+    # about as many as the share says, and one at least for the search
+    total = max(n_calibration + 1, math.floor((n_calibration - 0.5) / (1.0 - fraction)) - 1)
+    while total - optimization_size(total, fraction) < n_calibration:
+        total += 1
+    return total
 
 
 def _permutation(n: int, random_state: RandomState) -> np.ndarray:

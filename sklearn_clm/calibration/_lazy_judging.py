@@ -539,13 +539,11 @@ def learn_then_test_lazily(
     n_errors[:m] = [test.most_errors if test.rejected else test.fewest_errors for test in tests]
     p_values[:m] = binomial_p_value(n_errors[:m], n, epsilon)
     objective = size_weight * sizes + draw_weight * samples
-    if select == "last":
-        objective = -np.arange(len(frontier), dtype=np.float64)
     risks = ConfigurationRisks(
         n_errors, n_errors / n, sizes, samples, np.full(len(frontier), np.nan), n
     )
     return LearnThenTestResult(
-        **choose_configuration(frontier, rejected, objective),
+        **choose_configuration(frontier, rejected, objective, select),
         frontier=frontier,
         n_errors=n_errors,
         p_values=p_values,

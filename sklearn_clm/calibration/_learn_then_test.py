@@ -63,6 +63,22 @@ class AchievableEpsilon(NamedTuple):
     low: float
     high: float
 
+    @classmethod
+    def of_labels(cls, admissible: np.ndarray) -> "AchievableEpsilon":
+        """The band of some prompts.
+
+        Parameters
+        ----------
+        admissible : ndarray of bool, shape (n, K)
+            Whether each draw is admissible.
+
+        Returns
+        -------
+        AchievableEpsilon
+        """
+        wrong = ~admissible
+        return cls(low=float(wrong.all(axis=1).mean()), high=float(wrong[:, 0].mean()))
+
 
 @dataclass(frozen=True)
 class Frontier:
@@ -192,10 +208,7 @@ def achievable_epsilon(data: CalibrationData) -> AchievableEpsilon:
     AchievableEpsilon(low=0.0, high=1.0)
     """
     check_data(data)
-    inadmissible = ~data.admissible
-    return AchievableEpsilon(
-        low=float(inadmissible.all(axis=1).mean()), high=float(inadmissible[:, 0].mean())
-    )
+    return AchievableEpsilon.of_labels(data.admissible)
 
 
 def learn_then_test(
@@ -321,15 +334,14 @@ def learn_then_test(
         verbose=verbose,
     )
     objective = risks.objective(**weights)
-    if select == "last":
-        objective = -np.arange(len(frontier), dtype=np.float64)
     n = calibration.n_prompts
     limit = smallest_epsilon(risks.n_errors[0], n, delta)
     band = achievable_epsilon(data)
     results = []
     for level in epsilons:
         p_values = binomial_p_value(risks.n_errors, n, level)
-        found = choose_configuration(frontier, fixed_sequence_test(p_values, delta), objective)
+        rejected = fixed_sequence_test(p_values, delta)
+        found = choose_configuration(frontier, rejected, objective, select)
         results.append(
             LearnThenTestResult(
                 **found,
@@ -359,12 +371,17 @@ class _Chosen(TypedDict):
 
 
 def choose_configuration(
-    frontier: Frontier, rejected: np.ndarray, objective: np.ndarray
+    frontier: Frontier,
+    rejected: np.ndarray,
+    objective: np.ndarray,
+    select: Literal["objective", "last"],
 ) -> _Chosen:
-    """The certified configurations of a frontier, and the best of them."""
+    """The certified configurations of a frontier, and the one that `select` asks for."""
     valid = np.flatnonzero(rejected)
-    # argmin takes the first of equals, which is the safest
-    best = valid[np.argmin(objective[valid])] if len(valid) else None
+    best = None
+    if len(valid):
+        # argmin takes the first of equals, which is the safest
+        best = valid[-1 if select == "last" else np.argmin(objective[valid])]
     return {
         "lambda_hat": None if best is None else Configuration(*frontier.lambdas[best].tolist()),
         "k_max_hat": None if best is None else int(frontier.k_max[best]),

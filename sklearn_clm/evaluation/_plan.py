@@ -23,7 +23,7 @@ from sklearn_clm.calibration import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._binomial import check_probability
-from sklearn_clm.calibration._data import check_data, optimization_size
+from sklearn_clm.calibration._data import check_data, optimization_size, size_that_leaves
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.evaluation._expectations import mean_interval
 from sklearn_clm.evaluation._results import markdown_table
@@ -398,7 +398,5 @@ def _recommended(
     if len(fails) and fails[-1] == len(parts) - 1:
         return None
     part = int(parts[fails[-1] + 1] if len(fails) else parts[0])
-    total = max(2, round(part / (1.0 - fraction)) - 2)
-    while total - optimization_size(total, fraction) < part:
-        total += 1
+    total = size_that_leaves(part, fraction)
     return total if total <= _LARGEST_PLAN else None

@@ -18,7 +18,12 @@ from sklearn_clm.calibration import (
     LearnThenTestResult,
     prompts_needed,
 )
-from sklearn_clm.calibration._data import RandomState, optimization_size, split_positions
+from sklearn_clm.calibration._data import (
+    RandomState,
+    optimization_size,
+    size_that_leaves,
+    split_positions,
+)
 from sklearn_clm.calibration._groups import check_groups
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
@@ -165,14 +170,10 @@ class Request:
         if n_calibration >= needed:
             return None
         reason = f"no p-value can reach delta={self.delta:g} at epsilon={self.epsilon:g}"
-        total = prompts_needed(self.epsilon, self.delta, fraction)
         if self.guarantee == "marginal":
             reason = f"no level is certified on average at epsilon={self.epsilon:g}"
-            total = needed + 1
-            while total - optimization_size(total, fraction) < needed:
-                total += 1
-        if n_calibration == n > 1:
-            total = needed  # none are spent on a search
+        # where a path is given, none are spent on a search
+        total = needed if n_calibration == n > 1 else size_that_leaves(needed, fraction)
         return (
             f"Calibration is null: the calibration part has {n_calibration} of n_samples={n} "
             f"prompts, and {reason} with fewer than {needed}. With "
@@ -256,7 +257,7 @@ class ThresholdRule:
     means : mapping of str to float
         With other losses: mean of each on the calibration part, under the chosen thresholds.
     why : str or None
-        Why nothing is certified, where that is not told by `result`.
+        Why nothing is certified, where `result` does not say it.
     """
 
     lambda_hat: Configuration | None

@@ -80,7 +80,7 @@ class Groups(BaseEstimator):
         Raises
         ------
         ValueError, TypeError
-            If groups are both given and told by the prompt, or neither; if they are not as many
+            If groups are both given and found from the prompt, or neither; if they are not as many
             as prompts, missing or not hashable.
         """
         if given is not None and self.by is not None:

@@ -154,7 +154,7 @@ class CovariateShift(BaseEstimator):
         Raises
         ------
         ValueError
-            If weights are both given and told by the prompt, or neither; if they are not as many
+            If weights are both given and found from the prompt, or neither; if they are not as many
             as prompts, negative, above the bound, NaN or all zero; if many of the prompts have
             trained the weight.
         """
@@ -191,7 +191,7 @@ class CovariateShift(BaseEstimator):
         weights : ndarray of shape (n,)
             Their weights.
         digests : ndarray of uint64, shape (n,)
-            What tells prompts from each other.
+            Digests of the prompts.
         seed : int
             Seed of the draws.
 
@@ -222,7 +222,7 @@ class CovariateShift(BaseEstimator):
         return (found.method, found.weight_bound) == (self.method, float(self.weight_bound))
 
     def summary(self, weights: np.ndarray, n_kept: int) -> Shift:
-        """What calibration is told of the shift."""
+        """The shift, as the calibration record keeps it."""
         return Shift(
             method=self.method,
             weight_bound=float(self.weight_bound),

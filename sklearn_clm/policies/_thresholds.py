@@ -165,9 +165,8 @@ class ThresholdPolicy(Policy[Frontier]):
                 allowed = int(critical_count(len(rows), request.epsilon, request.delta))
                 raise request.wanted(error, texts_for_tests(sets, allowed, table), rows) from None
         if request.judging is None:
-            inadmissible = ~data.admissible[np.concatenate((seen, rows))]
-            low, high = inadmissible.all(axis=1).mean(), inadmissible[:, 0].mean()
-            result = replace(result, achievable_epsilon=AchievableEpsilon(float(low), float(high)))
+            labels = data.admissible[np.concatenate((seen, rows))]
+            result = replace(result, achievable_epsilon=AchievableEpsilon.of_labels(labels))
         result = replace(result, n_optimization=len(seen))
         k_max = request.budgets[-1] if result.k_max_hat is None else int(result.k_max_hat)
         return ThresholdRule(result.lambda_hat, k_max, result, means, why)
@@ -187,9 +186,7 @@ class ThresholdPolicy(Policy[Frontier]):
             part, path.lambdas, set_score=request.set_score, k_max=path.k_max
         )
         objective = risks.objective(**request.weights)
-        if self.select == "last":
-            objective = -np.arange(m, dtype=np.float64)
-        chosen = choose_configuration(path, p_values <= request.delta, objective)
+        chosen = choose_configuration(path, p_values <= request.delta, objective, self.select)
         best = {}
         if chosen["lambda_hat"] is not None:
             same = np.all(path.lambdas == chosen["lambda_hat"], axis=1)
