@@ -1,4 +1,4 @@
-"""A service that answers a queue: no rounds, no draws ahead, the same sets in any order."""
+"""A service that answers a queue: no rounds, no idle requests, the same sets in any order."""
 
 import random
 import threading
@@ -26,7 +26,13 @@ def server():
 
 
 def generator_for(server, **params):
-    params = {"timeout": 10.0, "max_retries": 0, "logprobs": False, **params}
+    params = {
+        "timeout": 10.0,
+        "max_retries": 0,
+        "logprobs": False,
+        "draw_ahead": False,
+        **params,
+    }
     return OpenAIGenerator("tiny", base_url=server.url, api_key="sk-test", **params)
 
 
@@ -126,6 +132,38 @@ def test_all_allowed_requests_are_under_way(server):
     server.delay = delay
     generator_for(server, max_concurrency=4).serve(DrawQueue(["only one"], 8))
     assert server.most_at_a_time == 4
+
+
+@pytest.mark.parametrize(("max_draws", "n_at_a_time"), [(None, 4), (100, 1)])
+def test_idle_requests_draw_ahead_for_open_prompts(server, tmp_path, max_draws, n_at_a_time):
+    """A rule that wants one draw after the other, three in all; each answer waits for the rest."""
+    full = threading.Event()
+
+    def delay(request):
+        if server.n_at_a_time == n_at_a_time:
+            full.set()
+        assert full.wait(20.0)
+
+    server.delay = delay
+    used = []
+
+    def decide(arrived):
+        for _, draws in arrived:
+            used.extend(draws)
+            yield len(used) + 1 if len(used) < 3 else 0
+
+    generator = generator_for(server, max_concurrency=4, draw_ahead=True, max_draws=max_draws)
+    cached = CachedGenerator(generator, tmp_path / "draws.sqlite")
+    cached.serve(DrawQueue(["only one"], 20, decide=decide))
+    assert server.most_at_a_time == n_at_a_time
+    n_paid = int(generator.usage_["draws"])
+    assert n_paid == len(server.requests)
+    assert (n_paid == 3) if n_at_a_time == 1 else (3 < n_paid <= 3 + 6)
+    # what was paid for is kept, and is what any other order of drawing gives
+    kept = cached.sample(["only one"], n_paid)[0]
+    assert len(server.requests) == n_paid
+    assert kept == generator_for(server).sample(["only one"], n_paid)[0]
+    assert used[:3] == kept[:3]
 
 
 def test_a_repeated_prompt_is_asked_about_once(server):
