@@ -6,6 +6,7 @@ of thresholds, is tested against it.
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -100,10 +101,9 @@ class SamplingRule:
         self.configuration = configuration
         self.set_score = set_score
         self.k_max = k_max
-        self._provenance = Provenance(precision=precision)
-        self._rounds = precision not in (None, "float64") and any(
-            precision_of(precision, name) != np.float64 for name in ("quality", "similarity")
-        )
+        self._rounding = _rounding(precision)
+        # as float64, of which a lower precision must not round the thresholds to its own
+        self._thresholds = tuple(map(float, configuration))
         self.accepted: list[int] = []
         self.n_samples = 0
         self.score = -math.inf
@@ -141,13 +141,10 @@ class SamplingRule:
             raise RuntimeError("the sampling rule has stopped; it takes no further draw")
         draw = self.n_samples
         self.n_samples += 1
-        if self._rounds:
-            quality = float(self._provenance.rounded(quality, "quality"))
-            similarity = self._provenance.rounded(similarity[:draw], "similarity").tolist()
-        # as float64, of which a lower precision must not round the thresholds to its own
-        similarity_threshold, quality_threshold, set_score_threshold = map(
-            float, self.configuration
-        )
+        if self._rounding is not None:
+            quality = float(self._rounding.rounded(quality, "quality"))
+            similarity = self._rounding.rounded(similarity[:draw], "similarity").tolist()
+        similarity_threshold, quality_threshold, set_score_threshold = self._thresholds
         # "every accepted draw is similar at most", not "the maximum is": an empty set rejects
         # nothing, whatever the threshold
         if float(quality) >= quality_threshold and all(
@@ -164,6 +161,14 @@ class SamplingRule:
         if self.set_score.running is None and self.set_score.of_sets is not None:
             return float(self.set_score.of_sets(self._qualities[None], self._members[None])[0])
         return self.set_score.of_set(self._qualities[self.accepted], self.n_samples)
+
+
+@cache  # there is a rule for each prompt
+def _rounding(precision: str | None) -> Provenance | None:
+    """What rounds scores to a precision; None where that changes nothing."""
+    provenance = Provenance(precision=precision)
+    formats = {precision_of(precision, name) for name in ("quality", "similarity")}
+    return None if formats == {np.dtype(np.float64)} else provenance
 
 
 def relative_excess(n_samples: ArrayLike, first_admissible: ArrayLike) -> np.ndarray:
