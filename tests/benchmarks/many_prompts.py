@@ -1,8 +1,9 @@
-"""Memory that `predict` needs besides its result, for many prompts and a generator that is free."""
+"""What `predict` itself costs, in time and memory, with a generator that is free."""
 
 import gc
 import json
 import sys
+import time
 import tracemalloc
 import warnings
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,10 @@ K = 4
 
 
 def rows(quick: bool = False) -> Iterator[Row]:
-    """Peak of the memory above what is held afterwards: the sets, and the draws in `memory_`."""
+    """Time per draw, and the peak of the memory above what is held afterwards.
+
+    That is the sets, and the draws in `memory_`.
+    """
     smallest = None
     for n_prompts in (5_000, 20_000) if quick else (5_000, 20_000, 100_000):
         found = measured_apart("tests.benchmarks.many_prompts", str(n_prompts))
@@ -34,6 +38,12 @@ def rows(quick: bool = False) -> Iterator[Row]:
             f"{smallest / 1e6:.1f} MB for 5,000 prompts",
             f"{working / 1e6:.1f} MB",
             working / smallest,
+        )
+        yield Row(
+            f"predict on {n_prompts:,} prompts, {found['draws']:,.0f} draws: CPU time of a draw",
+            f"{1e6 * found['sample']:.0f} us (sample alone)",
+            f"{1e6 * found['predict']:.0f} us, {found['predict'] * found['draws']:.0f} s in all",
+            found["predict"] / found["sample"],
         )
 
 
@@ -61,13 +71,22 @@ def _measure(n_prompts: int) -> dict[str, float]:
     ).calibrate(data)
     prompts = [f"prompt {i}" for i in range(n_prompts)]
     sampler.predict(prompts[:100])
+    start = time.process_time()
+    sampler.generator.sample(prompts[:1_000], K)
+    seconds_of_sample = time.process_time() - start
+    start = time.process_time()
+    n_draws = float(sampler.predict(prompts).n_samples.sum())
+    seconds = time.process_time() - start
     sampler.memory_.clear()
     tracemalloc.start()
     sets = sampler.predict(prompts)
+    assert sets.n_samples.sum() == n_draws
     gc.collect()
     held, peak = tracemalloc.get_traced_memory()
     return {
-        "draws": float(sets.n_samples.sum()),
+        "draws": n_draws,
+        "sample": seconds_of_sample / (1_000 * K),
+        "predict": seconds / n_draws,
         "peak": float(peak),
         "held": float(held),
         "memory": float(sampler.memory_.n_bytes),

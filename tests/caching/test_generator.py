@@ -16,7 +16,6 @@ from sklearn.base import clone
 
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import BaseGenerator, DrawQueue, Generation, draw_stream
-from sklearn_clm.generators._base import sample, serve, stream
 
 
 class Counting(BaseGenerator):
@@ -79,12 +78,12 @@ PROMPTS = ["a", "b", "a", "c", "d", "e"]
 
 def test_cached_draws_are_the_inner_ones_and_are_made_once(path):
     cached = CachedGenerator(Counting(), path)
-    plain = sample(Counting(), PROMPTS, 4, seed=7)
+    plain = Counting().sample(PROMPTS, 4, seed=7)
     Counting.asked.clear()
-    assert sample(cached, PROMPTS, 4, seed=7) == plain
+    assert cached.sample(PROMPTS, 4, seed=7) == plain
     assert sorted(Counting.asked) == sorted({(p, 7, j) for p in PROMPTS for j in range(4)})
     assert (cached.n_hits_, cached.n_misses_) == (4, 20)
-    assert sample(cached, PROMPTS, 4, seed=7) == plain
+    assert cached.sample(PROMPTS, 4, seed=7) == plain
     assert len(Counting.asked) == 20
     assert cached.stats()["hit_rate"] == 28 / 48
 
@@ -105,7 +104,7 @@ def test_any_sequence_of_calls_asks_for_each_draw_once(calls):
     Counting.asked.clear()
     cached = CachedGenerator(Counting())
     for prompts, n_samples, start, seed in calls:
-        rows = sample(cached, prompts, n_samples, start=start, seed=seed)
+        rows = cached.sample(prompts, n_samples, start=start, seed=seed)
         assert rows == [
             [Counting().draw(p, seed, j) for j in range(start, start + n_samples)] for p in prompts
         ]
@@ -115,17 +114,17 @@ def test_any_sequence_of_calls_asks_for_each_draw_once(calls):
 def test_an_interrupted_stream_keeps_what_arrived(path):
     cached = CachedGenerator(Streaming(fail_after=5), path)
     with pytest.raises(RuntimeError, match="went away"):
-        sample(cached, ["a", "b"], 4)
+        cached.sample(["a", "b"], 4)
     assert cached.stats()["n_stored"] == 5
     again = clone(cached).set_params(generator__fail_after=None, key=cached.fingerprint())
-    assert sample(again, ["a", "b"], 4) == sample(Streaming(), ["a", "b"], 4)
+    assert again.sample(["a", "b"], 4) == Streaming().sample(["a", "b"], 4)
     assert Counting.asked[:8].count(("a", 0, 3)) == 1
     assert again.n_misses_ == 8
 
 
 def test_draws_are_stored_before_they_are_handed_on(tmp_path):
     path = tmp_path / "draws.sqlite"
-    draws = stream(CachedGenerator(Streaming(), path), ["a", "b"], 3)
+    draws = CachedGenerator(Streaming(), path).stream(["a", "b"], 3)
     for n in range(1, 7):
         next(draws)
         with sqlite3.connect(path) as other:
@@ -144,9 +143,9 @@ def test_draws_are_stored_before_they_are_handed_on(tmp_path):
 )
 def test_another_distribution_is_another_key(tmp_path, other):
     path = tmp_path / "draws.sqlite"
-    sample(CachedGenerator(Counting(), path), ["a"], 2)
+    CachedGenerator(Counting(), path).sample(["a"], 2)
     other = clone(other).set_params(path=path)
-    sample(other, ["a"], 2)
+    other.sample(["a"], 2)
     assert other.n_misses_ == 2
     assert other.stats()["n_stored"] == 2
     assert other.stats()["n_stored_in_all"] == 4
@@ -154,33 +153,33 @@ def test_another_distribution_is_another_key(tmp_path, other):
 
 def test_nested_parameters_and_clones_share_the_store(path):
     cached = CachedGenerator(Counting(), path)
-    sample(cached, ["a"], 2)
+    cached.sample(["a"], 2)
     twin = clone(cached)
     assert twin.generator is not cached.generator
-    assert sample(twin, ["a"], 2) == sample(cached, ["a"], 2)
+    assert twin.sample(["a"], 2) == cached.sample(["a"], 2)
     assert twin.n_misses_ == cached.n_misses_ == 2
     twin.set_params(generator__temperature=2.0)
     assert cached.get_params()["generator__temperature"] == 1.0
-    sample(twin, ["a"], 2)
+    twin.sample(["a"], 2)
     assert cached.n_misses_ == 4
 
 
 def test_pickles_reconnect(tmp_path):
     path = tmp_path / "draws.sqlite"
     cached = CachedGenerator(Counting(), path)
-    rows = sample(cached, ["a"], 3)
+    rows = cached.sample(["a"], 3)
     for twin in (pickle.loads(pickle.dumps(cached)), copy.copy(cached)):
         Counting.asked.clear()
-        assert sample(twin, ["a"], 3) == rows
+        assert twin.sample(["a"], 3) == rows
         assert Counting.asked == []
 
 
 def test_copies_share_what_is_in_memory_and_pickles_do_not_carry_it():
     cached = CachedGenerator(Counting())
-    rows = sample(cached, ["a"], 3)
+    rows = cached.sample(["a"], 3)
     Counting.asked.clear()
     for twin in (copy.copy(cached), copy.deepcopy(cached), clone(cached)):
-        assert sample(twin, ["a"], 3) == rows
+        assert twin.sample(["a"], 3) == rows
     assert Counting.asked == []
     assert copy.deepcopy(cached).generator is not cached.generator
     assert pickle.loads(pickle.dumps(cached)).stats()["n_stored"] == 0
@@ -191,7 +190,7 @@ def test_threads_agree(path):
     results = [None] * 8
 
     def work(k):
-        results[k] = sample(cached, PROMPTS, 5)
+        results[k] = cached.sample(PROMPTS, 5)
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
     for thread in threads:
@@ -213,7 +212,7 @@ def test_the_first_stored_draw_wins(path):
 
     def racing(self, prompts, n_samples, *, start=0, seed=0):
         Unrepeatable.stream = inner
-        sample(clone(cached), ["a"], 1)
+        clone(cached).sample(["a"], 1)
         yield from inner(self, prompts, n_samples, start=start, seed=seed)
 
     Unrepeatable.stream = racing
@@ -248,8 +247,8 @@ def test_nothing_in_a_file_is_a_pickle_and_parameters_are_bound(tmp_path):
     path = tmp_path / "draws.sqlite"
     prompt = "'); DROP TABLE entries; -- \0 \ud7ff"
     cached = CachedGenerator(Counting(), path, key="it's; --")
-    rows = sample(cached, [prompt], 2)
-    assert sample(cached, [prompt], 2) == rows
+    rows = cached.sample([prompt], 2)
+    assert cached.sample([prompt], 2) == rows
     with sqlite3.connect(path) as connection:
         values = connection.execute("SELECT value FROM entries").fetchall()
         contents = connection.execute("SELECT content FROM keys").fetchall()
@@ -273,7 +272,7 @@ def test_gives_logprobs_is_known_from_what_is_kept(path):
     assert CachedGenerator(Silent(), path).gives_logprobs is False
     assert CachedGenerator(Counting(), path).gives_logprobs is True
     cached = CachedGenerator(Unreachable(), path)
-    sample(cached, ["a"], 1)
+    cached.sample(["a"], 1)
     assert cached.gives_logprobs is True
     assert cached.chunk_size == 3
     assert cached.usage_ == {}
@@ -324,7 +323,7 @@ def test_a_key_keeps_differently_trained_draws_apart(path):
 def test_export_and_import(tmp_path, path):
     cached = CachedGenerator(Counting(), path)
     prompts = ["a", [{"role": "user", "content": "b"}], np.array([1.5, 2.0])]
-    rows = sample(cached, prompts, 3, seed=4)
+    rows = cached.sample(prompts, 3, seed=4)
     file = tmp_path / "draws.jsonl"
     assert cached.export_jsonl(file) == 9
     record = json.loads(file.read_text().splitlines()[0])
@@ -334,7 +333,7 @@ def test_export_and_import(tmp_path, path):
     other = CachedGenerator(Counting(), tmp_path / "other.sqlite")
     assert other.import_jsonl(file) == 9
     assert other.import_jsonl(file) == 0
-    assert sample(other, prompts, 3, seed=4) == rows
+    assert other.sample(prompts, 3, seed=4) == rows
     assert Counting.asked == []
     hotter = CachedGenerator(Counting(temperature=2.0), other.path)
     assert hotter.import_jsonl(file) == 0
@@ -377,7 +376,7 @@ def _foreign_database(path):
 
 
 def _newer_format(path):
-    sample(CachedGenerator(Counting(), path), ["a"], 1)
+    CachedGenerator(Counting(), path).sample(["a"], 1)
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
@@ -389,7 +388,7 @@ def _truncated_header(path):
 
 def _damaged(path):
     script_path = path.with_name("whole.sqlite")
-    sample(CachedGenerator(Counting(), script_path), [f"prompt {i}" for i in range(200)], 20)
+    CachedGenerator(Counting(), script_path).sample([f"prompt {i}" for i in range(200)], 20)
     with sqlite3.connect(script_path) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
@@ -413,28 +412,28 @@ def test_foreign_and_damaged_files_are_left_alone(tmp_path, prepare, message):
     prepare(path)
     before = path.read_bytes()
     with pytest.raises(ValueError, match=message) as caught:
-        sample(CachedGenerator(Counting(), path), ["a"], 1)
+        CachedGenerator(Counting(), path).sample(["a"], 1)
     assert str(path) in str(caught.value)
     assert path.read_bytes() == before
 
 
 def test_an_unusable_path_is_named(tmp_path):
     with pytest.raises(OSError, match="cannot be"):
-        sample(CachedGenerator(Counting(), tmp_path), ["a"], 1)
+        CachedGenerator(Counting(), tmp_path).sample(["a"], 1)
     with pytest.raises(OSError, match="unable to open"):
-        sample(CachedGenerator(Counting(), tmp_path / "no" / "such" / "folder"), ["a"], 1)
+        CachedGenerator(Counting(), tmp_path / "no" / "such" / "folder").sample(["a"], 1)
     with pytest.raises(TypeError, match="path must be a str, a path, or None"):
-        sample(CachedGenerator(Counting(), 3), ["a"], 1)
+        CachedGenerator(Counting(), 3).sample(["a"], 1)
 
 
 def test_a_file_made_anew_is_another_file(tmp_path):
     path = tmp_path / "draws.sqlite"
     cached = CachedGenerator(Counting(), path)
-    sample(cached, ["a"], 1)
+    cached.sample(["a"], 1)
     for file in tmp_path.glob("draws.sqlite*"):
         file.unlink()
     fresh = CachedGenerator(Counting(), path)
-    sample(fresh, ["a"], 2)
+    fresh.sample(["a"], 2)
     assert fresh.n_misses_ == 2
     assert path.exists()
 
@@ -466,7 +465,7 @@ def test_a_queue_is_answered_from_what_is_kept(path, inner):
             first=first,
             on_draw=lambda i, j, generation: rows[i].update({j: generation}),
         )
-        serve(cached, queue)
+        cached.serve(queue)
         return [[row[j] for j in sorted(row)] for row in rows]
 
     drawn = [[Counting().draw(prompt, 7, j) for j in range(6)] for prompt in PROMPTS]
@@ -487,10 +486,10 @@ def test_an_interrupted_queue_keeps_what_arrived(path):
 
     cached = CachedGenerator(Interrupted(), path, key="serving")
     with pytest.raises(KeyboardInterrupt):
-        serve(cached, DrawQueue(PROMPTS, 3))
+        cached.serve(DrawQueue(PROMPTS, 3))
     assert cached.stats()["n_stored"] == 7
     again = clone(cached).set_params(generator=Serving())
-    serve(again, DrawQueue(PROMPTS, 3))
+    again.serve(DrawQueue(PROMPTS, 3))
     assert again.stats()["n_stored"] == 15
     assert len(set(Counting.asked)) == 15
     assert len(Counting.asked) == 16
@@ -520,7 +519,7 @@ def test_kept_draws_of_many_prompts_are_read_in_little_memory(tmp_path):
                 lines.write(json.dumps({"prompt": prompt, "response": "x" * 1_000}) + "\n")
         assert cached.import_jsonl(file) == n
         tracemalloc.start()
-        serve(cached, DrawQueue(Many(n), 1))
+        cached.serve(DrawQueue(Many(n), 1))
         used = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert Counting.asked == []

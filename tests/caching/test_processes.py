@@ -9,7 +9,6 @@ import pytest
 from stress.kills import PROMPTS, Slow, run, stored
 
 from sklearn_clm.caching import CachedGenerator
-from sklearn_clm.generators._base import sample
 
 SPAWN = multiprocessing.get_context("spawn")
 FEW = PROMPTS[:12]
@@ -22,7 +21,7 @@ def test_killed_processes_lose_no_draw(tmp_path):
 
 
 def draw_lucky(path, out):
-    rows = sample(CachedGenerator(Slow(lucky=True), path), FEW, 8)
+    rows = CachedGenerator(Slow(lucky=True), path).sample(FEW, 8)
     out.write_text(json.dumps([[generation.response for generation in row] for row in rows]))
 
 
@@ -38,7 +37,7 @@ def test_two_processes_that_share_a_file_agree(tmp_path):
     first, second = (json.loads(out.read_text()) for out in outs)
     assert first == second
     assert len(stored(path)) == len(FEW) * 8
-    third = sample(CachedGenerator(Slow(lucky=True), path), FEW, 8)
+    third = CachedGenerator(Slow(lucky=True), path).sample(FEW, 8)
     assert [[generation.response for generation in row] for row in third] == first
 
 
@@ -46,16 +45,16 @@ def test_two_processes_that_share_a_file_agree(tmp_path):
 def test_a_fork_has_a_connection_of_its_own(tmp_path):
     path = tmp_path / "draws.sqlite"
     cached = CachedGenerator(Slow(), path)
-    rows = sample(cached, FEW[:3], 2)
+    rows = cached.sample(FEW[:3], 2)
     child = os.fork()
     if child == 0:
         try:
-            sample(cached, FEW, 2)
+            cached.sample(FEW, 2)
             os._exit(0)
         except BaseException:
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
-    assert sample(cached, FEW[:3], 2) == rows
+    assert cached.sample(FEW[:3], 2) == rows
     assert cached.stats()["n_stored"] == 24
 
 
@@ -69,8 +68,8 @@ def test_an_interrupt_leaves_a_cache_from_which_it_goes_on(tmp_path):
 
     path = tmp_path / "draws.sqlite"
     with pytest.raises(KeyboardInterrupt):
-        sample(CachedGenerator(Interrupted(), path, key="slow"), FEW, 8)
+        CachedGenerator(Interrupted(), path, key="slow").sample(FEW, 8)
     assert len(stored(path)) == 3 * len(FEW) + 5
     cached = CachedGenerator(Slow(), path, key="slow")
-    assert sample(cached, FEW, 8) == sample(Slow(), FEW, 8)
+    assert cached.sample(FEW, 8) == Slow().sample(FEW, 8)
     assert cached.n_hits_ == 3 * len(FEW) + 5

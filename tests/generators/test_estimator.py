@@ -19,8 +19,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from sklearn_clm import ConformalSampler
+from sklearn_clm.caching import DrawMemory
 from sklearn_clm.generators import DrawQueue, EstimatorGenerator
-from sklearn_clm.generators._base import serve
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
 LABELS = (ROWS[:, 0] + ROWS[:, 1] > 0).astype(int)
@@ -167,7 +167,7 @@ def test_a_queue_shows_each_prompt_to_the_classifier_once():
         decide=lambda arrived: [len(seen[index]) + 1 for index, _ in arrived],
         on_draw=lambda i, j, draw: seen.setdefault(i, []).append(draw),
     )
-    serve(generator, queue)
+    DrawMemory().serve(generator, queue)
     assert [seen[i] for i in range(len(ROWS))] == rows
     assert Counted.n_rows <= 2 * len(ROWS)
 
