@@ -64,6 +64,7 @@ SHOWN_ROWS = 20
 UNKNOWN = "provenance unknown"
 ON_AVERAGE = "guaranteed on average"
 APPROXIMATE = "approximate: weights are estimated"
+FRACTION = "a fraction of the components may be wrong"
 _LEFT = ' style="text-align:left;vertical-align:top"'
 _TEXT = ' style="text-align:left;vertical-align:top;white-space:pre-wrap"'
 _TOP = ' style="vertical-align:top"'
@@ -88,6 +89,8 @@ class Guaranteed(Protocol):
     def group(self) -> Hashable | None: ...
     @property
     def approximate(self) -> bool: ...
+    @property
+    def loss(self) -> str: ...
     def __len__(self) -> int: ...
 
 
@@ -150,10 +153,11 @@ def _components_html(one: TrustedSet) -> str:
         f"<td{_TOP}>{_draws(places)}</td></tr>"
         for component, score, places in zip(one.components, one.scores, one.occurrences)
     )
-    head = _head("score", "trusted component", "draws")
+    kind = _kind(one)
+    head = _head("score", f"{kind} component", "draws")
     table = f"<table>{head}<tbody>{rows}</tbody></table>"
     responses = _set_html(one.prediction_set, _marks(one), _note(one.prediction_set))
-    return f"<div>{responses}{table if rows else '<p>No trusted component.</p>'}</div>"
+    return f"<div>{responses}{table if rows else f'<p>No {kind} component.</p>'}</div>"
 
 
 def component_sets_html(sets: Sequence[TrustedSet]) -> str:
@@ -176,7 +180,8 @@ def component_set_text(one: TrustedSet) -> str:
     if not answer.responses:
         lines.append("  (no response was accepted)")
     lines += [f"  ({remark})" for remark in remarks(one) if one.guaranteed]
-    lines.append("trusted components:" if one.components else "no trusted component")
+    kind = _kind(one)
+    lines.append(f"{kind} components:" if one.components else f"no {kind} component")
     lines += [
         f"  {score:.3g}  {plain(component)}  (draw {_draws(places)})"
         for component, score, places in zip(one.components, one.scores, one.occurrences)
@@ -191,9 +196,15 @@ def component_sets_text(sets: Sequence[TrustedSet]) -> str:
 
 def _found(sets: Sequence[TrustedSet]) -> str:
     """How many sets there are, and what was found in them."""
-    found = counted(sum(map(len, sets)), "trusted component")
+    kind = _kind(sets[0]) if len(sets) else "trusted"
+    found = counted(sum(map(len, sets)), f"{kind} component")
     remarks = "".join(f"; {remark}" for remark in common_remarks(sets))
     return f"{counted(len(sets), 'prompt')}, {found}{_more(len(sets))}{remarks}"
+
+
+def _kind(one: Guaranteed) -> str:
+    """What a selected component is, by what is promised of it."""
+    return "trusted" if one.loss == "any" else "selected"
 
 
 def remarks(one: Guaranteed) -> list[str]:
@@ -204,6 +215,7 @@ def remarks(one: Guaranteed) -> list[str]:
     found = {
         ON_AVERAGE: one.guarantee == "marginal",
         APPROXIMATE: one.approximate,
+        FRACTION: one.loss == "fraction",
         UNKNOWN: not one.provenance_known,
     }
     return group + [remark for remark, holds in found.items() if holds]
@@ -212,7 +224,7 @@ def remarks(one: Guaranteed) -> list[str]:
 def common_remarks(sets: Iterable[Guaranteed]) -> list[str]:
     """The same of many sets, each remark once; that some have no guarantee stands at these."""
     found = {remark for one in sets for remark in remarks(one)}
-    return [remark for remark in (ON_AVERAGE, APPROXIMATE, UNKNOWN) if remark in found]
+    return [remark for remark in (ON_AVERAGE, APPROXIMATE, FRACTION, UNKNOWN) if remark in found]
 
 
 def _styled(content: str) -> str:

@@ -191,6 +191,8 @@ class PredictionSet:
     group: Hashable | None = None
     approximate: bool = False
 
+    loss: ClassVar[str] = "any"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "responses", tuple(self.responses))
         object.__setattr__(self, "quality", np.asarray(self.quality, dtype=np.float64))
@@ -385,7 +387,7 @@ class PredictionSets(SetSequence[PredictionSet]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComponentSet:
-    """The components selected for one prompt: all of them are trusted.
+    """The components selected for one prompt.
 
     Parameters
     ----------
@@ -402,6 +404,8 @@ class ComponentSet:
         but says nothing.
     provenance_known : bool, default=True
         Whether calibration knew what its data were collected with.
+    loss : {"any", "fraction"}, default="any"
+        Whether all components can be trusted together, or all but a fraction on average.
 
     Examples
     --------
@@ -420,6 +424,7 @@ class ComponentSet:
     prediction_set: PredictionSet
     guaranteed: bool
     provenance_known: bool = True
+    loss: str = "any"
 
     guarantee: ClassVar[str] = "pac"  # of components there is no other
     group: ClassVar[None] = None
@@ -453,7 +458,7 @@ class ComponentSet:
             and np.array_equal(self.scores, other.scores)
             and self.occurrences == other.occurrences
             and self.prediction_set == other.prediction_set
-            and self.guaranteed == other.guaranteed
+            and (self.guaranteed, self.loss) == (other.guaranteed, other.loss)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -544,7 +549,8 @@ class ComponentSets(SetSequence[ComponentSet]):
         -------
         pandas.DataFrame
             Columns `prompt_index`, `component`, `score`, `draws` (tuple of the indices of the
-            draws that hold it) and "guaranteed"; and `provenance`, where it is unknown.
+            draws that hold it) and "guaranteed"; `loss`, where a fraction may be wrong; and
+            `provenance`, where it is unknown.
         """
         import pandas as pd
 
@@ -555,6 +561,8 @@ class ComponentSets(SetSequence[ComponentSet]):
         ]
         columns = ["prompt_index", "component", "score", "draws", "guaranteed"]
         frame = pd.DataFrame(rows, columns=columns)
+        if any(one.loss == "fraction" for one in self._sets):
+            frame = frame.assign(loss="fraction")
         return frame if self.provenance_known else frame.assign(provenance="unknown")
 
     def __repr__(self) -> str:

@@ -954,7 +954,8 @@ class ConformalSampler(  # type: ignore[call-arg]
                 on_draw=rules.count_draw,
             )
             self.memory_.serve(source.generator, queue, fingerprint=source.fingerprint)
-        return PredictionSets(rules.sets, record.k_max, sampler=self, provenance=record.drawn_with)
+        made_by = replace(record.drawn_with, sampler=record.digest)
+        return PredictionSets(rules.sets, record.k_max, sampler=self, provenance=made_by)
 
     def _sets_of_fit(self, prompts: CheckedPrompts, groups: object = None) -> PredictionSets:
         """Sets of the prompts given to fit, with the scores that calibration has."""

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Real
-from typing import Any, ClassVar, Self, TypeGuard
+from typing import Any, ClassVar, Literal, Self, TypeGuard
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
@@ -34,11 +34,15 @@ from sklearn_clm.calibration import (
     ComponentCalibrationData,
     ComponentThreshold,
     Provenance,
+    component_fraction_test,
     component_learn_then_test,
     prompts_needed,
 )
+from sklearn_clm.calibration._component_fractions import path_part
+from sklearn_clm.calibration._data import split_positions
 from sklearn_clm.generators import Generation
 from sklearn_clm.policies._judging import ComponentVerdicts
+from sklearn_clm.policies._risks import WrongFraction
 from sklearn_clm.scoring import (
     component_scores,
     component_spans,
@@ -83,7 +87,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         lacks are made; one that is not is cloned and fitted on the same prompts. None is right in
         a Pipeline after a sampler, and a default :class:`ConformalSampler` otherwise.
     alpha : float, default=0.3
-        Tolerated probability that any selected component is wrong, in (0, 1).
+        Tolerated probability that any selected component is wrong, in (0, 1); see `loss`.
     delta : float, default=0.05
         Tolerated probability that calibration misleads, in (0, 1).
     splitter : str or callable, default="sentence"
@@ -105,6 +109,12 @@ class ComponentSelector(  # type: ignore[call-arg]
         With "lazy" components are judged from the highest score down, until the threshold is
         known: it is that of all labels, see :func:`~sklearn_clm.calibration.judge_components`.
         ``calibrate`` then asks, and not ``collect``.
+    loss : {"any", "fraction"} or WrongFraction, default="any"
+        What `alpha` bounds: the probability that any selected component is wrong, or the mean
+        fraction of wrong ones among those selected (0 for none); see
+        :class:`~sklearn_clm.policies.WrongFraction`. For fractions a sampler that is not fitted is
+        fitted on a random half of the prompts, and the other half calibrates; one that is fitted
+        must be so on other prompts, and later predictions need the very same calibration of it.
     on_null : {"warn", "raise"}, default="warn"
         What happens if no threshold can be certified. With "warn" a
         :class:`NullCalibrationWarning` is issued and every selection is empty, which is valid;
@@ -126,10 +136,10 @@ class ComponentSelector(  # type: ignore[call-arg]
         The threshold: components that score at least this are selected. +inf where none could be
         certified.
     thresholds_, n_errors_, p_values_ : ndarray of shape (t,)
-        The distinct scores of the calibration data from the largest down, and for each of them
-        how many prompts had an inadmissible component selected, and the p-value.
+        The thresholds that were tested, from the largest down, and for each of them how many
+        prompts had an inadmissible component selected, and the p-value.
     achievable_alpha_ : tuple of float (low, high)
-        Share of calibration prompts with an error at the highest threshold and at the lowest.
+        Mean loss of calibration prompts at the highest threshold and at the lowest.
     calibration_data_ : ComponentCalibrationData
         Scores and labels of the distinct components of the calibration prompts.
     n_judgements_ : int
@@ -165,6 +175,10 @@ class ComponentSelector(  # type: ignore[call-arg]
     from the distribution of the calibration prompts, and given the seed of the draws. A sampler
     that comes fitted, or a score that was trained, must not have been trained on the prompts
     passed to ``fit`` here; calibrating a sampler on them is no training.
+
+    The mean fraction of wrong components (``loss="fraction"``) is another matter: a part of a set
+    may hold a larger fraction of them than the whole, so Proposition 4.4 fails, and what is
+    calibrated is the selection from the very sets that the sampler makes.
 
     Examples
     --------
@@ -206,6 +220,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         ],
         "admission": [str, callable],
         "judging": [StrOptions({"all", "lazy"})],
+        "loss": [StrOptions({"any", "fraction"}), WrongFraction],
         "on_null": [StrOptions({"warn", "raise"})],
         "random_state": ["random_state"],
         "n_jobs": N_JOBS,
@@ -222,6 +237,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         component_score: Any = "span_likelihood",
         admission: str | Callable[[Any, Any], bool] = "rouge_l",
         judging: str = "all",
+        loss: str | WrongFraction = "any",
         on_null: str = "warn",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
@@ -234,6 +250,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         self.component_score = component_score
         self.admission = admission
         self.judging = judging
+        self.loss = loss
         self.on_null = on_null
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -295,10 +312,17 @@ class ComponentSelector(  # type: ignore[call-arg]
             references = check_admissions(admissions, len(checked), estimator=self)
             sampler, indices = self._fitted_sampler(checked, references)
         checked, references = checked.take(indices), [references[i] for i in indices]
-        record = sampler.calibration_
-        # the whole budget, even where calibration chose a smaller one: the choice was made on data
-        draws = record.source.draw(sampler.memory_, checked, record.width, sampler.verbose)
-        found = _found_components(splitter, component_score, checked.prompts, draws)
+        record, fraction = sampler.calibration_, self._fraction
+        draws: Sequence[Sequence[Generation]]
+        if fraction is not None:
+            given = isinstance(prompts, PredictionSets)
+            sets = prompts[indices] if given else sampler._sets(checked)
+            draws = [_draws_of(one) for one in sets]
+            found = _found_in_sets(splitter, component_score, sets)
+        else:
+            # the whole budget, even where a smaller one was chosen: the choice was made on data
+            draws = record.source.draw(sampler.memory_, checked, record.width, sampler.verbose)
+            found = _found_components(splitter, component_score, checked.prompts, draws)
         responses = [[draw.response for draw in row] for row in draws]
         verdicts = ComponentVerdicts(admission, references, responses, found, self.n_jobs)
         data = ComponentCalibrationData.from_arrays(
@@ -308,11 +332,12 @@ class ComponentSelector(  # type: ignore[call-arg]
                 record.drawn_with,
                 k_max=record.width,
                 precision=None,
+                sampler=None if fraction is None else record.digest,
                 **self._fingerprints(),
             ),
         )
         if self.judging == "all":
-            data = verdicts.of_components(data, self.alpha, self.delta, lazily=False)
+            data = self._judged(verdicts, data)
         self.__dict__.pop("calibration_", None)
         self._collected = _Collected(data, verdicts, sampler, checked, indices)
         for name in ("n_features_in_", "feature_names_in_"):
@@ -339,8 +364,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         Raises
         ------
         ValueError
-            If the data were collected with another splitter, score, admission, generator, seed or
-            a smaller budget of draws.
+            If the data were collected with another splitter, score, admission, generator, seed,
+            kind of loss or a smaller budget of draws.
         NullCalibrationError
             If nothing can be certified and ``on_null="raise"``.
         """
@@ -355,8 +380,11 @@ class ComponentSelector(  # type: ignore[call-arg]
                     f"{name}={own[name]!r:.80}; wanted data collected with what predict is to use. "
                     "Call collect, or fit, again."
                 )
+        self._refuse_other_loss(known)
         data = self._labelled(data)
         sampler = self._sampler_of(data)
+        if sampler is not None:
+            _refuse_other_calibration(_digest(sampler), known.sampler, "data")
         result = self._test(data)
         self.calibration_ = self._record(
             gamma_hat=np.inf if result is None else result.gamma_hat,
@@ -390,7 +418,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             for prompts.
         ValueError
             If a set was sampled with a larger budget than calibration saw, or from another
-            generator or with another seed.
+            generator or with another seed; for fractions, by another calibration of the sampler.
         """
         check_is_fitted(self)
         sets = X if isinstance(X, PredictionSets) else self._sampler_for_prompts().predict(X)
@@ -428,7 +456,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             return self.fit(X, y).predict(X)
         checked = self._checked(X)
         sampler = self.fit(checked, y).sampler_
-        own = sampler is not None and sampler is not self.sampler
+        own = sampler not in (None, self.sampler) and self._fraction is None
         return self._select(sampler._sets_of_fit(checked)) if own else self.predict(checked)
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -478,20 +506,20 @@ class ComponentSelector(  # type: ignore[call-arg]
         Raises
         ------
         ValueError
-            If the file belongs to another generator, seed, splitter, score, admission, alpha or
-            delta, or is no such file.
+            If the file belongs to another generator, seed, splitter, score, admission, loss, alpha
+            or delta, or is no such file.
         """
         self._validate_params()
         name = os.fspath(path)
         _, read = read_calibration(path, SelectorCalibration)
         known: Provenance = read["provenance"]
-        own = {"alpha": float(self.alpha), "delta": float(self.delta)}
+        own = {"alpha": float(self.alpha), "delta": float(self.delta), "loss": self._loss}
         refuse_differences(name, "parameters", read, own)
         refuse_differences(name, "scores", asdict(known), self._fingerprints())
         sampler = self.sampler if _is_fitted(self.sampler) else None
         if sampler is not None:
-            drawn = asdict(sampler.calibration_.drawn_with)
-            drawn = {key: drawn[key] for key in ("generator", "seed")}
+            drawn = asdict(replace(sampler.calibration_.drawn_with, sampler=_digest(sampler)))
+            drawn = {key: drawn[key] for key in ("generator", "seed", "sampler")}
             refuse_differences(name, "draws", asdict(known), drawn)
             _refuse_larger_budget(sampler, read["n_draws"])
         self.calibration_ = self._record(**{**read, "sampler": sampler})
@@ -511,7 +539,7 @@ class ComponentSelector(  # type: ignore[call-arg]
 
     @property
     def thresholds_(self) -> np.ndarray:
-        """The distinct scores of the calibration data, from the largest down."""
+        """The thresholds that were tested, from the largest down."""
         return np.empty(0) if self.result_ is None else self.result_.thresholds
 
     @property
@@ -521,12 +549,12 @@ class ComponentSelector(  # type: ignore[call-arg]
 
     @property
     def p_values_(self) -> np.ndarray:
-        """Binomial p-value of each threshold."""
+        """The p-value of each threshold."""
         return np.empty(0) if self.result_ is None else self.result_.p_values
 
     @property
     def achievable_alpha_(self) -> tuple[float, float]:
-        """Share of calibration prompts with an error at the highest threshold and the lowest."""
+        """Mean loss of calibration prompts at the highest threshold and the lowest."""
         return self.calibration_.achievable_alpha
 
     @property
@@ -588,6 +616,28 @@ class ComponentSelector(  # type: ignore[call-arg]
         seed = seed_of_draws(self.random_state)
         return get_splitter(self.splitter), get_component_score(self.component_score, seed=seed)
 
+    @property
+    def _fraction(self) -> WrongFraction | None:
+        """How fractions of wrong components are tested; None where any wrong one counts."""
+        if isinstance(self.loss, WrongFraction):
+            return self.loss
+        return WrongFraction() if self.loss == "fraction" else None
+
+    @property
+    def _loss(self) -> Literal["any", "fraction"]:
+        return "any" if self._fraction is None else "fraction"
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        if self._fraction is None:
+            return
+        self._fraction._validate_params()
+        if self.judging == "lazy":
+            raise ValueError(
+                "judging must be 'all' where loss is a fraction, got 'lazy' instead: one wrong "
+                "component settles whether there is any, but not how many there are."
+            )
+
     def _fingerprints(self) -> dict[str, Any]:
         """Of the parts, by their names in a provenance."""
         score = self._parts()[1] if self.component_score == "random" else self.component_score
@@ -621,14 +671,16 @@ class ComponentSelector(  # type: ignore[call-arg]
     ) -> tuple[ConformalSampler, np.ndarray]:
         """The sampler, fitted on the prompts where it was not, and which of them may calibrate."""
         if self.sampler is not None and _is_fitted(self.sampler):
-            return self.sampler, _unseen(self.sampler, prompts)
+            return self.sampler, _unseen(self.sampler, prompts, self._loss)
         sampler = ConformalSampler() if self.sampler is None else clone(self.sampler)
         if sampler.random_state is None:
             sampler.set_params(random_state=self.random_state)
         sampler.set_params(verbose=max(self.verbose, sampler.verbose))
         sampler._memory = self._memory = getattr(self, "_memory", sampler.memory_)
-        sampler.fit(prompts, references)
-        return sampler, sampler.calibration_indices_
+        if self._fraction is None:
+            return sampler.fit(prompts, references), sampler.calibration_indices_
+        own, rest = split_positions(len(prompts), 0.5, seed_of_draws(self.random_state))
+        return sampler.fit(prompts.take(own), [references[i] for i in own]), rest
 
     def _prompts_of_sets(
         self, sets: PredictionSets
@@ -640,36 +692,62 @@ class ComponentSelector(  # type: ignore[call-arg]
                 "made them; wanted those of a fitted sampler (as in a Pipeline), a fitted "
                 "sampler=, or prompts."
             )
+        if sets.of_fit and self._fraction is not None:
+            raise ValueError(
+                "X holds sets of the prompts that their sampler was fitted on, as in a Pipeline; "
+                "loss='fraction' needs a sampler that was fitted on others. Give the selector "
+                "prompts and a sampler= that is not fitted: it is then fitted on half of them."
+            )
         _refuse_other_draws(
             sets, sampler.calibration_.drawn_with, "those that their sampler makes now"
         )
         prompts: Any = [one.prompt for one in sets]
         numeric = bool(sampler._numeric_prompts) if hasattr(sampler, "_numeric_prompts") else False
         checked = CheckedPrompts(np.asarray(prompts) if numeric else prompts, numeric)
-        return sampler, checked, _unseen(sampler, checked, warns=not sets.of_fit)
+        return sampler, checked, _unseen(sampler, checked, self._loss, warns=not sets.of_fit)
 
     # --- calibrate ----------------------------------------------------------------------------
+
+    def _refuse_other_loss(self, known: Provenance) -> None:
+        if known.generator is None or (known.sampler is None) == (self._fraction is None):
+            return
+        kinds = ["all draws", "the sets of a sampler"]
+        here, there = kinds if self._fraction is None else kinds[::-1]
+        raise ValueError(
+            f"data must hold components of {here} where loss={self.loss!r}, got components of "
+            f"{there} instead. Call collect, or fit, again."
+        )
+
+    def _judged(
+        self, verdicts: ComponentVerdicts, data: ComponentCalibrationData
+    ) -> ComponentCalibrationData:
+        tested = None
+        if self._fraction is not None:
+            tested = path_part(data.n_prompts, self._fraction.path_fraction)[1]
+        lazily = self.judging == "lazy"
+        return verdicts.of_components(data, self.alpha, self.delta, lazily=lazily, prompts=tested)
 
     def _labelled(self, data: ComponentCalibrationData) -> ComponentCalibrationData:
         """The data with the labels that are needed, those of people as they are now."""
         collected: _Collected | None = getattr(self, "_collected", None)
+        tested = data
+        if self._fraction is not None:
+            tested = data.take(path_part(data.n_prompts, self._fraction.path_fraction)[1])
         if (
             collected is None
             or data.scores is not collected.data.scores
             or data.provenance != collected.data.provenance
         ):
-            if data.unknown is not None:
+            if tested.unknown is not None:
                 raise ValueError(
                     "data must have a label for each component, or be what this selector has "
-                    f"collected, got {int(data.unknown.sum())} unknown labels instead: there is "
+                    f"collected, got {int(tested.unknown.sum())} unknown labels instead: there is "
                     "nobody to ask about components from elsewhere."
                 )
             return data
-        if data.unknown is None and not collected.verdicts.of_people:
+        if tested.unknown is None and not collected.verdicts.of_people:
             return data
-        data = collected.verdicts.of_components(
-            data, self.alpha, self.delta, lazily=self.judging == "lazy"
-        )
+        data = self._judged(collected.verdicts, data)
         self._collected = replace(collected, data=data)
         return data
 
@@ -700,16 +778,21 @@ class ComponentSelector(  # type: ignore[call-arg]
 
     def _test(self, data: ComponentCalibrationData) -> ComponentThreshold | None:
         """The tests, or None where there are too few prompts; a null result is reported."""
-        needed = prompts_needed(self.alpha, self.delta)
-        if data.n_prompts < needed:
+        needed, fraction, n = prompts_needed(self.alpha, self.delta), self._fraction, data.n_prompts
+        if fraction is not None:
+            n = len(path_part(n, fraction.path_fraction)[1])
+        if n < needed:
             message = (
-                f"Calibration of components is null: there are n_samples={data.n_prompts} "
+                f"Calibration of components is null: there are n_samples={n} "
                 f"calibration prompts, and no p-value can reach delta={self.delta:g} at "
                 f"alpha={self.alpha:g} with fewer than {needed}."
             )
             report_null(message, self.on_null, _NOTHING)
             return None
-        result = component_learn_then_test(data, self.alpha, self.delta)
+        if fraction is None:
+            result = component_learn_then_test(data, self.alpha, self.delta)
+        else:
+            result = component_fraction_test(data, self.alpha, self.delta, **fraction.get_params())
         report_null(_null(result), self.on_null, _NOTHING)
         return result
 
@@ -719,7 +802,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         return SelectorCalibration(
             splitter=splitter,
             component_score=component_score,
-            **{"alpha": self.alpha, "delta": self.delta, **found},
+            **{"alpha": self.alpha, "delta": self.delta, "loss": self._loss, **found},
         )
 
     def _warn_if_out_of_reach(self) -> None:
@@ -764,20 +847,16 @@ class ComponentSelector(  # type: ignore[call-arg]
                 "prompt; the guarantee does not reach beyond."
             )
         _refuse_other_draws(sets, record.provenance, "the draws of calibration")
+        made_by = None if sets.provenance is None else sets.provenance.sampler
+        _refuse_other_calibration(made_by, record.provenance.sampler, "X")
+        known = not record.unknown and (record.loss == "any" or made_by is not None)
         record.refuse_changes()
         shown = sets if record.gamma_hat < np.inf else []
-        found = _found_components(
-            record.splitter,
-            record.component_score,
-            [one.prompt for one in shown],
-            [_draws_of(one) for one in shown],
-            [range(len(one)) if not one.generations else one.indices for one in shown],
-            [one.indices for one in shown],
-        )
+        found = _found_in_sets(record.splitter, record.component_score, shown)
         nothing = DistinctComponents([], np.empty(0), [])
         return ComponentSets(
             [
-                _selection(one, parts, record)
+                _selection(one, parts, record, known)
                 for one, parts in zip(sets, found or [nothing] * len(sets))
             ],
             min_width=sets.k_max,
@@ -793,24 +872,45 @@ def _is_fitted(sampler: object) -> TypeGuard[ConformalSampler]:
 
 
 def _unseen(
-    sampler: ConformalSampler, prompts: CheckedPrompts, *, warns: bool = True
+    sampler: ConformalSampler, prompts: CheckedPrompts, loss: str, *, warns: bool = True
 ) -> np.ndarray:
-    """Positions of the prompts that did not train the sampler's generator."""
-    trained_on = sampler.calibration_.source.trained_on
+    """Positions of the prompts that shaped nothing that the guarantee takes for fixed."""
+    known, shaped = sampler.calibration_, "trained the generator of the sampler"
+    seen_by = known.source.trained_on
+    if loss == "fraction" and known.data is not None and known.data.prompts is not None:
+        seen_by = np.union1d(seen_by, known.data.prompts)
+        shaped = "trained or calibrated the sampler"
+        warns = True
     seen = np.zeros(len(prompts), dtype=bool)
-    if len(trained_on):
-        seen = np.isin(prompts.digests(), trained_on)
+    if len(seen_by):
+        seen = np.isin(prompts.digests(), seen_by)
     if seen.all():
+        advice = "" if loss == "any" else " A sampler= that is not fitted gets half of the prompts."
         raise ValueError(
-            f"X holds {len(prompts)} prompts, all of which trained the generator of the sampler; "
-            "wanted at least one that it has not seen."
+            f"X holds {len(prompts)} prompts, all of which {shaped}; wanted at least one that it "
+            f"has not seen.{advice}"
         )
     if seen.any() and warns:
         warn(
-            f"X holds {len(prompts)} prompts, {seen.sum()} of which trained the generator of the "
-            "sampler and are left out: the guarantee needs prompts that it has not seen."
+            f"X holds {len(prompts)} prompts, {seen.sum()} of which {shaped} and are left out: the "
+            "guarantee needs prompts that it has not seen."
         )
     return np.flatnonzero(~seen)
+
+
+def _digest(sampler: ConformalSampler) -> str:
+    """Of the calibration that decides on sets."""
+    return sampler.calibration_.digest
+
+
+def _refuse_other_calibration(found: str | None, wanted: str | None, name: str) -> None:
+    """Refuse sets of another calibration than that of the sets whose fractions were tested."""
+    if wanted is not None and found not in (None, wanted):
+        raise ValueError(
+            f"{name} must go with the calibration of the sampler whose sets were tested, digest "
+            f"{wanted}, got {found} instead: fractions of wrong components are those of the sets "
+            "of one calibration. Call fit again."
+        )
 
 
 def _refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
@@ -860,8 +960,22 @@ def _found_components(
     ]
 
 
+def _found_in_sets(
+    splitter: Callable[[str], Any], component_score: Any, sets: Sequence[PredictionSet]
+) -> list[DistinctComponents]:
+    """The same of the members of sets."""
+    return _found_components(
+        splitter,
+        component_score,
+        [one.prompt for one in sets],
+        [_draws_of(one) for one in sets],
+        [one.indices if one.generations else range(len(one)) for one in sets],
+        [one.indices for one in sets],
+    )
+
+
 def _selection(
-    one: PredictionSet, found: DistinctComponents, record: SelectorCalibration
+    one: PredictionSet, found: DistinctComponents, record: SelectorCalibration, known: bool
 ) -> ComponentSet:
     """The components that reach the threshold (Algorithm 2)."""
     chosen = np.flatnonzero(record.provenance.rounded(found.scores) >= record.gamma_hat)
@@ -871,7 +985,8 @@ def _selection(
         occurrences=tuple(tuple(found.occurrences[c]) for c in chosen),
         prediction_set=one,
         guaranteed=bool(record.gamma_hat < np.inf),
-        provenance_known=not record.unknown,
+        provenance_known=known,
+        loss=record.loss,
     )
 
 
@@ -884,6 +999,14 @@ def _null(result: ComponentThreshold) -> str | None:
             f"{result.n_calibration} calibration prompts has any component."
         )
     low, high = result.achievable_alpha
+    if result.loss == "fraction":
+        return (
+            f"Calibration of components is null: no threshold is certified at alpha="
+            f"{result.alpha:g}, delta={result.delta:g} with {result.n_calibration} calibration "
+            f"prompts. The smallest alpha that would have worked is {result.smallest_alpha:.4g}. "
+            f"Of what has the highest score a fraction of {low:.1%} is wrong, and of everything "
+            f"{high:.1%}."
+        )
     if np.isnan(high):
         return (
             f"Calibration of components is null: no threshold is certified at alpha="

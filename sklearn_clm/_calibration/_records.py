@@ -1,9 +1,10 @@
 """What was calibrated: frozen records, all that prediction depends on."""
 
+import hashlib
 import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from sklearn_clm._calibration._files import (
     as_count,
@@ -227,6 +228,15 @@ class SamplerCalibration(_Calibration):
         return tuple(name for name in of_data if getattr(self.provenance, name) is None)
 
     @property
+    def digest(self) -> str:
+        """Digest of all that decides which set a prompt gets, as far as it is known."""
+        levels = [[float(one) for one in _levels(rule)] + [int(rule.k_max)] for rule in self.rules]
+        known = self.drawn_with
+        scores = known.quality, known.similarity, score_fingerprint(self.set_score)
+        text = f"{levels} {self.guarantee} {known.generator} {known.seed} {scores}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @property
     def drawn_with(self) -> Provenance:
         """What predictions are made with."""
         source = self.source
@@ -347,6 +357,9 @@ class SelectorCalibration(_Calibration):
         Share of calibration prompts with an error at the highest threshold and at the lowest.
     sampler : ConformalSampler or None
         Makes sets of prompts; None where there is none yet.
+    loss : {"any", "fraction"}
+        What is bounded by alpha: the probability that any component is wrong, or the mean
+        fraction of wrong ones.
     result : ComponentThreshold or None
         The tests; None for a calibration from a file or on too few prompts.
     data : ComponentCalibrationData or None
@@ -362,6 +375,7 @@ class SelectorCalibration(_Calibration):
     provenance: Provenance
     achievable_alpha: tuple[float, float]
     sampler: Any = None
+    loss: Literal["any", "fraction"] = "any"
     result: ComponentThreshold | None = field(default=None, repr=False)
     data: ComponentCalibrationData | None = None
 
@@ -383,6 +397,7 @@ class SelectorCalibration(_Calibration):
         return {
             "format": self.written_as,
             "gamma_hat": threshold_text(self.gamma_hat),
+            "loss": self.loss,
             "alpha": float(self.alpha),
             "delta": float(self.delta),
             "achievable_alpha": None if math.isnan(low) else [low, high],
@@ -397,9 +412,22 @@ class SelectorCalibration(_Calibration):
         low, high = content["achievable_alpha"] or (math.nan, math.nan)
         return {
             "gamma_hat": as_threshold(content["gamma_hat"]),
+            "loss": _as_loss(content.get("loss", "any")),
             "alpha": as_number(content, "alpha"),
             "delta": as_number(content, "delta"),
             "n_draws": None if content["n_draws"] is None else as_count(content, "n_draws", 1),
             "provenance": Provenance(**as_section(content, "provenance")),
             "achievable_alpha": (float(low), float(high)),
         }
+
+
+def _levels(rule: CalibratedRule) -> tuple[float, ...]:
+    if isinstance(rule, ExitResult):
+        return (rule.level,)
+    return tuple(rule.lambda_hat or ())
+
+
+def _as_loss(value: object) -> str:
+    if value not in ("any", "fraction"):
+        raise ValueError(f"loss is {value!r:.40}, wanted 'any' or 'fraction'")
+    return str(value)

@@ -110,6 +110,10 @@ test each configuration by the largest of their p-values: no correction is neede
 >>> bool(betting_p_value(losses, epsilon=0.15) <= 0.05)
 True
 
+The fraction of wrong components among those selected is such a loss. It is not monotone in gamma,
+and a part of a set may have a larger one than the whole; :func:`component_fraction_test` says what
+follows: thresholds from scores of other prompts, and components of the very sets that are used.
+
 ## Provenance and files
 
 :class:`CalibrationData` knows what it was collected with (:class:`Provenance`), through ``take``,
@@ -127,6 +131,10 @@ from sklearn_clm.calibration._binomial import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._bounded_losses import betting_p_value, hoeffding_bentkus_p_value
+from sklearn_clm.calibration._component_fractions import (
+    component_fraction_test,
+    wrong_fractions,
+)
 from sklearn_clm.calibration._components import (
     ComponentCalibrationData,
     ComponentThreshold,
@@ -211,6 +219,7 @@ __all__ = [
     "betting_p_value",
     "binomial_p_value",
     "clopper_pearson",
+    "component_fraction_test",
     "component_learn_then_test",
     "confidence_sequence",
     "critical_count",
@@ -244,4 +253,5 @@ __all__ = [
     "texts_for_tests",
     "threshold_grid",
     "weighted_betting_p_value",
+    "wrong_fractions",
 ]

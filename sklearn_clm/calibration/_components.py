@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -458,7 +458,7 @@ def _as_labels(labels: ArrayLike) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ComponentThreshold:
-    """Result of :func:`component_learn_then_test`.
+    """Result of :func:`component_learn_then_test` or :func:`component_fraction_test`.
 
     Parameters
     ----------
@@ -466,14 +466,15 @@ class ComponentThreshold:
         The lowest certified threshold. +inf, which selects nothing and is always valid, where
         none could be certified.
     thresholds : ndarray of shape (t,)
-        The distinct scores of the calibration data, from the largest down.
+        The distinct scores of the calibration data, or those of the path part, from the largest
+        down.
     n_errors : ndarray of shape (t,), int64
         Number of prompts with an inadmissible component that scores at least the threshold. It
         never falls along the array. Where it is not `exact`: the most there can be for a certified
         threshold, and the fewest for the others.
     p_values : ndarray of shape (t,)
-        P(Binom(n, alpha) <= n_errors). Where the count is not `exact`, a certified threshold has
-        a p-value of at most this.
+        P(Binom(n, alpha) <= n_errors), or that of the fractions. Where the count is not `exact`, a
+        certified threshold has a p-value of at most this.
     n_components : ndarray of shape (t,)
         Mean number of components per prompt that score at least the threshold.
     alpha, delta : float
@@ -483,14 +484,19 @@ class ComponentThreshold:
     smallest_alpha : float
         The smallest alpha for which a threshold would have been certified.
     achievable_alpha : tuple of (float, float)
-        Share of prompts with an error at the highest threshold and at the lowest: below this
-        band next to nothing can be selected, above it everything is. NaN where labels that the
-        tests did not need are unknown.
+        Mean loss at the highest threshold and at the lowest: below this band next to nothing can
+        be selected, above it everything is. NaN where labels that the tests did not need are
+        unknown.
     provenance : Provenance
         What the data were collected with. The threshold holds for scores of its precision: select
         by ``provenance.rounded(scores) >= gamma_hat``.
     exact : ndarray of bool, shape (t,)
         Whether the labels that are known settle the count of errors at a threshold.
+    loss : {"any", "fraction"}
+        What is bounded: the share of prompts with any wrong component selected, or the mean
+        fraction of wrong components.
+    losses : ndarray of shape (t,)
+        Mean loss at each threshold.
 
     Examples
     --------
@@ -513,6 +519,8 @@ class ComponentThreshold:
     achievable_alpha: tuple[float, float]
     provenance: Provenance = field(default_factory=Provenance)
     exact: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=bool), repr=False)
+    loss: Literal["any", "fraction"] = "any"
+    losses: np.ndarray = field(default_factory=lambda: np.empty(0), repr=False)
 
 
 @overload
@@ -623,6 +631,7 @@ def component_learn_then_test(
                 ),
                 provenance=data.provenance,
                 exact=fewest == most,
+                losses=n_errors / data.n_prompts,
             )
         )
     return results[0] if np.ndim(alpha) == 0 else tuple(results)

@@ -37,6 +37,8 @@ class Provenance:
     shift : str or None
         JSON text that describes the shift, where prompts were kept by weights; None where all
         prompts take part, as far as is known.
+    sampler : str or None
+        Digest of the calibration whose sets the data hold; None for all draws, or where unknown.
 
     Examples
     --------
@@ -58,6 +60,7 @@ class Provenance:
     k_max: int | None = None
     precision: str | None = None
     shift: str | None = None
+    sampler: str | None = None
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -87,7 +90,7 @@ class Provenance:
             name
             for name, value in asdict(self).items()
             if value is None
-            and name != "shift"
+            and name not in ("shift", "sampler")
             and (about_components or name not in _OF_COMPONENTS)
         )
 

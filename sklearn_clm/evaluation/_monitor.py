@@ -481,8 +481,7 @@ def _watched(target: ConformalSampler | ComponentSelector | float) -> tuple[floa
         if isinstance(target, ConformalSampler):
             record = target.calibration_
             certified, risk, known = record.certified, record.epsilon, record.provenance
-            level = None if record.exit is None else record.exit.level
-            text = f"{record.lambda_hat} {level} {record.guarantee} {record.k_max} {known}"
+            text = f"{record.digest} {known}"
         else:
             selected = target.calibration_
             certified, risk = selected.gamma_hat < np.inf, selected.alpha

@@ -337,10 +337,14 @@ class PromptGainDisplay:
 
     @classmethod
     def _of_calibration(cls, estimator: ConformalSampler | ComponentSelector) -> Self | None:
-        record = calibration_of(estimator)
+        record, selector = calibration_of(estimator), isinstance(estimator, ComponentSelector)
         if record.result is None or not len(record.result.n_errors):
             return None
-        selector = isinstance(estimator, ComponentSelector)
+        if selector and record.loss == "fraction":
+            raise ValueError(
+                "estimator must have a 0/1 loss for what more prompts bring, got "
+                "loss='fraction' instead."
+            )
         return cls(
             n_errors=int(record.result.n_errors[0]),
             n_calibration=record.result.n_calibration,

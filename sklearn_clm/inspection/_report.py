@@ -15,11 +15,14 @@ import numpy as np
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._html import STYLE, counted
 from sklearn_clm.calibration import (
+    ComponentCalibrationData,
     ComponentThreshold,
     clopper_pearson,
     get_set_score,
     smallest_epsilon,
+    wrong_fractions,
 )
+from sklearn_clm.calibration._component_fractions import path_part
 from sklearn_clm.evaluation import (
     RuleOutcomes,
     chance_of_null,
@@ -618,9 +621,7 @@ def _band(record: Any, display: AchievableBandDisplay) -> Section:
 def _expectations(record: Any, outcomes: RuleOutcomes) -> Section:
     n, n_prompts = len(outcomes.error), record.data.n_prompts
     rows = [("error", *_share(int(outcomes.error.sum()), n))]
-    for name in ("size", "draws", "excess"):
-        mean, low, high = mean_interval(getattr(outcomes, name), _CONFIDENCE)
-        rows.append((name, f"{mean:.4g}", _interval(low, high)))
+    rows += [(name, *_mean(getattr(outcomes, name))) for name in ("size", "draws", "excess")]
     text = f"Means over {f'the {n}' if n == n_prompts else f'{n} of the {n_prompts}'} prompts "
     text += "that calibrated. "
     if record.lambda_hat is not None:
@@ -684,10 +685,11 @@ def _selector_sections(selector: ComponentSelector) -> Iterable[Section]:
     if result is None or not len(result.thresholds):
         return
     yield _component_tests(record)
-    if data.unknown is None:
+    if data.unknown is None or record.loss == "fraction":
         yield _component_band(record)
     yield _component_expectations(record)
-    yield _more_prompts(result, PromptGainDisplay._of_calibration(selector))
+    if record.loss == "any":
+        yield _more_prompts(result, PromptGainDisplay._of_calibration(selector))
 
 
 def _selector_guarantee(record: Any) -> Section:
@@ -697,11 +699,20 @@ def _selector_guarantee(record: Any) -> Section:
             "holds no wrong component."
         )
         return Section("Guarantee", (text,))
-    text = (
-        f"With confidence {_percent(1 - record.delta)} over the calibration prompts, all "
-        "components selected for a new prompt from the same distribution are admissible with "
-        f"probability at least {_percent(1 - record.alpha)}. {_AVERAGE}"
-    )
+    if record.loss == "fraction":
+        promise = (
+            "the fraction of wrong components among those selected for a new prompt from the same "
+            f"distribution is at most {_percent(record.alpha)} on average, where an empty "
+            "selection counts as 0. A single selection may hold more wrong ones. It holds for the "
+            "sets of the sampler as it was calibrated then, and for no other"
+        )
+    else:
+        promise = (
+            "all components selected for a new prompt from the same distribution are admissible "
+            f"with probability at least {_percent(1 - record.alpha)}"
+        )
+    confidence = f"With confidence {_percent(1 - record.delta)} over the calibration prompts, "
+    text = f"{confidence}{promise}. {_AVERAGE}"
     together = (
         "The guarantee of the sampler's sets and this one hold at once with confidence 1 - 2 "
         "delta, by the union bound."
@@ -725,7 +736,8 @@ def _selector_warnings(record: Any) -> list[str]:
             f"{'' if result.exact[0] else 'at least '}{_rounded_up(result.smallest_alpha)}."
         )
     else:
-        texts += _null_near_by(int(result.n_errors[0]), result.n_calibration, alpha, delta)
+        if record.loss == "any":
+            texts += _null_near_by(int(result.n_errors[0]), result.n_calibration, alpha, delta)
         selected = int(np.count_nonzero(record.data.scores >= record.gamma_hat))
         if selected < 0.1 * record.data.n_prompts:
             texts.append(
@@ -739,8 +751,14 @@ def _component_tests(record: Any) -> Section:
     result: ComponentThreshold = record.result
     m = len(result.thresholds)
     n_valid = int(np.count_nonzero(result.thresholds >= record.gamma_hat))
+    fraction = result.loss == "fraction"
+    what, of = "distinct score", "of the calibration data"
+    if fraction:
+        what = "threshold"
+        of = f"from the scores of {counted(record.data.n_prompts - result.n_calibration, 'prompt')}"
+        of += f", which took no other part, were tested on the other {result.n_calibration}"
     text = (
-        f"The {counted(m, 'distinct score')} of the calibration data were tested from the largest "
+        f"The {counted(m, what)} {of}{'' if fraction else ' were tested'} from the largest "
         f"down, each at level delta = {result.delta:g}, until one failed: "
         f"{'all' if n_valid == m else n_valid or 'none'} passed."
     )
@@ -751,13 +769,16 @@ def _component_tests(record: Any) -> Section:
             (
                 str(i + 1),
                 f"{result.thresholds[i]:.6g}",
-                f"{_bound(result, i, n_valid)}{result.n_errors[i]} of {result.n_calibration}",
+                f"{result.losses[i]:.4g}"
+                if fraction
+                else f"{_bound(result, i, n_valid)}{result.n_errors[i]} of {result.n_calibration}",
                 f"{result.n_components[i]:.4g}",
                 f"{_bound(result, i, n_valid)}{result.p_values[i]:.3g}",
                 "gamma-hat" if i == n_valid - 1 else role,
             )
         )
-    header = ("test", "score", "prompts with an error", "components selected", "p-value", "")
+    loss = "mean fraction wrong" if fraction else "prompts with an error"
+    header = ("test", "score", loss, "components selected", "p-value", "")
     return Section("Tests of thresholds", (text,), (header, *_with_gaps(rows, m)))
 
 
@@ -771,10 +792,18 @@ def _bound(result: ComponentThreshold, i: int, n_valid: int) -> str:
 def _component_band(record: Any) -> Section:
     result: ComponentThreshold = record.result
     n = result.n_calibration
+    if result.loss == "fraction":
+        name, data = "mean fraction wrong", _tested(record)
+        safest, every = (
+            _mean(wrong_fractions(data, result.thresholds[[i]])[:, 0]) for i in (0, -1)
+        )
+    else:
+        name = "error"
+        safest, every = (_share(int(result.n_errors[i]), n) for i in (0, -1))
     rows = (
-        ("policy", "error", f"{_percent(_CONFIDENCE)} interval"),
-        ("select everything", *_share(int(result.n_errors[-1]), n)),
-        ("select what has the highest score", *_share(int(result.n_errors[0]), n)),
+        ("policy", name, f"{_percent(_CONFIDENCE)} interval"),
+        ("select everything", *every),
+        ("select what has the highest score", *safest),
     )
     text = (
         "Above the first number, alpha is trivial; below the second, next to nothing can be "
@@ -784,22 +813,39 @@ def _component_band(record: Any) -> Section:
 
 
 def _component_expectations(record: Any) -> Section:
-    data, n = record.data, record.data.n_prompts
-    chosen = data.scores >= record.gamma_hat
+    fraction = record.loss == "fraction"
+    data = _tested(record) if fraction else record.data
+    n, chosen = data.n_prompts, data.scores >= record.gamma_hat
     number = np.bincount(data.prompt_index[chosen], minlength=n)
     # the most there can be, where labels that no test needed are unknown
     wrong = np.bincount(data.prompt_index[chosen & (data.labels != 1)], minlength=n) > 0
-    mean, low, high = mean_interval(number, _CONFIDENCE)
-    rows = (
+    rows = [
         ("what", "mean", f"{_percent(_CONFIDENCE)} interval"),
-        ("error", *_share(int(wrong.sum()), n)),
-        ("components selected", f"{mean:.4g}", _interval(low, high)),
-    )
-    text = (
-        f"Means over the {n} prompts that calibrated, with the components of all draws: sets that "
-        "stop early hold fewer components, and no more errors."
-    )
+        ("error" if not fraction else "any wrong", *_share(int(wrong.sum()), n)),
+        ("components selected", *_mean(number)),
+    ]
+    text = f"Means over the {n} prompts that calibrated, with the components of "
+    if fraction:
+        share = wrong_fractions(data, [record.gamma_hat])[:, 0]
+        rows.insert(1, ("fraction wrong", *_mean(share)))
+        text += "the sets that predict makes for them."
+    else:
+        text += "all draws: sets that stop early hold fewer components, and no more errors."
     return Section("What to expect of predict", (text,), rows)
+
+
+def _tested(record: Any) -> ComponentCalibrationData:
+    """The prompts that were tested; the others gave thresholds."""
+    data: ComponentCalibrationData = record.data
+    if data.n_prompts == record.result.n_calibration:
+        return data
+    n_path = data.n_prompts - record.result.n_calibration
+    return data.take(path_part(data.n_prompts, n_path / data.n_prompts)[1])
+
+
+def _mean(values: np.ndarray) -> tuple[str, str]:
+    mean, low, high = mean_interval(values, _CONFIDENCE)
+    return f"{mean:.4g}", _interval(low, high)
 
 
 def _share(count: int, n: int) -> tuple[str, str]:

@@ -155,13 +155,16 @@ for.
 >>> kept = fitted(losses=Losses({"wrong": wrong}, {"wrong": 0.7}))
 >>> kept.calibration_.rule.means["wrong"] <= 0.7
 True
+
+Of the components that a :class:`~sklearn_clm.ComponentSelector` selects, :class:`WrongFraction`
+bounds the mean fraction of wrong ones, where the paper bounds the probability of any.
 """
 
 from sklearn_clm.policies._base import ThresholdRule
 from sklearn_clm.policies._exit import ExitPolicy, ExitResult
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._judging import LazyJudging
-from sklearn_clm.policies._risks import Losses
+from sklearn_clm.policies._risks import Losses, WrongFraction
 from sklearn_clm.policies._shift import CovariateShift, DensityRatio, Shift
 from sklearn_clm.policies._thresholds import ThresholdPolicy
 
@@ -176,4 +179,5 @@ __all__ = [
     "Shift",
     "ThresholdPolicy",
     "ThresholdRule",
+    "WrongFraction",
 ]

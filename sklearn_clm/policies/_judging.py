@@ -365,7 +365,13 @@ class ComponentVerdicts(Verdicts):
         super().__init__(admission, asked, components, n_jobs)
 
     def of_components(
-        self, data: ComponentCalibrationData, alpha: float, delta: float, *, lazily: bool
+        self,
+        data: ComponentCalibrationData,
+        alpha: float,
+        delta: float,
+        *,
+        lazily: bool,
+        prompts: np.ndarray | None = None,
     ) -> ComponentCalibrationData:
         """The data with all labels, or with those that the tests need.
 
@@ -377,6 +383,8 @@ class ComponentVerdicts(Verdicts):
             Of the tests.
         lazily : bool
             Whether only what the tests need is judged.
+        prompts : ndarray of int, default=None
+            Positions of the prompts whose components are judged; None are all.
 
         Returns
         -------
@@ -392,6 +400,8 @@ class ComponentVerdicts(Verdicts):
         everyone = np.arange(data.n_components)
         judge = self.of_rows(everyone)
         draw = np.zeros_like(everyone)
+        if prompts is not None:
+            everyone = everyone[np.isin(data.prompt_index, prompts)]
 
         def ask(which: np.ndarray) -> Iterator[bool]:
             return judge(which, draw[which])
@@ -399,7 +409,7 @@ class ComponentVerdicts(Verdicts):
         labels = self.labels.reshape(-1)
         try:
             if not lazily:
-                for _ in ask(np.flatnonzero(labels < 0)):
+                for _ in ask(everyone[labels[everyone] < 0]):
                     pass
             elif data.n_prompts >= prompts_needed(alpha, delta):
                 judge_components(data.with_labels(labels), alpha, delta, ask)

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_clm._prompts import CheckedPrompts
 from sklearn_clm._results import PredictionSet
@@ -21,7 +21,7 @@ from sklearn_clm.calibration import (
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring._protocols import Prompt, Reference
 
-__all__ = ["Losses", "RiskTest", "SetLosses"]
+__all__ = ["Losses", "RiskTest", "SetLosses", "WrongFraction"]
 
 Loss: TypeAlias = Callable[[Prompt, Reference, PredictionSet], float]
 
@@ -115,6 +115,49 @@ class Losses(BaseEstimator):
                     f"levels must lie in (0, 1), got {levels[name]!r} for {name!r} instead."
                 )
         return {name: (function, float(levels[name])) for name, function in functions.items()}
+
+
+class WrongFraction(BaseEstimator):
+    """The mean fraction of wrong components among those selected.
+
+    For ``ComponentSelector(loss=...)``. The 0/1 loss of the paper counts a selection of twenty
+    components with one wrong as it does one with all wrong. The fraction tells them apart, and lets
+    more be selected; in return, no single selection is promised to be free of errors.
+
+    It needs more care than the 0/1 loss. :func:`~sklearn_clm.calibration.component_fraction_test`
+    says why thresholds must come from prompts that are not tested, and why components must be
+    those of the sets that the sampler makes: a sampler that is fitted on other prompts, and is not
+    calibrated again afterwards.
+
+    Parameters
+    ----------
+    p_value : {"betting", "hoeffding_bentkus"}, default="betting"
+        The p-value of the tests.
+    path_fraction : float, default=0.2
+        Share of the prompts, in (0, 1), whose scores give the thresholds. They are not judged.
+
+    Examples
+    --------
+    >>> from sklearn_clm import ComponentSelector
+    >>> from sklearn_clm.policies import WrongFraction
+    >>> selector = ComponentSelector(alpha=0.1, loss=WrongFraction(path_fraction=0.1))
+    >>> selector.get_params()["loss__p_value"]
+    'betting'
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
+        "p_value": [StrOptions({"betting", "hoeffding_bentkus"})],
+        "path_fraction": [Interval(Real, 0, 1, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        *,
+        p_value: Literal["betting", "hoeffding_bentkus"] = "betting",
+        path_fraction: float = 0.2,
+    ) -> None:
+        self.p_value = p_value
+        self.path_fraction = path_fraction
 
 
 class SetLosses:
