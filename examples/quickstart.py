@@ -63,7 +63,7 @@ from sklearn_clm.metrics import (  # noqa: E402
 
 written = reports[300:]
 coverage, no_wrong_sentence = set_coverage(written, sets), 1 - component_loss(written, trusted)
-print(f"""
+summary = f"""
                               promised   on 100 new strips
 a right report in the set          {1 - sampler.epsilon:.0%}   {coverage:.0%}
 all trusted sentences right        {1 - selector.alpha:.0%}   {no_wrong_sentence:.0%}
@@ -71,21 +71,24 @@ all trusted sentences right        {1 - selector.alpha:.0%}   {no_wrong_sentence
 {set_size(sets):.1f} reports in a set, with {component_count(trusted):.1f} trusted sentences
 {set_samples(sets):.1f} reports drawn for a strip; always drawing {sampler.k_max} would cost \
 {sampler.k_max / set_samples(sets):.1f} times as much
-""")
+"""
+print(summary)
 
-# %% The report on the calibration, and the sets, as one page with pictures
+# %% One page: new strips with their sets, and the reports on both calibrations
 from sklearn_clm.inspection import CalibrationReport  # noqa: E402
 
 page = HERE / "output" / "quickstart.html"
 page.parent.mkdir(exist_ok=True)
+style = "body{max-width:60rem;margin:auto;padding:1rem;font-family:sans-serif}pre{overflow:auto}"
 parts = [
-    *(CalibrationReport.from_estimator(one).to_html() for one in (sampler, selector)),
-    "<h2>New strips, with the trusted sentences in bold</h2>",
+    "<h1>Reports on torn digits, with a promise</h1>",
+    f"<pre>{summary}</pre><h2>New strips; trusted sentences are bold</h2>",
     trusted._repr_html_(),
+    *(CalibrationReport.from_estimator(one).to_html() for one in (sampler, selector)),
 ]
 page.write_text(
-    '<!doctype html><html lang="en"><meta charset="utf-8">'
-    '<meta name="viewport" content="width=device-width"><title>Quickstart</title>'
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>Quickstart</title>'
+    f'<meta name="viewport" content="width=device-width"><style>{style}</style>'
     f"{''.join(parts)}</html>",
     encoding="utf-8",
 )

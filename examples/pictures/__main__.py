@@ -6,6 +6,7 @@ python examples/pictures [NAME ...]
 import argparse
 import base64
 import io
+import re
 import runpy
 import sys
 from html import escape
@@ -46,6 +47,7 @@ def main() -> None:
         else:
             run(name, [*OPTIONS[name], "--output", str(OUTPUT)])
             draw_curves(name, path)
+        rounded(path)
         print(f"Wrote {path}", flush=True)
 
 
@@ -56,16 +58,32 @@ def run(name: str, options: list[str]) -> None:
 
 def draw_curves(name: str, path: Path) -> None:
     """Draw what the splits gave: of sets for questions, of sentences for longer texts."""
+    import matplotlib.pyplot as plt
+
     from sklearn_clm.evaluation import ComponentTrialResults, TrialResults
     from sklearn_clm.inspection import ComponentCurveDisplay, RiskCurveDisplay
 
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
     if name == "open_domain_qa":
         results = TrialResults.load(OUTPUT / f"{name}_trials.npz")
-        figure = RiskCurveDisplay.from_trials(results).figure_
+        display = RiskCurveDisplay.from_trials(results, ax=axes)
     else:
         components = ComponentTrialResults.load(OUTPUT / f"{name}_component_trials.npz")
-        figure = ComponentCurveDisplay.from_trials(components).figure_
+        display = ComponentCurveDisplay.from_trials(components, ax=axes)
+    for one in axes:
+        one.set_title("", loc="left")
+        one.set_xlabel(display.level_label)
+    # over all three
+    axes[0].get_legend().remove()
+    lines = axes[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside upper left", ncols=4, frameon=False, fontsize="small")
     figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
+
+
+def rounded(path: Path) -> None:
+    """Leave two digits behind the point of each coordinate, which the eye cannot tell apart."""
+    text = re.sub(r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", path.read_text("utf-8"))
+    path.write_text(text, encoding="utf-8")
 
 
 def draw_sets(sets: Any) -> str:

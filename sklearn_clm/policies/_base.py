@@ -128,15 +128,14 @@ class Request:
             first, _unasked if self.verdicts is None else self.verdicts.of_rows(rows), known
         )
 
-    def search_table(self, part: CalibrationData, rows: np.ndarray) -> LabelTable:
+    def search_table(self, first: np.ndarray, known: np.ndarray, rows: np.ndarray) -> LabelTable:
         """Labels that shape the path alone, by the judge of the optimisation part."""
         other = None if self.judging is None else self.judging.optimization_admission
         if other is None or self.verdicts is None:
-            return self.table(part.first, part.labels, rows)
+            return self.table(first, known, rows)
         # kept apart, so that none of them ever enters a test
         verdicts = self.verdicts.by(other)
-        known = verdicts.labels[rows, : part.k_max]
-        return LabelTable(part.first, verdicts.of_rows(rows), known)
+        return LabelTable(first, verdicts.of_rows(rows), verdicts.labels[rows, : first.shape[1]])
 
     def wanted(
         self, error: VerdictsWanted, texts: np.ndarray, rows: np.ndarray, n_more: int = 0
@@ -161,8 +160,7 @@ class Request:
         if self.verdicts is None:
             return error
         prompts, draws = np.nonzero(texts)
-        found = self.verdicts.wanted(error, rows[prompts], draws)
-        return VerdictsWanted(found.wanted, max((found.n_at_most or 0) + n_more, len(found.wanted)))
+        return self.verdicts.wanted(error, rows[prompts], draws, n_more)
 
     def too_few(self, n: int, n_calibration: int) -> str | None:
         """Why so few prompts certify nothing, and how many would; None if they are enough."""
@@ -180,12 +178,6 @@ class Request:
             f"optimization_fraction={fraction:.3g} that takes at least {total} prompts (those "
             "that train a generator not counted)."
         )
-
-
-def _unjudged(data: CalibrationData, rows: np.ndarray) -> np.ndarray:
-    """The texts of the prompts at `rows` that have no label."""
-    is_text = data.first[rows] == np.arange(data.k_max)
-    return is_text & (data.labels[rows] < 0)
 
 
 def _unasked(prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
@@ -384,8 +376,8 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
             try:
                 path = self.search(data.take(seen), seen, request)
             except VerdictsWanted as error:
-                left, n_more = _unjudged(data, rows), len(error.wanted)
-                raise request.wanted(error, left, rows, n_more) from None
+                left = self._unjudged(data.take(rows))
+                raise request.wanted(error, left, rows, len(error.wanted)) from None
         else:
             self.refuse_path(path, data, request)
         if request.groups is None or request.options is None:
@@ -394,7 +386,21 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
         try:
             return self._test_groups(data, (seen, rows), path, request, request.groups)
         except VerdictsWanted as error:
-            raise request.wanted(error, _unjudged(data, rows), rows) from None
+            raise request.wanted(error, self._unjudged(data.take(rows)), rows) from None
+
+    def texts(self, similarity: np.ndarray, first: np.ndarray) -> np.ndarray:
+        """Draw whose label is that of each draw: by default the first with an equal response."""
+        return first
+
+    def _unjudged(self, part: CalibrationData) -> np.ndarray:
+        """All texts without a label: what tests may ask for as long as their path is not known.
+
+        No smaller number of verdicts is sure to be enough. If the text that a test comes to last
+        is the first admissible one of each prompt, but for c prompts that have none, then the test
+        of the largest sets is open until all are judged.
+        """
+        texts = self.texts(part.similarity, part.first)
+        return (texts == np.arange(part.k_max)) & (part.labels < 0)
 
     def _test_groups(
         self,

@@ -214,8 +214,10 @@ class ExitPolicy(Policy[ExitModel]):
     def search(self, part: CalibrationData, rows: np.ndarray, request: Request) -> ExitModel:
         labels = part.labels
         if request.judging is not None:
-            table = request.search_table(part, rows)
-            estimated = request.judging.labels(part, part.first, table)
+            texts = self.texts(part.similarity, part.first)
+            shown = texts == np.arange(part.k_max)
+            table = request.search_table(texts, np.where(shown, labels, -1), rows)
+            estimated = request.judging.labels(part, texts, table)
             labels = table.labels
             if not (labels >= 0).any():
                 labels = estimated.astype(np.int8)

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import HasMethods, Interval
 
-from sklearn_clm.caching import HumanJudge, JudgedPrompt, VerdictsWanted
+from sklearn_clm.caching import HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
 from sklearn_clm.calibration import (
     CalibrationData,
     ComponentCalibrationData,
@@ -241,7 +241,7 @@ class Verdicts:
         return renewed
 
     def wanted(
-        self, error: VerdictsWanted, prompts: np.ndarray, draws: np.ndarray
+        self, error: VerdictsWanted, prompts: np.ndarray, draws: np.ndarray, n_more: int = 0
     ) -> VerdictsWanted:
         """The error with a bound of all verdicts that may still be wanted.
 
@@ -251,21 +251,25 @@ class Verdicts:
             What the admission raised.
         prompts, draws : ndarray of int
             All draws that may be asked for from now on, of different texts.
+        n_more : int, default=0
+            How many are wanted of other prompts.
 
         Returns
         -------
         VerdictsWanted
         """
-        judge, n_left = get_admission(self._admission), len(prompts)
-        if isinstance(judge, HumanJudge) and n_left <= _MOST_LOOKED_UP:
-            pairs = {}
+        judge = get_admission(self._admission)
+        left: list[WantedVerdict] = []
+        if isinstance(judge, HumanJudge):
             for i, j in zip(prompts.tolist(), draws.tolist()):
                 aliases = checked_admissions([self._references[i]], 1)[0]
-                for alias in () if callable(aliases) else aliases:
-                    pair = judge.wanted_pair(alias, self._responses[i][j])
-                    pairs[pair.id] = pair
-            n_left = judge.verdicts(list(pairs.values())).count(None)
-        return VerdictsWanted(error.wanted, max(n_left, len(error.wanted)))
+                if not callable(aliases):
+                    response = self._responses[i][j]
+                    left += [judge.wanted_pair(alias, response) for alias in aliases]
+        n_left = max(len(prompts), len(left))
+        if left and n_left <= _MOST_LOOKED_UP:
+            n_left = judge.verdicts(list({pair.id: pair for pair in left}.values())).count(None)
+        return VerdictsWanted(error.wanted, max(n_left + n_more, len(error.wanted)))
 
     def labelled(self, data: CalibrationData) -> CalibrationData:
         """The data with the labels that are known by now, equal responses alike.

@@ -96,7 +96,7 @@ class ThresholdPolicy(Policy[Frontier]):
 
     def search(self, part: CalibrationData, rows: np.ndarray, request: Request) -> Frontier:
         if request.judging is not None:
-            table = request.search_table(part, rows)
+            table = request.search_table(part.first, part.labels, rows)
             part = part.with_labels(request.judging.labels(part, part.first, table))
         frontier = search_frontier(
             part,

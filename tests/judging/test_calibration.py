@@ -80,6 +80,21 @@ def test_what_is_left_at_most_is_never_exceeded(judge, policy):
     assert at_most[-1] < at_most[0] / 2
 
 
+def test_near_duplicates_are_one_text_of_what_is_left_at_most(judge):
+    sampler = ConformalSampler(
+        ToyModel(),
+        judging="lazy",
+        policy=ExitPolicy(same_text=0.5),
+        similarity=lambda a, b: 1.0,
+        admission=judge,
+        **OPTIONS,
+    )
+    with pytest.raises(VerdictsWanted) as caught:
+        sampler.fit(PROMPTS, judge.asked(PROMPTS, REFERENCES))
+    n_calibration = 40
+    assert caught.value.n_at_most == len(caught.value.wanted) + n_calibration
+
+
 def test_a_cheap_judge_takes_the_optimisation_part(judge):
     cheap = []
 
