@@ -119,7 +119,7 @@ class ConformalSampler(  # type: ignore[call-arg]
     generator : generator, default=None
         Where draws come from, see :mod:`sklearn_clm.generators`. A generator with a ``fit``
         method is cloned and fitted on `training_fraction` of the data, which calibration never
-        sees. None is :class:`~sklearn_clm.generators.ResamplingGenerator`, a baseline that looks
+        sees. None is :class:`sklearn_clm.generators.ResamplingGenerator`, a baseline that looks
         at no prompt.
     k_max : int or sequence of int, default=20
         Budget of draws per prompt. Of a sequence the largest is drawn in ``fit``, and the budget
@@ -173,14 +173,14 @@ class ConformalSampler(  # type: ignore[call-arg]
     draw_weight : float, default=0.0
         Price of a draw in the objective, >= 0; with 0 it is that of Eq. 7.
     groups : Groups, default=None
-        A guarantee within each group of prompts, see :class:`~sklearn_clm.policies.Groups`. None
+        A guarantee within each group of prompts, see :class:`sklearn_clm.policies.Groups`. None
         is one guarantee for all prompts together, unless ``fit`` is given groups.
     shift : CovariateShift, default=None
         A guarantee for new prompts that are distributed otherwise than those that calibrate, see
-        :class:`~sklearn_clm.policies.CovariateShift`.
+        :class:`sklearn_clm.policies.CovariateShift`.
     losses : Losses, default=None
         Other losses of a set that are kept besides that of admission, or instead of it, see
-        :class:`~sklearn_clm.policies.Losses`; for thresholds with ``judging="all"``.
+        :class:`sklearn_clm.policies.Losses`; for thresholds with ``judging="all"``.
 
     Attributes
     ----------
@@ -203,8 +203,8 @@ class ConformalSampler(  # type: ignore[call-arg]
     exit_level_ : float
         The calibrated level of an exit policy; -inf for null.
     groups_ : dict
-        With groups: the :class:`~sklearn_clm.policies.ThresholdRule` or
-        :class:`~sklearn_clm.policies.ExitResult` of each. The other attributes are those of the
+        With groups: the :class:`sklearn_clm.policies.ThresholdRule` or
+        :class:`sklearn_clm.policies.ExitResult` of each. The other attributes are those of the
         rule for all prompts together, which is tested for comparison.
     shift_ : Shift or None
         The shift of prompts that the guarantee holds for, with the numbers of prompts offered and
@@ -247,7 +247,7 @@ class ConformalSampler(  # type: ignore[call-arg]
     Draws are kept in this process and made once, whoever asks for them: a ``fit`` that is tried
     again, ``predict``, and a selector after the sampler. A service that is not keyed gives other
     draws once that memory is gone, and repeated prompts are then no longer independent of how
-    often they occur: put a :class:`~sklearn_clm.caching.CachedGenerator` before it.
+    often they occur: put a :class:`sklearn_clm.caching.CachedGenerator` before it.
 
     ``predict`` refuses a generator whose parameters or training have changed since calibration,
     as far as its fingerprint tells. What a generator without a fingerprint holds (a client, a

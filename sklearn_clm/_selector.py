@@ -98,7 +98,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         Confidence F^c in a component: "span_likelihood", "random" (a baseline), "support", a
         callable ``f(prompt, component) -> float``, a fitted binary classifier with
         ``predict_proba``, or an object with ``score_components`` such as
-        :class:`~sklearn_clm.scoring.EntailmentScore`. A score that looks at the other samples of
+        :class:`sklearn_clm.scoring.EntailmentScore`. A score that looks at the other samples of
         the set must never fall when samples are added.
     admission : str or callable, default="rouge_l"
         Admission A^c, used where admissions are references. "rouge_l" admits a component whose
@@ -107,7 +107,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         ``admission(reference, component) -> bool`` is given the whole reference.
     judging : {"all", "lazy"}, default="all"
         With "lazy" components are judged from the highest score down, until the threshold is
-        known: it is that of all labels, see :func:`~sklearn_clm.calibration.judge_components`.
+        known: it is that of all labels, see :func:`sklearn_clm.calibration.judge_components`.
         ``calibrate`` then asks, and not ``collect``.
     loss : {"any", "fraction"} or WrongFraction, default="any"
         What `alpha` bounds: the probability that any selected component is wrong, or the mean

@@ -119,7 +119,7 @@ class CachedAdmission(_PairCache):
 
     Each distinct pair of reference and response is judged at most once, over all folds,
     candidates and runs that share the file; of several references, only as many as it takes.
-    Files are kept as :class:`~sklearn_clm.caching.CachedGenerator` keeps them, and one file may
+    Files are kept as :class:`sklearn_clm.caching.CachedGenerator` keeps them, and one file may
     hold draws and judgements.
 
     Parameters

@@ -249,7 +249,7 @@ def reference_scores(
         When ``match(reference sentence, component)`` holds: "rouge_l" is a ROUGE-L of at least
         0.4.
     splitter : str or callable, default="sentence"
-        Splits references, as in :func:`~sklearn_clm.scoring.get_splitter`.
+        Splits references, as in :func:`sklearn_clm.scoring.get_splitter`.
 
     Returns
     -------

@@ -56,7 +56,7 @@ class RiskMonitor:
     hypothesis no factor has a mean above 1. Hence the e-value is a nonnegative supermartingale
     that starts at 1, and by Ville's inequality it *ever* reaches 1 / alpha with probability at
     most alpha, however long the monitor runs and whenever one looks or stops. See
-    :class:`~sklearn_clm.calibration.RiskEProcess`.
+    :class:`sklearn_clm.calibration.RiskEProcess`.
 
     *What it needs.* The audited prompts must be all prompts or a random share of them. With
     `share` below 1 :meth:`should_audit` chooses, by the prompt and the seed alone. Outcomes that

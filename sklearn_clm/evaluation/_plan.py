@@ -225,7 +225,7 @@ def plan(
     sizes : sequence of int, default=None
         Numbers of prompts to consider, the optimisation part included. None: 100 to 2000.
     set_score, k_max, optimization_fraction, n_lambdas
-        As in :func:`~sklearn_clm.calibration.learn_then_test`.
+        As in :func:`sklearn_clm.calibration.learn_then_test`.
     size_weight, excess_weight, draw_weight
         Weights of the objective, likewise.
     power : float, default=0.9

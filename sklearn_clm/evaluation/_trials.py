@@ -69,7 +69,7 @@ def run_trials(
     data : CalibrationData
         Quality, similarity and admissibility of the draws of all prompts.
     methods : sequence of str or callable, or dict of name to these
-        Set scores F, as :func:`~sklearn_clm.scoring.get_set_score` takes them.
+        Set scores F, as :func:`sklearn_clm.scoring.get_set_score` takes them.
     epsilons : array-like of shape (n_levels,), optional
         Levels in [0, 1], strictly increasing. Default: 101 from 0 to 1.
     delta : float in (0, 1), default=0.05
@@ -80,7 +80,7 @@ def run_trials(
         Shares of the prompts that find the frontier and that test it; the rest measures. With
         many thousands of prompts, 0.1 and 0.2 leave more to measure on.
     n_lambdas, size_weight, excess_weight, draw_weight, k_max
-        As in :func:`~sklearn_clm.calibration.learn_then_test`.
+        As in :func:`sklearn_clm.calibration.learn_then_test`.
     random_state : int, RandomState or None, default=None
         Seed of the splits. The results do not depend on `n_jobs`.
     n_jobs : int, optional

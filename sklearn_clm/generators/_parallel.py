@@ -72,7 +72,7 @@ class ParallelGenerator(BaseGenerator):
     -----
     A worker that dies ends the call with a RuntimeError. The draws that had arrived are kept, and
     the next call makes only the rest; backends that replace lost workers themselves, such as dask,
-    go on. Inside a :class:`~sklearn_clm.caching.CachedGenerator` this process alone writes.
+    go on. Inside a :class:`sklearn_clm.caching.CachedGenerator` this process alone writes.
 
     Where linear algebra runs on another number of threads it may round differently; joblib gives
     each process its share of the processors. ``parallel_config(inner_max_num_threads=1)`` fixes it.

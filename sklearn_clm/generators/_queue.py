@@ -36,7 +36,7 @@ class QueueGenerator(Protocol):
     It calls :meth:`DrawQueue.take` whenever it has room for more draws and :meth:`DrawQueue.put`
     as soon as one is complete, both from the thread that called `serve`, and returns once `take`
     gives nothing and no draw is under way. Draws are keyed as in
-    :class:`~sklearn_clm.generators.Generator`.
+    :class:`sklearn_clm.generators.Generator`.
     """
 
     def serve(self, queue: "DrawQueue") -> None:

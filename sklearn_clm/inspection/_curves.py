@@ -285,7 +285,7 @@ class RiskCurveDisplay(_CurveDisplay):
         estimator : ConformalSampler
             A fitted sampler; nothing is drawn or judged anew.
         methods : sequence of str or callable, optional
-            Set scores as in :func:`~sklearn_clm.evaluation.run_trials`. Default: the sampler's
+            Set scores as in :func:`sklearn_clm.evaluation.run_trials`. Default: the sampler's
             own.
         measures : sequence of str, optional
             What to show, one row each.

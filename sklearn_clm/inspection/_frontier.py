@@ -159,7 +159,7 @@ class FrontierDisplay:
         excess_weight: float = 0.5,
         ax: AxesLike = None,
     ) -> Self:
-        """Plot a result of :func:`~sklearn_clm.calibration.learn_then_test`.
+        """Plot a result of :func:`sklearn_clm.calibration.learn_then_test`.
 
         Parameters
         ----------

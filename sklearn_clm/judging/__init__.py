@@ -11,7 +11,7 @@
 ## From a calibration
 
 The page asks for what a calibration lacks, round by round, and shows what it found in the end.
-Verdicts are kept by a :class:`~sklearn_clm.caching.HumanJudge`; the thresholds are those of the
+Verdicts are kept by a :class:`sklearn_clm.caching.HumanJudge`; the thresholds are those of the
 same verdicts given in any other way.
 
 >>> import os, tempfile
@@ -34,7 +34,7 @@ same verdicts given in any other way.
 '0.4'
 
 ``serve(judge, calibration)`` does the same in the browser. A lazy ``fit`` tells how many verdicts
-it may still want, in ``n_at_most`` of :class:`~sklearn_clm.caching.VerdictsWanted`, and the page
+it may still want, in ``n_at_most`` of :class:`sklearn_clm.caching.VerdictsWanted`, and the page
 says so: "Decided after at most 37 more." That is a bound, which each verdict lowers; most
 calibrations end long before.
 
@@ -46,7 +46,7 @@ A verdict that is changed later is a new row, and the newest counts: the next ``
 A sentence is judged in the response around it. ``ComponentSelector(sampler, admission=judge,
 judging="lazy")`` asks from the highest score down, as its test walks, and no more of a prompt that
 is known to have a wrong one; the threshold is that of all labels
-(:func:`~sklearn_clm.calibration.judge_components`). Give it a question of its own, such as
+(:func:`sklearn_clm.calibration.judge_components`). Give it a question of its own, such as
 ``HumanJudge(path, question="Is this true?")``: the file may be the same. The verdict is one on the
 sentence, whatever response holds it.
 

@@ -189,7 +189,7 @@ def audit_judge(
     Parameters
     ----------
     admission : str or callable
-        The judge, such as an :class:`~sklearn_clm.scoring.LLMJudge`; "rouge_l" or another name for
+        The judge, such as an :class:`sklearn_clm.scoring.LLMJudge`; "rouge_l" or another name for
         a rule.
     people : HumanJudge
         Keeps the verdicts of people, whose references the judge is asked about.

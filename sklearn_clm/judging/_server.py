@@ -74,7 +74,7 @@ def serve(
     judge : HumanJudge
         Keeps the verdicts.
     wanted : sequence of WantedVerdict or callable, default=()
-        The pairs; or a function that raises :class:`~sklearn_clm.caching.VerdictsWanted` as long
+        The pairs; or a function that raises :class:`sklearn_clm.caching.VerdictsWanted` as long
         as it wants verdicts, such as one that runs a calibration, and then returns what it found,
         which the page shows as text.
     port : int, default=0

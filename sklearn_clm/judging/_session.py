@@ -56,7 +56,7 @@ class JudgingSession:
     judge : HumanJudge
         Keeps the verdicts.
     wanted : sequence of WantedVerdict or callable, default=()
-        The pairs; or a function that raises :class:`~sklearn_clm.caching.VerdictsWanted` as long
+        The pairs; or a function that raises :class:`sklearn_clm.caching.VerdictsWanted` as long
         as it wants verdicts, such as one that runs a calibration. It is called again whenever all
         that it wanted is judged. What it returns in the end is shown as text.
     judged_by : str, default=None

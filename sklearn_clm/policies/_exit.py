@@ -119,7 +119,7 @@ class ExitPolicy(Policy[ExitModel]):
             Draws of prompts that will not calibrate.
         first : ndarray of int, shape (n, K)
             Draw in which each draw's text occurs first, see
-            :func:`~sklearn_clm.calibration.equal_texts`.
+            :func:`sklearn_clm.calibration.equal_texts`.
         labels : ndarray of int8, shape (n, K), default=None
             1, 0, or -1 for unknown. None are the labels of `data`.
         epsilon : float, default=0.3

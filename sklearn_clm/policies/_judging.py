@@ -146,7 +146,7 @@ class Verdicts:
     Parameters
     ----------
     admission : str or callable
-        As in :class:`~sklearn_clm.ConformalSampler`.
+        As in :class:`sklearn_clm.ConformalSampler`.
     references : list of length n
         Admission of each prompt: a callable, a reference or a list of references.
     responses : list of n lists of length K
@@ -301,7 +301,7 @@ class Verdicts:
         Returns
         -------
         callable
-            ``judge(prompts, draws)``, see :data:`~sklearn_clm.calibration.Judge`.
+            ``judge(prompts, draws)``, see :data:`sklearn_clm.calibration.Judge`.
         """
 
         def judge(prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
@@ -338,7 +338,7 @@ class ComponentVerdicts(Verdicts):
     Parameters
     ----------
     admission : callable
-        As :func:`~sklearn_clm.scoring.get_component_admission` gives it.
+        As :func:`sklearn_clm.scoring.get_component_admission` gives it.
     references : list of length n
         Admission of each prompt.
     responses : list of n lists

@@ -37,7 +37,7 @@ class Losses(BaseEstimator):
     ----------
     functions : callable, or dict of them
         ``loss(prompt, reference, set) -> float`` in [0, 1], with a
-        :class:`~sklearn_clm.PredictionSet`: the share of wrong members, a cost, a toxicity. They
+        :class:`sklearn_clm.PredictionSet`: the share of wrong members, a cost, a toxicity. They
         are called for each distinct set that the frontier gives an optimisation prompt, and on the
         calibration part until a test fails.
     levels : float or dict, default=0.1
@@ -46,8 +46,8 @@ class Losses(BaseEstimator):
         Whether the risk of holding no admissible response is kept as well, at `epsilon`. Otherwise
         admissions shape the path alone.
     p_value : {"betting", "hoeffding_bentkus", "binomial"}, default="betting"
-        The p-value of these losses, see :func:`~sklearn_clm.calibration.betting_p_value` and
-        :func:`~sklearn_clm.calibration.hoeffding_bentkus_p_value`. "binomial" is exact, for losses
+        The p-value of these losses, see :func:`sklearn_clm.calibration.betting_p_value` and
+        :func:`sklearn_clm.calibration.hoeffding_bentkus_p_value`. "binomial" is exact, for losses
         that are 0 or 1, as that of admission. Weighted prompts are always tested by betting.
 
     Examples

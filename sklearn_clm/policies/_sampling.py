@@ -196,7 +196,7 @@ class Marks:
     Parameters
     ----------
     guaranteed, provenance_known, guarantee, group, approximate
-        As in :class:`~sklearn_clm.PredictionSet`.
+        As in :class:`sklearn_clm.PredictionSet`.
     progress : progress bar
         Counts prompts.
     """

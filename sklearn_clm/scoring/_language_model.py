@@ -129,7 +129,7 @@ class LLMJudge(_Asking):
     ----------
     generator : object with a method ``sample``
         Answers the question, as in :mod:`sklearn_clm.generators`. Best a deterministic one, or a
-        :class:`~sklearn_clm.caching.CachedGenerator` of one that is not.
+        :class:`sklearn_clm.caching.CachedGenerator` of one that is not.
     template : str or callable, default=None
         The question. A text with ``{reference}`` and ``{response}``; a reference that is a mapping
         fills in fields of its own, such as ``{question}``. Or a callable
