@@ -1,5 +1,6 @@
 """A small model of reports for the tests: three sentences, each right or wrong, with known odds."""
 
+import functools
 import math
 
 from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
@@ -54,6 +55,7 @@ class TrainedReportModel(ReportModel):
         return self
 
 
+@functools.cache
 def ease(prompt, finding):
     """Probability that a draw gets the finding right."""
     return 0.5 + 0.49 * draw_stream(prompt, 0, finding, salt=b"ease").random()

@@ -32,7 +32,7 @@ from sklearn_clm.generators import EstimatorGenerator
 from sklearn_clm.metrics import SCORERS, set_coverage, set_outcomes
 from tests.toy import ToyModel, drawn, questions
 
-X, Y = questions(150)
+X, Y = questions(90)
 
 
 def toy_sampler(generator=None, **params):
@@ -295,7 +295,7 @@ def test_learning_curve():
     sizes, _, scores = learning_curve(
         toy_sampler(), X, Y, train_sizes=[0.6, 1.0], cv=2, scoring=SCORERS["coverage"]
     )
-    assert sizes.tolist() == [45, 75]
+    assert sizes.tolist() == [27, 45]
     assert scores.shape == (2, 2)
 
 

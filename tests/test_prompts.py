@@ -10,7 +10,7 @@ from sklearn_clm import ConformalSampler
 from sklearn_clm._prompts import check_admissions, check_prompts
 from tests.toy import ToyModel, questions
 
-X, Y = questions(80)
+X, Y = questions(60)
 NEW, _ = questions(20, first=3000)
 
 

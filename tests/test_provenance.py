@@ -29,8 +29,8 @@ from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
 from tests.reports import ReportModel, cases
 from tests.toy import ToyModel, questions
 
-X, Y = questions(160)
-NEW, NEW_Y = questions(300, first=5000)
+X, Y = questions(120)
+NEW, NEW_Y = questions(150, first=5000)
 EPSILON = 0.4
 REPORTS, REPORTS_Y = cases(120)
 

@@ -103,7 +103,7 @@ def test_interval_of_the_mean_covers(data):
     # the mean of another large sample from the same source lies in nearly all intervals
     truth = simulated_data(20_000, 6, seed=99)
     inside = []
-    for seed in range(40):
+    for seed in range(25):
         sampler = calibrated(simulated_data(300, 6, seed=seed), set_score="first_k", n_lambdas=3)
         low, high = map(
             float, cells(report_of(sampler), "What to expect of predict")["draws"][1].split(" to ")

@@ -28,7 +28,7 @@ from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.scoring import likelihood, rouge_l
 from tests.toy import ToyModel, Unscored, drawn, questions
 
-N_FIT = 240
+N_FIT = 150
 KEPT = json.loads((Path(__file__).parent / "sets.json").read_text())
 
 
@@ -72,15 +72,15 @@ def test_sets_are_those_of_algorithm_1(fitted):
 
 @pytest.mark.parametrize("set_score", ["first_k", "first_k_reject", "max", "sum", np.mean])
 def test_predictions_are_the_same_alone_together_reversed_and_after_pickle(set_score):
-    sampler = toy_sampler(set_score=set_score, k_max=5, epsilon=0.4).fit(*questions(N_FIT))
+    sampler = toy_sampler(set_score=set_score, k_max=5, epsilon=0.4).fit(*questions(120))
     assert sampler.lambda_hat_ is not None
-    prompts, _ = questions(40, first=9000)
+    prompts, _ = questions(30, first=9000)
     together = sampler.predict(prompts)
     assert sampler.predict(prompts[::-1])[::-1] == together
     assert [sampler.predict([prompt])[0] for prompt in prompts] == list(together)
     if set_score is not np.mean:
         assert pickle.loads(pickle.dumps(sampler)).predict(prompts) == together
-    assert clone(sampler).fit(*questions(N_FIT)).predict(prompts) == together
+    assert clone(sampler).fit(*questions(120)).predict(prompts) == together
 
 
 def sets_of(name):
@@ -94,7 +94,7 @@ def sets_of(name):
         )
         return sampler.fit(X[:1000], y[:1000]), X[1000:1060]
     sampler = toy_sampler(k_max=[5, 8], set_score=set_score, similarity=similarity[0])
-    return sampler.fit(*questions(N_FIT)), questions(60, first=5000)[0]
+    return sampler.fit(*questions(240)), questions(60, first=5000)[0]
 
 
 @pytest.mark.parametrize("name", KEPT)

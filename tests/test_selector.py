@@ -24,7 +24,7 @@ from sklearn_clm.metrics import component_loss, set_loss
 from tests.reports import ReportModel, TrainedReportModel, cases
 from tests.toy import ToyModel, drawn, questions
 
-X, Y = cases(150)
+X, Y = cases(100)
 NEW, NEW_Y = cases(60, first=1000)
 OPTIONS = {"alpha": 0.3, "admission": "exact_match"}
 
@@ -94,7 +94,7 @@ def test_prompts_that_trained_the_generator_are_left_out():
     direct = ComponentSelector(model(), **OPTIONS).fit(X, Y)
     for found in (pipeline[-1], direct):
         used = [X[i] for i in found.calibration_indices_]
-        assert found.calibration_data_.n_prompts == len(used) == 75
+        assert found.calibration_data_.n_prompts == len(used) == 50
         assert not set(used) & set(found.sampler_.generator_.trained_on_)
     assert pipeline[-1].gamma_hat_ == direct.gamma_hat_
 
@@ -305,7 +305,7 @@ def test_paid_draws_survive_a_failure():
     for made in (
         ComponentSelector(sampler(log), component_score=score, admission=admission),
         ComponentSelector(
-            sampler(log).fit(*cases(150, first=700)), component_score=score, admission=admission
+            sampler(log).fit(*cases(60, first=700)), component_score=score, admission=admission
         ),
     ):
         log.clear()
@@ -389,7 +389,7 @@ def test_bad_calls(selector):
         ComponentSelector().predict(X)
     with pytest.raises(TypeError, match="data must be ComponentCalibrationData, got list"):
         ComponentSelector().calibrate([1])
-    with pytest.raises(ValueError, match=r"150 and admissions .* 3 entries"):
+    with pytest.raises(ValueError, match=r"100 and admissions .* 3 entries"):
         ComponentSelector(sampler()).fit(X, Y[:3])
     strange = PredictionSets([PredictionSet("q", ("a",), [1.0], [0], 1, 1.0, True, True)], k_max=1)
     with pytest.raises(ValueError, match="neither all their draws nor the sampler"):

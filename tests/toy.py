@@ -1,5 +1,7 @@
 """A small text model for the tests: keyed, with a known distribution, and able to count."""
 
+import bisect
+import functools
 import math
 import os
 
@@ -30,14 +32,21 @@ class ToyModel(BaseGenerator):
         return [[self._draw(prompt, seed, j) for j in draws] for prompt in prompts]
 
     def _draw(self, prompt, seed, draw):
-        ease = draw_stream(prompt, 0, 0, salt=b"ease").random()
-        right = self.skill * (0.15 + 0.8 * ease)
-        base = np.array([right, *[(1 - right) / N_WRONG] * N_WRONG])
-        warm = base ** (1 / self.temperature)
-        k = int(draw_stream(prompt, seed, draw).choice(len(base), p=warm / warm.sum()))
+        logprobs, below = chances(prompt, self.temperature, self.skill)
+        k = bisect.bisect_right(below, draw_stream(prompt, seed, draw).random())
         number = prompt.split()[-1]
         text = f"answer {number}" if k == 0 else f"wrong guess {k} about {number}"
-        return Generation(text, logprob=math.log(base[k]), n_tokens=len(text.split()))
+        return Generation(text, logprob=logprobs[k], n_tokens=len(text.split()))
+
+
+@functools.cache
+def chances(prompt, temperature, skill):
+    """Log-probability of each answer, and the chance of it or an earlier one once warmed."""
+    ease = draw_stream(prompt, 0, 0, salt=b"ease").random()
+    right = skill * (0.15 + 0.8 * ease)
+    base = np.array([right, *[(1 - right) / N_WRONG] * N_WRONG])
+    below = np.cumsum(base ** (1 / temperature))
+    return [math.log(chance) for chance in base.tolist()], (below / below[-1]).tolist()
 
 
 class Unscored(ToyModel):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 
 __all__ = ["Generation", "check_text", "draw_stream", "first_uniforms", "prompt_bytes"]
 
@@ -234,8 +235,20 @@ def draw_stream(prompt: object, seed: int, draw: int, *, salt: bytes = b"") -> n
     True
     """
     serialised = prompt if isinstance(prompt, bytes) else prompt_bytes(prompt)
-    key = int.from_bytes(_key(serialised, seed, draw, salt), "little")
-    return np.random.Generator(np.random.Philox(key=key))
+    return np.random.Generator(np.random.Philox(_Key(_key(serialised, seed, draw, salt))))
+
+
+class _Key(ISeedSequence):
+    """The key of a Philox stream.
+
+    ``Philox(key=...)`` would first ask the system for random bytes, and then not use them.
+    """
+
+    def __init__(self, digest: bytes):
+        self.words = np.frombuffer(digest, dtype="<u8").astype(np.uint64)
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> np.ndarray:
+        return self.words
 
 
 def first_uniforms(keys: Sequence[bytes], seed: int, draws: Sequence[int]) -> np.ndarray:

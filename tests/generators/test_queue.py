@@ -197,7 +197,7 @@ def test_any_generator_can_be_served(generator, form):
     assert rule.decided == wanted(50)
 
 
-@pytest.mark.parametrize("many", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("many", [8_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_memory_stays_flat_whatever_the_number_of_prompts(many):
     class Forgetful:
         """Stops at the third draw, and keeps nothing of those that are done."""

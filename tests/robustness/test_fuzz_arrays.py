@@ -13,7 +13,7 @@ from sklearn_clm.evaluation import run_component_trials, run_trials
 from tests.robustness import hostile
 
 quick = settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

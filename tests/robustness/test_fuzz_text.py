@@ -18,7 +18,7 @@ from tests.robustness import hostile
 from tests.toy import ToyModel, questions
 
 quick = settings(
-    max_examples=80,
+    max_examples=50,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -61,7 +61,7 @@ def test_damaged_calibration_files(calibration, data, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*was calibrated on arrays")
-@settings(quick, max_examples=250)
+@settings(quick, max_examples=100)
 @given(data=st.data())
 def test_calibration_files_of_other_types(calibration, data, tmp_path):
     path = tmp_path / "bad.json"
@@ -142,7 +142,7 @@ def test_damaged_lines(read, records, data, tmp_path):
 
 
 @readers
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=60)
 @given(data=st.data())
 def test_lines_of_other_types(read, records, data, tmp_path):
     path = tmp_path / "bad.jsonl"
