@@ -424,7 +424,8 @@ class SelectorCalibration(_Calibration):
 def _levels(rule: CalibratedRule) -> tuple[float, ...]:
     if isinstance(rule, ExitResult):
         return (rule.level,)
-    return tuple(rule.lambda_hat or ())
+    found = rule.lambda_hat if isinstance(rule, ThresholdRule) else None
+    return () if found is None else tuple(found)
 
 
 def _as_loss(value: object) -> str:

@@ -831,7 +831,7 @@ def _component_expectations(record: Any) -> Section:
         text += "the sets that predict makes for them."
     else:
         text += "all draws: sets that stop early hold fewer components, and no more errors."
-    return Section("What to expect of predict", (text,), rows)
+    return Section("What to expect of predict", (text,), tuple(rows))
 
 
 def _tested(record: Any) -> ComponentCalibrationData:

@@ -7,6 +7,7 @@ What is calibrated must then have the risk that the arrays say.
 import tempfile
 import warnings
 from contextlib import redirect_stderr
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
@@ -24,11 +25,23 @@ from sklearn_clm.generators import BaseGenerator, Generation
 from .procedures import N_LAMBDAS, Setting, component_risk, components_of
 from .worlds import World, make_world
 
-__all__ = ["command_line", "component_files", "estimators", "files", "sampler_for"]
+__all__ = [
+    "WorldGenerator",
+    "WorldLookup",
+    "command_line",
+    "component_files",
+    "estimators",
+    "files",
+    "place",
+    "sample_of",
+    "sampler_for",
+    "table_of",
+]
 
 
-def _place(text: str) -> tuple[int, int]:
-    prompt, draw = text.split(":")
+def place(text: str) -> tuple[int, int]:
+    """Prompt and draw that a text names."""
+    prompt, draw = text.split(" ")[0].split(":")
     return int(prompt), int(draw)
 
 
@@ -44,19 +57,22 @@ class WorldGenerator(BaseGenerator):
     def __init__(self, world: str) -> None:
         self.world = world
 
+    def fingerprint(self) -> str:
+        return f"{type(self).__name__} {self.world}"
+
     def sample(self, prompts, n_samples, *, start=0, seed=0):
         draws = range(start, start + n_samples)
         return [[Generation(f"{prompt}:{j}") for j in draws] for prompt in prompts]
 
 
-class WorldScore:
-    """What is known of a text in a world: its quality, similarity or admissibility.
+class WorldLookup:
+    """What is known of texts in a world.
 
     Parameters
     ----------
     world : str
         Its name.
-    kind : {"quality", "similarity", "admissible"}
+    kind : str
         What to look up.
     """
 
@@ -64,24 +80,39 @@ class WorldScore:
         self.world = world
         self.kind = kind
 
+    def fingerprint(self) -> str:
+        return f"{type(self).__name__} {self.world} {self.kind}"
+
+
+class WorldScore(WorldLookup):
+    """Quality or admissibility of draws."""
+
     def __call__(self, first, second):
-        table = _TABLES[self.world, self.kind]
-        if self.kind == "similarity":
-            (i, j), (_, earlier) = _place(first), _place(second)
-            return float(table[i, max(j, earlier), min(j, earlier)])
-        value = table[_place(second if isinstance(second, str) else second.response)]
+        text = second if isinstance(second, str) else second.response
+        value = table_of(self.world, self.kind)[place(text)]
         return bool(value) if self.kind == "admissible" else float(value)
 
 
-class _Tables(dict):
-    """Arrays of worlds, made when first asked for, and not part of any estimator."""
+class WorldSimilarity(WorldLookup):
+    """Similarity of draws of one prompt."""
 
-    def __missing__(self, key):
-        self[key] = getattr(make_world(key[0]).population, key[1])
-        return self[key]
+    def pairwise(self, a, b=None):
+        (rows, draws), (_, others) = (
+            np.array([place(text) for text in texts]).T for texts in (a, a if b is None else b)
+        )
+        first, second = np.meshgrid(draws, others, indexing="ij")
+        table = table_of(self.world, self.kind)[rows[0]]
+        return table[np.maximum(first, second), np.minimum(first, second)]
+
+    def __call__(self, one, other):
+        return float(self.pairwise([one], [other])[0, 0])
 
 
-_TABLES = _Tables()
+@cache
+def table_of(world: str, kind: str) -> np.ndarray:
+    """An array of a world, which is no part of any estimator."""
+    made = make_world(world)
+    return getattr(made if kind.startswith("component") else made.population, kind)
 
 
 def sampler_for(world: World, set_score, setting: Setting, seed: int) -> ConformalSampler:
@@ -92,7 +123,7 @@ def sampler_for(world: World, set_score, setting: Setting, seed: int) -> Conform
         epsilon=setting.epsilon,
         delta=setting.delta,
         quality=WorldScore(world.name, "quality"),
-        similarity=WorldScore(world.name, "similarity"),
+        similarity=WorldSimilarity(world.name, "similarity"),
         admission=WorldScore(world.name, "admissible"),
         set_score=set_score,
         n_lambdas=N_LAMBDAS,
@@ -108,14 +139,15 @@ def _failed(world: World, sampler: ConformalSampler, set_score) -> bool | None:
     return bool(risk.n_errors[0] / world.population.n_prompts > sampler.epsilon)
 
 
-def _sample(world: World, setting: Setting, rng) -> tuple[list[str], list[str], int]:
+def sample_of(world: World, setting: Setting, rng) -> tuple[list[str], list[str], int]:
+    """Prompts, references and a seed."""
     prompts = [str(i) for i in world.draw(setting.n, rng)]
     return prompts, prompts, int(rng.integers(2**31))
 
 
 def estimators(world: World, set_score, setting: Setting, rng) -> bool | None:
     """``fit`` and what it promises."""
-    prompts, references, seed = _sample(world, setting, rng)
+    prompts, references, seed = sample_of(world, setting, rng)
     sampler = sampler_for(world, set_score, setting, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -125,7 +157,7 @@ def estimators(world: World, set_score, setting: Setting, rng) -> bool | None:
 
 def files(world: World, set_score, setting: Setting, rng) -> bool | None:
     """Collected data and the calibration go through files into a new sampler."""
-    prompts, references, seed = _sample(world, setting, rng)
+    prompts, references, seed = sample_of(world, setting, rng)
     sampler = sampler_for(world, set_score, setting, seed)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -15,6 +15,7 @@ import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, binomial_p_value, critical_count
 
+from .deployed import fractions_of_all_draws
 from .deployment import DEPLOYMENT_MUTATIONS
 from .policies import (
     exit_policy,
@@ -148,6 +149,10 @@ MUTATIONS = {
     "groups pooled": Mutation(
         Cell("groups_each", "mixed", "max", Setting(200, hard_group_error("mixed") - 0.005, 0.1)),
         procedure=partial(groups_each, pooled=True),
+    ),
+    "fractions of all draws, sets of one": Mutation(
+        Cell("fractions", "mixed", "max", Setting(200, 0.3, 0.1)),
+        procedure=fractions_of_all_draws,
     ),
     **{
         name: Mutation(path_cell(cell, "mixed", 200), procedure=procedure)

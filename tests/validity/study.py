@@ -7,7 +7,8 @@ import numpy as np
 from joblib import Parallel, delayed
 from scipy.stats import binomtest
 
-from .deployment import DEPLOYMENT_PROCEDURES, path_risks
+from .deployed import DEPLOYED_PROCEDURES
+from .deployment import DEPLOYMENT_PROCEDURES, path_risks, prompt_weights
 from .estimators import command_line, component_files, estimators, files
 from .policies import POLICY_PROCEDURES
 from .procedures import PROCEDURES as OF_ARRAYS
@@ -20,6 +21,7 @@ PROCEDURES = (
     OF_ARRAYS
     | POLICY_PROCEDURES
     | DEPLOYMENT_PROCEDURES
+    | DEPLOYED_PROCEDURES
     | {
         procedure.__name__: procedure
         for procedure in (estimators, files, command_line, component_files)
@@ -107,6 +109,24 @@ def path_cell(procedure: str, world: str, n: int) -> Cell:
     return Cell(procedure, world, "first draws", Setting(n, epsilon, 0.1))
 
 
+def deployed_cells() -> Iterator[Cell]:
+    """What estimators are asked for besides, at levels that some thresholds just fail."""
+    made = make_world("mixed")
+    hard = hard_group_error("mixed") + EDGES[0]
+    for name in ("sampler_groups_each", "sampler_groups_all"):
+        yield Cell(name, "mixed", "max", Setting(40, hard, 0.1))
+    shifted = np.average(~made.population.admissible.any(axis=1), weights=prompt_weights("mixed"))
+    for name in ("sampler_shift_rejection", "sampler_shift_betting"):
+        yield Cell(name, "mixed", "max", Setting(60, float(shifted) + EDGES[0], 0.1))
+    share = float(1 - made.population.admissible[:, 0].mean())
+    for name in ("sampler_losses_betting", "sampler_losses_hoeffding_bentkus"):
+        yield Cell(name, "mixed", "first_k", Setting(40, share + EDGES[0], 0.1))
+    yield Cell("selector_fractions", "mixed", "max", Setting(80, 0.2, 0.1))
+    for name in ("fractions", "fractions_hoeffding_bentkus"):
+        for n, alpha in ((80, 0.2), (200, 0.2), (200, 0.3)):
+            yield Cell(name, "mixed", "max", Setting(n, alpha, 0.1))
+
+
 def all_cells() -> Iterator[Cell]:
     """Every cell of the study."""
     for world in WORLDS:
@@ -145,6 +165,7 @@ def all_cells() -> Iterator[Cell]:
         for procedure in DEPLOYMENT_PROCEDURES:
             for n in (60, 300, 1500):
                 yield path_cell(procedure, world, n)
+    yield from deployed_cells()
     for world in ("mixed", "heavy_ties"):
         for name in ("estimators", "files", "command_line"):
             yield Cell(name, world, "max", Setting(60, first_k_error(world) + 0.1, 0.1))
