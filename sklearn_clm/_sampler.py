@@ -384,6 +384,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             If nothing can be certified and ``on_null="raise"``. What was collected is kept: see
             :meth:`calibrate`.
         """
+        self._validate_params()
         if groups is None and self.groups is not None and self.groups.by is None:
             self.groups.of(None, 0)  # says what is missing
         if prompt_weight is None and self.shift is not None and self.shift.weight is None:

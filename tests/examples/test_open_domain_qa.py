@@ -29,6 +29,11 @@ def open_domain_qa(monkeypatch):
     return load("examples_open_domain_qa", EXAMPLES / "open_domain_qa.py", monkeypatch)
 
 
+@pytest.fixture
+def language_families(monkeypatch):
+    return load("examples_language_families", EXAMPLES / "language_families.py", monkeypatch)
+
+
 @pytest.fixture(scope="module")
 def questions():
     """Imported once: reading the names takes a second."""
@@ -179,3 +184,21 @@ def test_training_reads_no_held_out_question(questions, monkeypatch, tmp_path):
     train.main()
     assert set(read) == {"train", "validation"}
     assert AutoModelForCausalLM.from_pretrained(tmp_path).num_parameters() < 1_000_000
+
+
+def test_every_family_has_languages_that_are_asked_for(language_families, questions):
+    held_out = questions.load_questions("held_out")
+    asked = {q.language: language_families.family_of(q.prompt) for q in held_out}
+    for family, codes in language_families.FAMILIES.items():
+        assert set(codes.split()) <= set(questions.LANGUAGES)
+        assert {asked[code] for code in codes.split() if code in asked} == {family}
+    assert {"others", *language_families.FAMILIES} == set(asked.values())
+
+
+@pytest.mark.slow
+def test_a_guarantee_within_families_of_languages(language_families, tmp_path, capsys):
+    options = ["--questions", "160", "--k-max", "4", "--epsilon", "0.9", "--output", str(tmp_path)]
+    found = language_families.main(options)
+    assert {"Romance", "Germanic"} <= set(found)
+    assert (tmp_path / "language_families.png").stat().st_size > 1000
+    assert "| Romance | " in capsys.readouterr().out

@@ -207,6 +207,9 @@ def test_misuse(fitted, tmp_path):
         alone.predict(NEW, groups=NEW_NAMES)
     with pytest.raises(AttributeError, match="groups_ needs a calibration with groups"):
         _ = alone.groups_
+    for name in ("groups", "shift", "losses"):
+        with pytest.raises(ValueError, match=f"The '{name}' parameter of ConformalSampler must be"):
+            sampler().set_params(**{name: group_of}).fit(X, Y)
     with pytest.raises(ValueError, match="'guarantee' parameter of Groups must be"):
         sampler(groups=Groups(group_of, guarantee="every")).fit(X, Y)
     marginal = sampler(groups=Groups(guarantee="all"), policy=ExitPolicy(), guarantee="marginal")
