@@ -54,19 +54,13 @@ def test_every_chapter_has_an_example_that_runs(name):
 @pytest.mark.slow
 def test_pages_build_without_warnings_and_dead_links(tmp_path):
     pytest.importorskip("pdoc")
-    command = [
-        sys.executable,
-        "-m",
-        "pdoc",
-        "-d",
-        "numpy",
-        "-t",
-        str(README.parent / "docs"),
-        "-o",
-        str(tmp_path),
-    ]
+    command = [sys.executable, *["-m", "pdoc", "-d", "numpy", "-t", "docs", "-o"], str(tmp_path)]
     done = subprocess.run(
-        [*command, "sklearn_clm", *packages()], capture_output=True, text=True, check=True
+        [*command, "sklearn_clm", *packages()],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=README.parent,
     )
     assert "warn" not in done.stderr.lower(), done.stderr
     pages = {path: Page(path.read_text("utf-8")) for path in tmp_path.rglob("*.html")}

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import HasMethods, Interval
 
-from sklearn_clm.caching import HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
+from sklearn_clm.caching import HumanJudge, JudgedPrompt, VerdictsWanted
 from sklearn_clm.calibration import (
     CalibrationData,
     ComponentCalibrationData,
@@ -258,17 +258,17 @@ class Verdicts:
         -------
         VerdictsWanted
         """
-        judge = get_admission(self._admission)
-        left: list[WantedVerdict] = []
+        judge, n_left = get_admission(self._admission), len(prompts)
         if isinstance(judge, HumanJudge):
+            pairs = {}
             for i, j in zip(prompts.tolist(), draws.tolist()):
                 aliases = checked_admissions([self._references[i]], 1)[0]
-                if not callable(aliases):
-                    response = self._responses[i][j]
-                    left += [judge.wanted_pair(alias, response) for alias in aliases]
-        n_left = max(len(prompts), len(left))
-        if left and n_left <= _MOST_LOOKED_UP:
-            n_left = judge.verdicts(list({pair.id: pair for pair in left}.values())).count(None)
+                for alias in () if callable(aliases) else aliases:
+                    pair = judge.wanted_pair(alias, self._responses[i][j])
+                    pairs[pair.id] = pair
+            n_left = len(pairs)
+            if n_left <= _MOST_LOOKED_UP:
+                n_left = judge.verdicts(list(pairs.values())).count(None)
         return VerdictsWanted(error.wanted, max(n_left + n_more, len(error.wanted)))
 
     def labelled(self, data: CalibrationData) -> CalibrationData:
