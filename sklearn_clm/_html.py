@@ -35,7 +35,7 @@ __all__ = [
 
 STYLE = (
     "<style>.clm-report{font-family:sans-serif;line-height:1.4;max-width:50em}"
-    ".clm-report table{border-collapse:collapse;margin:.5em 0}"
+    ".clm-report table{border-collapse:collapse;margin:.5em 0;display:block;overflow-x:auto}"
     ".clm-report td,.clm-report th{border:1px solid #8888;padding:.2em .6em;text-align:left}"
     ".clm-report .clm-warning{border-left:.3em solid #d55e00;padding-left:.6em}"
     ".clm-report img{max-width:100%;height:auto;display:block}</style>"

@@ -349,7 +349,7 @@ class JudgingSession:
 
     def _n_more(self) -> int:
         n_open = len(self._open)
-        if self._n_at_most is None:
+        if self._n_at_most is None or self._conclusion:
             return n_open
         return max(self._n_at_most - (self._n_open_at_start - n_open), n_open)
 

@@ -76,6 +76,27 @@ function showPair(pair) {
   document.body.dataset.pair = pair.id;
 }
 
+// Headings, tables and paragraphs of a report in Markdown; all else stays as it is written.
+function showReport(node, text) {
+  const nodes = [];
+  for (const part of text.split(/\n{2,}/)) {
+    const lines = part.split("\n");
+    if (lines.length > 1 && lines.every((line) => line.startsWith("|"))) {
+      const table = element("table", "", "");
+      for (const line of lines.filter((_, number) => number !== 1)) {
+        const row = table.insertRow();
+        line.slice(1, -1).split("|").forEach((cell) => row.append(element("td", "", cell.trim())));
+      }
+      nodes.push(table);
+    } else if (/^#+ /.test(part)) {
+      nodes.push(element("h3", "", part.replace(/^#+ /, "")));
+    } else {
+      nodes.push(element("p", "text", part));
+    }
+  }
+  node.replaceChildren(...nodes);
+}
+
 function show(next) {
   turn = next;
   document.title = turn.n_left ? `${turn.n_left} left · Judge` : "Judge";
@@ -90,7 +111,7 @@ function show(next) {
   at("pair").hidden = turn.pair === null;
   at("note-part").hidden = turn.pair === null;
   at("end").hidden = turn.pair !== null || turn.conclusion === "";
-  at("conclusion").textContent = turn.conclusion;
+  showReport(at("conclusion"), turn.conclusion);
   if (turn.pair === null) {
     delete document.body.dataset.pair;
   } else {

@@ -359,3 +359,13 @@ def test_prompts_of_a_series_count_by_position(gpt2_path):
     prompts = prompts_for("gpt2", 3)
     generator = TransformersGenerator(gpt2_path, max_new_tokens=3)
     assert generator.sample(pd.Series(prompts, index=[2, 0, 1]), 2) == generator.sample(prompts, 2)
+
+
+def test_drawn_tokens_that_also_pad_are_not_warned_of(vit_gpt2_path, monkeypatch):
+    asked = []
+    name = "warn_if_padding_and_no_attention_mask"
+    monkeypatch.setattr(
+        f"transformers.PreTrainedModel.{name}", lambda self, ids, mask: asked.append(ids)
+    )
+    TransformersGenerator(vit_gpt2_path, max_new_tokens=3).sample(prompts_for("vit_gpt2", 2), 2)
+    assert asked == []

@@ -229,6 +229,21 @@ def test_a_component_is_shown_in_its_response(browser, server, judge):
     assert text(browser, "response-title").lower() == "response"
 
 
+def test_a_report_is_shown_as_one(browser, server, judge):
+    report = (
+        "# Report\n\nIt holds <b>a</b>\n| so |.\n\n| what | number |\n| --- | --- |\n| draws | 3 |"
+    )
+    browser.get(server.show(judge, lambda: report))
+    assert shown(browser) == "none"
+    parts = browser.find_elements("css selector", "#conclusion > *")
+    assert [part.tag_name for part in parts] == ["h3", "p", "table"]
+    assert [part.text for part in parts[:2]] == ["Report", "It holds <b>a</b>\n| so |."]
+    cells = browser.find_elements("css selector", "#conclusion td")
+    assert [cell.text for cell in cells] == ["what", "number", "draws", "3"]
+    progress = browser.find_element("id", "progress")
+    assert progress.get_attribute("max") == "1"
+
+
 def test_a_note_is_kept_with_the_verdict(browser, server, judge):
     browser.get(server.show(judge, PAIRS[:3]))
     shown(browser)

@@ -60,7 +60,7 @@ def test_the_thresholds_are_those_of_the_same_verdicts_given_as_a_rule(judge, ju
         left.append(turn.n_more)
         turn = session.act("a", turn.pair.id, "y" if is_right(turn.pair) else "n")
     assert turn.notice == ""
-    assert turn.conclusion == str(by_rule.lambda_hat_)
+    assert (turn.conclusion, turn.n_more) == (str(by_rule.lambda_hat_), 0)
     assert sampler.lambda_hat_ == by_rule.lambda_hat_
     assert turn.n_judged == len(judge.history())
     assert (np.diff(left) < 0).all()  # an honest estimate: each verdict leaves fewer

@@ -81,6 +81,10 @@ class Written(NamedTuple):
     tokens: Sequence[int]
 
 
+def _not_padded(input_ids: Tensor, attention_mask: Tensor | None) -> None:
+    """Say nothing, in place of a warning of transformers."""
+
+
 class Forward(ABC):
     """What the decoding loop asks of a model; a subclass for each kind of model."""
 
@@ -88,6 +92,10 @@ class Forward(ABC):
 
     def __init__(self, model: PreTrainedModel):
         self.model = model
+        for module in model.modules():
+            # where there is padding a mask is given; else a token is drawn that may also pad
+            if hasattr(module, "warn_if_padding_and_no_attention_mask"):
+                setattr(module, "warn_if_padding_and_no_attention_mask", _not_padded)  # noqa: B010
         self.layout: Layout | None = None  # None where rows cannot be copied in the model's cache
         self.cross_layout: Layout | None = None
         self.ragged = False  # whether rows of different length may share a batch

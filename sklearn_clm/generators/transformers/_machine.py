@@ -33,9 +33,7 @@ def fastest_threads(forward: Forward) -> int:
     n_weights = sum(parameter.numel() for parameter in forward.model.parameters())
     if n_default == 1 or forward.device.type != "cpu" or n_weights > SMALL_MODEL:
         return n_default
-    # any token but padding, of which transformers warns
-    padding = forward.model.config.get_text_config(decoder=True).pad_token_id
-    ids = torch.full((_N_ROWS, 1), int(padding == 0))
+    ids = torch.zeros((_N_ROWS, 1), dtype=torch.long)
     seconds = {}
     with torch.inference_mode():
         for n_threads in (n_default, 1):
