@@ -58,10 +58,19 @@ def test_notebooks_run_and_certify(notebook):
 
 
 @pytest.mark.slow
-def test_the_example_of_the_readme_runs():
-    (code,) = re.findall(
+def test_the_examples_of_the_readme_run(tmp_path):
+    code, judging = re.findall(
         r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.M | re.S
     )
-    printed = run(code, ROOT)
+    serving = "from sklearn_clm.judging import serve"
+    assert serving in judging
+    judging = judging.replace("verdicts.sqlite", str(tmp_path / "verdicts.sqlite")).replace(
+        serving,
+        "from sklearn_clm.judging import JudgingSession\n"
+        "def serve(judge, ask): print(JudgingSession(judge, ask).turn('window').estimate)",
+    )
+    printed = run(code + judging, ROOT)
+    (n_at_most,) = re.findall(r"^Decided after at most (\d+) more\.$", printed, re.M)
+    assert 300 < int(n_at_most) < 2_000  # different readings of 20 reports, not their wordings
     assert "With confidence 95 % over the calibration prompts" in printed
     assert printed.count("**") > 100
