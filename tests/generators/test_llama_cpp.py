@@ -119,7 +119,11 @@ def test_calibrate_and_predict(url, endpoint, tmp_path):
     sampler.fit(prompts, ["aeiounts"] * len(prompts))
     assert sampler.lambda_hat_ is not None
     qualities = sampler.calibration_data_.quality
-    assert ((qualities > 0) & (qualities <= 1)).all()
+    # an empty answer has no tokens, and its likelihood is unknown
+    spoken = np.array([[bool(draw.response) for draw in row] for row in sampler.calibration_draws_])
+    np.testing.assert_array_equal(qualities > 0, spoken)
+    assert spoken.mean() > 0.9
+    assert (qualities <= 1).all()
     sets = sampler.predict(["one two four", "five"])
     assert all(1 <= len(one.responses) <= 4 for one in sets)
     again = sampler.predict(["five", "one two four"])
