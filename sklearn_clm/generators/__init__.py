@@ -114,10 +114,10 @@ core, without the time of a model (``python tests/benchmarks --only scaling``):
 
 | prompts | collect | calibrate | memory | similarities |
 |---|---|---|---|---|
-| 1,000 | 1.7 s | 0.07 s | 0.23 GiB | 3 MB |
-| 3,000 | 5.2 s | 0.17 s | 0.32 GiB | 10 MB |
-| 10,000 | 21 s | 0.45 s | 0.45 GiB | 32 MB |
-| 100,000, on paper | 3 min | 6 s | 2 GiB | 0.3 GB |
+| 1,000 | 1.5 s | 0.07 s | 0.24 GiB | 3 MB |
+| 10,000 | 21 s | 0.50 s | 0.47 GiB | 32 MB |
+| 100,000 | 190 s | 5.1 s | 1.5 GiB | 0.3 GB |
+| 100,000, similarities on disk | 171 s | 5.3 s | 1.1 GiB | 0.3 GB |
 | 1,000,000, on paper | 30 min | 1 min | 7 GiB | 3.2 GB |
 
 Draws are made, scored and judged some thousand prompts at a time. ``collect(prompts, references,

@@ -212,7 +212,9 @@ def test_sets_do_not_depend_on_the_order_of_answers(server, tmp_path):
 
     def sets(max_concurrency, delay, new, name):
         server.delay = delay
-        generator = generator_for(server, logprobs=True, max_concurrency=max_concurrency)
+        generator = generator_for(
+            server, logprobs=True, max_concurrency=max_concurrency, draw_ahead=True
+        )
         sampler = ConformalSampler(
             CachedGenerator(generator, tmp_path / name),
             k_max=4,
