@@ -70,8 +70,8 @@ def main(argv: list[str] | None = None) -> dict:
             found.setdefault(family, {})[name] = loss, set_size(own)
             cells.append(f"{loss:.3f} ({low:.3f} to {high:.3f}) | {set_size(own):.2f}")
         print(f"| {family} | {' | '.join(cells)} | {len(rows)} |")
-    picture = task.output / "language_families.png"
-    GroupLossDisplay.from_estimator(sampler).figure_.savefig(picture, dpi=150)
+    picture = task.output / "language_families.svg"
+    GroupLossDisplay.from_estimator(sampler).figure_.savefig(picture, bbox_inches="tight")
     print(f"At epsilon = {args.epsilon:g}. Losses of the calibration part: {picture}")
     return found
 

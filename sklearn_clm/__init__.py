@@ -140,7 +140,7 @@ allowed, and the result says "provenance unknown".
 - *Is anything trained? I have a model.* No: `fit` calibrates, on prompts that the model, its
   prompt template and its decoding parameters were not chosen on.
 - *A promise for each prompt?* No method gives one without assumptions. For groups of prompts,
-  under a shift of the distribution, for several risks at once: `sklearn_clm.calibration`.
+  under a shift of the distribution, for several risks at once: `sklearn_clm.policies`.
 - *Turns of a dialogue, or series in time?* They depend on each other. Take whole dialogues as
   prompts.
 - *An empty set?* No draw passed the thresholds within the budget: the model abstains. Such sets

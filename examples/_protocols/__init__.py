@@ -6,4 +6,5 @@
 | `jsonl_questions` | prompts and references from files of JSON lines |
 | `report_tasks` | images with reports about them, and who judges |
 | `sentence_classifier` | a component score that is trained |
+| `sum_server` | an OpenAI-compatible server that adds numbers, often wrongly |
 """

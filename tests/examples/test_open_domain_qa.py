@@ -200,5 +200,5 @@ def test_a_guarantee_within_families_of_languages(language_families, tmp_path, c
     options = ["--questions", "160", "--k-max", "4", "--epsilon", "0.9", "--output", str(tmp_path)]
     found = language_families.main(options)
     assert {"Romance", "Germanic"} <= set(found)
-    assert (tmp_path / "language_families.png").stat().st_size > 1000
+    assert (tmp_path / "language_families.svg").stat().st_size > 1000
     assert "| Romance | " in capsys.readouterr().out
