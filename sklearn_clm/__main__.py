@@ -120,7 +120,7 @@ class _HelpFormatter(argparse.HelpFormatter):
         if default is None or default is False or default == argparse.SUPPRESS:
             return text
         if isinstance(default, list):
-            default = " ".join(default)
+            default = " ".join(map(str, default))
         elif isinstance(default, float):
             default = f"{default:.3g}"
         return f"{text} (default: {default})"

@@ -212,6 +212,14 @@ def test_usage_errors_exit_with_2(capsys):
     assert "usage: python -m sklearn_clm" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["evaluate", "calibrate", "plan", "judge", "batch"])
+def test_every_command_has_help(command, capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        main([command, "--help"])
+    assert exit_info.value.code == 0
+    assert f"usage: python -m sklearn_clm {command}" in capsys.readouterr().out
+
+
 def test_help_names_options_and_defaults(capsys):
     with pytest.raises(SystemExit) as exit_info:
         main(["evaluate", "--help"])
