@@ -428,7 +428,6 @@ class ComponentSet:
 
     guarantee: ClassVar[str] = "pac"  # of components there is no other
     group: ClassVar[None] = None
-    approximate: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "components", tuple(self.components))
@@ -440,6 +439,11 @@ class ComponentSet:
     def prompt(self) -> Prompt:
         """The prompt."""
         return self.prediction_set.prompt
+
+    @property
+    def approximate(self) -> bool:
+        """Whether weights of prompts were estimated, for the set that the components come from."""
+        return self.prediction_set.approximate
 
     def __len__(self) -> int:
         return len(self.components)

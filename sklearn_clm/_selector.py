@@ -1,6 +1,7 @@
 """The estimator that calibrates which components of responses can be trusted on their own."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Real
@@ -43,6 +44,7 @@ from sklearn_clm.calibration._data import split_positions
 from sklearn_clm.generators import Generation
 from sklearn_clm.policies._judging import ComponentVerdicts
 from sklearn_clm.policies._risks import WrongFraction
+from sklearn_clm.policies._shift import CovariateShift, Shift
 from sklearn_clm.scoring import (
     component_scores,
     component_spans,
@@ -676,11 +678,17 @@ class ComponentSelector(  # type: ignore[call-arg]
         if sampler.random_state is None:
             sampler.set_params(random_state=self.random_state)
         sampler.set_params(verbose=max(self.verbose, sampler.verbose))
+        _refuse_betting(sampler.shift)
         sampler._memory = self._memory = getattr(self, "_memory", sampler.memory_)
         if self._fraction is None:
             return sampler.fit(prompts, references), sampler.calibration_indices_
         own, rest = split_positions(len(prompts), 0.5, seed_of_draws(self.random_state))
-        return sampler.fit(prompts.take(own), [references[i] for i in own]), rest
+        sampler.fit(prompts.take(own), [references[i] for i in own])
+        if sampler.shift is not None:
+            others = prompts.take(rest)
+            weights = sampler.shift.of(None, len(rest), others)
+            rest = rest[sampler.shift.kept(weights, others.digests(), 0)]
+        return sampler, rest
 
     def _prompts_of_sets(
         self, sets: PredictionSets
@@ -704,7 +712,12 @@ class ComponentSelector(  # type: ignore[call-arg]
         prompts: Any = [one.prompt for one in sets]
         numeric = bool(sampler._numeric_prompts) if hasattr(sampler, "_numeric_prompts") else False
         checked = CheckedPrompts(np.asarray(prompts) if numeric else prompts, numeric)
-        return sampler, checked, _unseen(sampler, checked, self._loss, warns=not sets.of_fit)
+        rows = _unseen(sampler, checked, self._loss, warns=not sets.of_fit)
+        shift = sampler.calibration_.shift
+        if sets.of_fit and shift is not None:
+            _refuse_betting(shift)
+            rows = _kept_by(sampler, checked, rows)
+        return sampler, checked, rows
 
     # --- calibrate ----------------------------------------------------------------------------
 
@@ -896,6 +909,27 @@ def _unseen(
             "guarantee needs prompts that it has not seen."
         )
     return np.flatnonzero(~seen)
+
+
+def _kept_by(sampler: ConformalSampler, prompts: CheckedPrompts, rows: np.ndarray) -> np.ndarray:
+    """Those of the prompts that weights have kept for the sampler, each as often as there."""
+    left = Counter(sampler.calibration_data_.prompts.tolist())
+    kept = []
+    for i, digest in zip(rows.tolist(), prompts.take(rows).digests().tolist()):
+        if left[digest]:
+            left[digest] -= 1
+            kept.append(i)
+    return np.array(kept, dtype=np.intp)
+
+
+def _refuse_betting(shift: CovariateShift | Shift | None) -> None:
+    """Refuse weights that are bets: components have tests of counts and of shares alone."""
+    if getattr(shift, "method", None) == "betting":
+        raise ValueError(
+            "shift must have method='rejection' for components of the same prompts, got 'betting' "
+            "instead: prompts that are kept by their weight are distributed as new ones, for "
+            "components too."
+        )
 
 
 def _digest(sampler: ConformalSampler) -> str:

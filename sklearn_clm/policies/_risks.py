@@ -127,7 +127,8 @@ class WrongFraction(BaseEstimator):
     It needs more care than the 0/1 loss. :func:`~sklearn_clm.calibration.component_fraction_test`
     says why thresholds must come from prompts that are not tested, and why components must be
     those of the sets that the sampler makes: a sampler that is fitted on other prompts, and is not
-    calibrated again afterwards.
+    calibrated again afterwards. Prompts that calibrated the sampler are left out, where it knows
+    them; one whose calibration comes from a file does not.
 
     Parameters
     ----------

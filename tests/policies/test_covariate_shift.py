@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from sklearn_clm import ConformalSampler
+from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration import (
     CalibrationData,
     evaluate_configurations,
@@ -249,3 +249,46 @@ def test_the_risk_of_new_prompts_is_kept_and_unweighted_tests_do_not_keep_it(met
         unweighted += fails(sampler(random_state=run, **options).calibrate(data))
     assert binom.sf(failed - 1, runs, delta) > 1e-4
     assert binom.sf(unweighted - 1, runs, delta) < 1e-6
+
+
+def components(fitted=None, **options):
+    options = {"component_score": "support", "admission": "exact_match", "alpha": 0.6, **options}
+    return ComponentSelector(fitted, **options)
+
+
+@pytest.mark.filterwarnings("ignore:gamma_hat_=")
+def test_components_of_kept_prompts_calibrate():
+    """In a pipeline as alone: those that weights have dropped are not of the new distribution."""
+    shift = CovariateShift(weight_of, weight_bound=1.5)
+    direct = components(sampler(shift=shift)).fit(X + X[:30], Y + Y[:30])
+    kept = direct.calibration_indices_
+    assert 150 < len(kept) == direct.sampler_.shift_.n_kept < N
+    piped = make_pipeline(sampler(shift=shift), components()).fit(X + X[:30], Y + Y[:30])[-1]
+    # of a prompt that stands there twice the first may be taken for the second
+    taken = [sorted(X[i % N] for i in one.calibration_indices_) for one in (piped, direct)]
+    assert taken[0] == taken[1]
+    assert np.array_equal(piped.n_errors_, direct.n_errors_)
+    # the half that the sampler does not see is thinned as well
+    half = components(sampler(shift=shift), loss="fraction").fit(X, Y).calibration_indices_
+    odd = np.array([weight_of(X[i]) > 1 for i in half])
+    assert 45 < odd.sum() < 75
+    assert np.mean(odd) > 0.6
+
+
+@pytest.mark.filterwarnings("ignore:gamma_hat_=")
+def test_components_are_as_approximate_as_their_sets():
+    shift = CovariateShift(weight_of, weight_bound=1.5, estimated=True)
+    fitted = components(sampler(shift=shift)).fit(X, Y)
+    assert all(one.approximate for one in fitted.predict(X[:3]))
+    assert "approximate: weights are estimated" in repr(fitted.predict(X[:3]))
+
+
+def test_bets_on_weights_are_refused_for_components():
+    shift = CovariateShift(weight_of, weight_bound=1.5, method="betting")
+    message = "shift must have method='rejection' for components of the same prompts"
+    for one in (
+        components(sampler(shift=shift)),
+        make_pipeline(sampler(shift=shift), components()),
+    ):
+        with pytest.raises(ValueError, match=message):
+            one.fit(X, Y)
