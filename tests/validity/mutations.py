@@ -153,6 +153,7 @@ MUTATIONS = {
     "fractions of all draws, sets of one": Mutation(
         Cell("fractions", "mixed", "max", Setting(200, 0.3, 0.1)),
         procedure=fractions_of_all_draws,
+        n=40,
     ),
     **{
         name: Mutation(path_cell(cell, "mixed", 200), procedure=procedure)
