@@ -37,7 +37,7 @@ def by_definition(prompts, alpha, delta):
     return best
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(PROMPTS, st.sampled_from([0.2, 0.35, 0.6]), st.sampled_from([0.05, 0.2]))
 def test_threshold_is_that_of_the_definition(prompts, alpha, delta):
     result = component_learn_then_test(as_data(prompts), alpha, delta)
@@ -148,7 +148,7 @@ def test_many_alphas_at_once():
 
 def test_scaling():
     rng = np.random.default_rng(0)
-    n = 20_000
+    n = 8_000
     offsets = np.arange(n + 1) * 50
     scores = rng.random(50 * n)
     data = ComponentCalibrationData(scores, rng.random(50 * n) < 0.999, offsets)

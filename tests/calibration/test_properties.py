@@ -228,7 +228,7 @@ def sampler_for(set_score, n_values, **params):
     )
 
 
-PROMPTS = [f"prompt {i}" for i in range(90)]
+PROMPTS = [f"prompt {i}" for i in range(70)]
 
 
 def use(sampler, lambdas, k_max):
@@ -260,7 +260,7 @@ def test_predict_does_to_calibration_prompts_what_calibration_counted(set_score,
 def test_vectorised_sums_are_rounded_alike_for_one_set_and_for_many(values):
     """Thresholds taken from scores of whole columns accept the sets that they come from."""
     rng = np.random.default_rng(0)
-    n, k = 200, 21
+    n, k = 100, 21
     quality = rng.random((n, k)) if values == "any" else rng.integers(0, 10, (n, k)) / 10.0
     data = CalibrationData(quality, rng.random((n, k, k)), rng.random((n, k)) < quality)
     l1, l2, l3 = threshold_grid(data, set_score=total, n_lambdas=12)
