@@ -19,7 +19,7 @@ class DrawKeeper(abc.ABC):
 
     @abc.abstractmethod
     def key(self, prompt: Any) -> bytes:
-        """What stands for a prompt: equal for equal prompts."""
+        """What stands for a prompt: equal for equal prompts, and as long for all of them."""
 
     @abc.abstractmethod
     def recall(
@@ -54,8 +54,11 @@ class KeepingQueue(DrawQueue):
         super().__init__(outer.prompts, outer.n_draws, seed=outer.seed)
         self._outer = outer
         self._keeper = keeper
-        # a prompt that has no key is refused before anything is paid for
-        self._keys = [keeper.key(prompt) for prompt in outer.prompts]
+        # a prompt that has no key is refused before anything is paid for; one text of all keys
+        # takes a quarter of the room of a list
+        self._keys = bytearray()
+        for prompt in outer.prompts:
+            self._keys += keeper.key(prompt)
         self._missing: deque[DrawRequest] = deque()  # taken from the caller, not yet given out
         self._waiting: dict[tuple[bytes, int], list[int]] = {}  # positions that want a draw
         self._sharing: dict[bytes, list[int]] = {}  # positions that wait for another one's draws
@@ -90,7 +93,7 @@ class KeepingQueue(DrawQueue):
 
     def put(self, prompt: int, draw: int, generation: Generation) -> None:
         """Keep a draw and hand it to all that wait for it."""
-        key = self._keys[prompt]
+        key = self._key(prompt)
         positions = self._waiting.pop((key, draw), None)
         if positions is None:
             raise ValueError(
@@ -105,7 +108,7 @@ class KeepingQueue(DrawQueue):
 
     def is_open(self, prompt: int) -> bool:
         """Whether anybody may ask for more draws of a prompt."""
-        sharing = self._sharing.get(self._keys[prompt], ())
+        sharing = self._sharing.get(self._key(prompt), ())
         return self._outer.is_open(prompt) or any(map(self._outer.is_open, sharing))
 
     def ask_again(self) -> bool:
@@ -117,6 +120,10 @@ class KeepingQueue(DrawQueue):
                 self._missing.append(DrawRequest(position, draw, draw + 1))
         return bool(self._missing)
 
+    def _key(self, position: int) -> bytes:
+        size = len(self._keys) // len(self.prompts)
+        return bytes(self._keys[position * size : (position + 1) * size])
+
     def _take_from_outer(self, max_draws: int, max_prompts: int) -> bool:
         asked = self._outer.take(max_draws, max_prompts=max_prompts)
         self._put_kept(asked)
@@ -124,7 +131,7 @@ class KeepingQueue(DrawQueue):
 
     def _put_kept(self, asked: list[DrawRequest]) -> None:
         """Put those of the draws that are kept; note the others as missing."""
-        keys = [self._keys[request.prompt] for request in asked]
+        keys = [self._key(request.prompt) for request in asked]
         n_hits = 0
         for request, key, kept in zip(asked, keys, self._keeper.recall(keys, asked)):
             position, start, stop = request
