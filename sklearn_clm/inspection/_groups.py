@@ -160,7 +160,7 @@ class GroupLossDisplay:
         self.ax_.set_yticks(place, labels)
         self.ax_.set_ylim(-0.6, len(self.groups) - 0.4)
         self.ax_.set_xlabel("share of sets without an admissible response")
-        finish(axes, "Loss within groups")
+        finish(axes, "Loss within groups", above=True)
         return self
 
 

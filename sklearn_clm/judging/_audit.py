@@ -38,7 +38,7 @@ class JudgeAudit:
     holds for A. One response that is admitted too much, and the corollary says nothing.
 
     *How far from it.* A set without a member that A admits has either no member that A' admits, or
-    some, but none that A admits, too. By the union bound ::
+    some, but none that A admits, too. By the union bound:
 
         risk for A <= risk for A' + P(A' admits a member of the set, and A admits none)
 
