@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
@@ -235,7 +235,9 @@ def draw_stream(prompt: object, seed: int, draw: int, *, salt: bytes = b"") -> n
     True
     """
     serialised = prompt if isinstance(prompt, bytes) else prompt_bytes(prompt)
-    return np.random.Generator(np.random.Philox(_Key(_key(serialised, seed, draw, salt))))
+    key = _Key(_key(serialised, seed, draw, salt))
+    # the stubs ask for the whole of a SeedSequence, of which Philox uses the interface
+    return np.random.Generator(np.random.Philox(cast(np.random.SeedSequence, key)))
 
 
 class _Key(ISeedSequence):
