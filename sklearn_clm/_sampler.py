@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -49,7 +50,7 @@ from sklearn_clm.calibration import (
     get_set_score,
 )
 from sklearn_clm.calibration._arrays import array_of_blocks
-from sklearn_clm.calibration._data import check_collected
+from sklearn_clm.calibration._data import check_collected, refuse_missing_draws
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.metrics._sets import judge_sets, objective_of
@@ -68,6 +69,7 @@ from sklearn_clm.policies._base import (
     draw_budgets,
     refuse_combinations,
 )
+from sklearn_clm.policies._drawing import LazyDraws
 from sklearn_clm.policies._judging import Verdicts
 from sklearn_clm.policies._risks import SetLosses
 from sklearn_clm.policies._sampling import DrawScores, QualityLike, SimilarityLike
@@ -164,8 +166,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         How sampling stops and what is returned, see :mod:`sklearn_clm.policies`: the thresholds
         of Algorithm 1, or one level of an exit policy that is learnt from the optimisation part.
     judging : {"all", "lazy"} or LazyJudging, default="all"
-        Whether ``fit`` judges all draws, or only those that a test's decision still needs. The
-        certified configurations are the same; lazily, p-values are bounds.
+        Whether ``fit`` makes and judges all draws, or only those that a test's decision still
+        needs. The certified configurations are the same; lazily, p-values are bounds.
     guarantee : {"pac", "marginal"}, default="pac"
         "pac" holds with confidence 1 - `delta` over the calibration prompts. "marginal" holds on
         average over calibration prompts and new prompts together, a weaker promise with smaller
@@ -209,12 +211,13 @@ class ConformalSampler(  # type: ignore[call-arg]
     shift_ : Shift or None
         The shift of prompts that the guarantee holds for, with the numbers of prompts offered and
         kept, and their effective number.
-    n_judgements_ : int
-        How many draws of the collected prompts were judged.
+    n_judgements_, n_draws_ : int
+        How many draws of the collected prompts were judged, and how many were made.
     calibration_data_ : CalibrationData
-        Scores, similarities and admissions of the draws that calibration saw.
+        Scores, similarities and admissions of the draws that calibration saw; its `n_draws` says
+        how many these are for each prompt, where ``fit`` with lazy judging made fewer than K.
     calibration_draws_ : list of lists of Generation
-        The draws themselves, K for each prompt, from memory or made again.
+        The draws themselves, from memory or made again.
     calibration_indices_ : ndarray of int
         Positions in X of the prompts that calibrated. This and the draws are known only
         where ``fit`` or ``collect`` of this very estimator gave these data.
@@ -389,7 +392,8 @@ class ConformalSampler(  # type: ignore[call-arg]
             self.groups.of(None, 0)  # says what is missing
         if prompt_weight is None and self.shift is not None and self.shift.weight is None:
             self.shift.of(None, 0)
-        return self.calibrate(self.collect(X, y, groups=groups, prompt_weight=prompt_weight))
+        lazily = self.judging != "all"
+        return self.calibrate(self._collect(X, y, groups, prompt_weight, None, lazily=lazily))
 
     def collect(
         self,
@@ -422,6 +426,20 @@ class ConformalSampler(  # type: ignore[call-arg]
         self._validate_params()
         if not isinstance(memory, (str, os.PathLike, type(None))):
             raise TypeError(f"memory must be a path or None, got {memory!r:.80} instead.")
+        return self._collect(prompts, admissions, groups, prompt_weight, memory)
+
+    def _collect(
+        self,
+        prompts: object,
+        admissions: object,
+        groups: object,
+        prompt_weight: object,
+        memory: str | os.PathLike[str] | None,
+        *,
+        lazily: bool = False,
+    ) -> CalibrationData:
+        """Collect all draws, or the first one of each prompt."""
+        self._validate_params()
         n_draws = draw_budgets(self.k_max)[-1]
         checked = check_prompts(prompts, estimator=self)
         references = check_admissions(admissions, len(checked), estimator=self)
@@ -444,7 +462,11 @@ class ConformalSampler(  # type: ignore[call-arg]
         if weights is not None:
             source = source.shifted(needed_shift(self.shift), weights, checked)
         own = [references[i] for i in source.rest]
-        source = self._judge(source, checked.take(source.rest), own, n_draws, memory)
+        part = checked.take(source.rest)
+        if lazily:
+            source = self._begin(source, part, own, n_draws)
+        else:
+            source = self._judge(source, part, own, n_draws, memory)
         if groups is not None and names is not None:
             source = replace(source, groups=[names[i] for i in source.rest])
         self.__dict__.pop("calibration_", None)
@@ -512,37 +534,43 @@ class ConformalSampler(  # type: ignore[call-arg]
             prompt_weight=prompt_weight,
         )
         data, source = conditions.data, conditions.source
+        data = source.as_drawn(data)
         data = source.renewed(data, everything=self.judging == "all")
         verdicts = source.verdicts_for(data)
         if verdicts is not None:
             data = verdicts.labelled(data)
-        found = self._policy.calibrate(
-            data.truncate(budgets[-1]),
-            Request(
-                epsilon=self.epsilon,
-                delta=self.delta,
-                guarantee=self.guarantee,
-                budgets=budgets,
-                set_score=self.set_score,
-                weights={
-                    "size_weight": self.size_weight,
-                    "excess_weight": self.excess_weight,
-                    "draw_weight": self.draw_weight,
-                },
-                n_lambdas=self.n_lambdas,
-                optimization_fraction=self.optimization_fraction,
-                random_state=self._splits,
-                judging=None if verdicts is None else self._judging,
-                verdicts=verdicts,
-                groups=conditions.groups,
-                options=self.groups or Groups(),
-                risks=conditions.risks,
-            ),
-        )
+        lazily = source.lazily if verdicts is not None and source.collected(data) else None
+        if lazily is None:
+            refuse_missing_draws(data)
+        with self._drawing(source, lazily):
+            found = self._policy.calibrate(
+                data.truncate(budgets[-1]),
+                Request(
+                    epsilon=self.epsilon,
+                    delta=self.delta,
+                    guarantee=self.guarantee,
+                    budgets=budgets,
+                    set_score=self.set_score,
+                    weights={
+                        "size_weight": self.size_weight,
+                        "excess_weight": self.excess_weight,
+                        "draw_weight": self.draw_weight,
+                    },
+                    n_lambdas=self.n_lambdas,
+                    optimization_fraction=self.optimization_fraction,
+                    random_state=self._splits,
+                    judging=None if verdicts is None else self._judging,
+                    verdicts=verdicts,
+                    groups=conditions.groups,
+                    options=self.groups or Groups(),
+                    risks=conditions.risks,
+                    draws=lazily,
+                ),
+            )
         report_null(found.why_null, self.on_null)
         band = AchievableEpsilon(math.nan, math.nan)
         if verdicts is not None:
-            data = verdicts.labelled(data)
+            data = verdicts.labelled(source.as_drawn(data))
             if data.k_max == verdicts.labels.shape[1]:
                 source = replace(source, data=data)
         data = data.truncate(budgets[-1]) if data.k_max > budgets[-1] else data
@@ -876,17 +904,61 @@ class ConformalSampler(  # type: ignore[call-arg]
             quality,
             similarity,
             labels,
-            provenance=Provenance(
-                generator=source.fingerprint,
-                seed=source.seed,
-                k_max=n_draws,
-                shift=None if source.shift is None else source.shift.to_json(),
-                **{name: score_fingerprint(getattr(self, name)) for name in SCORES},
-            ),
+            provenance=self._provenance(source, n_draws),
             texts=texts,
             prompts=prompts.digests(),
         )
         return replace(source, data=data, prompts=prompts)
+
+    def _begin(
+        self, source: DrawSource, prompts: CheckedPrompts, references: list[Any], n_draws: int
+    ) -> DrawSource:
+        """The source with the first draw of each prompt; tests ask for others and for verdicts."""
+        lazily = LazyDraws(prompts, n_draws, source.seed)
+        with self._drawing(source, lazily):
+            lazily.make(np.arange(len(prompts)), 1)
+        source.warn_of_unkeyed_draws(prompts.take([0]), lazily.draws[0])
+        self._check_responses(source.generator, references, lazily.responses)
+        provenance = self._provenance(source, n_draws)
+        return replace(
+            source,
+            data=lazily.data(np.full((len(prompts), n_draws), -1, dtype=np.int8), provenance),
+            prompts=prompts,
+            verdicts=Verdicts(self.admission, references, lazily.responses, self.n_jobs, n_draws),
+            lazily=lazily,
+        )
+
+    @contextmanager
+    def _drawing(self, source: DrawSource, lazily: LazyDraws | None) -> Iterator[None]:
+        """Let draws that tests ask for be made."""
+        if lazily is None:
+            yield
+            return
+        left = lazily.quality.size - int(lazily.n_draws.sum())
+        with progress_bar(self.verbose, left, "draw") as progress:
+
+            def serve(queue: DrawQueue) -> None:
+                self.memory_.serve(source.generator, queue, fingerprint=source.fingerprint)
+
+            def count(prompt: int, draw: int, generation: Generation) -> None:
+                progress.update()
+
+            scorer = bind_quality(self.quality, source.generator)
+            lazily.use(serve, scorer, self.similarity, self.n_jobs, count)
+            try:
+                yield
+            finally:
+                lazily.forget_means()
+
+    def _provenance(self, source: DrawSource, n_draws: int) -> Provenance:
+        """What the draws are collected with."""
+        return Provenance(
+            generator=source.fingerprint,
+            seed=source.seed,
+            k_max=n_draws,
+            shift=None if source.shift is None else source.shift.to_json(),
+            **{name: score_fingerprint(getattr(self, name)) for name in SCORES},
+        )
 
     def _check_responses(
         self, generator: object, references: list[Any], responses: list[list[Any]]

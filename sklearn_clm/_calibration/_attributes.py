@@ -59,6 +59,11 @@ class SamplerAttributes:
         return self.calibration_data_.admissible.size if lazily is None else lazily
 
     @property
+    def n_draws_(self) -> int:
+        """How many draws of the collected prompts were made."""
+        return self.calibration_data_.n_made
+
+    @property
     def k_max_(self) -> int:
         """The budget in force."""
         return self.calibration_.k_max
@@ -113,10 +118,12 @@ class SamplerAttributes:
 
     @property
     def calibration_draws_(self) -> list[list[Generation]]:
-        """All draws of the prompts that calibrated; those no longer in memory are remade."""
+        """The draws of the prompts that calibrated; those no longer in memory are remade."""
         source = self._source
         if source.prompts is None:
             raise AttributeError("calibration_draws_ needs data that this estimator collected.")
+        if source.lazily is not None:
+            return [list(row) for row in source.lazily.draws]
         n_draws = self.calibration_data_.k_max
         return source.draw(self.memory_, source.prompts, n_draws, self.verbose)
 

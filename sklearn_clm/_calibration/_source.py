@@ -26,6 +26,7 @@ from sklearn_clm.generators import (
     ResamplingGenerator,
 )
 from sklearn_clm.generators._base import TrainableGenerator, fingerprint, sample
+from sklearn_clm.policies._drawing import LazyDraws
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._judging import Verdicts
 from sklearn_clm.policies._risks import Losses, RiskTest, SetLosses
@@ -76,6 +77,8 @@ class DrawSource:
         Their weights, where they are tested by betting.
     outcomes : SetLosses, or None
         Computes other losses of sets of these draws.
+    lazily : LazyDraws, or None
+        The draws, where they are made as tests ask for them.
     """
 
     generator: Generator
@@ -90,6 +93,7 @@ class DrawSource:
     shift: Shift | None = None
     weights: np.ndarray | None = field(default=None, repr=False)
     outcomes: SetLosses | None = field(default=None, repr=False)
+    lazily: LazyDraws | None = field(default=None, repr=False)
 
     @property
     def rest(self) -> np.ndarray:
@@ -235,6 +239,12 @@ class DrawSource:
         if verdicts is None or data.provenance.admission is None or not self.collected(data):
             return data
         return verdicts.renewed(data, everything=everything)
+
+    def as_drawn(self, data: CalibrationData) -> CalibrationData:
+        """The data with the draws that were made by now."""
+        if self.lazily is None or not self.collected(data):
+            return data
+        return self.lazily.data(data.labels, data.provenance)
 
     def collected(self, data: CalibrationData) -> bool:
         """Whether these very draws are what was collected, all or the first, of any labels."""

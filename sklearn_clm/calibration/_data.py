@@ -30,6 +30,7 @@ RandomState = int | np.random.Generator | np.random.RandomState | np.random.Seed
 
 _FORMAT = "sklearn_clm.CalibrationData/"
 _MEMBERS = ("quality", "similarity", "admissible")
+_OPTIONAL = ("texts", "prompts", "n_draws")
 
 
 class CalibrationData:
@@ -53,6 +54,9 @@ class CalibrationData:
         every draw counts as a text of its own.
     prompts : array-like of uint64, shape (n,), default=None
         Digests by which prompts are known again, whatever their scores. None: not known.
+    n_draws : array-like of int, shape (n,), default=None
+        How many draws of each prompt were made, where some were not needed; what the arrays hold
+        for the others means nothing, and their labels are unknown. None: all of them.
 
     Attributes
     ----------
@@ -64,6 +68,8 @@ class CalibrationData:
         As given.
     prompts : ndarray of uint64, shape (n,), or None
         As given.
+    n_draws : ndarray of int, shape (n,), or None
+        As given; None where all draws were made.
     provenance : Provenance
         Carried along by `take`, `rows`, `split`, `truncate`, `save` and `load`.
     n_prompts, k_max : int
@@ -94,6 +100,7 @@ class CalibrationData:
         provenance: Provenance | None = None,
         texts: ArrayLike | None = None,
         prompts: ArrayLike | None = None,
+        n_draws: ArrayLike | None = None,
     ) -> None:
         quality, similarity = as_array(quality, "quality"), as_array(similarity, "similarity")
         self.quality = as_float(quality, "quality", 2, keep_single=False)
@@ -118,12 +125,28 @@ class CalibrationData:
                 f"prompts must be digests of dtype uint64 and shape ({n},), got dtype "
                 f"{self.prompts.dtype} of shape {self.prompts.shape} instead."
             )
+        self.n_draws = None if n_draws is None else self._checked_n_draws(np.asarray(n_draws))
         refuse_nan(self.quality, self.similarity)
         scores = {
             "quality": (quality.dtype, self.quality),
             "similarity": (similarity.dtype, self.similarity),
         }
         self.provenance = of_arrays(provenance, scores, k)
+
+    def _checked_n_draws(self, n_draws: np.ndarray) -> np.ndarray | None:
+        n, k = self.quality.shape
+        if n_draws.dtype.kind not in "iu" or n_draws.shape != (n,):
+            raise ValueError(
+                f"n_draws must be integers of shape ({n},), got dtype {n_draws.dtype} of shape "
+                f"{n_draws.shape} instead."
+            )
+        missing = np.arange(k) >= n_draws[:, np.newaxis]
+        if n_draws.min() < 0 or n_draws.max() > k or np.any(missing & (self.labels >= 0)):
+            raise ValueError(
+                f"n_draws must lie between 0 and {k}, with unknown labels of draws that were not "
+                f"made, got values from {n_draws.min()} to {n_draws.max()} instead."
+            )
+        return n_draws.astype(np.intp) if missing.any() else None
 
     def _part(self, rows: slice | np.ndarray, k: int, similarity: np.ndarray) -> "CalibrationData":
         """Some prompts with their first k draws, whose similarities are given."""
@@ -134,6 +157,8 @@ class CalibrationData:
         data.unknown = None if unknown is None or not unknown.any() else unknown
         data.texts = None if self.texts is None else self.texts[rows, :k]
         data.prompts = None if self.prompts is None else self.prompts[rows]
+        made = None if self.n_draws is None else np.minimum(self.n_draws[rows], k)
+        data.n_draws = None if made is None or np.all(made == k) else made
         data.provenance = replace(self.provenance, k_max=k)
         return data
 
@@ -186,6 +211,11 @@ class CalibrationData:
     def k_max(self) -> int:
         """Number of draws for each prompt, K."""
         return self.quality.shape[1]
+
+    @property
+    def n_made(self) -> int:
+        """Number of draws that were made, of all prompts together."""
+        return self.quality.size if self.n_draws is None else int(self.n_draws.sum())
 
     def __repr__(self) -> str:
         return f"CalibrationData(n_prompts={self.n_prompts}, k_max={self.k_max})"
@@ -348,7 +378,7 @@ class CalibrationData:
             "admissible": self.admissible if self.unknown is None else self.labels,
             "provenance": self.provenance.to_array(),
         }
-        known = {"texts": self.texts, "prompts": self.prompts}
+        known = {"texts": self.texts, "prompts": self.prompts, "n_draws": self.n_draws}
         arrays |= {name: array for name, array in known.items() if array is not None}
         write_arrays(path, **arrays)
 
@@ -376,7 +406,7 @@ class CalibrationData:
             If it cannot be opened.
         """
         with opened(path, "CalibrationData.save") as file:
-            return cls(**read_arrays(file, _MEMBERS, _FORMAT, optional=("texts", "prompts")))
+            return cls(**read_arrays(file, _MEMBERS, _FORMAT, optional=_OPTIONAL))
 
     @classmethod
     def from_arrays(
@@ -477,9 +507,22 @@ def check_collected(data: object) -> TypeGuard[CalibrationData]:
     return True
 
 
+def refuse_missing_draws(data: CalibrationData) -> None:
+    """Refuse data that lack draws, where all are looked at."""
+    if data.n_draws is not None:
+        raise ValueError(
+            f"data must hold all {data.k_max} draws of each prompt here, got as few as "
+            f"{data.n_draws.min()} instead, as fit makes them with lazy judging; call collect, "
+            "which makes all."
+        )
+
+
 def check_data(data: object) -> None:
     """Refuse what is no calibration data, or has unknown labels."""
-    if check_collected(data) and data.unknown is not None:
+    if not check_collected(data):
+        return
+    refuse_missing_draws(data)
+    if data.unknown is not None:
         raise ValueError(
             f"data must have a label for each draw here, got {int(data.unknown.sum())} unknown "
             "labels instead; lazy judging asks for those that a test needs."

@@ -45,6 +45,7 @@ __all__ = [
     "ConstantClassifier",
     "ExitModel",
     "ExitRule",
+    "ExitScores",
     "ScoreScale",
     "TextPaths",
     "draws_asked_for",
@@ -344,13 +345,62 @@ class ExitModel:
         exits : ndarray of shape (n, K)
             m_k after draw k.
         """
-        n, k_max = quality.shape
-        paths, rows = self.paths(n), np.arange(n)
-        text, arrival = np.empty((n, k_max, k_max)), np.empty((n, k_max))
-        for k in range(k_max):
-            paths.update(rows, quality[:, k], similarity[:, k], first[:, k])
-            text[:, k], arrival[:, k] = self.probabilities(paths, rows)
-        return exit_scores(text, arrival, self.rho)
+        found = ExitScores(self, len(quality))
+        rows = np.arange(len(quality))
+        for k in range(self.k_max):
+            found.update(rows, quality[:, k], similarity[:, k], first[:, k])
+        return found.tau, found.exits
+
+
+class ExitScores:
+    """tau and m of prompts, as their draws are made.
+
+    Parameters
+    ----------
+    model : ExitModel
+        What was learnt.
+    n_prompts : int
+        Number of prompts.
+
+    Attributes
+    ----------
+    tau : ndarray of shape (n, K)
+        As :func:`exit_scores` gives it; -inf where the draws so far do not tell.
+    exits : ndarray of shape (n, K)
+        m_k after draw k; -inf after the last, and for draws that are not made.
+    """
+
+    def __init__(self, model: ExitModel, n_prompts: int) -> None:
+        self.tau, self.exits = np.full((2, n_prompts, model.k_max), -np.inf)
+        self._model, self._paths = model, model.paths(n_prompts)
+
+    @property
+    def n_draws(self) -> np.ndarray:
+        """Draws made of each prompt."""
+        return self._paths.n_draws
+
+    @property
+    def last(self) -> np.ndarray:
+        """m_k after the last draw made; +inf before the first."""
+        return self._before(np.arange(len(self.tau)))
+
+    def _before(self, rows: np.ndarray) -> np.ndarray:
+        k = self.n_draws[rows]
+        return np.where(k > 0, self.exits[rows, k - 1], np.inf)
+
+    def update(
+        self, rows: np.ndarray, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
+    ) -> None:
+        """Take the next draw of each of the prompts at `rows`, as :meth:`TextPaths.update`."""
+        before, k = self._before(rows), self.n_draws[rows]
+        self._paths.update(rows, quality, similarity, first)
+        text, arrival = self._model.probabilities(self._paths, rows)
+        after = np.minimum(before, arrival / self._model.rho)
+        after[k == self._model.k_max - 1] = -np.inf
+        self.exits[rows, k] = after
+        values = np.minimum(before[:, np.newaxis], text)
+        counted = np.where(values > after[:, np.newaxis], values, -np.inf)
+        self.tau[rows] = np.maximum(self.tau[rows], counted)
 
 
 def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.ndarray, np.ndarray]:

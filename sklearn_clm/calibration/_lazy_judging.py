@@ -13,9 +13,20 @@ What is *not* known is the p-value itself: a curtailed test knows that it is at 
 
 *Why no judgement is in vain.* A batch holds one text each of at most min(witnesses still needed,
 errors still needed) prompts. Any way of deciding the test reveals at least that many prompts.
+
+*In which order tests are decided.* The outcome of fixed sequence testing is the first test that
+does not reject. Every test before it is decided, in whatever order, and each decision is a function
+of the table alone. So the search begins where the optimisation part expects the last rejection:
+witnesses that are found in its small sets are, as a rule, in the larger ones of the tests before,
+which then cost nothing. From there it halves what is left until the first failure is found.
+
+*Why draws can be lazy.* Whether a draw is accepted depends on the draws up to it alone. So a
+witness counts before later draws are made, and a prompt without one needs the draws up to the stop
+of the configuration that is tested, and no more. Accepting every draw has the witnesses of all
+other configurations, so that its test needs no draw of its own once any other test rejects.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -49,6 +60,7 @@ __all__ = [
     "CurtailedTest",
     "Judge",
     "LabelTable",
+    "StoppedSets",
     "equal_texts",
     "impute_labels",
     "judge_in_falling_order",
@@ -111,6 +123,10 @@ class LabelTable:
     @property
     def labels(self) -> np.ndarray:
         return np.take_along_axis(self._of_text, self.first, axis=1)
+
+    def labels_of(self, rows: np.ndarray) -> np.ndarray:
+        """`labels` of some prompts."""
+        return np.take_along_axis(self._of_text[rows], self.first[rows], axis=1)
 
     def ask(self, prompts: np.ndarray, draws: np.ndarray) -> None:
         """Judge one draw of each of some prompts.
@@ -178,17 +194,108 @@ class CurtailedTest(NamedTuple):
     most_errors: int
 
 
+class StoppedSets(Sequence[np.ndarray]):
+    """The calibration prompts' sets under each configuration of a frontier.
+
+    ``sets[m]`` are the accepted draws up to the stop, as far as draws were made.
+
+    Parameters
+    ----------
+    data : CalibrationData
+        Scores of the draws; labels are not looked at.
+    frontier : Frontier
+        The configurations.
+    set_score : SetScore
+        The set function F.
+    draw : callable, default=None
+        ``draw(prompts)`` makes the next draw of each of some prompts and updates `data`, where it
+        lacks draws; None where it has all.
+    """
+
+    def __init__(
+        self,
+        data: CalibrationData,
+        frontier: Frontier,
+        set_score: SetScore,
+        draw: Callable[[np.ndarray], None] | None = None,
+    ) -> None:
+        self._data, self._frontier, self._set_score = data, frontier, set_score
+        self._draw = draw
+        # accepted draws, draws at the stop, and how many draws were made then
+        self._found: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._frontier)
+
+    def __getitem__(self, m: int) -> np.ndarray:  # type: ignore[override]
+        return self._sets(m)[0]
+
+    def finish(self, m: int, prompts: np.ndarray | None = None) -> None:
+        """Draw some prompts, or all, up to the stop of configuration m."""
+        while self._draw is not None and len(waiting := self._unfinished(m, prompts)):
+            self._draw(waiting)
+
+    def unfinished(self, m: int) -> np.ndarray:
+        """Which prompts lack draws before the stop of configuration m."""
+        waiting = np.zeros(self._data.n_prompts, dtype=bool)
+        waiting[self._unfinished(m)] = True
+        return waiting
+
+    def costs(self, m: int) -> tuple[float, float]:
+        """Mean set size and mean draws of configuration m; NaN where draws are missing."""
+        if self.accepts_all(m):
+            k_max = float(self._frontier.k_max[m])
+            return k_max, k_max
+        if len(self._unfinished(m)):
+            return np.nan, np.nan
+        accepted, samples = self._sets(m)
+        return float(accepted.sum(axis=1).mean()), float(samples.mean())
+
+    def accepts_all(self, m: int) -> bool:
+        """Whether configuration m returns every draw, which errs for no more prompts than any."""
+        similarity, quality, set_score = self._frontier.lambdas[m]
+        everything = similarity == np.inf and quality == -np.inf and set_score == np.inf
+        return bool(everything and self._frontier.k_max[m] == self._frontier.k_max.max())
+
+    def _sets(self, m: int) -> tuple[np.ndarray, np.ndarray]:
+        data = self._data
+        configuration = Configuration(*self._frontier.lambdas[m].tolist())
+        k_max = int(self._frontier.k_max[m])
+        if m not in self._found:
+            made = None if data.n_draws is None else data.n_draws.copy()
+            self._found[m] = (*sets_at_stop(data, configuration, k_max, self._set_score), made)
+        accepted, samples, made = self._found[m]
+        if made is not None and data.n_draws is not None:
+            # further draws change nothing for those that have stopped
+            new = np.flatnonzero((data.n_draws > made) & (samples > made))
+            if len(new):
+                accepted[new], samples[new] = sets_at_stop(
+                    data.take(new), configuration, k_max, self._set_score
+                )
+            made[:] = data.n_draws
+        return accepted, samples
+
+    def _unfinished(self, m: int, prompts: np.ndarray | None = None) -> np.ndarray:
+        n_draws = self._data.n_draws
+        if n_draws is None:
+            return np.arange(0)
+        chosen = np.arange(len(n_draws)) if prompts is None else prompts
+        return chosen[self._sets(m)[1][chosen] > n_draws[chosen]]
+
+
 def judge_lazily(
-    accepted_sets: Iterable[np.ndarray],
+    accepted_sets: Sequence[np.ndarray],
     n_errors: int,
     table: LabelTable,
     preference: np.ndarray,
-) -> Iterator[CurtailedTest]:
+    *,
+    start: int = 0,
+) -> list[CurtailedTest]:
     """Test configurations in sequence, judging what each decision needs.
 
     Parameters
     ----------
-    accepted_sets : iterable of ndarray of bool, shape (n, K)
+    accepted_sets : sequence of ndarray of bool, shape (n, K)
         The draws in each prompt's set, for one configuration after the other, from the safest.
     n_errors : int
         c, the most errors with which a test rejects; negative where none does.
@@ -198,11 +305,14 @@ def judge_lazily(
         Of the unjudged draws of a prompt, the one of largest preference is judged first, and
         prompts are taken in falling order of it. It decides how many labels are needed, never the
         outcome.
+    start : int, default=0
+        Which test is decided first. It decides how many labels are needed, never the outcome.
 
-    Yields
-    ------
-    CurtailedTest
-        For each configuration up to and including the first that is not rejected.
+    Returns
+    -------
+    list of CurtailedTest
+        For each configuration up to and including the first that is not rejected, with what is
+        known at the end.
 
     Examples
     --------
@@ -212,16 +322,33 @@ def judge_lazily(
     >>> first = np.array([[0, 1], [0, 0], [0, 1]])
     >>> table = LabelTable(first, lambda prompts, draws: truth[prompts, draws])
     >>> everything = np.ones((3, 2), dtype=bool)
-    >>> list(judge_lazily([everything], 1, table, np.zeros((3, 2))))
+    >>> judge_lazily([everything], 1, table, np.zeros((3, 2)))
     [CurtailedTest(rejected=True, fewest_errors=0, most_errors=1)]
     >>> table.n_judgements
     2
     """
-    for accepted in accepted_sets:
-        test = _decide(accepted, n_errors, table, preference)
-        yield test
-        if not test.rejected:
-            return
+    rejects: dict[int, bool] = {}
+    low, high, middle = 0, len(accepted_sets), min(start, len(accepted_sets) - 1)
+    while low < high:  # all tests before `low` reject, and the one at `high` does not
+        if not _rejects(accepted_sets, middle, n_errors, table, preference, rejects):
+            high = middle
+        while low < min(middle, high):
+            if not _rejects(accepted_sets, low, n_errors, table, preference, rejects):
+                high = low
+            else:
+                low += 1
+        while low < high and rejects.get(low):
+            low += 1
+        middle = low if high == len(accepted_sets) else (low + high) // 2
+    tests = []
+    for m in range(min(high + 1, len(accepted_sets))):
+        covered, unjudged = _known(accepted_sets[m], table)
+        open_prompts = unjudged.any(axis=1)
+        if isinstance(accepted_sets, StoppedSets):
+            open_prompts |= ~covered & accepted_sets.unfinished(m)
+        most = int(np.sum(~covered))
+        tests.append(CurtailedTest(m < high, most - int(np.sum(open_prompts)), most))
+    return tests
 
 
 def texts_for_tests(
@@ -268,29 +395,69 @@ def texts_for_tests(
     return texts
 
 
-def _decide(
-    accepted: np.ndarray, n_errors: int, table: LabelTable, preference: np.ndarray
-) -> CurtailedTest:
-    n = len(accepted)
-    while True:
-        labels = table.labels
-        covered = np.any(accepted & (labels == 1), axis=1)
-        unjudged = accepted & (labels < 0) & ~covered[:, np.newaxis]
-        waiting = np.flatnonzero(unjudged.any(axis=1))
-        fewest = n - int(covered.sum()) - len(waiting)
-        most = n - int(covered.sum())
-        if most <= n_errors or fewest > n_errors or not len(waiting):
-            return CurtailedTest(most <= n_errors, fewest, most)
-        wanted = np.where(unjudged[waiting], preference[waiting], -np.inf)
-        # a preference of -inf must not hide the only unjudged draw
-        hidden = ~np.isfinite(wanted.max(axis=1))
-        draws = np.where(hidden, unjudged[waiting].argmax(axis=1), wanted.argmax(axis=1))
-        order = np.argsort(-wanted.max(axis=1), kind="stable")
-        batch = order[: min(most - n_errors, n_errors + 1 - fewest)]
-        table.ask(waiting[batch], draws[batch])
+def _known(accepted: np.ndarray, table: LabelTable) -> tuple[np.ndarray, np.ndarray]:
+    """Which prompts have a witness, and which draws of the others may still be one."""
+    labels = table.labels
+    covered = np.any(accepted & (labels == 1), axis=1)
+    return covered, accepted & (labels < 0) & ~covered[:, np.newaxis]
 
 
-def judge_in_falling_order(tau: np.ndarray, n_errors: int, table: LabelTable) -> np.ndarray:
+def _rejects(
+    sets: Sequence[np.ndarray],
+    m: int,
+    n_errors: int,
+    table: LabelTable,
+    preference: np.ndarray,
+    rejects: dict[int, bool],
+) -> bool:
+    """Decide test m, unless it is decided already."""
+    if m in rejects:
+        return rejects[m]
+    covered, _ = _known(sets[m], table)
+    if isinstance(sets, StoppedSets) and np.sum(~covered) > n_errors:
+        sets.finish(m, np.flatnonzero(~covered))
+    accepted = sets[m]
+    covered, unjudged = _known(accepted, table)
+    waiting = np.flatnonzero(unjudged.any(axis=1))
+    most = int(np.sum(~covered))
+    fewest = most - len(waiting)
+    draws, value = _preferred(unjudged[waiting], preference[waiting])
+    while most > n_errors >= fewest and len(waiting):
+        batch = np.argsort(-value, kind="stable")[: min(most - n_errors, n_errors + 1 - fewest)]
+        rows = waiting[batch]
+        table.ask(rows, draws[batch])
+        # what is known of the others has not changed
+        labels = table.labels_of(rows)
+        found = np.any(accepted[rows] & (labels == 1), axis=1)
+        unjudged = accepted[rows] & (labels < 0) & ~found[:, np.newaxis]
+        settled = ~unjudged.any(axis=1)
+        draws[batch], value[batch] = _preferred(unjudged, preference[rows])
+        most -= int(found.sum())
+        fewest += int(np.sum(settled & ~found))
+        left = np.ones(len(waiting), dtype=bool)
+        left[batch[settled]] = False
+        waiting, draws, value = waiting[left], draws[left], value[left]
+    rejects[m] = most <= n_errors
+    return rejects[m]
+
+
+def _preferred(unjudged: np.ndarray, preference: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The unjudged draw of each prompt that is judged first, and its preference."""
+    wanted = np.where(unjudged, preference, -np.inf)
+    value = wanted.max(axis=1, initial=-np.inf)
+    # a preference of -inf must not hide the only unjudged draw
+    hidden = ~np.isfinite(value)
+    return np.where(hidden, unjudged.argmax(axis=1), wanted.argmax(axis=1)), value
+
+
+def judge_in_falling_order(
+    tau: np.ndarray,
+    n_errors: int,
+    table: LabelTable,
+    *,
+    exits: np.ndarray | None = None,
+    draw: Callable[[np.ndarray], None] | None = None,
+) -> np.ndarray:
     """Judge texts from the largest tau down, until the exit level is known.
 
     Texts are judged in falling order of tau over all prompts, but no more of a prompt that has a
@@ -298,14 +465,24 @@ def judge_in_falling_order(tau: np.ndarray, n_errors: int, table: LabelTable) ->
     text below it is judged, and a batch holds texts of different prompts, no more than witnesses
     are still needed: any order of judging that finds the level would have asked for them.
 
+    Where draws are missing, the exit m_k after the last draw made bounds every tau that is not
+    known yet. A prompt is drawn from only while this bound is among the largest, as many as
+    witnesses are still needed: no fewer prompts than that reach the level, so that the bound does,
+    and the prompt has not stopped at the level.
+
     Parameters
     ----------
     tau : ndarray of shape (n, K)
-        At the first occurrence of each text; -inf elsewhere.
+        At the first occurrence of each text; -inf elsewhere, and where it is not known yet.
     n_errors : int
         c; negative where no test rejects.
     table : LabelTable
         What is known, and who is asked.
+    exits : ndarray of shape (n,), default=None
+        m_k after the last draw made of each prompt. None: all draws are made.
+    draw : callable, default=None
+        ``draw(prompts)`` makes the next draw of each of some prompts and updates `tau` and
+        `exits`, where draws are missing.
 
     Returns
     -------
@@ -330,29 +507,30 @@ def judge_in_falling_order(tau: np.ndarray, n_errors: int, table: LabelTable) ->
     needed = n - n_errors
     if n_errors < 0:
         return scores
-    columns = np.argsort(-tau, axis=1, kind="stable")
-    ordered = np.take_along_axis(tau, columns, axis=1)
-    place = np.zeros(n, dtype=np.intp)  # the next text of each prompt
-    n_texts = np.sum(np.isfinite(tau) | (tau == np.inf), axis=1)
+    bound = np.full(n, -np.inf) if exits is None else exits
     waiting = np.arange(n)
     while needed > 0:
-        labels = table.labels
-        waiting = waiting[place[waiting] < n_texts[waiting]]
-        if not len(waiting):
+        # the next text of each prompt, or what its next draws can reach
+        ahead = np.where(table.labels[waiting] == 0, -np.inf, tau[waiting])
+        texts = ahead.argmax(axis=1)
+        known = ahead[np.arange(len(waiting)), texts]
+        heads = np.where(known > -np.inf, known, bound[waiting])
+        kept = np.flatnonzero(heads > -np.inf)
+        if not len(kept):
             return scores
-        heads = ordered[waiting, place[waiting]]
-        known = labels[waiting, columns[waiting, place[waiting]]] >= 0
-        order = np.argsort(-heads, kind="stable")[:needed]
-        batch = waiting[order]
-        draws = columns[batch, place[batch]]
-        asked = ~known[order]
+        batch = kept[np.argsort(-heads[kept], kind="stable")[:needed]]
+        undrawn = known[batch] == -np.inf
+        if draw is not None and undrawn.any():
+            draw(waiting[batch[undrawn]])
+        batch = batch[~undrawn]
+        prompts, draws = waiting[batch], texts[batch]
+        asked = table.labels[prompts, draws] < 0
         if asked.any():
-            table.ask(batch[asked], draws[asked])
-        found = table.labels[batch, draws] == 1
-        scores[batch[found]] = ordered[batch[found], place[batch[found]]]
-        place[batch[~found]] += 1
+            table.ask(prompts[asked], draws[asked])
+        found = table.labels[prompts, draws] == 1
+        scores[prompts[found]] = tau[prompts[found], draws[found]]
         needed -= int(found.sum())
-        waiting = np.setdiff1d(waiting, batch[found], assume_unique=True)
+        waiting = np.setdiff1d(waiting, prompts[found], assume_unique=True)
     return scores
 
 
@@ -411,7 +589,7 @@ def sets_at_stop(
     accepted : ndarray of bool, shape (n, K)
         The draws in the set at the stop.
     samples : ndarray of int, shape (n,)
-        Draws taken.
+        Draws taken; `k_max` where the draws that were made do not reach the stop.
 
     Examples
     --------
@@ -423,13 +601,16 @@ def sets_at_stop(
     (array([[False,  True, False]]), array([2]))
     """
     quality, similarity = data.quality, data.similarity
-    accepted = quality >= configuration.quality
+    made = np.ones(quality.shape, dtype=bool)
+    if data.n_draws is not None:
+        made = np.arange(data.k_max) < data.n_draws[:, np.newaxis]
+    accepted = (quality >= configuration.quality) & made
     for j in range(1, data.k_max):
         alike = similarity[:, j, :j].astype(np.float64) > configuration.similarity
         accepted[:, j] &= ~np.any(accepted[:, :j] & alike, axis=1)
     filled = np.logical_or.accumulate(accepted, axis=1)
     # F changes with an accepted draw alone, unless it counts draws
-    changes = (filled if set_score.counts_draws else accepted).T
+    changes = (filled & made if set_score.counts_draws else accepted).T
     places = np.flatnonzero(changes)
     reached = np.zeros(changes.shape, dtype=bool)
     scores = scores_of_prefixes(
@@ -453,6 +634,7 @@ def learn_then_test_lazily(
     draw_weight: float = 0.0,
     select: Literal["objective", "last"] = "objective",
     preference: np.ndarray | None = None,
+    draw: Callable[[np.ndarray], None] | None = None,
 ) -> LearnThenTestResult:
     """Test a frontier, asking for the labels that its decisions need.
 
@@ -478,6 +660,10 @@ def learn_then_test_lazily(
         As in :func:`learn_then_test`.
     preference : ndarray of shape (n, K), default=None
         Which draws are judged first, see :func:`judge_lazily`. None is their quality.
+    draw : callable, default=None
+        ``draw(prompts)`` makes the next draw of each of some prompts and updates `data`, where it
+        lacks draws. The objective needs those of every certified configuration; with
+        ``select="last"`` far fewer are made, and sizes are NaN for configurations that lack some.
 
     Returns
     -------
@@ -516,20 +702,15 @@ def learn_then_test_lazily(
     before = table.n_judgements
     sizes, samples = np.full((2, len(frontier)), np.nan)
 
-    def sets() -> Iterator[np.ndarray]:
-        for m, (thresholds, k_max) in enumerate(zip(frontier.lambdas, frontier.k_max)):
-            configuration = Configuration(*thresholds.tolist())
-            accepted, taken = sets_at_stop(data, configuration, int(k_max), score)
-            sizes[m], samples[m] = accepted.sum(axis=1).mean(), taken.mean()
-            yield accepted
-
-    tests = list(
-        judge_lazily(
-            sets(),
-            int(critical_count(n, epsilon, delta)),
-            table,
-            data.quality if preference is None else preference,
-        )
+    sets = StoppedSets(data, frontier, score, draw)
+    allowed = int(critical_count(n, epsilon, delta))
+    n_expected = int(np.sum(np.maximum.accumulate(frontier.loss) * n <= allowed))
+    tests = judge_lazily(
+        sets,
+        allowed,
+        table,
+        data.quality if preference is None else preference,
+        start=max(n_expected - 1, 1),  # the first, of all draws, is the dearest to decide
     )
     m = len(tests)
     rejected, exact = np.zeros((2, len(frontier)), dtype=bool)
@@ -537,7 +718,13 @@ def learn_then_test_lazily(
     rejected[:m] = [test.rejected for test in tests]
     exact[:m] = [test.fewest_errors == test.most_errors for test in tests]
     n_errors[:m] = [test.most_errors if test.rejected else test.fewest_errors for test in tests]
+    n_certified = int(rejected.sum())
     p_values[:m] = binomial_p_value(n_errors[:m], n, epsilon)
+    for one in range(n_certified):
+        if not sets.accepts_all(one) and (select == "objective" or one == n_certified - 1):
+            sets.finish(one)
+    for one in range(m):
+        sizes[one], samples[one] = sets.costs(one)
     objective = size_weight * sizes + draw_weight * samples
     risks = ConfigurationRisks(
         n_errors, n_errors / n, sizes, samples, np.full(len(frontier), np.nan), n

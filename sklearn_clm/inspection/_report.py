@@ -300,7 +300,7 @@ def _sections_without_labels(record: Any) -> Iterable[Section]:
         yield _thresholds(record)
     if result is not None:
         yield _lazy_tests(record)
-    n_draws = record.data.admissible.size
+    n_draws = record.data.n_made
     judged = n_draws if record.n_judgements is None else record.n_judgements
     rows = (
         ("what", "number"),

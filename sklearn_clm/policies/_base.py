@@ -27,6 +27,7 @@ from sklearn_clm.calibration._data import (
 from sklearn_clm.calibration._groups import check_groups
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
+from sklearn_clm.policies._drawing import DrawnPart, LazyDraws
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._judging import LazyJudging, Verdicts
 from sklearn_clm.policies._risks import Losses, RiskTest
@@ -90,6 +91,8 @@ class Request:
     risks : RiskTest, default=None
         Other risks than that of admission, or weighted prompts; None is the exact binomial test of
         admission alone.
+    draws : LazyDraws, default=None
+        Who makes draws that data lack; None where they have all.
     """
 
     epsilon: float
@@ -106,6 +109,20 @@ class Request:
     groups: list[Hashable] | None = None
     options: Groups | None = None
     risks: RiskTest | None = None
+    draws: LazyDraws | None = None
+
+    def whole(self, data: CalibrationData, rows: np.ndarray) -> CalibrationData:
+        """The prompts at `rows` with all their draws."""
+        if self.draws is None:
+            return data.take(rows)
+        self.draws.make(rows, data.k_max)
+        part = DrawnPart(self.draws, data, rows).data
+        part.n_draws = None
+        return part
+
+    def drawn(self, data: CalibrationData, rows: np.ndarray) -> DrawnPart | None:
+        """The prompts at `rows` as far as they are drawn; None where data have all draws."""
+        return None if self.draws is None else DrawnPart(self.draws, data, rows)
 
     @property
     def n_needed(self) -> int:
@@ -374,7 +391,7 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
         if path is None:
             seen, rows = split_positions(n, fraction, request.random_state)
             try:
-                path = self.search(data.take(seen), seen, request)
+                path = self.search(request.whole(data, seen), seen, request)
             except VerdictsWanted as error:
                 left = self._unjudged(data.take(rows))
                 raise request.wanted(error, left, rows, len(error.wanted)) from None

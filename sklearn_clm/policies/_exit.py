@@ -21,12 +21,18 @@ from sklearn_clm.calibration import (
     smallest_epsilon,
     texts_for_exit,
 )
-from sklearn_clm.calibration._data import check_collected, prompt_digests, refuse_common_prompts
+from sklearn_clm.calibration._data import (
+    check_collected,
+    prompt_digests,
+    refuse_common_prompts,
+    refuse_missing_draws,
+)
 from sklearn_clm.calibration._exit_policy import (
     ARRIVAL_FEATURES,
     TEXT_FEATURES,
     Classifier,
     ConstantClassifier,
+    ExitScores,
     ScoreScale,
 )
 from sklearn_clm.policies._base import Policy, Request, ThresholdRule
@@ -136,6 +142,7 @@ class ExitPolicy(Policy[ExitModel]):
         """
         self._validate_params()
         check_collected(data)
+        refuse_missing_draws(data)
         shape = (data.n_prompts, data.k_max)
         labels = data.labels if labels is None else labels
         for name, array in (("first", first), ("labels", labels)):
@@ -233,21 +240,48 @@ class ExitPolicy(Policy[ExitModel]):
         path: ExitModel,
         request: Request,
     ) -> "ExitResult":
-        part = data.take(rows)
+        drawn = request.drawn(data, rows)
+        part = data.take(rows) if drawn is None else drawn.data
         n, epsilon, delta = part.n_prompts, request.epsilon, request.delta
-        texts = self.texts(part.similarity, part.first)
-        tau, exits = path.scores(part.quality, part.similarity, texts)
+        scores, last = ExitScores(path, n), np.full(n, np.inf)
+        texts = np.tile(np.arange(part.k_max), (n, 1))
+        first = part.first
+
+        def advance(prompts: np.ndarray) -> None:
+            """Make the next draw of each of some prompts, where it is missing, and look at it."""
+            k = scores.n_draws[prompts]
+            if drawn is not None and part.n_draws is not None:
+                drawn.draw(prompts[part.n_draws[prompts] <= k])
+            for draw in np.unique(k):
+                rows = prompts[k == draw]
+                quality, similarity = part.quality[rows, draw], part.similarity[rows, draw]
+                texts[rows, draw] = text_of_draw(
+                    texts[rows, :draw], first[rows, draw], similarity, self.same_text
+                )
+                scores.update(rows, quality, similarity, texts[rows, draw])
+            last[prompts] = scores.last[prompts]
+
+        if drawn is None:
+            for _ in range(part.k_max):
+                advance(np.arange(n))
         pac = request.guarantee == "pac"
         allowed = (
             int(critical_count(n, epsilon, delta)) if pac else int(np.floor((n + 1) * epsilon)) - 1
         )
         # a repetition is judged by the response that stands for its text
-        shown = texts == np.arange(part.k_max)
-        table = request.table(texts, np.where(shown, request.labels(data, rows), -1), rows)
+        labels = np.where(texts == np.arange(part.k_max), request.labels(data, rows), -1)
+        table = request.table(texts, labels, rows)
         try:
-            level = exit_level(judge_in_falling_order(tau, allowed, table), allowed)
+            witnessed = judge_in_falling_order(scores.tau, allowed, table, exits=last, draw=advance)
         except VerdictsWanted as error:
-            raise request.wanted(error, texts_for_exit(tau, allowed, table), rows) from None
+            left = texts_for_exit(scores.tau, allowed, table)
+            n_more = 0 if drawn is None else drawn.n_missing
+            raise request.wanted(error, left, rows, n_more) from None
+        level = exit_level(witnessed, allowed)
+        shown = texts == np.arange(part.k_max)
+        # as many draws as predict would make, which the mean size and draws are of
+        while level > -np.inf and len(waiting := np.flatnonzero(last >= level)):
+            advance(waiting)
         smallest = np.nan
         if request.verdicts is None or level == -np.inf:
             hopeless = int(np.sum(~np.any(shown & (table.labels != 0), axis=1)))
@@ -265,8 +299,8 @@ class ExitPolicy(Policy[ExitModel]):
             n_errors_allowed=allowed,
             n_optimization=len(seen),
             n_calibration=n,
-            size=float(np.sum(tau >= level, axis=1).mean()),
-            samples=float(1 + np.sum(exits[:, :-1] >= level, axis=1).mean()),
+            size=float(np.sum(scores.tau >= level, axis=1).mean()),
+            samples=float(1 + np.sum(scores.exits[:, :-1] >= level, axis=1).mean()),
             smallest_epsilon=smallest,
             n_judgements=None if request.verdicts is None else table.n_judgements,
         )

@@ -32,11 +32,20 @@ _BLOCK = 16  # pairs that one worker judges before their verdicts are kept
 
 
 class LazyJudging(BaseEstimator):
-    """Judge only what a decision still needs.
+    """Judge, and draw, only what a decision still needs.
 
     On the calibration part labels are asked for until each test is decided; the decisions are
     those of the full table of labels. On the optimisation part a few draws of each prompt are
     judged, and the other labels are estimated: there they shape the path of the tests alone.
+
+    ``fit`` is lazy in drawing, too, where ``collect`` makes all K draws. Optimisation prompts get
+    all of them. A calibration prompt gets none beyond the last that is asked for: with an exit
+    policy at its level, so that it has as many as ``predict`` would make; with thresholds by the
+    configurations that are tested. With ``select="objective"`` these are all certified ones, whose
+    sizes are compared, and little is saved, since the most cautious draw almost always K. With
+    ``select="last"`` they are the one that is chosen, and those for which the prompt still lacks a
+    witness. What is found is the same as with all draws; `calibration_data_` holds the draws that
+    were made, and `n_draws_` says how many these are.
 
     Parameters
     ----------
@@ -153,6 +162,8 @@ class Verdicts:
         The draws.
     n_jobs : int or None
         Processes or threads that judge.
+    k_max : int, default=None
+        K, where further draws will be appended to `responses`; None is their length.
 
     Attributes
     ----------
@@ -168,8 +179,10 @@ class Verdicts:
         references: list[Any],
         responses: list[list[Any]],
         n_jobs: int | None,
+        k_max: int | None = None,
     ) -> None:
-        k_max = len(responses[0]) if responses else 0
+        if k_max is None:
+            k_max = len(responses[0]) if responses else 0
         self.labels = np.full((len(responses), k_max), -1, dtype=np.int8)
         self.n_judgements = 0
         self._admission = admission
@@ -196,7 +209,9 @@ class Verdicts:
             list(one.references) if isinstance(one, JudgedPrompt) else one
             for one in self._references
         ]
-        self._others.append((admission, Verdicts(admission, bare, self._responses, self._n_jobs)))
+        k_max = self.labels.shape[1]
+        other = Verdicts(admission, bare, self._responses, self._n_jobs, k_max)
+        self._others.append((admission, other))
         return self._others[-1][1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -262,6 +277,9 @@ class Verdicts:
         if isinstance(judge, HumanJudge):
             pairs = {}
             for i, j in zip(prompts.tolist(), draws.tolist()):
+                if j >= len(self._responses[i]):
+                    n_more += 1  # a draw to come
+                    continue
                 aliases = checked_admissions([self._references[i]], 1)[0]
                 for alias in () if callable(aliases) else aliases:
                     pair = judge.wanted_pair(alias, self._responses[i][j])

@@ -81,6 +81,13 @@ class DrawScores:
     data: CalibrationData | None
     known: Mapping[int, int]
 
+    def _knows(self, prompt: int, n_draws: int) -> bool:
+        """Whether the scores of so many draws of a prompt are known."""
+        row, data = self.known.get(prompt), self.data
+        if row is None or data is None:
+            return False
+        return data.n_draws is None or n_draws <= int(data.n_draws[row])
+
     def quality_of(
         self, members: Sequence[int], draws: Sequence[list[Generation]], start: int
     ) -> np.ndarray:
@@ -100,7 +107,7 @@ class DrawScores:
         ndarray of shape (m, r)
         """
         quality = np.empty((len(members), len(draws[0]) - start))
-        new = [m for m, i in enumerate(members) if i not in self.known]
+        new = [m for m, i in enumerate(members) if not self._knows(i, len(draws[m]))]
         if new:
             quality[new] = quality_matrix(
                 self.quality,
@@ -136,7 +143,7 @@ class DrawScores:
         """
         n = len(earlier[0])
         alike = np.empty((len(members), n))
-        new = [m for m, i in enumerate(members) if i not in self.known]
+        new = [m for m, i in enumerate(members) if not self._knows(i, len(draws[m]))]
         if new and n:
             responses = [[draws[m][j].response for j in (*earlier[m], -1)] for m in new]
             tensor = similarity_tensor(self.similarity, responses, start=n, n_jobs=self.n_jobs)

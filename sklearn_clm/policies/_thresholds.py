@@ -126,7 +126,8 @@ class ThresholdPolicy(Policy[Frontier]):
         path: Frontier,
         request: Request,
     ) -> ThresholdRule:
-        part, weights = data.take(rows), request.weights
+        drawn, weights = request.drawn(data, rows), request.weights
+        part = data.take(rows) if drawn is None else drawn.data
         means: dict[str, float] = {}
         why = None
         result: LearnThenTestResult
@@ -155,6 +156,7 @@ class ThresholdPolicy(Policy[Frontier]):
                     size_weight=weights["size_weight"],
                     draw_weight=weights["draw_weight"],
                     select=self.select,
+                    draw=None if drawn is None else drawn.draw,
                 )
             except VerdictsWanted as error:
                 score = get_set_score(request.set_score)
@@ -163,7 +165,9 @@ class ThresholdPolicy(Policy[Frontier]):
                     for thresholds, k_max in zip(path.lambdas.tolist(), path.k_max)
                 )
                 allowed = int(critical_count(len(rows), request.epsilon, request.delta))
-                raise request.wanted(error, texts_for_tests(sets, allowed, table), rows) from None
+                texts = texts_for_tests(sets, allowed, table)
+                n_more = 0 if drawn is None else drawn.n_missing
+                raise request.wanted(error, texts, rows, n_more) from None
         if request.judging is None:
             labels = data.admissible[np.concatenate((seen, rows))]
             result = replace(result, achievable_epsilon=AchievableEpsilon.of_labels(labels))

@@ -4,9 +4,17 @@ Prompts are drawn with replacement from those of a task, so that the risk of wha
 its plain average over all of them. The draws of the three example tasks are made once with the
 checkpoints beside the examples, and kept in a folder there; ``--quick`` takes simulated questions
 alone. Methods of others are written anew for this comparison, see ``_field.py``.
+
+    python -m tests.benchmarks.efficiency [--samples 100] [--task NAME] [--size N] [--page FILE]
+
+measures the tables alone. Samples are kept beside the draws, so that it can be run in pieces, and
+``--page tests/benchmarks/README.md`` renews the tables of that page from all that are kept.
 """
 
+import argparse
+import datetime as dt
 import importlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +30,6 @@ from sklearn_clm.calibration import (
     LabelTable,
     clopper_pearson,
     critical_count,
-    draws_asked_for,
     evaluate_configurations,
     exit_level,
     impute_labels,
@@ -43,18 +50,21 @@ DELTA = 0.05
 LEVELS = {"near the floor": 0.25, "away from it": 0.6}
 TASKS = {"open_domain_qa": 1500, "summarization": 1200, "report_generation": 800}
 METHODS = {"FIRST-K": "first_k", "FIRST-K+REJECT": "first_k_reject", "MAX": "max", "SUM": "sum"}
+_OUTPUT = Path(__file__).resolve().parents[2] / "examples" / "output"
 _NOTHING = Deployed(np.nan, np.nan, np.nan, np.nan, np.nan, True)
 
 Table = dict[str, list[Deployed]]
+SIZES = (300, 1500)
+_MARKS = "<!-- efficiency -->", "<!-- end of efficiency -->"
 
 
 def rows(quick: bool = False) -> Iterator[Row]:
     """Draws of new prompts and judge calls of calibration prompts, beside the paper's MAX."""
     for name, data in data_sets(quick):
-        low, high = 1.0 - data.admissible.any(axis=1).mean(), 1.0 - data.admissible[:, 0].mean()
-        epsilons = [round(float(low + share * (high - low)), 2) for share in LEVELS.values()]
-        for n in (300,) if quick else (300, 1500):
-            tables = compare(data, epsilons, n, 6 if quick else 100)
+        epsilons = levels(data)
+        for n in SIZES[:1] if quick else SIZES:
+            kept = None if quick else _samples(name, n)
+            tables = compare(data, epsilons, n, 6 if quick else 100, kept=kept)
             for place, epsilon, table in zip(LEVELS, epsilons, tables):
                 title = f"{name}, n = {n}, epsilon = {epsilon:g} ({place})"
                 print(as_markdown(title, table, epsilon), file=sys.stderr, flush=True)
@@ -67,7 +77,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
                         f"{method} {ours.draws:.3g} (size {ours.size:.3g})",
                         ours.draws / usual.draws,
                     )
-                for method in ("MAX, lazy", "exit policy, 3 labels"):
+                for method in ("MAX, lazy", "MAX, lazy, last", "exit policy, 3 labels"):
                     ours = _means(table[method])
                     yield Row(
                         f"judge calls per calibration prompt, {title}",
@@ -77,15 +87,57 @@ def rows(quick: bool = False) -> Iterator[Row]:
                     )
 
 
+def main(arguments: list[str] | None = None) -> None:
+    """Measure tables, or write those that are measured to a page."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.efficiency")
+    parser.add_argument("--samples", type=int, default=100, help="of each task and size")
+    parser.add_argument("--task", action="append", choices=["simulated questions", *TASKS])
+    parser.add_argument("--size", action="append", type=int, choices=SIZES)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--page", type=Path, help="write all that is kept there, measure nothing")
+    options = parser.parse_args(arguments)
+    tables = []
+    for name, data in data_sets(False):
+        epsilons = levels(data)
+        for n in options.size or SIZES:
+            if options.task and name not in options.task:
+                continue
+            n_samples = options.samples
+            if options.page is not None:
+                n_samples = len(list(_samples(name, n).glob("*.json")))
+            if not n_samples:
+                continue
+            found = compare(data, epsilons, n, n_samples, options.jobs, _samples(name, n))
+            for place, epsilon, table in zip(LEVELS, epsilons, found):
+                title = f"{name}, n = {n}, epsilon = {epsilon:g} ({place})"
+                tables.append(as_markdown(title, table, epsilon))
+                print(tables[-1], flush=True)
+    if options.page is not None:
+        before, _, rest = options.page.read_text("utf-8").partition(_MARKS[0])
+        after = rest.partition(_MARKS[1])[2]
+        body = "\n".join([f"Written {dt.date.today():%d %B %Y}.", "", *tables])
+        page = f"{before}{_MARKS[0]}\n\n{body}\n{_MARKS[1]}{after}"
+        options.page.write_text(page, "utf-8")
+
+
+def levels(data: CalibrationData) -> list[float]:
+    """One epsilon near the risk of all draws, and one away from it."""
+    low, high = 1.0 - data.admissible.any(axis=1).mean(), 1.0 - data.admissible[:, 0].mean()
+    return [round(float(low + share * (high - low)), 2) for share in LEVELS.values()]
+
+
+def _samples(name: str, n: int) -> Path:
+    return _OUTPUT / "efficiency_samples" / f"{name}_{n}".replace(" ", "_")
+
+
 def data_sets(quick: bool) -> Iterator[tuple[str, CalibrationData]]:
     """Names and draws."""
     yield "simulated questions", questions(2000 if quick else 4000, np.random.default_rng(0))
     if quick:
         return
-    folder = Path(__file__).resolve().parents[2] / "examples"
-    sys.path.insert(0, str(folder))
+    sys.path.insert(0, str(_OUTPUT.parent))
     for script, n_prompts in TASKS.items():
-        kept = folder / "output" / f"efficiency_{script}.npz"
+        kept = _OUTPUT / f"efficiency_{script}.npz"
         if not kept.exists():
             kept.parent.mkdir(exist_ok=True)
             _drawn(script, n_prompts).save(kept)
@@ -132,16 +184,37 @@ def questions(n: int, rng: np.random.Generator, k: int = 20, n_answers: int = 25
 
 
 def compare(
-    data: CalibrationData, epsilons: list[float], n: int, n_splits: int, n_jobs: int = 2
+    data: CalibrationData,
+    epsilons: list[float],
+    n: int,
+    n_splits: int,
+    n_jobs: int = 2,
+    kept: Path | None = None,
 ) -> list[Table]:
-    """For each epsilon every method on random samples of n prompts, evaluated on all prompts."""
+    """For each epsilon every method on random samples of n prompts, evaluated on all prompts.
+
+    Samples that lie in the folder `kept` are not computed again.
+    """
     done = Parallel(n_jobs=n_jobs)(
-        delayed(_one_sample)(data, epsilons, n, seed) for seed in range(n_splits)
+        delayed(_kept_sample)(data, epsilons, n, seed, kept) for seed in range(n_splits)
     )
     return [
         {method: [sample[e][method] for sample in done] for method in done[0][e]}
         for e in range(len(epsilons))
     ]
+
+
+def _kept_sample(
+    data: CalibrationData, epsilons: list[float], n: int, seed: int, kept: Path | None
+) -> list[dict[str, Deployed]]:
+    if kept is None:
+        return _one_sample(data, epsilons, n, seed)
+    file = kept / f"{seed}.json"
+    if not file.exists():
+        kept.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(_one_sample(data, epsilons, n, seed)), "utf-8")
+    found = json.loads(file.read_text("utf-8"))
+    return [{name: Deployed(*values) for name, values in one.items()} for one in found]
 
 
 def _means(deployed: list[Deployed]) -> Deployed:
@@ -190,8 +263,8 @@ def _one_sample(
     labels = impute_labels(optimization, optimization.first, known, LogisticRegression)
     frontier = search_frontier(optimization.with_labels(labels))
     for epsilon, methods in zip(epsilons, found):
-        table = _table(calibration)
-        methods["MAX, lazy"] = _lazy(calibration, frontier, data, epsilon, table, n_known)
+        methods["MAX, lazy"] = _lazy(calibration, frontier, data, epsilon, n_known, "objective")
+        methods["MAX, lazy, last"] = _lazy(calibration, frontier, data, epsilon, n_known, "last")
         counts = {
             "exit policy": int(critical_count(calibration.n_prompts, epsilon, DELTA)),
             "exit policy, marginal": int((calibration.n_prompts + 1) * epsilon) - 1,
@@ -251,13 +324,21 @@ def _lazy(
     frontier: Frontier,
     new: CalibrationData,
     epsilon: float,
-    table: LabelTable,
     n_known: int,
+    select: str,
 ) -> Deployed:
     """Three judgements for each optimisation prompt, and what the tests need of the others."""
-    result = learn_then_test_lazily(calibration, frontier, epsilon, DELTA, table)
-    judged = (n_known + table.n_judgements) / (1.5 * calibration.n_prompts)
-    return _deployed(result.lambda_hat, new, "max", judged, new.k_max)
+    table, part = _table(calibration), calibration.rows(slice(None))
+    part.n_draws = np.zeros(part.n_prompts, dtype=np.intp)
+
+    def draw(prompts: np.ndarray) -> None:
+        part.n_draws[prompts] += 1
+
+    result = learn_then_test_lazily(part, frontier, epsilon, DELTA, table, select=select, draw=draw)
+    n = 1.5 * part.n_prompts
+    judged = (n_known + table.n_judgements) / n
+    drawn = (part.n_draws.sum() + n / 3 * new.k_max) / n
+    return _deployed(result.lambda_hat, new, "max", judged, drawn)
 
 
 def _exit(
@@ -274,7 +355,8 @@ def _exit(
     level = exit_level(witnessed, allowed)
     n = 1.5 * calibration.n_prompts  # with the optimisation part, which has all draws
     judged = (n_known + table.n_judgements) / n
-    drawn = (draws_asked_for(exits, witnessed, level).sum() + n / 3 * new.k_max) / n
+    samples = 1 + np.sum(exits[:, :-1] >= level, axis=1)
+    drawn = (samples.sum() + n / 3 * new.k_max) / n
     if level == -np.inf:
         return _NOTHING._replace(judgements=judged, calibration_draws=drawn)
     members = new_tau >= level
@@ -305,3 +387,7 @@ def _some_labels(
 
 def _table(data: CalibrationData) -> LabelTable:
     return LabelTable(data.first, lambda prompts, draws: data.admissible[prompts, draws])
+
+
+if __name__ == "__main__":
+    main()

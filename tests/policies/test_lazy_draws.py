@@ -1,0 +1,125 @@
+"""With lazy judging ``fit`` finds what it finds with all draws, and makes fewer."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm.calibration import (
+    CalibrationData,
+    search_frontier,
+)
+from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
+from tests.toy import ToyModel, questions
+
+K = 6
+
+
+class Counting(ToyModel):
+    """Counts the draws that it makes."""
+
+    made = 0
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        type(self).made += len(prompts) * n_samples
+        return super().sample(prompts, n_samples, start=start, seed=seed)
+
+
+def sampler(generator=None, **options):
+    options = {"k_max": K, "epsilon": 0.4, "random_state": 0, "judging": "lazy", **options}
+    return ConformalSampler(generator or ToyModel(), **options)
+
+
+def same(one, other):
+    """Whether two samplers have found the same."""
+    for a, b in ((one.calibration_.result, other.calibration_.result),):
+        if a is not None:
+            assert np.array_equal(a.valid_lambdas, b.valid_lambdas)
+            assert np.array_equal(a.n_errors, b.n_errors)
+            assert np.array_equal(a.p_values, b.p_values, equal_nan=True)
+            assert a.n_judgements == b.n_judgements
+    if one.calibration_.exit is not None:
+        for name in ("level", "size", "samples", "n_judgements", "n_errors_allowed"):
+            assert getattr(one.calibration_.exit, name) == getattr(other.calibration_.exit, name)
+    assert one.lambda_hat_ == other.lambda_hat_
+    assert one.n_judgements_ == other.n_judgements_
+    return True
+
+
+@pytest.mark.parametrize("k_max", [K, [2, 4, K]])
+@pytest.mark.parametrize("select", ["objective", "last"])
+@pytest.mark.parametrize("set_score", ["max", "sum", "first_k", "first_k_reject"])
+def test_thresholds(set_score, select, k_max):
+    prompts, references = questions(150)
+    options = {"set_score": set_score, "policy": ThresholdPolicy(select=select), "k_max": k_max}
+    Counting.made = 0
+    lazy = sampler(Counting(), **options).fit(prompts, references)
+    assert lazy.n_draws_ == Counting.made <= 150 * K
+    full = sampler(**options)
+    full.calibrate(full.collect(prompts, references))
+    assert full.n_draws_ == 150 * K
+    assert same(lazy, full)
+    new, _ = questions(30, first=1000)
+    assert lazy.predict(new) == full.predict(new)
+    if select == "last" and set_score == "first_k":
+        assert lazy.n_draws_ < 100 * K  # of which a third are the optimisation part
+
+
+@pytest.mark.parametrize("guarantee", ["pac", "marginal"])
+@pytest.mark.parametrize("same_text", [None, 0.5])
+def test_exit_policies(guarantee, same_text):
+    prompts, references = questions(150)
+    options = {"policy": ExitPolicy(same_text=same_text), "guarantee": guarantee}
+    Counting.made = 0
+    lazy = sampler(Counting(), **options).fit(prompts, references)
+    assert lazy.n_draws_ == Counting.made < 150 * K
+    full = sampler(**options)
+    full.calibrate(full.collect(prompts, references))
+    assert same(lazy, full)
+    # every prompt that calibrates has the draws that predict makes for it
+    made, sets = lazy.calibration_data_.n_draws, lazy.predict(prompts)
+    searched = made == K
+    assert np.array_equal(made[~searched], sets.n_samples[~searched])
+    assert np.mean(searched) < 0.9
+    assert [len(row) for row in lazy.calibration_draws_] == made.tolist()
+    assert lazy.fit_transform(prompts, references) == full.predict(prompts)
+    assert Counting.made == lazy.n_draws_ + np.maximum(sets.n_samples - made, 0).sum()
+
+
+@pytest.mark.parametrize("policy", [ThresholdPolicy(select="last"), ExitPolicy()])
+def test_another_epsilon_draws_what_is_new(policy, tmp_path):
+    prompts, references = questions(150)
+    one = sampler(policy=policy, epsilon=0.5).fit(prompts, references)
+    few = one.n_draws_
+    one.set_params(epsilon=0.4).calibrate(one.calibration_data_)
+    assert few <= one.n_draws_ < 150 * K
+    assert np.array_equal(
+        one.predict(prompts).n_samples,
+        sampler(policy=policy).fit(prompts, references).predict(prompts).n_samples,
+    )
+    data = one.calibration_data_
+    data.save(tmp_path / "data.npz")
+    read = CalibrationData.load(tmp_path / "data.npz")
+    assert np.array_equal(read.n_draws, data.n_draws)
+    assert read.n_made == data.n_made == one.n_draws_
+    with pytest.raises(ValueError, match="must hold all 6 draws"):
+        search_frontier(data)
+    with pytest.raises(ValueError, match="must hold all 6 draws"):
+        ExitPolicy().fit(data, data.first)
+    with pytest.raises(ValueError, match="n_draws must lie between 0 and 6"):
+        CalibrationData(data.quality, data.similarity, np.ones((150, K)), n_draws=data.n_draws)
+    with pytest.raises(ValueError, match="must hold all 6 draws"):
+        one.calibrate(data.with_labels(np.ones((150, K))))
+
+
+def test_all_draws_are_made_where_nothing_is_certified():
+    prompts, _ = questions(60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for policy in (ThresholdPolicy(select="last"), ExitPolicy()):
+            one = sampler(policy=policy).fit(prompts, ["no such answer"] * 60)
+            assert not one.calibration_.certified
+            # as many hopeless prompts as make it null have all draws
+            assert np.sum(one.calibration_data_.labels[:, -1] >= -1) == 60
+            assert one.n_draws_ > 60 * K / 3
