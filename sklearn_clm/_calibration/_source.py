@@ -244,7 +244,10 @@ class DrawSource:
         """The data with the draws that were made by now."""
         if self.lazily is None or not self.collected(data):
             return data
-        return self.lazily.data(data.labels, data.provenance)
+        labels = np.full(self.lazily.quality.shape, -1, dtype=np.int8)
+        labels[:, : data.k_max] = data.labels
+        drawn = self.lazily.data(labels, replace(data.provenance, k_max=labels.shape[1]))
+        return drawn if data.k_max == drawn.k_max else drawn.truncate(data.k_max)
 
     def collected(self, data: CalibrationData) -> bool:
         """Whether these very draws are what was collected, all or the first, of any labels."""

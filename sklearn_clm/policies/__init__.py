@@ -61,6 +61,18 @@ Then something cheap may take the optimisation part, such as
 ``LazyJudging(optimization_admission="rouge_l")``: labels there may be wrong, and the guarantee
 holds.
 
+``fit`` then makes fewer draws, too: on the calibration part none beyond the last that a test asks
+for. With thresholds the objective compares the sets of all certified configurations, the most
+cautious ones included, so that little is saved; ``ThresholdPolicy(select="last")`` needs those of
+the one it chooses, and of prompts that still lack a witness for another test. An exit policy needs
+a prompt's draws up to its level, as many as `predict` makes. What is found is what all draws give.
+``collect`` always makes all of them, for many calibrations of the same data.
+
+>>> last = ThresholdPolicy(select="last")
+>>> frugal = fitted(judging="lazy", policy=last)
+>>> frugal.n_draws_ < 3600, everything.n_draws_
+(True, 3600)
+
 ## Stopping when sure, and when hopeless
 
 :class:`ExitPolicy` learns, on the optimisation part, the probability that each text seen so far is
@@ -88,8 +100,10 @@ when the balance is chosen, and `same_text` lets similar responses count as one 
 together:
 
 >>> both = fitted(policy=ExitPolicy(), judging="lazy")
->>> both.n_judgements_ < 1200, bool(draws_per_prompt(both) < draws_per_prompt(everything))
+>>> both.n_judgements_ < 1200, both.n_draws_ < 3000
 (True, True)
+>>> bool(draws_per_prompt(both) < draws_per_prompt(everything))
+True
 
 ## With confidence, or on average
 

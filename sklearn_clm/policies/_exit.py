@@ -274,9 +274,11 @@ class ExitPolicy(Policy[ExitModel]):
         try:
             witnessed = judge_in_falling_order(scores.tau, allowed, table, exits=last, draw=advance)
         except VerdictsWanted as error:
-            left = texts_for_exit(scores.tau, allowed, table)
-            n_more = 0 if drawn is None else drawn.n_missing
-            raise request.wanted(error, left, rows, n_more) from None
+            # what further draws can reach is at most the last exit
+            unknown = (texts == np.arange(part.k_max)) & (scores.tau == -np.inf)
+            reached = np.where(unknown, last[:, np.newaxis], scores.tau)
+            left = texts_for_exit(reached, allowed, table)
+            raise request.wanted(error, left, rows) from None
         level = exit_level(witnessed, allowed)
         shown = texts == np.arange(part.k_max)
         # as many draws as predict would make, which the mean size and draws are of

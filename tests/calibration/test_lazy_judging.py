@@ -11,10 +11,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
+    Frontier,
     LabelTable,
     SamplingRule,
+    draws_asked_for,
     equal_texts,
     exit_level,
+    exit_scores,
     get_set_score,
     impute_labels,
     judge_in_falling_order,
@@ -26,6 +29,7 @@ from sklearn_clm.calibration import (
     texts_for_exit,
     texts_for_tests,
 )
+from sklearn_clm.calibration._lazy_judging import StoppedSets
 from tests.calibration.strategies import calibration_data, thresholds
 
 
@@ -70,6 +74,77 @@ def test_decisions_are_those_of_the_full_table(table, n_errors):
     assert len(set(asked)) == len(asked) == lazy.n_judgements
     known = lazy.labels >= 0
     assert np.array_equal(lazy.labels[known] == 1, truth[known])
+
+
+@settings(max_examples=100, deadline=None)
+@given(calibration_data(), thresholds(), st.integers(-1, 6), st.integers(0, 9), st.data())
+def test_neither_order_nor_missing_draws_change_a_decision(data, grid, n_errors, start, more):
+    k_max = data.k_max
+    values = np.random.default_rng(start).choice([*grid, -np.inf, np.inf], (8, 3))
+    configurations = [(np.inf, -np.inf, np.inf), *values.tolist()]
+    budgets = [k_max, *(more.draw(st.integers(1, k_max)) for _ in configurations[1:])]
+    frontier = Frontier(
+        np.array(configurations), np.array(budgets), *np.zeros((2, len(configurations)))
+    )
+    score = get_set_score(more.draw(st.sampled_from(["max", "sum", "first_k", "first_k_reject"])))
+
+    def table():
+        return LabelTable(data.first, lambda prompts, draws: data.admissible[prompts, draws])
+
+    whole = StoppedSets(data, frontier, score)
+    errors = [int(np.sum(~np.any(sets & data.admissible, axis=1))) for sets in whole]
+    expected = list(itertools.takewhile(lambda one: one <= n_errors, errors))
+    part, made = data.rows(slice(None)), []
+    part.n_draws = np.zeros(data.n_prompts, dtype=np.intp)
+
+    def draw(prompts):
+        part.n_draws[prompts] += 1
+        made.extend(prompts)
+
+    lazy, full = table(), table()
+    sets = StoppedSets(part, frontier, score, draw)
+    tests = judge_lazily(sets, n_errors, lazy, data.quality, start=start)
+    assert [one.rejected for one in tests].count(True) == len(expected)
+    for one, n in zip(tests, errors):
+        assert one.fewest_errors <= n <= one.most_errors
+    again = judge_lazily(whole, n_errors, full, data.quality, start=start)
+    assert [one.most_errors for one in tests] == [one.most_errors for one in again]
+    assert np.array_equal(lazy.labels, full.labels)
+    assert part.n_draws.max(initial=0) <= k_max
+    for m in range(len(tests)):
+        sets.finish(m)
+        assert np.array_equal(sets[m], whole[m])
+        assert sets.costs(m) == whole.costs(m)
+
+
+@settings(max_examples=150, deadline=None)
+@given(tables(), st.integers(-1, 12), st.sampled_from([3, 50]))
+def test_draws_that_a_level_asks_for(table, n_errors, n_values):
+    first, truth, rng = table
+    n, k_max = first.shape
+    n_errors = min(n_errors, n - 1)
+    text = rng.integers(0, n_values, (n, k_max, k_max)) / n_values  # many ties
+    seen = (first == np.arange(k_max))[:, np.newaxis] & np.tri(k_max, dtype=bool)
+    text = np.where(seen, text, -np.inf)
+    arrival = rng.integers(0, n_values, (n, k_max)) / n_values
+    tau, exits = exit_scores(text, arrival, 1.0)
+    full = LabelTable(first, lambda prompts, draws: truth[prompts, draws])
+    level = exit_level(judge_in_falling_order(tau, n_errors, full), n_errors)
+    made, last = np.zeros(n, dtype=int), np.full(n, np.inf)
+    known = np.full((n, k_max), -np.inf)
+
+    def draw(prompts):
+        made[prompts] += 1
+        assert made.max() <= k_max
+        last[prompts] = exits[prompts, made[prompts] - 1]
+        known[prompts] = np.where(tau[prompts] > last[prompts, np.newaxis], tau[prompts], -np.inf)
+
+    lazy = LabelTable(first, lambda prompts, draws: truth[prompts, draws])
+    scores = judge_in_falling_order(known, n_errors, lazy, exits=last, draw=draw)
+    assert exit_level(scores, n_errors) == level
+    assert np.array_equal(lazy.labels, full.labels)
+    if n_errors >= 0:
+        assert np.all(made <= draws_asked_for(exits, scores, level))
 
 
 @settings(max_examples=150, deadline=None)

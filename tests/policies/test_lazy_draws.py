@@ -90,13 +90,14 @@ def test_exit_policies(guarantee, same_text):
 @pytest.mark.parametrize("policy", [ThresholdPolicy(select="last"), ExitPolicy()])
 def test_another_epsilon_draws_what_is_new(policy, tmp_path):
     prompts, references = questions(150)
-    one = sampler(policy=policy, epsilon=0.5).fit(prompts, references)
+    options = {"policy": policy, "set_score": "first_k"}
+    one = sampler(epsilon=0.5, **options).fit(prompts, references)
     few = one.n_draws_
     one.set_params(epsilon=0.4).calibrate(one.calibration_data_)
     assert few <= one.n_draws_ < 150 * K
     assert np.array_equal(
         one.predict(prompts).n_samples,
-        sampler(policy=policy).fit(prompts, references).predict(prompts).n_samples,
+        sampler(**options).fit(prompts, references).predict(prompts).n_samples,
     )
     data = one.calibration_data_
     data.save(tmp_path / "data.npz")
@@ -109,7 +110,7 @@ def test_another_epsilon_draws_what_is_new(policy, tmp_path):
         ExitPolicy().fit(data, data.first)
     with pytest.raises(ValueError, match="n_draws must lie between 0 and 6"):
         CalibrationData(data.quality, data.similarity, np.ones((150, K)), n_draws=data.n_draws)
-    with pytest.raises(ValueError, match="must hold all 6 draws"):
+    with pytest.raises(ValueError, match="n_draws must lie between 0 and 6"):
         one.calibrate(data.with_labels(np.ones((150, K))))
 
 

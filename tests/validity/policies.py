@@ -1,6 +1,7 @@
 """The exit policy, lazy judging and the marginal guarantee in the study's worlds."""
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -8,6 +9,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm.calibration import (
     CalibrationData,
+    Configuration,
     ExitModel,
     Frontier,
     LabelTable,
@@ -15,9 +17,12 @@ from sklearn_clm.calibration import (
     evaluate_configurations,
     exit_level,
     fit_exit_model,
+    get_set_score,
     judge_in_falling_order,
+    judge_lazily,
     learn_then_test_lazily,
     search_frontier,
+    sets_at_stop,
 )
 from sklearn_clm.policies import LazyJudging
 
@@ -128,8 +133,12 @@ def stop_at_the_first_failure(tau: np.ndarray, n_errors: int, table: LabelTable)
 
 
 @functools.lru_cache(maxsize=64)
-def _frontier(name: str, variant: int) -> tuple[Frontier, np.ndarray]:
-    """One of a few frontiers from prompts of which three draws are judged, and its true risks."""
+def _frontier(name: str, variant: int) -> tuple[Frontier, np.ndarray, list[np.ndarray]]:
+    """One of a few frontiers from prompts of which three draws are judged.
+
+    With the true risks of its configurations, and their sets of all prompts of the world: a
+    prompt's set does not depend on the others, so that thousands of samples share them.
+    """
     world, rng = make_world(name), np.random.default_rng([variant, 2])
     data = world.population.take(world.draw(N_OPTIMIZATION, rng))
     first = texts_of(name, data)
@@ -139,20 +148,59 @@ def _frontier(name: str, variant: int) -> tuple[Frontier, np.ndarray]:
     risks = evaluate_configurations(
         world.population, frontier.lambdas, set_score="max", k_max=frontier.k_max
     )
-    return frontier, risks.loss
+    sets = [
+        sets_at_stop(world.population, Configuration(*thresholds), k_max, get_set_score("max"))[0]
+        for thresholds, k_max in zip(frontier.lambdas.tolist(), frontier.k_max.tolist())
+    ]
+    return frontier, risks.loss, sets
+
+
+class _SetsOfSample(Sequence):
+    """The sets of some prompts under each configuration."""
+
+    def __init__(self, sets: list[np.ndarray], chosen: np.ndarray) -> None:
+        self._sets, self._chosen = sets, chosen
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def __getitem__(self, m: int) -> np.ndarray:
+        return self._sets[m][self._chosen]
 
 
 def lazy_thresholds(world: World, set_score, setting: Setting, rng) -> bool | None:
-    """Is a configuration that lazy judging certifies wrong? Each calibration asks anew."""
-    frontier, risks = _frontier(world.name, int(rng.integers(4)))
-    part = world.population.take(world.draw(setting.n, rng))
-    table = LabelTable(
-        texts_of(world.name, part), lambda prompts, draws: part.admissible[prompts, draws]
-    )
-    result = learn_then_test_lazily(
-        part, frontier, setting.epsilon, setting.delta, table, set_score="max"
-    )
-    n_certified = len(result.valid_lambdas)
+    """Is a configuration that lazy judging certifies wrong? Each calibration asks anew.
+
+    One calibration in twenty goes through the whole function, draw by draw, and must certify the
+    same.
+    """
+    frontier, risks, sets = _frontier(world.name, int(rng.integers(4)))
+    chosen = world.draw(setting.n, rng)
+    truth, quality = world.population.admissible[chosen], world.population.quality[chosen]
+    first = texts_of(world.name, world.population)[chosen]
+
+    def table() -> LabelTable:
+        return LabelTable(first, lambda prompts, draws: truth[prompts, draws])
+
+    allowed = int(critical_count(setting.n, setting.epsilon, setting.delta))
+    start = int(rng.integers(len(frontier)))  # which test is decided first must not matter
+    tests = judge_lazily(_SetsOfSample(sets, chosen), allowed, table(), quality, start=start)
+    n_certified = sum(test.rejected for test in tests)
+    if rng.random() < 0.05:
+        part = world.population.take(chosen)
+        part.n_draws = np.zeros(setting.n, dtype=np.intp)
+
+        def draw(prompts: np.ndarray) -> None:
+            part.n_draws[prompts] += 1
+
+        result = learn_then_test_lazily(
+            part, frontier, setting.epsilon, setting.delta, table(), set_score="max", draw=draw
+        )
+        if len(result.valid_lambdas) != n_certified:
+            raise AssertionError(
+                f"draw by draw {len(result.valid_lambdas)} configurations are certified, "
+                f"{n_certified} with all draws"
+            )
     return bool(risks[:n_certified].max() > setting.epsilon) if n_certified else None
 
 
