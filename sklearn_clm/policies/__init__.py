@@ -64,14 +64,10 @@ holds.
 ``fit`` then makes fewer draws, too: on the calibration part none beyond the last that a test asks
 for. With thresholds the objective compares the sets of all certified configurations, the most
 cautious ones included, so that little is saved; ``ThresholdPolicy(select="last")`` needs those of
-the one it chooses, and of prompts that still lack a witness for another test. An exit policy needs
-a prompt's draws up to its level, as many as `predict` makes. What is found is what all draws give.
+the one it chooses, and of prompts that still lack a witness for another test, which saves nothing
+where that one relies on quality alone and always draws K. An exit policy needs a prompt's draws up
+to its level, as many as `predict` makes. What is found is what all draws give.
 ``collect`` always makes all of them, for many calibrations of the same data.
-
->>> last = ThresholdPolicy(select="last")
->>> frugal = fitted(judging="lazy", policy=last)
->>> frugal.n_draws_ < 3600, everything.n_draws_
-(True, 3600)
 
 ## Stopping when sure, and when hopeless
 
