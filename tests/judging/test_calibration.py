@@ -89,8 +89,10 @@ def test_near_duplicates_are_one_text_of_what_is_left_at_most(judge):
         admission=judge,
         **OPTIONS,
     )
+    # of all draws: which ones to come are near duplicates is not known
+    data = sampler.collect(PROMPTS, judge.asked(PROMPTS, REFERENCES))
     with pytest.raises(VerdictsWanted) as caught:
-        sampler.fit(PROMPTS, judge.asked(PROMPTS, REFERENCES))
+        sampler.calibrate(data)
     n_calibration = 40
     assert caught.value.n_at_most == len(caught.value.wanted) + n_calibration
 
