@@ -171,8 +171,8 @@ class _SetsOfSample(Sequence):
 def lazy_thresholds(world: World, set_score, setting: Setting, rng) -> bool | None:
     """Is a configuration that lazy judging certifies wrong? Each calibration asks anew.
 
-    One calibration in twenty goes through the whole function, draw by draw, and must certify the
-    same.
+    One calibration in a hundred goes through the whole function, draw by draw, and must certify
+    the same.
     """
     frontier, risks, sets = _frontier(world.name, int(rng.integers(4)))
     chosen = world.draw(setting.n, rng)
@@ -186,7 +186,7 @@ def lazy_thresholds(world: World, set_score, setting: Setting, rng) -> bool | No
     start = int(rng.integers(len(frontier)))  # which test is decided first must not matter
     tests = judge_lazily(_SetsOfSample(sets, chosen), allowed, table(), quality, start=start)
     n_certified = sum(test.rejected for test in tests)
-    if rng.random() < 0.05:
+    if rng.random() < 0.01:
         part = world.population.take(chosen)
         part.n_draws = np.zeros(setting.n, dtype=np.intp)
 
