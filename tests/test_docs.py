@@ -54,7 +54,11 @@ def test_every_chapter_has_an_example_that_runs(name):
 @pytest.mark.slow
 def test_pages_build_without_warnings_and_dead_links(tmp_path):
     pytest.importorskip("pdoc")
-    command = [sys.executable, *["-m", "pdoc", "-d", "numpy", "-t", ".ci/pages", "-o"], str(tmp_path)]
+    command = [
+        sys.executable,
+        *["-m", "pdoc", "-d", "numpy", "-t", ".ci/pages", "-o"],
+        str(tmp_path),
+    ]
     done = subprocess.run(
         [*command, "sklearn_clm", *packages()],
         capture_output=True,

@@ -96,7 +96,7 @@ when the balance is chosen, and `same_text` lets similar responses count as one 
 together:
 
 >>> both = fitted(policy=ExitPolicy(), judging="lazy")
->>> both.n_judgements_ < 1200, both.n_draws_ < 3000
+>>> both.n_judgements_ < 1200, both.n_draws_ < 450 * 8
 (True, True)
 >>> bool(draws_per_prompt(both) < draws_per_prompt(everything))
 True

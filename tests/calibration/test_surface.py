@@ -65,9 +65,9 @@ def test_surface_equals_the_sequential_rule(set_score, data, l1, l2, l3):
 def test_every_width_of_the_bit_sets(k_max, set_score):
     rng = np.random.default_rng(k_max)
     data = CalibrationData(
-        rng.random((5, k_max)),
-        rng.random((5, k_max, k_max)) ** 4,
-        rng.random((5, k_max)) < 2 / k_max,
+        rng.random((3, k_max)),
+        rng.random((3, k_max, k_max)) ** 4,
+        rng.random((3, k_max)) < 2 / k_max,
     )
     l3 = [1.0, 3.0, k_max / 2, np.inf] if set_score == "first_k_reject" else [0.5, 3.0, np.inf]
     assert_surface_equals_oracle(

@@ -169,7 +169,9 @@ def test_equal_draws_are_kept_and_repeated_indices_are_not(server):
     assert len(generator_for(server, n_per_request=3).sample(["a"], 3)[0]) == 3
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize(
+    "endpoint", [ENDPOINTS[0], *(pytest.param(e, marks=pytest.mark.slow) for e in ENDPOINTS[1:])]
+)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_is_survived(server, endpoint, fault):
     reference = generator_for(server, endpoint=endpoint).sample(["a"], 1)

@@ -100,7 +100,10 @@ def test_no_error_or_log_holds_it(origin, fault, caplog):
         assert "<secret>" in shown
 
 
-@pytest.mark.parametrize("fault", ["400", "error_body", "malformed"])
+@pytest.mark.parametrize(
+    "fault",
+    ["400", *(pytest.param(f, marks=pytest.mark.slow) for f in ("error_body", "malformed"))],
+)
 def test_no_error_holds_a_part_of_it(fault):
     with FaultServer() as server:
         generator = generator_for(server, "argument", max_retries=0)
