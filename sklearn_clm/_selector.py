@@ -1,7 +1,6 @@
 """The estimator that calibrates which components of responses can be trusted on their own."""
 
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Real
@@ -15,10 +14,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._calibration import (
     PARTS,
+    SelectorAttributes,
     SelectorCalibration,
+    kept_prompts,
     read_calibration,
+    refuse_betting,
     refuse_differences,
+    refuse_larger_budget,
+    refuse_other_calibration,
+    refuse_other_draws,
     seed_of_draws,
+    unseen_prompts,
     write_calibration,
 )
 from sklearn_clm._exceptions import in_search, report_null, warn
@@ -44,7 +50,6 @@ from sklearn_clm.calibration._data import split_positions
 from sklearn_clm.generators import Generation
 from sklearn_clm.policies._judging import ComponentVerdicts
 from sklearn_clm.policies._risks import WrongFraction
-from sklearn_clm.policies._shift import CovariateShift, Shift
 from sklearn_clm.scoring import (
     component_scores,
     component_spans,
@@ -72,7 +77,7 @@ class _Collected:
 
 
 class ComponentSelector(  # type: ignore[call-arg]
-    TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
+    SelectorAttributes, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
 ):
     """Select the components of responses, such as sentences, that are admissible.
 
@@ -386,7 +391,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         data = self._labelled(data)
         sampler = self._sampler_of(data)
         if sampler is not None:
-            _refuse_other_calibration(_digest(sampler), known.sampler, "data")
+            refuse_other_calibration(sampler.calibration_.digest, known.sampler, "data")
         result = self._test(data)
         self.calibration_ = self._record(
             gamma_hat=np.inf if result is None else result.gamma_hat,
@@ -520,56 +525,14 @@ class ComponentSelector(  # type: ignore[call-arg]
         refuse_differences(name, "scores", asdict(known), self._fingerprints())
         sampler = self.sampler if _is_fitted(self.sampler) else None
         if sampler is not None:
-            drawn = asdict(replace(sampler.calibration_.drawn_with, sampler=_digest(sampler)))
+            drawn = asdict(
+                replace(sampler.calibration_.drawn_with, sampler=sampler.calibration_.digest)
+            )
             drawn = {key: drawn[key] for key in ("generator", "seed", "sampler")}
             refuse_differences(name, "draws", asdict(known), drawn)
-            _refuse_larger_budget(sampler, read["n_draws"])
+            refuse_larger_budget(sampler.k_max_, read["n_draws"])
         self.calibration_ = self._record(**{**read, "sampler": sampler})
         return self
-
-    @property
-    def gamma_hat_(self) -> float:
-        """The threshold; +inf where none could be certified."""
-        return self.calibration_.gamma_hat
-
-    @property
-    def result_(self) -> ComponentThreshold | None:
-        """The whole result of calibration; None where there were too few prompts."""
-        if self.calibration_.data is None:
-            raise AttributeError("result_ is not in a calibration that was loaded from a file.")
-        return self.calibration_.result
-
-    @property
-    def thresholds_(self) -> np.ndarray:
-        """The thresholds that were tested, from the largest down."""
-        return np.empty(0) if self.result_ is None else self.result_.thresholds
-
-    @property
-    def n_errors_(self) -> np.ndarray:
-        """Prompts with an inadmissible component selected, for each threshold."""
-        return np.empty(0, dtype=np.int64) if self.result_ is None else self.result_.n_errors
-
-    @property
-    def p_values_(self) -> np.ndarray:
-        """The p-value of each threshold."""
-        return np.empty(0) if self.result_ is None else self.result_.p_values
-
-    @property
-    def achievable_alpha_(self) -> tuple[float, float]:
-        """Mean loss of calibration prompts at the highest threshold and the lowest."""
-        return self.calibration_.achievable_alpha
-
-    @property
-    def calibration_data_(self) -> ComponentCalibrationData:
-        """Scores and labels of the distinct components of the calibration prompts."""
-        if self.calibration_.data is None:
-            raise AttributeError("calibration_data_ is not in a file of a calibration.")
-        return self.calibration_.data
-
-    @property
-    def n_judgements_(self) -> int:
-        """How many of the components of `calibration_data_` have a label."""
-        return int(np.sum(self.calibration_data_.labels >= 0))
 
     @property
     def calibration_indices_(self) -> np.ndarray:
@@ -673,12 +636,12 @@ class ComponentSelector(  # type: ignore[call-arg]
     ) -> tuple[ConformalSampler, np.ndarray]:
         """The sampler, fitted on the prompts where it was not, and which of them may calibrate."""
         if self.sampler is not None and _is_fitted(self.sampler):
-            return self.sampler, _unseen(self.sampler, prompts, self._loss)
+            return self.sampler, unseen_prompts(self.sampler.calibration_, prompts, self._loss)
         sampler = ConformalSampler() if self.sampler is None else clone(self.sampler)
         if sampler.random_state is None:
             sampler.set_params(random_state=self.random_state)
         sampler.set_params(verbose=max(self.verbose, sampler.verbose))
-        _refuse_betting(sampler.shift)
+        refuse_betting(sampler.shift)
         sampler._memory = self._memory = getattr(self, "_memory", sampler.memory_)
         if self._fraction is None:
             return sampler.fit(prompts, references), sampler.calibration_indices_
@@ -706,17 +669,17 @@ class ComponentSelector(  # type: ignore[call-arg]
                 "loss='fraction' needs a sampler that was fitted on others. Give the selector "
                 "prompts and a sampler= that is not fitted: it is then fitted on half of them."
             )
-        _refuse_other_draws(
+        refuse_other_draws(
             sets, sampler.calibration_.drawn_with, "those that their sampler makes now"
         )
         prompts: Any = [one.prompt for one in sets]
         numeric = bool(sampler._numeric_prompts) if hasattr(sampler, "_numeric_prompts") else False
         checked = CheckedPrompts(np.asarray(prompts) if numeric else prompts, numeric)
-        rows = _unseen(sampler, checked, self._loss, warns=not sets.of_fit)
+        rows = unseen_prompts(sampler.calibration_, checked, self._loss, warns=not sets.of_fit)
         shift = sampler.calibration_.shift
         if sets.of_fit and shift is not None:
-            _refuse_betting(shift)
-            rows = _kept_by(sampler, checked, rows)
+            refuse_betting(shift)
+            rows = kept_prompts(sampler.calibration_data_.prompts, checked, rows)
         return sampler, checked, rows
 
     # --- calibrate ----------------------------------------------------------------------------
@@ -786,7 +749,7 @@ class ComponentSelector(  # type: ignore[call-arg]
                 f"sampler makes: {data.provenance} there, {sampler.calibration_.drawn_with} here. "
                 "Call collect, or fit, again."
             )
-        _refuse_larger_budget(sampler, data.provenance.k_max)
+        refuse_larger_budget(sampler.k_max_, data.provenance.k_max)
         return sampler
 
     def _test(self, data: ComponentCalibrationData) -> ComponentThreshold | None:
@@ -859,9 +822,9 @@ class ComponentSelector(  # type: ignore[call-arg]
                 f"X holds a set of {largest} draws, and calibration saw {record.n_draws} for each "
                 "prompt; the guarantee does not reach beyond."
             )
-        _refuse_other_draws(sets, record.provenance, "the draws of calibration")
+        refuse_other_draws(sets, record.provenance, "the draws of calibration")
         made_by = None if sets.provenance is None else sets.provenance.sampler
-        _refuse_other_calibration(made_by, record.provenance.sampler, "X")
+        refuse_other_calibration(made_by, record.provenance.sampler, "X")
         known = not record.unknown and (record.loss == "any" or made_by is not None)
         record.refuse_changes()
         shown = sets if record.gamma_hat < np.inf else []
@@ -882,89 +845,6 @@ _NOTHING = "Every selection will be empty, which is valid."
 
 def _is_fitted(sampler: object) -> TypeGuard[ConformalSampler]:
     return isinstance(sampler, ConformalSampler) and hasattr(sampler, "calibration_")
-
-
-def _unseen(
-    sampler: ConformalSampler, prompts: CheckedPrompts, loss: str, *, warns: bool = True
-) -> np.ndarray:
-    """Positions of the prompts that shaped nothing that the guarantee takes for fixed."""
-    known, shaped = sampler.calibration_, "trained the generator of the sampler"
-    seen_by = known.source.trained_on
-    if loss == "fraction" and known.data is not None and known.data.prompts is not None:
-        seen_by = np.union1d(seen_by, known.data.prompts)
-        shaped = "trained or calibrated the sampler"
-        warns = True
-    seen = np.zeros(len(prompts), dtype=bool)
-    if len(seen_by):
-        seen = np.isin(prompts.digests(), seen_by)
-    if seen.all():
-        advice = "" if loss == "any" else " A sampler= that is not fitted gets half of the prompts."
-        raise ValueError(
-            f"X holds {len(prompts)} prompts, all of which {shaped}; wanted at least one that it "
-            f"has not seen.{advice}"
-        )
-    if seen.any() and warns:
-        warn(
-            f"X holds {len(prompts)} prompts, {seen.sum()} of which {shaped} and are left out: the "
-            "guarantee needs prompts that it has not seen."
-        )
-    return np.flatnonzero(~seen)
-
-
-def _kept_by(sampler: ConformalSampler, prompts: CheckedPrompts, rows: np.ndarray) -> np.ndarray:
-    """Those of the prompts that weights have kept for the sampler, each as often as there."""
-    left = Counter(sampler.calibration_data_.prompts.tolist())
-    kept = []
-    for i, digest in zip(rows.tolist(), prompts.take(rows).digests().tolist()):
-        if left[digest]:
-            left[digest] -= 1
-            kept.append(i)
-    return np.array(kept, dtype=np.intp)
-
-
-def _refuse_betting(shift: CovariateShift | Shift | None) -> None:
-    """Refuse weights that are bets: components have tests of counts and of shares alone."""
-    if getattr(shift, "method", None) == "betting":
-        raise ValueError(
-            "shift must have method='rejection' for components of the same prompts, got 'betting' "
-            "instead: prompts that are kept by their weight are distributed as new ones, for "
-            "components too."
-        )
-
-
-def _digest(sampler: ConformalSampler) -> str:
-    """Of the calibration that decides on sets."""
-    return sampler.calibration_.digest
-
-
-def _refuse_other_calibration(found: str | None, wanted: str | None, name: str) -> None:
-    """Refuse sets of another calibration than that of the sets whose fractions were tested."""
-    if wanted is not None and found not in (None, wanted):
-        raise ValueError(
-            f"{name} must go with the calibration of the sampler whose sets were tested, digest "
-            f"{wanted}, got {found} instead: fractions of wrong components are those of the sets "
-            "of one calibration. Call fit again."
-        )
-
-
-def _refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
-    found = sets.provenance
-    if found is None or not {"generator", "seed"} & set(known.differences(found)):
-        return
-    raise ValueError(
-        "X holds sets that were drawn by another generator, or with another seed, than "
-        f"{whose}: (fingerprint, seed) is {(found.generator, found.seed)}, wanted "
-        f"{(known.generator, known.seed)}."
-    )
-
-
-def _refuse_larger_budget(sampler: ConformalSampler, n_draws: int | None) -> None:
-    if n_draws is not None and n_draws < sampler.k_max_:
-        raise ValueError(
-            f"data holds components of {n_draws} draws for each prompt, fewer than the "
-            f"k_max={sampler.k_max_} of the sampler; the guarantee does not reach beyond. Call "
-            "collect, or fit, again."
-        )
 
 
 def _draws_of(one: PredictionSet) -> Sequence[Generation]:

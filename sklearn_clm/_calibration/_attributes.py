@@ -1,15 +1,17 @@
-"""Attributes of a fitted sampler, read from what was calibrated."""
+"""Attributes of fitted estimators, read from what was calibrated."""
 
 from collections.abc import Hashable
 
 import numpy as np
 
-from sklearn_clm._calibration._records import SamplerCalibration
+from sklearn_clm._calibration._records import SamplerCalibration, SelectorCalibration
 from sklearn_clm._calibration._source import DrawSource
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     AchievableEpsilon,
     CalibrationData,
+    ComponentCalibrationData,
+    ComponentThreshold,
     Configuration,
     Frontier,
     LearnThenTestResult,
@@ -18,7 +20,7 @@ from sklearn_clm.generators import Generation, Generator
 from sklearn_clm.policies import Shift
 from sklearn_clm.policies._base import CalibratedRule
 
-__all__ = ["SamplerAttributes"]
+__all__ = ["SamplerAttributes", "SelectorAttributes"]
 
 
 class SamplerAttributes:
@@ -136,3 +138,53 @@ class SamplerAttributes:
     def seed_(self) -> int:
         """The seed of all draws."""
         return self._source.seed
+
+
+class SelectorAttributes:
+    """What a selector of components has calibrated; no parameter has a part in it."""
+
+    calibration_: SelectorCalibration
+
+    @property
+    def gamma_hat_(self) -> float:
+        """The threshold; +inf where none could be certified."""
+        return self.calibration_.gamma_hat
+
+    @property
+    def result_(self) -> ComponentThreshold | None:
+        """The whole result of calibration; None where there were too few prompts."""
+        if self.calibration_.data is None:
+            raise AttributeError("result_ is not in a calibration that was loaded from a file.")
+        return self.calibration_.result
+
+    @property
+    def thresholds_(self) -> np.ndarray:
+        """The thresholds that were tested, from the largest down."""
+        return np.empty(0) if self.result_ is None else self.result_.thresholds
+
+    @property
+    def n_errors_(self) -> np.ndarray:
+        """Prompts with an inadmissible component selected, for each threshold."""
+        return np.empty(0, dtype=np.int64) if self.result_ is None else self.result_.n_errors
+
+    @property
+    def p_values_(self) -> np.ndarray:
+        """The p-value of each threshold."""
+        return np.empty(0) if self.result_ is None else self.result_.p_values
+
+    @property
+    def achievable_alpha_(self) -> tuple[float, float]:
+        """Mean loss of calibration prompts at the highest threshold and the lowest."""
+        return self.calibration_.achievable_alpha
+
+    @property
+    def calibration_data_(self) -> ComponentCalibrationData:
+        """Scores and labels of the distinct components of the calibration prompts."""
+        if self.calibration_.data is None:
+            raise AttributeError("calibration_data_ is not in a file of a calibration.")
+        return self.calibration_.data
+
+    @property
+    def n_judgements_(self) -> int:
+        """How many of the components of `calibration_data_` have a label."""
+        return int(np.sum(self.calibration_data_.labels >= 0))
