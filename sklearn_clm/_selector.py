@@ -679,7 +679,9 @@ class ComponentSelector(  # type: ignore[call-arg]
         shift = sampler.calibration_.shift
         if sets.of_fit and shift is not None:
             refuse_betting(shift)
-            rows = kept_prompts(sampler.calibration_data_.prompts, checked, rows)
+            calibrated = sampler.calibration_data_.prompts
+            if calibrated is not None:
+                rows = kept_prompts(calibrated, checked, rows)
         return sampler, checked, rows
 
     # --- calibrate ----------------------------------------------------------------------------
