@@ -439,7 +439,6 @@ class ConformalSampler(  # type: ignore[call-arg]
         lazily: bool = False,
     ) -> CalibrationData:
         """Collect all draws, or the first one of each prompt."""
-        self._validate_params()
         n_draws = draw_budgets(self.k_max)[-1]
         checked = check_prompts(prompts, estimator=self)
         references = check_admissions(admissions, len(checked), estimator=self)
