@@ -152,7 +152,7 @@ class ComponentSelector(  # type: ignore[call-arg]
     n_judgements_ : int
         How many of them have a label.
     calibration_indices_ : ndarray of int
-        Positions in X of the prompts in `calibration_data_`; only where ``fit`` or ``collect`` of
+        Positions in X of the calibration prompts; only where ``fit`` or ``collect`` of
         this very estimator gave these data.
     result_ : ComponentThreshold or None
         The whole result of calibration; None where there were too few prompts to test at all.
@@ -536,7 +536,7 @@ class ComponentSelector(  # type: ignore[call-arg]
 
     @property
     def calibration_indices_(self) -> np.ndarray:
-        """Positions in X of the prompts in `calibration_data_`."""
+        """Positions in X of the calibration prompts."""
         record = self.__dict__.get("calibration_")
         if record is not None and record.data is not self._collected.data:
             raise AttributeError("calibration_indices_ needs data that this estimator collected.")
