@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils._param_validation import HasMethods, Interval
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_clm.caching import HumanJudge, JudgedPrompt, VerdictsWanted
 from sklearn_clm.calibration import (
@@ -28,6 +28,7 @@ from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Resp
 __all__ = ["ComponentVerdicts", "LazyJudging", "Verdicts", "classifier_factory"]
 
 _MOST_LOOKED_UP = 20_000  # verdicts, to make a bound tighter
+_MOST_JUDGEMENTS, _ENOUGH_LABELS = 3, 500  # of an optimisation prompt, and of all together
 _BLOCK = 16  # pairs that one worker judges before their verdicts are kept
 
 
@@ -49,10 +50,11 @@ class LazyJudging(BaseEstimator):
 
     Parameters
     ----------
-    optimization_judgements : int or None, default=3
+    optimization_judgements : int, "auto" or None, default="auto"
         How many draws of each optimisation prompt are judged, at most K; equal responses count as
-        one. None judges all of them. With 0 no label is known, and those of all draws are
-        estimated by their share among the draws.
+        one. "auto" is three, and fewer where as many prompts give 500 labels without that, but at
+        least one: what is learnt from labels hardly grows beyond. None judges all draws. With 0
+        no label is known, and those of all draws are estimated by their share among the draws.
     estimator : classifier with ``predict_proba``, default=None
         Estimates the labels of the other draws from their quality, frequency and similarity to
         judged draws. None is a logistic regression with ``C=1``.
@@ -79,7 +81,11 @@ class LazyJudging(BaseEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "optimization_judgements": [None, Interval(Integral, 0, None, closed="left")],
+        "optimization_judgements": [
+            None,
+            StrOptions({"auto"}),
+            Interval(Integral, 0, None, closed="left"),
+        ],
         "estimator": [None, HasMethods(["fit", "predict_proba"])],
         "optimization_admission": [None, str, callable],
     }
@@ -87,13 +93,44 @@ class LazyJudging(BaseEstimator):
     def __init__(
         self,
         *,
-        optimization_judgements: int | None = 3,
+        optimization_judgements: int | str | None = "auto",
         estimator: BaseEstimator | None = None,
         optimization_admission: str | Admission | None = None,
     ) -> None:
         self.optimization_judgements = optimization_judgements
         self.estimator = estimator
         self.optimization_admission = optimization_admission
+
+    def judgements_per_prompt(self, n_prompts: int, k_max: int) -> int:
+        """How many draws of each optimisation prompt are judged.
+
+        Parameters
+        ----------
+        n_prompts : int
+            Number of optimisation prompts.
+        k_max : int
+            The budget K.
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        ValueError
+            If more draws are to be judged than there are.
+        """
+        wanted = self.optimization_judgements
+        if wanted is None:
+            return k_max
+        if isinstance(wanted, str):
+            enough = -(-_ENOUGH_LABELS // max(n_prompts, 1))
+            return min(max(enough, 1), _MOST_JUDGEMENTS, k_max)
+        if wanted > k_max:
+            raise ValueError(
+                f"optimization_judgements must be at most k_max={k_max}, got {wanted} instead."
+            )
+        return wanted
 
     def labels(
         self, data: CalibrationData, first: np.ndarray, table: LabelTable, random_state: int = 0
@@ -122,11 +159,7 @@ class LazyJudging(BaseEstimator):
         """
         self._validate_params()
         n, k_max = first.shape
-        wanted = k_max if self.optimization_judgements is None else self.optimization_judgements
-        if wanted > k_max:
-            raise ValueError(
-                f"optimization_judgements must be at most k_max={k_max}, got {wanted} instead."
-            )
+        wanted = self.judgements_per_prompt(n, k_max)
         rng = np.random.default_rng(random_state)
         order = np.argsort(rng.random((n, k_max)), axis=1)
         is_text = first == np.arange(k_max)

@@ -3,7 +3,8 @@
 Prompts are drawn with replacement from those of a task, so that the risk of what was calibrated is
 its plain average over all of them. The draws of the three example tasks are made once with the
 checkpoints beside the examples, and kept in a folder there; ``--quick`` takes simulated questions
-alone. Methods of others are written anew for this comparison, see ``_field.py``.
+alone. The simulated worlds of ``tests/validity`` are tasks, too. Methods of others are written anew
+for this comparison, see ``_field.py``.
 
     python -m tests.benchmarks.efficiency [--samples 100] [--task NAME] [--size N] [--page FILE]
 
@@ -38,7 +39,11 @@ from sklearn_clm.calibration import (
     learn_then_test_lazily,
     search_frontier,
 )
-from sklearn_clm.policies import ExitPolicy
+from sklearn_clm.policies import ExitPolicy, LazyJudging
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from validity.worlds import make_world
 
 from . import Row
 from ._field import Deployed, fixed_budget, scope_gen
@@ -49,8 +54,19 @@ DELTA = 0.05
 #: Where epsilon lies between the risk of all draws and that of the first one.
 LEVELS = {"near the floor": 0.25, "away from it": 0.6}
 TASKS = {"open_domain_qa": 1500, "summarization": 1200, "report_generation": 800}
+#: Simulated worlds where more draws help, so that epsilon can lie between one draw and all.
+WORLDS = (
+    "mixed",
+    "useless_quality",
+    "adversarial_quality",
+    "admissible_look_duplicate",
+    "heavy_ties",
+    "infinite_scores",
+    "rival_draws",
+)
 METHODS = {"FIRST-K": "first_k", "FIRST-K+REJECT": "first_k_reject", "MAX": "max", "SUM": "sum"}
 _OUTPUT = Path(__file__).resolve().parents[2] / "examples" / "output"
+_FEW = "exit policy, few labels"
 _NOTHING = Deployed(np.nan, np.nan, np.nan, np.nan, np.nan, True)
 
 Table = dict[str, list[Deployed]]
@@ -77,7 +93,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
                         f"{method} {ours.draws:.3g} (size {ours.size:.3g})",
                         ours.draws / usual.draws,
                     )
-                for method in ("MAX, lazy", "MAX, lazy, last", "exit policy, 3 labels"):
+                for method in ("MAX, lazy", "MAX, lazy, last", _FEW):
                     ours = _means(table[method])
                     yield Row(
                         f"judge calls per calibration prompt, {title}",
@@ -91,12 +107,13 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure tables, or write those that are measured to a page."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.efficiency")
     parser.add_argument("--samples", type=int, default=100, help="of each task and size")
-    parser.add_argument("--task", action="append", choices=["simulated questions", *TASKS])
+    tasks = ["simulated questions", *TASKS, *WORLDS]
+    parser.add_argument("--task", action="append", choices=tasks)
     parser.add_argument("--size", action="append", type=int, choices=SIZES)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--page", type=Path, help="write all that is kept there, measure nothing")
     options = parser.parse_args(arguments)
-    tables = []
+    tables, summary = [], [*_SUMMARY]
     for name, data in data_sets(False):
         epsilons = levels(data)
         for n in options.size or SIZES:
@@ -110,12 +127,17 @@ def main(arguments: list[str] | None = None) -> None:
             found = compare(data, epsilons, n, n_samples, options.jobs, _samples(name, n))
             for place, epsilon, table in zip(LEVELS, epsilons, found):
                 title = f"{name}, n = {n}, epsilon = {epsilon:g} ({place})"
-                tables.append(as_markdown(title, table, epsilon))
-                print(tables[-1], flush=True)
+                summary.append(as_line(title, table))
+                detailed = as_markdown(title, table, epsilon)
+                print(detailed, flush=True)
+                if name not in WORLDS:
+                    tables.append(detailed)
+    print("\n".join(summary))
     if options.page is not None:
         before, _, rest = options.page.read_text("utf-8").partition(_MARKS[0])
         after = rest.partition(_MARKS[1])[2]
-        body = "\n".join([f"Written {dt.date.today():%d %B %Y}.", "", *tables])
+        today = f"Written {dt.date.today():%d %B %Y}."
+        body = "\n".join([today, "", *summary, "", *tables])
         page = f"{before}{_MARKS[0]}\n\n{body}\n{_MARKS[1]}{after}"
         options.page.write_text(page, "utf-8")
 
@@ -135,6 +157,8 @@ def data_sets(quick: bool) -> Iterator[tuple[str, CalibrationData]]:
     yield "simulated questions", questions(2000 if quick else 4000, np.random.default_rng(0))
     if quick:
         return
+    for world in WORLDS:
+        yield world, make_world(world).population
     sys.path.insert(0, str(_OUTPUT.parent))
     for script, n_prompts in TASKS.items():
         kept = _OUTPUT / f"efficiency_{script}.npz"
@@ -228,6 +252,30 @@ def _mean_and_error(deployed: list[Deployed]) -> tuple[np.ndarray, np.ndarray]:
     return values.mean(axis=0).filled(np.nan), 1.96 * spread.filled(np.nan)
 
 
+_SUMMARY = (
+    "| task | samples | draws, exit / MAX | size, exit / MAX | judged, MAX lazy | judged, exit "
+    "| null: MAX, exit | exit alone |",
+    "|---|---|---|---|---|---|---|---|",
+)
+
+
+def as_line(title: str, table: Table) -> str:
+    """The exit policy beside the paper's MAX, and judge calls for each calibration prompt.
+
+    Means of draws and sizes are over the samples where neither of them is null.
+    """
+    usual, ours = (np.array(table[name], dtype=np.float64) for name in ("MAX", "exit policy"))
+    null, ours_null = usual[:, -1] > 0, ours[:, -1] > 0
+    both = ~(null | ours_null)
+    size, draws = (
+        f"{ours[both, column].mean() / usual[both, column].mean():.2f}" if both.any() else ""
+        for column in (1, 2)
+    )
+    judged = [f"{_means(table[name]).judgements:.2f}" for name in ("MAX, lazy", _FEW)]
+    nulls = [f"{null.mean():.2f}, {ours_null.mean():.2f}", f"{np.mean(ours_null & ~null):.2f}"]
+    return f"| {' | '.join([title, str(len(both)), draws, size, *judged, *nulls])} |"
+
+
 def as_markdown(title: str, table: Table, epsilon: float) -> str:
     """A table of methods."""
     lines = [
@@ -270,7 +318,7 @@ def _one_sample(
             "exit policy, marginal": int((calibration.n_prompts + 1) * epsilon) - 1,
         }
         n_texts = int(np.sum(optimization.first == np.arange(data.k_max)))
-        for few, texts in (("", n_texts), (", 3 labels", n_known)):
+        for few, texts in (("", n_texts), (", few labels", n_known)):
             policy = ExitPolicy().fit(
                 optimization, optimization.first, labels=known if few else None, epsilon=epsilon
             )
@@ -327,7 +375,7 @@ def _lazy(
     n_known: int,
     select: str,
 ) -> Deployed:
-    """Three judgements for each optimisation prompt, and what the tests need of the others."""
+    """A few judgements of each optimisation prompt, and what the tests need of the others."""
     table, part = _table(calibration), calibration.rows(slice(None))
     part.n_draws = np.zeros(part.n_prompts, dtype=np.intp)
 
@@ -370,10 +418,9 @@ def _exit(
     )
 
 
-def _some_labels(
-    data: CalibrationData, rng: np.random.Generator, n_texts: int = 3
-) -> tuple[np.ndarray, int]:
-    """Labels of three texts of each prompt at most, and how many texts that are."""
+def _some_labels(data: CalibrationData, rng: np.random.Generator) -> tuple[np.ndarray, int]:
+    """Labels of as many texts of each prompt as lazy judging asks for, and how many these are."""
+    n_texts = LazyJudging().judgements_per_prompt(data.n_prompts, data.k_max)
     known = np.full(data.admissible.shape, -1, dtype=np.int8)
     n_judged = 0
     for i, texts in enumerate(data.first):

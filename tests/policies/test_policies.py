@@ -59,11 +59,19 @@ def test_as_many_draws_are_judged_as_asked_for(wanted):
     assert np.array_equal(np.take_along_axis(labels, first, axis=1), labels)
 
 
+@pytest.mark.parametrize(
+    "n_prompts, k_max, expected",
+    [(10, 20, 3), (10, 2, 2), (200, 20, 3), (250, 20, 2), (900, 20, 1)],
+)
+def test_many_prompts_need_fewer_judgements_each(n_prompts, k_max, expected):
+    assert LazyJudging().judgements_per_prompt(n_prompts, k_max) == expected
+
+
 def test_more_judgements_than_draws():
     data, first = drawn(5, 2)
     table = LabelTable(first, lambda prompts, draws: data.admissible[prompts, draws])
     with pytest.raises(ValueError, match="optimization_judgements must be at most k_max=2, got 3"):
-        LazyJudging().labels(data, first, table)
+        LazyJudging(optimization_judgements=3).labels(data, first, table)
     with pytest.raises(ValueError, match="optimization_judgements"):
         LazyJudging(optimization_judgements=-1).labels(data, first, table)
     with pytest.raises(ValueError, match="predict_proba"):
