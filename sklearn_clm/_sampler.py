@@ -17,19 +17,6 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._calibration import (
-    SCORES,
-    DrawSource,
-    SamplerAttributes,
-    SamplerCalibration,
-    conditions_of,
-    needed_shift,
-    progress_bar,
-    read_calibration,
-    refuse_other_models,
-    refuse_other_sampler,
-    write_calibration,
-)
 from sklearn_clm._exceptions import in_search, report_null, warn, warn_of_supervised_steps
 from sklearn_clm._html import visual_block
 from sklearn_clm._prompts import (
@@ -62,6 +49,7 @@ from sklearn_clm.policies import (
     Losses,
     ThresholdPolicy,
 )
+from sklearn_clm.policies._attributes import SamplerAttributes
 from sklearn_clm.policies._base import (
     CalibratedRule,
     Policy,
@@ -70,9 +58,22 @@ from sklearn_clm.policies._base import (
     refuse_combinations,
 )
 from sklearn_clm.policies._drawing import LazyDraws
+from sklearn_clm.policies._files import (
+    read_calibration,
+    refuse_other_sampler,
+    write_calibration,
+)
 from sklearn_clm.policies._judging import Verdicts
+from sklearn_clm.policies._records import SCORES, SamplerCalibration
 from sklearn_clm.policies._risks import SetLosses
 from sklearn_clm.policies._sampling import DrawScores, QualityLike, SimilarityLike
+from sklearn_clm.policies._source import (
+    DrawSource,
+    conditions_of,
+    needed_shift,
+    progress_bar,
+    refuse_other_models,
+)
 from sklearn_clm.scoring import (
     admission_matrix,
     get_admission,

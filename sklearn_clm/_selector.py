@@ -12,21 +12,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._calibration import (
-    PARTS,
-    SelectorAttributes,
-    SelectorCalibration,
-    kept_prompts,
-    read_calibration,
-    refuse_betting,
-    refuse_differences,
-    refuse_larger_budget,
-    refuse_other_calibration,
-    refuse_other_draws,
-    seed_of_draws,
-    unseen_prompts,
-    write_calibration,
-)
 from sklearn_clm._exceptions import in_search, report_null, warn
 from sklearn_clm._html import visual_block
 from sklearn_clm._prompts import (
@@ -48,8 +33,20 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._component_fractions import path_part
 from sklearn_clm.calibration._data import split_positions
 from sklearn_clm.generators import Generation
+from sklearn_clm.policies._attributes import SelectorAttributes
+from sklearn_clm.policies._component_sources import (
+    kept_prompts,
+    refuse_betting,
+    refuse_larger_budget,
+    refuse_other_calibration,
+    refuse_other_draws,
+    unseen_prompts,
+)
+from sklearn_clm.policies._files import read_calibration, refuse_differences, write_calibration
 from sklearn_clm.policies._judging import ComponentVerdicts
+from sklearn_clm.policies._records import PARTS, SelectorCalibration
 from sklearn_clm.policies._risks import WrongFraction
+from sklearn_clm.policies._source import seed_of_draws
 from sklearn_clm.scoring import (
     component_scores,
     component_spans,

@@ -4,8 +4,6 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from sklearn_clm._calibration._records import SamplerCalibration, SelectorCalibration
-from sklearn_clm._calibration._source import DrawSource
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     AchievableEpsilon,
@@ -19,6 +17,8 @@ from sklearn_clm.calibration import (
 from sklearn_clm.generators import Generation, Generator
 from sklearn_clm.policies import Shift
 from sklearn_clm.policies._base import CalibratedRule
+from sklearn_clm.policies._records import SamplerCalibration, SelectorCalibration
+from sklearn_clm.policies._source import DrawSource
 
 __all__ = ["SamplerAttributes", "SelectorAttributes"]
 

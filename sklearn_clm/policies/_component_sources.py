@@ -4,12 +4,12 @@ from collections import Counter
 
 import numpy as np
 
-from sklearn_clm._calibration._records import SamplerCalibration
 from sklearn_clm._exceptions import warn
 from sklearn_clm._prompts import CheckedPrompts
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import Provenance
 from sklearn_clm.policies import CovariateShift, Shift
+from sklearn_clm.policies._records import SamplerCalibration
 
 __all__ = [
     "kept_prompts",

@@ -6,19 +6,6 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-from sklearn_clm._calibration._files import (
-    as_count,
-    as_guarantee,
-    as_number,
-    as_section,
-    as_threshold,
-    exit_content,
-    losses_content,
-    rule_of,
-    threshold_text,
-    thresholds_content,
-)
-from sklearn_clm._calibration._source import DrawSource
 from sklearn_clm.calibration import (
     AchievableEpsilon,
     CalibrationData,
@@ -34,6 +21,18 @@ from sklearn_clm.generators import (
 )
 from sklearn_clm.policies._base import CalibratedRule, ThresholdRule
 from sklearn_clm.policies._exit import ExitResult
+from sklearn_clm.policies._files import (
+    as_count,
+    as_guarantee,
+    as_number,
+    as_section,
+    as_threshold,
+    exit_content,
+    losses_content,
+    rule_of,
+    threshold_text,
+    thresholds_content,
+)
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._risks import Losses
 from sklearn_clm.policies._sampling import (
@@ -45,6 +44,7 @@ from sklearn_clm.policies._sampling import (
     SimilarityLike,
 )
 from sklearn_clm.policies._shift import Shift
+from sklearn_clm.policies._source import DrawSource
 from sklearn_clm.scoring._identity import score_fingerprint, small_digest
 
 __all__ = ["PARTS", "SCORES", "SamplerCalibration", "SelectorCalibration"]
