@@ -60,7 +60,7 @@ def test_as_many_draws_are_judged_as_asked_for(wanted):
 
 
 @pytest.mark.parametrize(
-    "n_prompts, k_max, expected",
+    ("n_prompts", "k_max", "expected"),
     [(10, 20, 3), (10, 2, 2), (200, 20, 3), (250, 20, 2), (900, 20, 1)],
 )
 def test_many_prompts_need_fewer_judgements_each(n_prompts, k_max, expected):
