@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from sklearn_clm._prompts import prompt_text
+from sklearn_clm.generators._prompts import prompt_text
 
 __all__ = [
     "SHOWN_ROWS",

@@ -19,12 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import in_search, report_null, warn, warn_of_supervised_steps
 from sklearn_clm._html import visual_block
-from sklearn_clm._prompts import (
-    CheckedPrompts,
-    check_admissions,
-    check_fitted_prompts,
-    check_prompts,
-)
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.caching import VerdictsWanted
 from sklearn_clm.calibration import (
@@ -40,6 +34,7 @@ from sklearn_clm.calibration._arrays import array_of_blocks
 from sklearn_clm.calibration._data import check_collected, refuse_missing_draws
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.generators import DrawQueue, Generation, Generator
+from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.metrics._sets import judge_sets, objective_of
 from sklearn_clm.policies import (
     CovariateShift,
@@ -84,6 +79,7 @@ from sklearn_clm.scoring import (
     similarity_tensor,
     warn_of_references,
 )
+from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
 from sklearn_clm.scoring._protocols import Admission
 from sklearn_clm.scoring._quality import bind_quality

@@ -14,12 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import in_search, report_null, warn
 from sklearn_clm._html import visual_block
-from sklearn_clm._prompts import (
-    CheckedPrompts,
-    check_admissions,
-    check_fitted_prompts,
-    check_prompts,
-)
 from sklearn_clm._results import ComponentSet, ComponentSets, PredictionSet, PredictionSets
 from sklearn_clm._sampler import N_JOBS, ConformalSampler
 from sklearn_clm.calibration import (
@@ -33,6 +27,7 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._component_fractions import path_part
 from sklearn_clm.calibration._data import split_positions
 from sklearn_clm.generators import Generation
+from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies._attributes import SelectorAttributes
 from sklearn_clm.policies._component_sources import (
     kept_prompts,
@@ -54,6 +49,7 @@ from sklearn_clm.scoring import (
     get_component_score,
     get_splitter,
 )
+from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._components import DistinctComponents, distinct_components
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
 

@@ -7,7 +7,8 @@ import pytest
 from scipy import sparse
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm._prompts import check_admissions, check_prompts
+from sklearn_clm.generators._prompts import check_prompts
+from sklearn_clm.scoring._admission import check_admissions
 from tests.toy import ToyModel, questions
 
 X, Y = questions(60)

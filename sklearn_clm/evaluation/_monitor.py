@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._html import counted
-from sklearn_clm._prompts import CheckedPrompts, check_prompts
 from sklearn_clm.caching._store import Store, open_store
 from sklearn_clm.calibration import (
     ConformalTestMartingale,
@@ -23,6 +22,7 @@ from sklearn_clm.calibration import (
     keep_by_weight,
 )
 from sklearn_clm.calibration._binomial import check_probability
+from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 
 if TYPE_CHECKING:
     import sqlite3

@@ -127,7 +127,7 @@ class BaseGenerator(BaseEstimator):
         """
         if _streams_samples(self):
             raise TypeError(f"{type(self).__name__} defines neither sample nor stream; wanted one.")
-        check_prompts(prompts)
+        refuse_single_text(prompts)
         draws: list[list[Any]] = [[None] * n_samples for _ in prompts]
         for i, j, generation in self.stream(prompts, n_samples, start=start, seed=seed):
             draws[i][j - start] = generation
@@ -261,7 +261,7 @@ def clone_parameter(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-def check_prompts(prompts: Prompts) -> None:
+def refuse_single_text(prompts: Prompts) -> None:
     """Refuse a text in place of a list of texts, and half characters in any of them."""
     if isinstance(prompts, (str, bytes)):
         raise TypeError(
@@ -303,7 +303,7 @@ def stream(
             f"generator must be an instance, got the class {generator.__name__} instead; wanted "
             f"{generator.__name__}(...)."
         )
-    check_prompts(prompts)
+    refuse_single_text(prompts)
     if isinstance(generator, StreamingGenerator) and not _streams_samples(generator):
         wanted = set(range(len(prompts) * n_samples))
         for i, j, generation in generator.stream(prompts, n_samples, start=start, seed=seed):

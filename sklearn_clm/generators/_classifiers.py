@@ -11,7 +11,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm.generators._base import OPEN_PROMPTS, BaseGenerator, Prompts, check_prompts
+from sklearn_clm.generators._base import OPEN_PROMPTS, BaseGenerator, Prompts, refuse_single_text
 from sklearn_clm.generators._draws import Generation, first_uniforms, prompt_bytes
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
@@ -117,7 +117,7 @@ class EstimatorGenerator(BaseGenerator):
         list of lists of Generation
             With `logprob`, the log-probability of the class, and one token.
         """
-        check_prompts(prompts)
+        refuse_single_text(prompts)
         rows: list[list[Generation]] = []
         size = self._batch_size()
         for first in range(0, len(prompts), size):
@@ -140,7 +140,7 @@ class EstimatorGenerator(BaseGenerator):
             for first in range(0, len(new), size):
                 batch = new[first : first + size]
                 prompts = queue.prompts_at(batch)
-                check_prompts(prompts)
+                refuse_single_text(prompts)
                 known.update(zip(batch, self._distributions(prompts)))
             pairs = [(index, j) for index, start, stop in requests for j in range(start, stop)]
             draws = _draw([known[index] for index, _ in pairs], queue.seed, [j for _, j in pairs])
@@ -311,7 +311,7 @@ class ResamplingGenerator(BaseGenerator):
             With `logprob`, the log frequency of the response, and one token.
         """
         check_is_fitted(self)
-        check_prompts(prompts)
+        refuse_single_text(prompts)
         made: dict[int, Generation] = {}
         learnt = (self._cumulative.tolist(), self.log_frequencies_, self.responses_, made)
         distributions = [_Distribution(prompt_bytes(prompt), *learnt) for prompt in prompts]

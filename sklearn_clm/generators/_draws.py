@@ -10,12 +10,24 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 
-__all__ = ["Generation", "check_text", "draw_stream", "first_uniforms", "prompt_bytes"]
+__all__ = [
+    "Generation",
+    "Prompt",
+    "Response",
+    "check_text",
+    "draw_stream",
+    "first_uniforms",
+    "prompt_bytes",
+]
+
+# whatever a generator takes and gives: text, chat messages, images, rows of numbers, labels
+Prompt: TypeAlias = Any
+Response: TypeAlias = Any
 
 _LARGEST_EXACT = 2**53
 
@@ -52,7 +64,7 @@ class Generation:
     'Paris'
     """
 
-    response: Any
+    response: Response
     logprob: float | None = None
     n_tokens: int | None = None
     token_logprobs: tuple[float, ...] | None = None

@@ -17,10 +17,10 @@ from sklearn_clm.generators._base import (
     BaseGenerator,
     Generator,
     Prompts,
-    check_prompts,
     description,
     fingerprint,
     is_trainable,
+    refuse_single_text,
     sample,
     serve,
     stream,
@@ -147,7 +147,7 @@ class ParallelGenerator(BaseGenerator):
         RuntimeError
             If a worker died. What had arrived is kept for the next call.
         """
-        check_prompts(prompts)
+        refuse_single_text(prompts)
         if self._n_workers() == 1:
             yield from stream(self._inner(), prompts, n_samples, start=start, seed=seed)
             return

@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeGuard, runtime_checkable
 import numpy as np
 from rapidfuzz.distance import LCSseq
 
-from sklearn_clm._prompts import prompt_text
 from sklearn_clm.caching import WantedVerdict
+from sklearn_clm.generators._prompts import prompt_text
 
 __all__ = ["Block", "Differing", "images", "pair_view", "png", "visible"]
 

@@ -4,7 +4,6 @@ from collections.abc import Collection
 
 import numpy as np
 
-from sklearn_clm._prompts import check_admissions
 from sklearn_clm._results import ComponentSets
 from sklearn_clm.scoring import (
     component_match,
@@ -12,7 +11,7 @@ from sklearn_clm.scoring import (
     component_spans,
     get_component_admission,
 )
-from sklearn_clm.scoring._admission import judge
+from sklearn_clm.scoring._admission import check_admissions, judge
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._splitters import Splitter
 

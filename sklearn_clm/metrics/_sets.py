@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_clm._prompts import check_admissions
 from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm.calibration import relative_excess
 from sklearn_clm.scoring import admission_matrix
+from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._protocols import Admission, Reference
 
 __all__ = [

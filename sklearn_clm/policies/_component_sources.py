@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 
 from sklearn_clm._exceptions import warn
-from sklearn_clm._prompts import CheckedPrompts
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import Provenance
+from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies import CovariateShift, Shift
 from sklearn_clm.policies._records import SamplerCalibration
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm._prompts import CheckedPrompts
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._lazy_judging import text_key
 from sklearn_clm.generators import DrawQueue, Generation
+from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._sampling import SimilarityLike
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._protocols import DrawScorer, Quality, Response

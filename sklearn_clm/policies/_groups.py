@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
-from sklearn_clm._prompts import CheckedPrompts
 from sklearn_clm.calibration._groups import check_groups
-from sklearn_clm.scoring._protocols import Prompt
+from sklearn_clm.generators._draws import Prompt
+from sklearn_clm.generators._prompts import CheckedPrompts
 
 __all__ = ["Groups"]
 

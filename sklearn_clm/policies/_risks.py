@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_clm._prompts import CheckedPrompts
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import (
     SetScore,
@@ -19,6 +18,7 @@ from sklearn_clm.calibration import (
     weighted_betting_p_value,
 )
 from sklearn_clm.generators import Generation
+from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring._protocols import Prompt, Reference
 
 __all__ = ["Losses", "RiskTest", "SetLosses", "WrongFraction"]

@@ -8,7 +8,6 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm._prompts import CheckedPrompts
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import (
     CalibrationData,
@@ -21,6 +20,7 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._lazy_judging import text_key
 from sklearn_clm.generators import Generation
+from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._protocols import DrawScorer, PairwiseSimilarity, Quality, Similarity
 

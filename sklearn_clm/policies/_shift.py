@@ -16,10 +16,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._prompts import CheckedPrompts, check_prompts
 from sklearn_clm.calibration import keep_by_weight
 from sklearn_clm.calibration._shift import check_weights, effective_size
-from sklearn_clm.scoring._protocols import Prompt
+from sklearn_clm.generators._draws import Prompt
+from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 
 __all__ = ["CovariateShift", "DensityRatio", "Shift"]
 

@@ -12,7 +12,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_clm._exceptions import warn
-from sklearn_clm._prompts import CheckedPrompts
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     CalibrationData,
@@ -26,6 +25,7 @@ from sklearn_clm.generators import (
     ResamplingGenerator,
 )
 from sklearn_clm.generators._base import TrainableGenerator, fingerprint, sample
+from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._drawing import LazyDraws
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._judging import Verdicts

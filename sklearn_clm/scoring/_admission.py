@@ -1,12 +1,15 @@
 """Admission A: whether a response is acceptable (section 3 of the paper)."""
 
+import math
 from collections.abc import Callable, Hashable, Sequence, Sized
-from numbers import Real
+from numbers import Number, Real
 from typing import Any, TypeAlias
 
 import numpy as np
+from scipy import sparse
 
 from sklearn_clm._exceptions import warn
+from sklearn_clm.generators._prompts import is_missing, listed, lists_itself
 from sklearn_clm.scoring._exact_match import answer_key, exact_match, same_value
 from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response
@@ -17,6 +20,7 @@ __all__ = [
     "LabelMatch",
     "ThresholdAdmission",
     "admission_matrix",
+    "check_admissions",
     "checked_admissions",
     "get_admission",
     "judge",
@@ -359,6 +363,59 @@ def judge(
     return [known[np.array(row_tasks, dtype=np.intp)] for row_tasks in rows]
 
 
+def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> list[Reference]:
+    """Admissions of any container as a list: callables, references or lists of references."""
+    name = "This estimator" if estimator is None else type(estimator).__name__
+    if y is None:
+        raise ValueError(f"{name} requires y to be passed, but the target y is None.")
+    if isinstance(y, (str, bytes, dict, Number)) or callable(y):
+        raise TypeError(
+            f"admissions (y) must be a sequence with one entry per prompt, got "
+            f"{type(y).__name__} {y!r:.60}."
+        )
+    if sparse.issparse(y):
+        raise TypeError("admissions (y) must be dense, got a sparse matrix.")
+    if hasattr(y, "__array__"):
+        array = np.asarray(y)
+        if array.ndim == 2 and array.shape[1] == 1:
+            array = array[:, 0]
+        if array.ndim == 0:
+            raise TypeError("admissions (y) must be a sequence with one entry per prompt.")
+        # a row of numbers is one reference, such as a vector of labels
+        items = listed(y, array) if array.ndim == 1 or lists_itself(y) else list(array)
+    elif hasattr(y, "__len__") and hasattr(y, "__iter__"):
+        items = list(y)
+    else:
+        raise TypeError(
+            f"admissions (y) must be a sequence with one entry per prompt, got {type(y).__name__}."
+        )
+    items = [_plain(item) for item in items]
+    for i, item in enumerate(items):
+        if is_missing(item):
+            raise ValueError(
+                f"admissions (y) holds {item!r} at position {i}; wanted a callable, a reference "
+                "or a list of references for every prompt."
+            )
+        if isinstance(item, float) and math.isinf(item):
+            raise ValueError(f"Input y contains infinity (at position {i}).")
+    if len(items) != n_prompts:
+        raise ValueError(
+            f"prompts (X) holds {n_prompts} and admissions (y) {len(items)} entries; wanted one "
+            "admission per prompt."
+        )
+    # known to fail later, when draws have been paid for
+    checked_admissions(items, n_prompts)
+    return items
+
+
+def _plain(item: Reference) -> Reference:
+    if isinstance(item, np.generic):
+        return item.item()
+    if isinstance(item, np.ndarray) and item.dtype.kind not in "biufc":
+        return item.tolist()
+    return item
+
+
 def checked_admissions(admissions: Sequence[Any], n_prompts: int) -> list[Checked]:
     """Callables, or tuples of references."""
     if isinstance(admissions, (str, bytes)) or not isinstance(admissions, Sized):
@@ -402,18 +459,12 @@ def _references(value: Reference, i: int) -> tuple[Reference, ...]:
             "one."
         )
     for alias in aliases:
-        if _is_missing(alias):
+        if is_missing(alias):
             raise ValueError(
                 f"admissions[{i}] is {value!r:.80}; wanted a reference, or a list of references, "
                 "without None or NaN."
             )
     return aliases
-
-
-def _is_missing(value: Reference) -> bool:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
 
 
 def _judge_references(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.generators import Generation, Generator
+from sklearn_clm.generators._draws import Prompt, Response
 
 __all__ = [
     "Admission",
@@ -29,9 +30,6 @@ __all__ = [
     "Spans",
 ]
 
-# whatever the generator takes and gives: text, chat messages, images, rows of numbers, labels
-Prompt: TypeAlias = Any
-Response: TypeAlias = Any
 Reference: TypeAlias = Any
 
 Span: TypeAlias = tuple[int, int]

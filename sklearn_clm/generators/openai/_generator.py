@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 
-from sklearn_clm.generators._base import BaseGenerator, Template, check_prompts
+from sklearn_clm.generators._base import BaseGenerator, Template, refuse_single_text
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
@@ -362,7 +362,7 @@ class OpenAIGenerator(BaseGenerator):
         (3, '/v1/chat/completions')
         """
         self._validate()
-        check_prompts(prompts)
+        refuse_single_text(prompts)
         prompts = list(prompts)
         for prompt in prompts:
             self._request(prompt)  # a bad prompt leaves no half of a file

@@ -1,4 +1,4 @@
-"""Prompts and admissions of any container in one plain form, and prompts as short text."""
+"""Prompts of any container in one plain form, and prompts as short text."""
 
 import hashlib
 import math
@@ -12,15 +12,15 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names, validate_data
 
-from sklearn_clm.generators import prompt_bytes
-from sklearn_clm.scoring._admission import checked_admissions
-from sklearn_clm.scoring._protocols import Prompt, Reference
+from sklearn_clm.generators._draws import Prompt, prompt_bytes
 
 __all__ = [
     "CheckedPrompts",
-    "check_admissions",
     "check_fitted_prompts",
     "check_prompts",
+    "is_missing",
+    "listed",
+    "lists_itself",
     "prompt_line",
     "prompt_text",
 ]
@@ -138,8 +138,8 @@ def check_prompts(X: Any, *, estimator: object = None) -> CheckedPrompts:
         return _from_frame(X, estimator)
     if hasattr(X, "__array__"):
         array = np.asarray(X)
-        if array.dtype.kind == "O" and _lists_itself(X):
-            return _from_items(_listed(X, array), estimator)
+        if array.dtype.kind == "O" and lists_itself(X):
+            return _from_items(listed(X, array), estimator)
         return _from_array(array, estimator)
     if not hasattr(X, "__len__") or not hasattr(X, "__getitem__"):
         raise TypeError(
@@ -167,57 +167,12 @@ def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
     return checked
 
 
-def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> list[Reference]:
-    """Admissions of any container as a list: callables, references or lists of references."""
-    name = "This estimator" if estimator is None else type(estimator).__name__
-    if y is None:
-        raise ValueError(f"{name} requires y to be passed, but the target y is None.")
-    if isinstance(y, (str, bytes, dict, numbers.Number)) or callable(y):
-        raise TypeError(
-            f"admissions (y) must be a sequence with one entry per prompt, got "
-            f"{type(y).__name__} {y!r:.60}."
-        )
-    if sparse.issparse(y):
-        raise TypeError("admissions (y) must be dense, got a sparse matrix.")
-    if hasattr(y, "__array__"):
-        array = np.asarray(y)
-        if array.ndim == 2 and array.shape[1] == 1:
-            array = array[:, 0]
-        if array.ndim == 0:
-            raise TypeError("admissions (y) must be a sequence with one entry per prompt.")
-        # a row of numbers is one reference, such as a vector of labels
-        items = _listed(y, array) if array.ndim == 1 or _lists_itself(y) else list(array)
-    elif hasattr(y, "__len__") and hasattr(y, "__iter__"):
-        items = list(y)
-    else:
-        raise TypeError(
-            f"admissions (y) must be a sequence with one entry per prompt, got {type(y).__name__}."
-        )
-    items = [_plain(item) for item in items]
-    for i, item in enumerate(items):
-        if _is_missing(item):
-            raise ValueError(
-                f"admissions (y) holds {item!r} at position {i}; wanted a callable, a reference "
-                "or a list of references for every prompt."
-            )
-        if isinstance(item, float) and math.isinf(item):
-            raise ValueError(f"Input y contains infinity (at position {i}).")
-    if len(items) != n_prompts:
-        raise ValueError(
-            f"prompts (X) holds {n_prompts} and admissions (y) {len(items)} entries; wanted one "
-            "admission per prompt."
-        )
-    # known to fail later, when draws have been paid for
-    checked_admissions(items, n_prompts)
-    return items
-
-
 def _from_frame(X: Any, estimator: object) -> CheckedPrompts:
     values = np.asarray(X)
     if values.dtype.kind in "biufc" or values.ndim != 2 or values.shape[1] == 0:
         return _numeric(X, estimator)
     if values.shape[1] == 1:
-        items = _listed(X[X.columns[0]], values[:, 0])
+        items = listed(X[X.columns[0]], values[:, 0])
         if not all(_is_number(item) for item in items):
             checked = _from_items(items, estimator)
             return CheckedPrompts(checked.prompts, False, 1, _get_feature_names(X))
@@ -230,7 +185,7 @@ def _from_frame(X: Any, estimator: object) -> CheckedPrompts:
     return _numeric(X, estimator)
 
 
-def _listed(column: object, array: np.ndarray) -> list[Prompt]:
+def listed(column: object, array: np.ndarray) -> list[Prompt]:
     """The items of a column as Python objects: as an array, chats of some libraries lose keys."""
     for method in _LISTING:
         if hasattr(column, method):
@@ -238,7 +193,8 @@ def _listed(column: object, array: np.ndarray) -> list[Prompt]:
     return array.tolist()
 
 
-def _lists_itself(column: object) -> bool:
+def lists_itself(column: object) -> bool:
+    """Whether a column knows its items as Python objects."""
     return any(hasattr(column, method) for method in _LISTING)
 
 
@@ -279,7 +235,7 @@ def _from_items(items: list[Prompt], estimator: object) -> CheckedPrompts:
     if all(_is_numeric_row(item) for item in items):
         return _numeric(items, estimator)
     for i, item in enumerate(items):
-        if _is_missing(item):
+        if is_missing(item):
             raise ValueError(
                 f"prompts (X) holds {item!r} at position {i}; every prompt must be there. Drop "
                 "the missing ones first."
@@ -307,7 +263,8 @@ def _is_numeric_row(item: object) -> bool:
     return isinstance(item, (list, tuple)) and all(_is_number(part) for part in item)
 
 
-def _is_missing(item: object) -> bool:
+def is_missing(item: object) -> bool:
+    """Whether an item is None, NaN, or what tables hold in its place."""
     if item is None or type(item).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(item, (float, np.floating)) and math.isnan(item)
@@ -318,13 +275,5 @@ def _plain_prompt(item: Prompt) -> Prompt:
         return item.item()
     # a chat, as a Parquet file gives it to pandas
     if isinstance(item, np.ndarray) and item.dtype.kind == "O" and item.ndim == 1:
-        return item.tolist()
-    return item
-
-
-def _plain(item: Reference) -> Reference:
-    if isinstance(item, np.generic):
-        return item.item()
-    if isinstance(item, np.ndarray) and item.dtype.kind not in "biufc":
         return item.tolist()
     return item
