@@ -194,7 +194,7 @@ class SamplerCalibration(_Calibration):
         """The sets of prompts before their first draw, each by the rule of its group."""
         n, by_group = len(scores.prompts), self.by_group
         names: list[Hashable | None] = [None]
-        of_prompt = [0] * n
+        of_prompt: list[int] | None = None
         if by_group is None or self.groups is None:
             if given is not None:
                 raise ValueError(

@@ -242,7 +242,7 @@ class OpenSets(ABC, Generic[Rule]):
     """
 
     def __init__(self, scores: DrawScores, marks: Marks) -> None:
-        self.closed: dict[int, PredictionSet] = {}
+        self.closed: list[PredictionSet | None] = [None] * len(scores.prompts)
         self._open: dict[int, _OpenSet[Rule]] = {}
         self._scores, self._marks = scores, marks
 
@@ -477,25 +477,29 @@ class SetsByRule:
     ----------
     parts : list of OpenSets
         For each rule.
-    of_prompt : list of int
-        Which of them each prompt belongs to.
+    of_prompt : list of int or None
+        Which of them each prompt belongs to; None where there is one.
     progress : progress bar
         Shows the number of draws.
     """
 
     def __init__(
-        self, parts: list[AnyOpenSets], of_prompt: Sequence[int], progress: Progress
+        self, parts: list[AnyOpenSets], of_prompt: Sequence[int] | None, progress: Progress
     ) -> None:
         self._parts, self._of_prompt, self._progress = parts, of_prompt, progress
         self._n_drawn = 0
+        for part in parts:
+            part.closed = parts[0].closed
 
     @property
     def sets(self) -> list[PredictionSet]:
         """The sets, once all are closed."""
-        return [self._parts[part].closed[i] for i, part in enumerate(self._of_prompt)]
+        return [one for one in self._parts[0].closed if one is not None]
 
     def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
         """How many draws of each of these prompts are wanted, now that more have arrived."""
+        if self._of_prompt is None:
+            return self._parts[0].decide(arrived)
         wanted: dict[int, int] = {}
         for p, part in enumerate(self._parts):
             own = [(i, draws) for i, draws in arrived if self._of_prompt[i] == p]
