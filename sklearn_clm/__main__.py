@@ -5,8 +5,9 @@ import errno
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from sklearn_clm.judging import serve, wanted_from_file
 __all__ = ["main"]
 
 
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _MOST_LEVELS = 100_000
 _DESCRIPTION = "Conformal language modeling on arrays of scores, similarities and labels."
 _EVALUATE = """\
@@ -74,16 +76,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.run(arguments))
-    except NullCalibrationError as error:
-        message = _message(error, arguments)
+    except (NullCalibrationError, ValueError, TypeError, OSError, ImportError) as error:
+        null = isinstance(error, NullCalibrationError)
+        message = ("" if null else "error: ") + _message(error, arguments)
         print(f"{parser.prog} {arguments.command}: {message}", file=sys.stderr)
-        return 1
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        print(
-            f"{parser.prog} {arguments.command}: error: {_message(error, arguments)}",
-            file=sys.stderr,
-        )
-        return 2
+        return 1 if null else 2
 
 
 def _message(error: Exception, arguments: argparse.Namespace) -> str:
@@ -135,13 +132,30 @@ class _Arrays(BaseGenerator):
         raise RuntimeError("arrays of scores hold no responses to draw")
 
 
-def _add_evaluate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    evaluate = commands.add_parser(
-        "evaluate",
-        help="run the paper's evaluation on arrays",
-        description=_EVALUATE,
-        formatter_class=_HelpFormatter,
+def _command(
+    commands: _Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    text: str,
+    description: str,
+    epilog: str | None = None,
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        name, help=text, description=description, epilog=epilog, formatter_class=_HelpFormatter
     )
+    command.set_defaults(run=run)
+    return command
+
+
+def _number(
+    command: argparse.ArgumentParser, name: str, metavar: str, default: float, text: str
+) -> None:
+    command.add_argument(name, type=type(default), default=default, metavar=metavar, help=text)
+
+
+def _add_evaluate(commands: _Commands) -> None:
+    text = "run the paper's evaluation on arrays"
+    evaluate = _command(commands, "evaluate", _evaluate, text, description=_EVALUATE)
     _add_input(evaluate)
     evaluate.add_argument(
         "--output", type=Path, default=Path("clm-evaluation"), metavar="DIR", help="where to write"
@@ -160,66 +174,37 @@ def _add_evaluate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
         metavar="E",
         help="tolerated risks: numbers in [0, 1], or START:STOP:COUNT, both ends included",
     )
-    evaluate.add_argument("--trials", type=int, default=100, metavar="T", help="random splits")
-    evaluate.add_argument(
-        "--frontier-fraction", type=float, default=0.2, metavar="F", help="share for the frontier"
-    )
-    evaluate.add_argument(
-        "--testing-fraction",
-        type=float,
-        default=0.4,
-        metavar="F",
-        help="share for fixed sequence testing; the rest measures",
-    )
+    _number(evaluate, "--trials", "T", 100, "random splits")
+    _number(evaluate, "--frontier-fraction", "F", 0.2, "share for the frontier")
+    text = "share for fixed sequence testing; the rest measures"
+    _number(evaluate, "--testing-fraction", "F", 0.4, text)
     _add_search(evaluate)
-    evaluate.add_argument(
-        "--jobs",
-        type=int,
-        default=None,
-        metavar="J",
-        help="trials in parallel, -1 for all cores (default: 1)",
-    )
-    evaluate.add_argument(
-        "--figure-format",
-        choices=["png", "pdf", "svg", "none"],
-        default="png",
-        help="format of the figures, which need matplotlib",
-    )
+    text = "trials in parallel, -1 for all cores (default: 1)"
+    evaluate.add_argument("--jobs", type=int, default=None, metavar="J", help=text)
+    formats, text = ["png", "pdf", "svg", "none"], "format of the figures, which need matplotlib"
+    evaluate.add_argument("--figure-format", choices=formats, default="png", help=text)
     evaluate.add_argument("--quiet", action="store_true", help="no progress bar, no table")
-    evaluate.set_defaults(run=_evaluate)
 
 
-def _add_calibrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    calibrate = commands.add_parser(
-        "calibrate",
-        help="find valid thresholds and write them as JSON",
-        description=_CALIBRATE,
-        epilog="Exits with status 1, and writes nothing, if no configuration is valid.",
-        formatter_class=_HelpFormatter,
+def _add_calibrate(commands: _Commands) -> None:
+    epilog = "Exits with status 1, and writes nothing, if no configuration is valid."
+    text = "find valid thresholds and write them as JSON"
+    calibrate = _command(
+        commands, "calibrate", _calibrate, text, description=_CALIBRATE, epilog=epilog
     )
     _add_input(calibrate)
+    output = Path("calibration.json")
     calibrate.add_argument(
-        "--output",
-        type=Path,
-        default=Path("calibration.json"),
-        metavar="FILE",
-        help="where to write",
+        "--output", type=Path, default=output, metavar="FILE", help="where to write"
     )
     _add_one_level(calibrate)
-    calibrate.set_defaults(run=_calibrate)
 
 
-def _add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser(
-        "plan",
-        help="how many prompts to collect, from a pilot",
-        description=_PLAN,
-        formatter_class=_HelpFormatter,
-    )
+def _add_plan(commands: _Commands) -> None:
+    text = "how many prompts to collect, from a pilot"
+    command = _command(commands, "plan", _plan, text, description=_PLAN)
     _add_input(command)
-    command.add_argument(
-        "--output", type=Path, default=None, metavar="FILE", help="Markdown file to write"
-    )
+    command.add_argument("--output", type=Path, metavar="FILE", help="Markdown file to write")
     command.add_argument(
         "--sizes",
         type=int,
@@ -228,24 +213,15 @@ def _add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         metavar="N",
         help="numbers of prompts to consider",
     )
-    command.add_argument(
-        "--power", type=float, default=0.9, metavar="P", help="wanted probability of success"
-    )
-    command.add_argument(
-        "--confidence", type=float, default=0.95, metavar="C", help="confidence of the intervals"
-    )
-    command.add_argument("--trials", type=int, default=40, metavar="T", help="simulations")
+    _number(command, "--power", "P", 0.9, "wanted probability of success")
+    _number(command, "--confidence", "C", 0.95, "confidence of the intervals")
+    _number(command, "--trials", "T", 40, "simulations")
     _add_one_level(command)
-    command.set_defaults(run=_plan)
 
 
-def _add_judge(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    judge = commands.add_parser(
-        "judge",
-        help="judge responses on a page in the browser",
-        description=_JUDGE,
-        formatter_class=_HelpFormatter,
-    )
+def _add_judge(commands: _Commands) -> None:
+    text = "judge responses on a page in the browser"
+    judge = _command(commands, "judge", _judge, text, description=_JUDGE)
     judge.add_argument("store", metavar="STORE", help="the file of the HumanJudge")
     judge.add_argument(
         "--wanted",
@@ -253,134 +229,84 @@ def _add_judge(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="responses to judge, in JSON Lines, as HumanJudge.export writes them (default: those "
         "that the last calibration with this STORE lacked)",
     )
-    judge.add_argument(
-        "--question",
-        default=HumanJudge("").question,
-        metavar="TEXT",
-        help="what is asked; that of the HumanJudge",
-    )
+    text = "what is asked; that of the HumanJudge"
+    judge.add_argument("--question", default=HumanJudge("").question, metavar="TEXT", help=text)
     judge.add_argument("--name", metavar="NAME", help="who judges (default: the user)")
-    judge.add_argument(
-        "--second-opinions",
-        type=float,
-        default=0.0,
-        metavar="F",
-        help="judge this share of what others have judged, at random and without seeing their "
-        "verdicts, and print how many agree",
+    text = (
+        "judge this share of what others have judged, at random and without seeing their "
+        "verdicts, and print how many agree"
     )
-    judge.add_argument("--port", type=int, default=0, metavar="P", help="port; 0 takes a free one")
-    judge.set_defaults(run=_judge, data=None)
+    _number(judge, "--second-opinions", "F", 0.0, text)
+    _number(judge, "--port", "P", 0, "port; 0 takes a free one")
+    judge.set_defaults(data=None)
 
 
-def _add_batch(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_batch(commands: _Commands) -> None:
     batch = commands.add_parser(
         "batch", help="draw by files of a batch service", description=_BATCH
     )
     actions = batch.add_subparsers(dest="action", required=True, metavar="ACTION")
-    write = actions.add_parser(
-        "write",
-        help="write the requests for draws that the store lacks",
-        description="Write the requests for draws that the store lacks.",
-        formatter_class=_HelpFormatter,
-    )
+    text = "write the requests for draws that the store lacks"
+    write = _command(actions, "write", _batch, text, description=f"W{text[1:]}.")
     write.set_defaults(answers=[])
-    read = actions.add_parser(
+    read = _command(
+        actions,
         "read",
-        help="keep the answers, and write the requests for what is still missing",
+        _batch,
+        "keep the answers, and write the requests for what is still missing",
         description="Keep the answers in the store, and write the requests for what is still "
         "missing. Answers may stand in any order, be incomplete, occur twice or be errors.",
-        formatter_class=_HelpFormatter,
     )
-    read.add_argument(
-        "answers", nargs="+", metavar="ANSWERS", help="output and error files of the service"
-    )
+    text = "output and error files of the service"
+    read.add_argument("answers", nargs="+", metavar="ANSWERS", help=text)
     for command, output in ((write, "requests.jsonl"), (read, "missing.jsonl")):
-        command.add_argument(
-            "--store", required=True, metavar="FILE", help="the file of the CachedGenerator"
-        )
-        command.add_argument(
-            "--generator",
-            required=True,
-            metavar="FILE",
-            help="the parameters of the OpenAIGenerator, as a JSON object",
-        )
-        command.add_argument(
-            "--prompts", required=True, metavar="FILE", help="the prompts, one object a line (JSON)"
-        )
-        command.add_argument(
-            "--field", default="prompt", metavar="NAME", help="field of a line with the prompt"
-        )
-        command.add_argument("--draws", type=int, default=20, metavar="K", help="draws per prompt")
-        command.add_argument(
-            "--seed", type=int, default=0, metavar="S", help="random_state of the sampler"
-        )
-        command.add_argument(
-            "--output",
-            type=Path,
-            default=Path(output),
-            metavar="FILE",
-            help="requests to write; what one file may not hold goes to further, numbered ones",
-        )
-        command.set_defaults(run=_batch, data=None)
+        for name, text in (
+            ("--store", "the file of the CachedGenerator"),
+            ("--generator", "the parameters of the OpenAIGenerator, as a JSON object"),
+            ("--prompts", "the prompts, one object a line (JSON)"),
+        ):
+            command.add_argument(name, required=True, metavar="FILE", help=text)
+        text = "field of a line with the prompt"
+        command.add_argument("--field", default="prompt", metavar="NAME", help=text)
+        _number(command, "--draws", "K", 20, "draws per prompt")
+        _number(command, "--seed", "S", 0, "random_state of the sampler")
+        text = "requests to write; what one file may not hold goes to further, numbered ones"
+        command.add_argument("--output", type=Path, default=Path(output), metavar="FILE", help=text)
+        command.set_defaults(data=None)
 
 
 def _add_input(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("input", _INPUT)
-    group.add_argument("--scores", metavar="FILE", help="quality of each draw, shape (n, K)")
-    group.add_argument(
-        "--labels", metavar="FILE", help="1 where a draw is admissible, else 0, shape (n, K)"
-    )
-    group.add_argument(
-        "--similarity",
-        metavar="FILE",
-        help="similarity of draws j and l < j at [i, j, l], shape (n, K, K); called "
-        "diversity.npy by some, but larger must mean more alike",
-    )
-    group.add_argument("--data", metavar="FILE", help="calibration data as .npz, instead of these")
+    for name, text in (
+        ("--scores", "quality of each draw, shape (n, K)"),
+        ("--labels", "1 where a draw is admissible, else 0, shape (n, K)"),
+        (
+            "--similarity",
+            "similarity of draws j and l < j at [i, j, l], shape (n, K, K); called "
+            "diversity.npy by some, but larger must mean more alike",
+        ),
+        ("--data", "calibration data as .npz, instead of these"),
+    ):
+        group.add_argument(name, metavar="FILE", help=text)
 
 
 def _add_one_level(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--epsilon", type=float, default=0.3, metavar="E", help="tolerated risk, in (0, 1)"
-    )
+    _number(command, "--epsilon", "E", 0.3, "tolerated risk, in (0, 1)")
     command.add_argument("--set-score", default="max", metavar="NAME", help="set score F")
-    command.add_argument(
-        "--optimization-fraction",
-        type=float,
-        default=1 / 3,
-        metavar="F",
-        help="share of the prompts that finds the frontier",
-    )
+    text = "share of the prompts that finds the frontier"
+    _number(command, "--optimization-fraction", "F", 1 / 3, text)
     _add_search(command)
     command.add_argument("--quiet", action="store_true", help="print nothing")
 
 
 def _add_search(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--delta", type=float, default=0.05, metavar="D", help="level of the tests, in (0, 1)"
-    )
-    command.add_argument(
-        "--n-lambdas", type=int, default=25, metavar="N", help="quantiles tried for each threshold"
-    )
-    command.add_argument(
-        "--size-weight", type=float, default=0.5, metavar="W", help="weight of set size in Eq. 7"
-    )
-    command.add_argument(
-        "--excess-weight",
-        type=float,
-        default=0.5,
-        metavar="W",
-        help="weight of excess draws in Eq. 7",
-    )
-    command.add_argument(
-        "--k-max",
-        type=int,
-        nargs="+",
-        default=None,
-        metavar="K",
-        help="budgets of draws to search (default: all draws)",
-    )
-    command.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the splits")
+    _number(command, "--delta", "D", 0.05, "level of the tests, in (0, 1)")
+    _number(command, "--n-lambdas", "N", 25, "quantiles tried for each threshold")
+    _number(command, "--size-weight", "W", 0.5, "weight of set size in Eq. 7")
+    _number(command, "--excess-weight", "W", 0.5, "weight of excess draws in Eq. 7")
+    text = "budgets of draws to search (default: all draws)"
+    command.add_argument("--k-max", type=int, nargs="+", metavar="K", help=text)
+    _number(command, "--seed", "S", 0, "seed of the splits")
 
 
 def _load(arguments: argparse.Namespace) -> CalibrationData:

@@ -1,6 +1,7 @@
 """What more draws and more calibration prompts bring: the band of Appendix C, and its edge."""
 
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -9,16 +10,14 @@ from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
 from sklearn_clm.calibration._data import check_data, optimization_size
 from sklearn_clm.evaluation import first_k_errors, smallest_epsilons
-from sklearn_clm.inspection._figures import BLUE, DASHED, RED, TRIVIAL, finish, new_axes
+from sklearn_clm.inspection._figures import BLUE, DASHED, RED, TRIVIAL, AxesLike, Display
 from sklearn_clm.inspection._record import calibration_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["AchievableBandDisplay", "PromptGainDisplay"]
 
 
-class AchievableBandDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class AchievableBandDisplay(Display):
     """Error of the first k draws against k: what a budget can achieve (Appendix C).
 
     With a budget of k draws, an epsilon below the blue line is out of reach, and the dashed line
@@ -47,38 +46,25 @@ class AchievableBandDisplay:
 
     Attributes
     ----------
-    figure_ : matplotlib Figure
-        The figure.
-    ax_ : matplotlib Axes
-        Its axes.
+    figure_, ax_ : matplotlib Figure and Axes
+        What was drawn.
     """
 
-    def __init__(
-        self,
-        *,
-        error: np.ndarray,
-        low: np.ndarray,
-        high: np.ndarray,
-        reachable: np.ndarray,
-        n_prompts: int,
-        n_calibration: int,
-        confidence: float = 0.95,
-        delta: float = 0.05,
-        epsilon: float | None = None,
-    ) -> None:
-        self.error = error
-        self.low = low
-        self.high = high
-        self.reachable = reachable
-        self.n_prompts = n_prompts
-        self.n_calibration = n_calibration
-        self.confidence = confidence
-        self.delta = delta
-        self.epsilon = epsilon
+    error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    reachable: np.ndarray
+    n_prompts: int
+    n_calibration: int
+    confidence: float = 0.95
+    delta: float = 0.05
+    epsilon: float | None = None
+
+    title = "What more draws bring"
 
     @classmethod
     def from_estimator(
-        cls, estimator: ConformalSampler, *, confidence: float = 0.95, ax: "Axes | None" = None
+        cls, estimator: ConformalSampler, *, confidence: float = 0.95, ax: AxesLike = None
     ) -> Self:
         """Plot the band of a fitted sampler.
 
@@ -88,8 +74,8 @@ class AchievableBandDisplay:
             A sampler after ``fit`` or ``calibrate``.
         confidence : float in (0, 1), default=0.95
             Confidence of the intervals.
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
+        ax
+            As in :meth:`plot`.
 
         Returns
         -------
@@ -122,7 +108,7 @@ class AchievableBandDisplay:
         delta: float = 0.05,
         optimization_fraction: float = 1 / 3,
         confidence: float = 0.95,
-        ax: "Axes | None" = None,
+        ax: AxesLike = None,
     ) -> Self:
         """Plot the band of calibration data, before any calibration.
 
@@ -138,8 +124,8 @@ class AchievableBandDisplay:
             Share of the prompts that will not be used for the tests.
         confidence : float in (0, 1), default=0.95
             Confidence of the intervals.
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
+        ax
+            As in :meth:`plot`.
 
         Returns
         -------
@@ -190,21 +176,8 @@ class AchievableBandDisplay:
             epsilon=epsilon,
         )
 
-    def plot(self, *, ax: "Axes | None" = None) -> Self:
-        """Draw the band.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-
-        Returns
-        -------
-        AchievableBandDisplay
-            This display, with `figure_` and `ax_`.
-        """
-        self.figure_, axes = new_axes(ax, (1, 1), (5.6, 4.0))
-        self.ax_ = ax = axes[0]
+    def _draw(self) -> None:
+        ax = self.ax_
         k = np.arange(1, len(self.error) + 1)
         top = min(1.0, 1.25 * max(self.high[0], self.reachable[0]))
         ax.axhspan(self.error[0], top, color=TRIVIAL, lw=0, zorder=0, label="trivial: one draw")
@@ -245,11 +218,10 @@ class AchievableBandDisplay:
         ax.set_ylabel(f"Share of {self.n_prompts} prompts without\nan admissible response")
         ax.set_ylim(0.0, top)
         ax.locator_params(axis="x", integer=True)
-        finish(axes, "What more draws bring")
-        return self
 
 
-class PromptGainDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class PromptGainDisplay(Display):
     """Smallest epsilon that can be certified against the number of calibration prompts.
 
     The line supposes that the safest rule keeps its share of errors on a larger calibration
@@ -269,10 +241,8 @@ class PromptGainDisplay:
 
     Attributes
     ----------
-    figure_ : matplotlib Figure
-        The figure.
-    ax_ : matplotlib Axes
-        Its axes.
+    figure_, ax_ : matplotlib Figure and Axes
+        What was drawn.
 
     Examples
     --------
@@ -282,20 +252,13 @@ class PromptGainDisplay:
     array([0.133, 0.109])
     """
 
-    def __init__(
-        self,
-        *,
-        n_errors: int,
-        n_calibration: int,
-        delta: float,
-        level: float,
-        symbol: str = "epsilon",
-    ) -> None:
-        self.n_errors = n_errors
-        self.n_calibration = n_calibration
-        self.delta = delta
-        self.level = level
-        self.symbol = symbol
+    n_errors: int
+    n_calibration: int
+    delta: float
+    level: float
+    symbol: str = "epsilon"
+
+    title = "What more prompts bring"
 
     def smallest(self, sizes: ArrayLike) -> np.ndarray:
         """Smallest level that calibration parts of these sizes certify.
@@ -314,7 +277,7 @@ class PromptGainDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator: ConformalSampler | ComponentSelector, *, ax: "Axes | None" = None
+        cls, estimator: ConformalSampler | ComponentSelector, *, ax: AxesLike = None
     ) -> Self:
         """Plot what more prompts bring to a fitted sampler or selector.
 
@@ -322,8 +285,8 @@ class PromptGainDisplay:
         ----------
         estimator : ConformalSampler or ComponentSelector
             An estimator after ``fit`` or ``calibrate``.
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
+        ax
+            As in :meth:`plot`.
 
         Returns
         -------
@@ -360,21 +323,8 @@ class PromptGainDisplay:
         exact = sizes if n_errors == 0 else (counts * n // n_errors).astype(int)
         return np.interp(sizes, exact, smallest_epsilons(n_errors, n, exact, self.delta))
 
-    def plot(self, *, ax: "Axes | None" = None) -> Self:
-        """Draw the curve.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-
-        Returns
-        -------
-        PromptGainDisplay
-            This display, with `figure_` and `ax_`.
-        """
-        self.figure_, axes = new_axes(ax, (1, 1), (5.6, 4.0))
-        self.ax_ = ax = axes[0]
+    def _draw(self) -> None:
+        ax = self.ax_
         n, share = self.n_calibration, self.n_errors / self.n_calibration
         sizes = np.unique(np.geomspace(max(2, n // 4), 10 * n, 60).round().astype(int))
         ends = [round(float(end) * n) for end in clopper_pearson(self.n_errors, n)]
@@ -399,5 +349,3 @@ class PromptGainDisplay:
         ax.set_ylim(bottom=0.0)
         ax.set_xlabel("Prompts in the calibration part")
         ax.set_ylabel(f"Smallest {symbol} that is certified")
-        finish(axes, "What more prompts bring")
-        return self

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ComponentCurveDisplay", "RiskCurveDisplay"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _CurveDisplay:
     """One row of axes for each measure, one curve for each method."""
 
@@ -38,26 +40,14 @@ class _CurveDisplay:
     level_label: ClassVar[str] = "level"
     measure_labels: ClassVar[dict[str, str]] = {}
 
-    def __init__(
-        self,
-        *,
-        levels: np.ndarray,
-        methods: Sequence[str],
-        mean: dict[str, np.ndarray],
-        std: dict[str, np.ndarray],
-        auc: dict[str, np.ndarray],
-        trivial_level: float | None = None,
-        n_trials: int | None = None,
-        reason: str | None = None,
-    ) -> None:
-        self.levels = levels
-        self.methods = methods
-        self.mean = mean
-        self.std = std
-        self.auc = auc
-        self.trivial_level = trivial_level
-        self.n_trials = n_trials
-        self.reason = reason
+    levels: np.ndarray
+    methods: Sequence[str]
+    mean: dict[str, np.ndarray]
+    std: dict[str, np.ndarray]
+    auc: dict[str, np.ndarray]
+    trivial_level: float | None = None
+    n_trials: int | None = None
+    reason: str | None = None
 
     @classmethod
     def from_trials(
@@ -333,29 +323,13 @@ class ComponentCurveDisplay(_CurveDisplay):
 
     Parameters
     ----------
-    levels : ndarray of shape (n_levels,)
-        The values of alpha.
-    methods : sequence of str, length n_methods
-        Names for the legend.
-    mean, std : dict of str to ndarray of shape (n_methods, n_levels)
-        For each measure the mean and the standard deviation over trials; NaN is not drawn.
-    auc : dict of str to ndarray of shape (n_methods,)
-        For each measure the normalised area under the curve.
-    trivial_level : float, optional
-        The smallest trivial alpha.
-    n_trials : int, optional
-        Number of random splits, for the title.
-    reason : str, optional
-        Why there may be nothing to show.
+    levels, methods, mean, std, auc, trivial_level, n_trials, reason
+        As in :class:`RiskCurveDisplay`, with alpha for epsilon.
 
     Attributes
     ----------
-    figure_ : matplotlib Figure
-        The figure.
-    axes_ : ndarray of matplotlib Axes, shape (n_measures,)
-        One for each measure.
-    lines_ : list of matplotlib Line2D
-        The curves, measure by measure.
+    figure_, axes_, lines_
+        As in :class:`RiskCurveDisplay`.
     """
 
     title: ClassVar[str] = "Selected components"

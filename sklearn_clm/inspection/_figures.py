@@ -1,6 +1,7 @@
 """What all figures share: axes, lines, and the meaning of grey."""
 
-from typing import TYPE_CHECKING, TypedDict, Union
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Self, TypedDict, Union
 
 import numpy as np
 
@@ -14,6 +15,7 @@ __all__ = [
     "RED",
     "TRIVIAL",
     "AxesLike",
+    "Display",
     "LineStyle",
     "finish",
     "line_style",
@@ -86,6 +88,46 @@ def new_axes(
         what = f"{n}, one for each measure," if least is None else "one or two,"
         raise ValueError(f"ax holds {len(axes)} axes; wanted {what} or None.")
     return axes[0].figure, axes
+
+
+class Display(ABC):
+    """A figure of one pair of axes, or of two that stand side by side or above each other."""
+
+    figure_: "Figure"
+    axes_: np.ndarray
+
+    title = ""
+    shape = (1, 1)
+    size = (5.6, 4.0)
+    least: int | None = None
+    legend_above = False
+
+    @property
+    def ax_(self) -> "Axes":
+        """The first axes."""
+        return self.axes_[0]
+
+    def plot(self, *, ax: AxesLike = None) -> Self:
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or sequence of them, optional
+            Where to draw; the second of two may be left out. Default: a new figure.
+
+        Returns
+        -------
+        display
+            This display, with `figure_` and its axes.
+        """
+        self.figure_, self.axes_ = new_axes(ax, self.shape, self.size, self.least)
+        self._draw()
+        finish(self.axes_, self.title, above=self.legend_above)
+        return self
+
+    @abstractmethod
+    def _draw(self) -> None:
+        """Draw on `axes_`, which are there."""
 
 
 def finish(axes: np.ndarray, title: str, *, legend: bool = True, above: bool = False) -> None:

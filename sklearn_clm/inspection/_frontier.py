@@ -1,12 +1,13 @@
 """The tested sequence of configurations, and where the test stopped."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypedDict
 
 import numpy as np
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import LearnThenTestResult, critical_count
-from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, finish, new_axes
+from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
 from sklearn_clm.inspection._record import calibration_of
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def chosen_position(result: LearnThenTestResult) -> int | None:
     return int(np.flatnonzero(same)[0])
 
 
-class FrontierDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class FrontierDisplay(Display):
     """Pareto frontier, the sequence of tests along it, and the configuration it chose.
 
     Every point is one configuration of the frontier, on the left at its objective (Eq. 7) and
@@ -94,30 +96,21 @@ class FrontierDisplay:
     0.22
     """
 
-    def __init__(
-        self,
-        *,
-        objective: np.ndarray,
-        loss: np.ndarray,
-        optimization_objective: np.ndarray,
-        optimization_loss: np.ndarray,
-        p_values: np.ndarray,
-        n_valid: int,
-        selected: int | None,
-        epsilon: float,
-        delta: float,
-        n_calibration: int,
-    ) -> None:
-        self.objective = objective
-        self.loss = loss
-        self.optimization_objective = optimization_objective
-        self.optimization_loss = optimization_loss
-        self.p_values = p_values
-        self.n_valid = n_valid
-        self.selected = selected
-        self.epsilon = epsilon
-        self.delta = delta
-        self.n_calibration = n_calibration
+    objective: np.ndarray
+    loss: np.ndarray
+    optimization_objective: np.ndarray
+    optimization_loss: np.ndarray
+    p_values: np.ndarray
+    n_valid: int
+    selected: int | None
+    epsilon: float
+    delta: float
+    n_calibration: int
+
+    title = "Frontier of configurations"
+    shape = (1, 2)
+    size = (9.6, 4.1)
+    least = 1
 
     @property
     def critical_loss(self) -> float:
@@ -133,9 +126,8 @@ class FrontierDisplay:
         ----------
         estimator : ConformalSampler
             A fitted sampler.
-        ax : matplotlib Axes or two of them, optional
-            Where to draw: the frontier, and the tests if there is a second one. Default: a new
-            figure with both.
+        ax
+            As in :meth:`plot`.
 
         Returns
         -------
@@ -167,9 +159,8 @@ class FrontierDisplay:
             The result.
         size_weight, excess_weight : float, default=0.5
             The weights of Eq. 7 that it was made with.
-        ax : matplotlib Axes or two of them, optional
-            Where to draw: the frontier, and the tests if there is a second one. Default: a new
-            figure with both.
+        ax
+            As in :meth:`plot`.
 
         Returns
         -------
@@ -193,26 +184,10 @@ class FrontierDisplay:
             n_calibration=result.n_calibration,
         )
 
-    def plot(self, *, ax: AxesLike = None) -> Self:
-        """Draw the frontier.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or two of them, optional
-            Where to draw: the frontier, and the tests if there is a second one. Default: a new
-            figure with both.
-
-        Returns
-        -------
-        FrontierDisplay
-            This display, with `figure_` and `axes_`.
-        """
-        self.figure_, self.axes_ = new_axes(ax, (1, 2), (9.6, 4.1), least=1)
+    def _draw(self) -> None:
         self._plot_frontier(self.axes_[0])
         if len(self.axes_) == 2:
             self._plot_tests(self.axes_[1])
-        finish(self.axes_, "Frontier of configurations")
-        return self
 
     def _plot_frontier(self, axes: "Axes") -> None:
         axes.plot(

@@ -1,24 +1,23 @@
 """The loss within each group of prompts: by the rule for all prompts, and by its own."""
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import clopper_pearson
-from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, finish, new_axes
+from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
 from sklearn_clm.inspection._frontier import chosen_position
 from sklearn_clm.inspection._record import calibration_of
 from sklearn_clm.policies import ThresholdRule
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 __all__ = ["GroupLossDisplay"]
 
 
-class GroupLossDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class GroupLossDisplay(Display):
     """Loss by group with exact intervals, pooled against grouped.
 
     For each group, the share of its calibration prompts whose set holds no admissible response:
@@ -39,10 +38,8 @@ class GroupLossDisplay:
 
     Attributes
     ----------
-    figure_ : matplotlib Figure
-        The figure.
-    ax_ : matplotlib Axes
-        The axes.
+    figure_, ax_ : matplotlib Figure and Axes
+        What was drawn.
 
     Examples
     --------
@@ -56,20 +53,17 @@ class GroupLossDisplay:
     ['hard']
     """
 
-    def __init__(
-        self,
-        *,
-        groups: list[Hashable],
-        n_prompts: np.ndarray,
-        pooled: np.ndarray,
-        grouped: np.ndarray,
-        epsilon: float,
-    ) -> None:
-        self.groups = groups
-        self.n_prompts = n_prompts
-        self.pooled = pooled
-        self.grouped = grouped
-        self.epsilon = epsilon
+    groups: list[Hashable]
+    n_prompts: np.ndarray
+    pooled: np.ndarray
+    grouped: np.ndarray
+    epsilon: float
+
+    title = "Loss within groups"
+    legend_above = True
+
+    def __post_init__(self) -> None:
+        self.size = 5.6, 1.2 + 0.45 * len(self.groups)
 
     @property
     def failed_by_pooling(self) -> list[Hashable]:
@@ -85,8 +79,8 @@ class GroupLossDisplay:
         ----------
         sampler : ConformalSampler
             A sampler of thresholds, calibrated with groups and all labels.
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
+        ax
+            As in :meth:`plot`.
 
         Returns
         -------
@@ -128,22 +122,7 @@ class GroupLossDisplay:
             epsilon=record.epsilon,
         ).plot(ax=ax)
 
-    def plot(self, *, ax: AxesLike = None) -> Self:
-        """Draw the intervals.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-
-        Returns
-        -------
-        GroupLossDisplay
-            This display, with `figure_` and `ax_`.
-        """
-        height = 1.2 + 0.45 * len(self.groups)
-        self.figure_, axes = new_axes(ax, (1, 1), (5.6, height))
-        self.ax_: Axes = axes[0]
+    def _draw(self) -> None:
         place = np.arange(len(self.groups))[::-1].astype(np.float64)
         for errors, offset, color, marker, label in (
             (self.pooled, 0.12, RED, "s", "rule for all prompts"),
@@ -160,8 +139,6 @@ class GroupLossDisplay:
         self.ax_.set_yticks(place, labels)
         self.ax_.set_ylim(-0.6, len(self.groups) - 0.4)
         self.ax_.set_xlabel("share of sets without an admissible response")
-        finish(axes, "Loss within groups", above=True)
-        return self
 
 
 def _intervals(errors: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

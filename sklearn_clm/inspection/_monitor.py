@@ -1,12 +1,13 @@
 """What a monitor has seen: its wealth, and the limits of the risk."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from sklearn_clm.calibration import confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
-from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, finish, new_axes
+from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +18,8 @@ _POINTS = 300
 _SMALLEST_E = 1e-3
 
 
-class RiskMonitorDisplay:
+@dataclass(kw_only=True, eq=False, repr=False)
+class RiskMonitorDisplay(Display):
     """E-value and confidence sequence of a monitor, against the number of audited outcomes.
 
     Above, the e-value after each outcome, and 1 / alpha, where the alarm goes off. Below, the mean
@@ -49,13 +51,15 @@ class RiskMonitorDisplay:
     3
     """
 
-    def __init__(
-        self, *, losses: np.ndarray, e_values: np.ndarray, epsilon: float, alpha: float
-    ) -> None:
-        self.losses = losses
-        self.e_values = e_values
-        self.epsilon = epsilon
-        self.alpha = alpha
+    losses: np.ndarray
+    e_values: np.ndarray
+    epsilon: float
+    alpha: float
+
+    title = "Watch on the risk"
+    shape = (2, 1)
+    size = (6.4, 5.2)
+    least = 1
 
     @property
     def alarm_at(self) -> int | None:
@@ -71,9 +75,8 @@ class RiskMonitorDisplay:
         ----------
         monitor : RiskMonitor
             A monitor with at least one outcome.
-        ax : matplotlib Axes or two of them, optional
-            Where to draw: the e-value, and the risk if there is a second one. Default: a new
-            figure with both.
+        ax
+            As in :meth:`plot`.
 
         Returns
         -------
@@ -94,21 +97,7 @@ class RiskMonitorDisplay:
             alpha=monitor.alpha,
         ).plot(ax=ax)
 
-    def plot(self, *, ax: AxesLike = None) -> Self:
-        """Draw the two.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or two of them, optional
-            Where to draw: the e-value, and the risk if there is a second one. Default: a new
-            figure with both.
-
-        Returns
-        -------
-        RiskMonitorDisplay
-            This display, with `figure_` and `axes_`.
-        """
-        self.figure_, self.axes_ = new_axes(ax, (2, 1), (6.4, 5.2), least=1)
+    def _draw(self) -> None:
         first, n = self.axes_[0], len(self.losses)
         first.plot(
             np.arange(1, n + 1),
@@ -128,8 +117,6 @@ class RiskMonitorDisplay:
         first.set_yscale("log")
         first.set_ylabel("E-value")
         self.axes_[-1].set_xlabel("Audited outcomes")
-        finish(self.axes_, "Watch on the risk")
-        return self
 
     def _plot_risk(self) -> None:
         axes: Axes = self.axes_[1]

@@ -17,6 +17,7 @@ from sklearn_clm._html import STYLE, counted
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
     ComponentThreshold,
+    LearnThenTestResult,
     clopper_pearson,
     get_set_score,
     smallest_epsilon,
@@ -34,6 +35,7 @@ from sklearn_clm.evaluation import (
 from sklearn_clm.evaluation._monitor import AFTER_ALARM
 from sklearn_clm.evaluation._results import markdown_table, markdown_text
 from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
+from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay, chosen_position
 from sklearn_clm.inspection._record import calibration_of
 from sklearn_clm.policies import ExitResult
@@ -47,8 +49,6 @@ _MAX_PROMPTS = 20_000
 _GROWTH = (1, 2, 5, 10)
 _OFTEN = 0.25
 _NEAR_BY = 0.05
-
-Display = FrontierDisplay | AchievableBandDisplay | PromptGainDisplay
 
 
 @dataclass(frozen=True)
@@ -240,9 +240,8 @@ def _picture(display: Display, heading: str) -> str:
     except ImportError:
         return ""
     # a figure of its own, which no window shows and no later plot touches
-    wide = isinstance(display, FrontierDisplay)
-    figure = Figure(figsize=(9.6, 4.1) if wide else (5.6, 4.0), layout="constrained")
-    display.plot(ax=figure.subplots(1, 2 if wide else 1))
+    figure = Figure(figsize=display.size, layout="constrained")
+    display.plot(ax=figure.subplots(*display.shape))
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=100)
     data = base64.b64encode(file.getvalue()).decode("ascii")
@@ -257,26 +256,23 @@ def _sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
     n = min(record.data.n_prompts, _MAX_PROMPTS)
     part = record.data if n == record.data.n_prompts else record.data.take(np.arange(n))
     outcomes = rule_outcomes(part, record.lambda_hat, record.set_score, record.k_max)
+    # with several risks, or weights, counts of errors tell nothing of the tests
+    counts = record.result is None or not math.isnan(record.result.smallest_epsilon)
+    tested = counts and record.result is not None
     yield _sampler_guarantee(record)
     yield from _conditions(record)
-    if record.result is not None and math.isnan(record.result.smallest_epsilon):
-        # several risks, or weights: counts of errors tell nothing of the tests
-        yield _data(record, record.result, ("draws for each prompt", record.data.k_max))
-        yield _provenance(record)
-        if record.lambda_hat is not None:
-            yield _thresholds(record)
-        yield _band(record, AchievableBandDisplay._of_calibration(sampler))
-        return
-    yield from _warnings(_sampler_warnings(record, outcomes))
+    if counts:
+        yield from _warnings(_sampler_warnings(record, outcomes))
     yield _data(record, record.result, ("draws for each prompt", record.data.k_max))
     yield _provenance(record)
     if record.lambda_hat is not None:
         yield _thresholds(record)
-    if record.result is not None:
+    if tested:
         yield _tests(record)
     yield _band(record, AchievableBandDisplay._of_calibration(sampler))
-    yield _expectations(record, outcomes)
-    if record.result is not None:
+    if counts:
+        yield _expectations(record, outcomes)
+    if tested:
         yield _more_prompts(record.result, PromptGainDisplay._of_calibration(sampler))
 
 
@@ -299,7 +295,7 @@ def _sections_without_labels(record: Any) -> Iterable[Section]:
     elif record.lambda_hat is not None:
         yield _thresholds(record)
     if result is not None:
-        yield _lazy_tests(record)
+        yield _tests(record)
     n_draws = record.data.n_made
     judged = n_draws if record.n_judgements is None else record.n_judgements
     rows = (
@@ -330,32 +326,6 @@ def _exit(left: ExitResult) -> Section:
         "least the level. Sets are nested in the level, so that one order statistic calibrates it."
     )
     return Section("Exit policy", (text,), rows)
-
-
-def _lazy_tests(record: Any) -> Section:
-    result = record.result
-    m, n_valid = len(result.frontier), len(result.valid_lambdas)
-    chosen = chosen_position(result)
-    rows = []
-    for i in _shown(m, n_valid, chosen):
-        role = "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
-        bound = "" if result.exact[i] else "at most " if i < n_valid else "at least "
-        tested = i <= n_valid
-        rows.append(
-            (
-                str(i + 1),
-                ", ".join(f"{value:.4g}" for value in result.frontier.lambdas[i]),
-                f"{bound}{result.n_errors[i]} of {result.n_calibration}" if tested else "",
-                f"{bound}{result.p_values[i]:.3g}" if tested else "",
-                "lambda-hat" if i == chosen else role,
-            )
-        )
-    text = (
-        "Tested from the safest configuration on, until one failed. A test ends as soon as its "
-        "decision is forced, so that errors and p-values are bounds where prompts are unsettled."
-    )
-    header = ("test", "similarity, quality, set score", "errors", "p-value", "")
-    return Section("Frontier and tests", (text,), (header, *_with_gaps(rows, m)))
 
 
 def _sampler_guarantee(record: Any) -> Section:
@@ -548,36 +518,55 @@ def _thresholds(record: Any) -> Section:
 
 
 def _tests(record: Any) -> Section:
-    result = record.result
+    result, lazy = record.result, record.result.exact is not None
     m, n_valid = len(result.frontier), len(result.valid_lambdas)
     chosen = chosen_position(result)
-    text = (
-        f"The Pareto frontier has {counted(m, 'configuration')}. They were tested from the safest "
-        f"on, each at level delta = {result.delta:g}, until one failed: "
-    )
-    if chosen is None:
-        text += "the very first."
+    if lazy:
+        text = (
+            "Tested from the safest configuration on, until one failed. A test ends as soon as its "
+            "decision is forced, so that errors and p-values are bounds where prompts are "
+            "unsettled."
+        )
     else:
-        text += f"{'all' if n_valid == m else n_valid} passed. "
-        text += "lambda-hat is the one of lowest objective (Eq. 7) among them."
+        text = (
+            f"The Pareto frontier has {counted(m, 'configuration')}. They were tested from the "
+            f"safest on, each at level delta = {result.delta:g}, until one failed: "
+        )
+        if chosen is None:
+            text += "the very first."
+        else:
+            text += f"{'all' if n_valid == m else n_valid} passed. "
+            text += "lambda-hat is the one of lowest objective (Eq. 7) among them."
     objective = result.risks.objective(record.size_weight, record.excess_weight)
     rows = []
     for i in _shown(m, n_valid, chosen):
-        role = "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
-        rows.append(
-            (
-                str(i + 1),
-                ", ".join(f"{value:.4g}" for value in result.frontier.lambdas[i]),
-                f"{result.n_errors[i]} of {result.n_calibration}",
-                f"{objective[i]:.4g}",
-                f"{result.p_values[i]:.3g}",
-                "lambda-hat" if i == chosen else role,
-            )
-        )
-    header = ("test", "similarity, quality, set score", "errors", "objective", "p-value", "")
-    display = FrontierDisplay._of(result, record.size_weight, record.excess_weight)
+        bound = _bound(result, i, n_valid)
+        cells = [f"{bound}{result.n_errors[i]} of {result.n_calibration}"]
+        cells += [] if lazy else [f"{objective[i]:.4g}"]
+        cells.append(f"{bound}{result.p_values[i]:.3g}")
+        if lazy and i > n_valid:
+            cells = ["", ""]
+        thresholds = ", ".join(f"{value:.4g}" for value in result.frontier.lambdas[i])
+        role = "lambda-hat" if i == chosen else _role(i, n_valid)
+        rows.append((str(i + 1), thresholds, *cells, role))
+    costs = [] if lazy else ["objective"]
+    header = ("test", "similarity, quality, set score", "errors", *costs, "p-value", "")
+    display = None
+    if not lazy:
+        display = FrontierDisplay._of(result, record.size_weight, record.excess_weight)
     table = (header, *_with_gaps(rows, m))
     return Section("Frontier and tests", (text,), table, display=display)
+
+
+def _role(i: int, n_valid: int) -> str:
+    return "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
+
+
+def _bound(result: LearnThenTestResult | ComponentThreshold, i: int, n_valid: int) -> str:
+    """What stands before a number that unknown labels leave open."""
+    if result.exact is None or result.exact[i]:
+        return ""
+    return "at most " if i < n_valid else "at least "
 
 
 def _shown(m: int, n_valid: int, chosen: int | None) -> list[int]:
@@ -764,29 +753,21 @@ def _component_tests(record: Any) -> Section:
     )
     rows = []
     for i in _shown(m, n_valid, n_valid - 1 if n_valid else None):
-        role = "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
+        bound = _bound(result, i, n_valid)
+        errors = f"{bound}{result.n_errors[i]} of {result.n_calibration}"
         rows.append(
             (
                 str(i + 1),
                 f"{result.thresholds[i]:.6g}",
-                f"{result.losses[i]:.4g}"
-                if fraction
-                else f"{_bound(result, i, n_valid)}{result.n_errors[i]} of {result.n_calibration}",
+                f"{result.losses[i]:.4g}" if fraction else errors,
                 f"{result.n_components[i]:.4g}",
-                f"{_bound(result, i, n_valid)}{result.p_values[i]:.3g}",
-                "gamma-hat" if i == n_valid - 1 else role,
+                f"{bound}{result.p_values[i]:.3g}",
+                "gamma-hat" if i == n_valid - 1 else _role(i, n_valid),
             )
         )
     loss = "mean fraction wrong" if fraction else "prompts with an error"
     header = ("test", "score", loss, "components selected", "p-value", "")
     return Section("Tests of thresholds", (text,), (header, *_with_gaps(rows, m)))
-
-
-def _bound(result: ComponentThreshold, i: int, n_valid: int) -> str:
-    """What stands before a number that unknown labels leave open."""
-    if result.exact[i]:
-        return ""
-    return "at most " if i < n_valid else "at least "
 
 
 def _component_band(record: Any) -> Section:
