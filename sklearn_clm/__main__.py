@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from sklearn_clm import ConformalSampler, NullCalibrationError, __version__
-from sklearn_clm._html import counted
+from sklearn_clm._results import counted
 from sklearn_clm.caching import CachedGenerator, HumanJudge
 from sklearn_clm.calibration import (
     CalibrationData,

@@ -18,8 +18,7 @@ from sklearn.utils._param_validation import (
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import in_search, report_null, warn, warn_of_supervised_steps
-from sklearn_clm._html import visual_block
-from sklearn_clm._results import PredictionSets
+from sklearn_clm._results import PredictionSets, visual_block
 from sklearn_clm.caching import VerdictsWanted
 from sklearn_clm.calibration import (
     AchievableEpsilon,

@@ -13,8 +13,13 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import in_search, report_null, warn
-from sklearn_clm._html import visual_block
-from sklearn_clm._results import ComponentSet, ComponentSets, PredictionSet, PredictionSets
+from sklearn_clm._results import (
+    ComponentSet,
+    ComponentSets,
+    PredictionSet,
+    PredictionSets,
+    visual_block,
+)
 from sklearn_clm._sampler import N_JOBS, ConformalSampler
 from sklearn_clm.calibration import (
     ComponentCalibrationData,

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm._html import counted
+from sklearn_clm._results import counted
 from sklearn_clm.caching._store import Store, open_store
 from sklearn_clm.calibration import (
     ConformalTestMartingale,

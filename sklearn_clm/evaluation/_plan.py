@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom
 
-from sklearn_clm._html import counted
+from sklearn_clm._results import counted
 from sklearn_clm.calibration import (
     CalibrationData,
     Frontier,

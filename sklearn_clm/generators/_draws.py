@@ -10,13 +10,14 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 
 __all__ = [
     "Generation",
+    "Occurrence",
     "Prompt",
     "Response",
     "check_text",
@@ -70,6 +71,27 @@ class Generation:
     token_logprobs: tuple[float, ...] | None = None
     token_spans: tuple[tuple[int, int], ...] | None = None
     finish_reason: str | None = None
+
+
+class Occurrence(NamedTuple):
+    """Where a component of responses stands.
+
+    Parameters
+    ----------
+    draw : int
+        Index of the draw, from 0.
+    span : (int, int) or None
+        Characters of its response; None where the response is not text, and is the component.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import Occurrence
+    >>> Occurrence(draw=2, span=(0, 12)).draw
+    2
+    """
+
+    draw: int
+    span: tuple[int, int] | None
 
 
 def prompt_bytes(prompt: object) -> bytes:

@@ -10,10 +10,10 @@ import numpy as np
 
 from sklearn_clm.generators._base import BaseGenerator, Prompts
 from sklearn_clm.generators._draws import Generation, prompt_bytes
+from sklearn_clm.generators._prompts import is_missing
 from sklearn_clm.generators._records import (
     draw_from_record,
     draw_to_record,
-    is_missing,
     json_lines,
     key_digest,
     naming,

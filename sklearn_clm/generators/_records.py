@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sklearn_clm.generators._draws import Generation, check_text, prompt_bytes
+from sklearn_clm.generators._prompts import is_missing
 
 __all__ = [
     "content_json",
     "draw_from_record",
     "draw_to_record",
-    "is_missing",
     "json_lines",
     "json_value",
     "key_digest",
@@ -77,13 +77,6 @@ def whole_number(record: Mapping[str, Any], name: str, default: int) -> int:
     if not 0 <= value <= _LARGEST:
         raise ValueError(f"{name} must lie between 0 and 2**63 - 1, got {value!r:.40}")
     return int(value)
-
-
-def is_missing(value: object) -> bool:
-    """Whether a table has no value here: None, NaN, or what pandas writes for them."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
 
 
 def key_digest(value: object) -> bytes:

@@ -6,12 +6,11 @@ from typing import Self
 
 import numpy as np
 
-from sklearn_clm._sampler import ConformalSampler
+from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import clopper_pearson
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
 from sklearn_clm.inspection._frontier import chosen_position
 from sklearn_clm.inspection._record import calibration_of
-from sklearn_clm.policies import ThresholdRule
 
 __all__ = ["GroupLossDisplay"]
 
@@ -93,17 +92,12 @@ class GroupLossDisplay(Display):
             If there are no groups, an exit policy or lazy judging, or no group could be tested.
         """
         record = calibration_of(sampler)
-        rules = record.by_group
-        if not rules or record.result is None or record.data.unknown is not None:
+        if not record.by_group or record.result is None or record.data.unknown is not None:
             raise ValueError(
                 "sampler must be calibrated with groups, thresholds and all labels, got one "
                 "without instead."
             )
-        tested = {
-            name: rule.result
-            for name, rule in rules.items()
-            if isinstance(rule, ThresholdRule) and rule.result is not None
-        }
+        tested = record.group_results
         if not tested:
             raise ValueError("sampler must hold a group that was tested, got groups too small.")
         # all groups test one path, on which the rule for all prompts stands as well

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm._html import STYLE, counted
+from sklearn_clm._results import STYLE, counted
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
     ComponentThreshold,
@@ -38,7 +38,6 @@ from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDis
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay, chosen_position
 from sklearn_clm.inspection._record import calibration_of
-from sklearn_clm.policies import ExitResult
 
 __all__ = ["CalibrationReport", "Section"]
 
@@ -291,7 +290,19 @@ def _sections_without_labels(record: Any) -> Iterable[Section]:
     yield _data(record, left or result, ("draws for each prompt", record.data.k_max))
     yield _provenance(record)
     if left is not None:
-        yield _exit(left)
+        text = (
+            "A text belongs to the set, and sampling goes on, as long as the exit policy gives "
+            "them at least the level. Sets are nested in the level, so that one order statistic "
+            "calibrates it."
+        )
+        level = (
+            ("what", "value"),
+            ("level u-hat", f"{left.level:.6g}"),
+            ("errors allowed among the calibration prompts", str(max(left.n_errors_allowed, 0))),
+            ("mean set size of the calibration prompts", f"{left.size:.4g}"),
+            ("mean number of draws of the calibration prompts", f"{left.samples:.4g}"),
+        )
+        yield Section("Exit policy", (text,), level)
     elif record.lambda_hat is not None:
         yield _thresholds(record)
     if result is not None:
@@ -311,21 +322,6 @@ def _sections_without_labels(record: Any) -> Iterable[Section]:
             f"full table. {text}"
         )
     yield Section("Judgements", (text,), rows)
-
-
-def _exit(left: ExitResult) -> Section:
-    rows = (
-        ("what", "value"),
-        ("level u-hat", f"{left.level:.6g}"),
-        ("errors allowed among the calibration prompts", str(max(left.n_errors_allowed, 0))),
-        ("mean set size of the calibration prompts", f"{left.size:.4g}"),
-        ("mean number of draws of the calibration prompts", f"{left.samples:.4g}"),
-    )
-    text = (
-        "A text belongs to the set, and sampling goes on, as long as the exit policy gives them at "
-        "least the level. Sets are nested in the level, so that one order statistic calibrates it."
-    )
-    return Section("Exit policy", (text,), rows)
 
 
 def _sampler_guarantee(record: Any) -> Section:

@@ -181,6 +181,15 @@ class SamplerCalibration(_Calibration):
         return self.rule.result if isinstance(self.rule, ThresholdRule) else None
 
     @property
+    def group_results(self) -> dict[Hashable, LearnThenTestResult]:
+        """The tests of each group that is large enough for any."""
+        return {
+            name: rule.result
+            for name, rule in (self.by_group or {}).items()
+            if isinstance(rule, ThresholdRule) and rule.result is not None
+        }
+
+    @property
     def exit(self) -> ExitResult | None:
         """The calibrated exit policy, where there is one."""
         return self.rule if isinstance(self.rule, ExitResult) else None

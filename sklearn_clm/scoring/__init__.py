@@ -101,6 +101,7 @@ trained.
 """
 
 from sklearn_clm.calibration import SetScore, get_set_score
+from sklearn_clm.generators._draws import Occurrence
 from sklearn_clm.scoring._admission import (
     LabelMatch,
     ThresholdAdmission,
@@ -113,7 +114,6 @@ from sklearn_clm.scoring._admission import (
 from sklearn_clm.scoring._components import (
     ComponentClassifier,
     ComponentMatch,
-    Occurrence,
     RandomScore,
     SpanLikelihood,
     Support,

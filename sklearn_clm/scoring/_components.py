@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation, draw_stream, prompt_bytes
+from sklearn_clm.generators._draws import Occurrence
 from sklearn_clm.scoring._admission import ThresholdAdmission, get_admission
 from sklearn_clm.scoring._exact_match import exact_match
 from sklearn_clm.scoring._parallel import map_chunks
@@ -37,7 +38,6 @@ __all__ = [
     "ComponentClassifier",
     "ComponentMatch",
     "DistinctComponents",
-    "Occurrence",
     "RandomScore",
     "SpanLikelihood",
     "Support",
@@ -136,27 +136,6 @@ def numbered_components(
                 components.append(component)
         ids.append(found)
     return components, ids
-
-
-class Occurrence(NamedTuple):
-    """Where a component stands.
-
-    Parameters
-    ----------
-    draw : int
-        Index of the draw, from 0.
-    span : (int, int) or None
-        Characters of its response; None where the response is not text, and is the component.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import Occurrence
-    >>> Occurrence(draw=2, span=(0, 12)).draw
-    2
-    """
-
-    draw: int
-    span: Span | None
 
 
 class DistinctComponents(NamedTuple):

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, overlo
 
 import numpy as np
 
-from sklearn_clm import _html
+from sklearn_clm._results import _html
 from sklearn_clm.calibration import Provenance
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._draws import Prompt, Response
+from sklearn_clm.generators._draws import Occurrence, Prompt, Response
 from sklearn_clm.generators._prompts import prompt_line
-from sklearn_clm.scoring import Occurrence
 
 if TYPE_CHECKING:
     import pandas as pd
