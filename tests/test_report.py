@@ -1,5 +1,6 @@
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import matplotlib.pyplot as plt
@@ -224,9 +225,10 @@ def test_html_is_well_formed_and_escaped(data):
     bold.__name__ = "<b>|max"
     report = report_of(calibrated(data.take(range(90)), set_score=bold, n_lambdas=2))
     parser = Balanced()
-    parser.feed(report._repr_html_())
+    text = report._repr_html_()
+    parser.feed(text)
     assert not parser.open
-    assert "<b>" not in report.to_html()
+    assert "<b>" not in text
     assert "<b>|max" in "".join(parser.text)
     assert "\\<b\\>\\|max" in report.to_markdown()
 
@@ -240,7 +242,9 @@ def test_markdown_tables_are_regular(sampler):
 
 @pytest.mark.parametrize("name", ["report.md", "report.html"])
 def test_save(sampler, tmp_path, name):
-    report_of(sampler).save(tmp_path / name)
+    sections = report_of(sampler).sections
+    without_pictures = [replace(one, display=None) for one in sections]
+    CalibrationReport(tuple(without_pictures)).save(tmp_path / name)
     text = (tmp_path / name).read_text(encoding="utf-8")
     assert "Calibration report" in text
     assert text.startswith("# " if name.endswith(".md") else "<!DOCTYPE html>")

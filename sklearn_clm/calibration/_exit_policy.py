@@ -85,14 +85,9 @@ class Classifier(Protocol):
 
 
 class ScoreScale:
-    """Empirical distribution function of scores, through a few of its quantiles.
+    """Empirical distribution function of scores, through a few ascending quantiles, `knots`.
 
     Features on this scale lie in [0, 1], whatever the unit of a score, infinite ones included.
-
-    Parameters
-    ----------
-    knots : ndarray of shape (q,)
-        Ascending quantiles.
     """
 
     def __init__(self, knots: np.ndarray) -> None:
@@ -118,13 +113,6 @@ class TextPaths:
 
     All arithmetic is row by row and in the order of the draws, so that a prompt's features are
     the same bit for bit whichever prompts are looked at together.
-
-    Parameters
-    ----------
-    n_prompts, k_max : int
-        n and K.
-    quality_scale, similarity_scale : ScoreScale
-        Scales of the two scores.
     """
 
     def __init__(
@@ -147,18 +135,10 @@ class TextPaths:
     def update(
         self, rows: np.ndarray, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
     ) -> None:
-        """Take the next draw of each of the prompts at `rows`.
+        """Take the next draw of each of the prompts at `rows`, each at most once.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (m,)
-            Positions of the prompts, each at most once.
-        quality : ndarray of shape (m,)
-            Quality of the draws.
-        similarity : ndarray of shape (m, >= number of draws so far)
-            Similarity of each draw to the earlier ones; further entries are ignored.
-        first : ndarray of shape (m,)
-            Draw in which the text of the draw occurred first; itself where it is new.
+        `similarity`, of shape (m, at least the draws so far), is that to earlier draws, and `first`
+        the draw in which the text occurred first: the draw itself where it is new.
         """
         draw = self.n_draws[rows]
         self.first[rows, draw] = first
@@ -195,19 +175,9 @@ class TextPaths:
             array[row] = 0
 
     def text_features(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Features of the texts seen so far.
+        """Which draws of prompts with any bring a new text, (m, K), and its features, (m, K, 6).
 
-        Parameters
-        ----------
-        rows : ndarray of shape (m,)
-            Positions of the prompts, all with at least one draw.
-
-        Returns
-        -------
-        present : ndarray of bool, shape (m, K)
-            Which draws are the first occurrence of a text.
-        features : ndarray of shape (m, K, 6)
-            :data:`TEXT_FEATURES` of each of them; arbitrary elsewhere.
+        The features are :data:`TEXT_FEATURES`, and arbitrary where there is no new text.
         """
         counts, quality = self.counts[rows], self.quality[rows]
         present = counts > 0
@@ -234,33 +204,20 @@ class TextPaths:
         return present, features
 
     def arrival_features(self, rows: np.ndarray, text: np.ndarray) -> np.ndarray:
-        """Features of the prompts, given the probabilities of their texts.
+        """:data:`ARRIVAL_FEATURES`, given p_k(c) at the first occurrence of each text, (m, K)."""
+        n_texts = np.sum(self.counts[rows] > 0, axis=1)
+        return _arrival_features(n_texts, self.n_draws[rows], text, self.k_max)
 
-        Parameters
-        ----------
-        rows : ndarray of shape (m,)
-            Positions of the prompts.
-        text : ndarray of shape (m, K)
-            p_k(c) at the first occurrence of each text; -inf elsewhere.
 
-        Returns
-        -------
-        ndarray of shape (m, 5)
-            :data:`ARRIVAL_FEATURES`.
-        """
-        draws = self.n_draws[rows].astype(np.float64)
-        ordered = np.sort(np.maximum(text, 0.0), axis=1)
-        second = ordered[:, -2] if ordered.shape[1] > 1 else np.zeros(len(ordered))
-        return np.stack(
-            (
-                ordered[:, -1],
-                second,
-                np.sum(self.counts[rows] > 0, axis=1) / draws,
-                np.log(draws),
-                1.0 - draws / self.k_max,
-            ),
-            axis=1,
-        )
+def _arrival_features(
+    n_texts: np.ndarray, n_draws: np.ndarray, text: np.ndarray, k_max: int
+) -> np.ndarray:
+    """:data:`ARRIVAL_FEATURES` of shape (..., 5) for probabilities `text` of shape (..., K)."""
+    ordered = np.sort(np.maximum(text, 0.0), axis=-1)
+    second = ordered[..., -2] if k_max > 1 else np.zeros(ordered.shape[:-1])
+    draws = np.broadcast_to(n_draws, second.shape).astype(np.float64)
+    features = ordered[..., -1], second, n_texts / draws, np.log(draws), 1.0 - draws / k_max
+    return np.stack(features, axis=-1)
 
 
 @dataclass(frozen=True)
@@ -293,35 +250,11 @@ class ExitModel:
     seen: np.ndarray | None = field(default=None, repr=False)
 
     def paths(self, n_prompts: int) -> TextPaths:
-        """Empty paths of `n_prompts` prompts.
-
-        Parameters
-        ----------
-        n_prompts : int
-            Their number.
-
-        Returns
-        -------
-        TextPaths
-            No draws yet.
-        """
+        """Empty paths of `n_prompts` prompts."""
         return TextPaths(n_prompts, self.k_max, self.quality_scale, self.similarity_scale)
 
     def probabilities(self, paths: TextPaths, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """p_k(c) of shape (m, K), -inf where there is no text, and g_k of shape (m,).
-
-        Parameters
-        ----------
-        paths : TextPaths
-            What has been seen.
-        rows : ndarray of shape (m,)
-            Positions of the prompts.
-
-        Returns
-        -------
-        text, arrival : ndarray
-            The probabilities.
-        """
+        """p_k(c) of shape (m, K), -inf where there is no text, and g_k of shape (m,)."""
         text = _text_probabilities(self.text_classifier, paths, rows)
         arrival = probability(self.arrival_classifier, paths.arrival_features(rows, text))
         return text, arrival
@@ -355,19 +288,8 @@ class ExitModel:
 class ExitScores:
     """tau and m of prompts, as their draws are made.
 
-    Parameters
-    ----------
-    model : ExitModel
-        What was learnt.
-    n_prompts : int
-        Number of prompts.
-
-    Attributes
-    ----------
-    tau : ndarray of shape (n, K)
-        As :func:`exit_scores` gives it; -inf where the draws so far do not tell.
-    exits : ndarray of shape (n, K)
-        m_k after draw k; -inf after the last, and for draws that are not made.
+    `tau`, of shape (n, K), is as :func:`exit_scores` gives it, and -inf where the draws so far do
+    not tell; `exits` holds m_k after draw k, and -inf after the last and for draws not made.
     """
 
     def __init__(self, model: ExitModel, n_prompts: int) -> None:
@@ -648,17 +570,16 @@ def fit_exit_model(
         train, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
         classifier = learner.text_classifier(train)
         text[held] = learner.text_probabilities(classifier, held)
-    arrival_features = _arrival_features(present, features, text, k_max)
+    arrival_features = _arrival_features(present.sum(axis=2), np.arange(1, k_max + 1), text, k_max)
     arrives = _arrives(labels, look_ahead)
     arrival = np.empty((n, k_max))
     for fold in np.unique(folds):
-        train, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        train, held = folds != fold, folds == fold
         classifier = fitted(
             new_classifier, arrival_features[train].reshape(-1, 5), arrives[train].ravel()
         )
-        arrival[held] = probability(classifier, arrival_features[held].reshape(-1, 5)).reshape(
-            len(held), k_max
-        )
+        chances = probability(classifier, arrival_features[held].reshape(-1, 5))
+        arrival[held] = chances.reshape(-1, k_max)
     return ExitModel(
         learner.text_classifier(rows),
         fitted(new_classifier, arrival_features.reshape(-1, 5), arrives.ravel()),
@@ -679,12 +600,11 @@ class _Learner:
         features: np.ndarray,
         labels: np.ndarray,
     ) -> None:
-        self.new_classifier = new_classifier
+        self.new_classifier, self.labels = new_classifier, labels
         self.present, self.features = present, features
         k_max = present.shape[1]
         # after the first draws each one more tells much, later ones little
         self.moments = np.unique(np.geomspace(1, k_max, 8).round().astype(np.intp)) - 1
-        self.labels = labels
 
     def text_classifier(self, rows: np.ndarray) -> Classifier:
         at = np.ix_(rows, self.moments)
@@ -762,25 +682,6 @@ def _completed(
     drawn = rng.random(admissible.shape) < chance
     of_text = np.take_along_axis(drawn, first, axis=1)
     return np.where(admissible >= 0, admissible > 0, of_text)
-
-
-def _arrival_features(
-    present: np.ndarray, features: np.ndarray, text: np.ndarray, k_max: int
-) -> np.ndarray:
-    """What :meth:`TextPaths.arrival_features` gives after each draw, shape (n, K, 5)."""
-    ordered = np.sort(np.maximum(text, 0.0), axis=2)
-    second = ordered[:, :, -2] if k_max > 1 else np.zeros(ordered.shape[:2])
-    draws = np.broadcast_to(np.arange(1.0, k_max + 1), ordered.shape[:2])
-    return np.stack(
-        (
-            ordered[:, :, -1],
-            second,
-            present.sum(axis=2) / draws,
-            np.log(draws),
-            1.0 - draws / k_max,
-        ),
-        axis=2,
-    )
 
 
 def _arrives(labels: np.ndarray, look_ahead: int) -> np.ndarray:

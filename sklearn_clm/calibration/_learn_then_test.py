@@ -25,9 +25,10 @@ from sklearn_clm.calibration._grid import threshold_grid
 from sklearn_clm.calibration._pareto import pareto_frontier
 from sklearn_clm.calibration._provenance import Provenance
 from sklearn_clm.calibration._rule import Configuration
-from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
+from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import (
     ConfigurationRisks,
+    Weights,
     evaluate_configurations,
     sum_over_grid,
 )
@@ -304,14 +305,7 @@ def learn_then_test(
     if np.ndim(delta) != 0:
         raise ValueError(f"delta must be a single number in (0, 1), got {delta!r}.")
     check_probability(delta, "delta")
-    weights = {
-        "size_weight": size_weight,
-        "excess_weight": excess_weight,
-        "draw_weight": draw_weight,
-    }
-    for name, weight in weights.items():
-        if not 0.0 <= weight < math.inf:
-            raise ValueError(f"{name} must be finite and at least 0, got {weight!r}.")
+    weights = _checked_weights(size_weight, excess_weight, draw_weight)
     if select not in ("objective", "last"):
         raise ValueError(f"select must be 'objective' or 'last', got {select!r} instead.")
     if frontier is None:
@@ -319,8 +313,14 @@ def learn_then_test(
         _check_size(data.n_prompts, optimization_fraction, float(epsilons.max()), float(delta))
         data = data.truncate(int(budgets.max()))
         optimization, calibration = data.split(optimization_fraction, random_state)
-        frontier = _search_frontier(
-            optimization, score, n_lambdas, budgets, weights, n_jobs, verbose
+        frontier = search_frontier(
+            optimization,
+            set_score=score,
+            n_lambdas=n_lambdas,
+            k_max=budgets.tolist(),
+            n_jobs=n_jobs,
+            verbose=verbose,
+            **weights,
         )
     else:
         calibration = data.truncate(int(_check_budgets(frontier.k_max.tolist(), data.k_max).max()))
@@ -390,6 +390,13 @@ def choose_configuration(
     }
 
 
+def _checked_weights(size_weight: float, excess_weight: float, draw_weight: float) -> Weights:
+    for name, weight in zip(Weights.__annotations__, (size_weight, excess_weight, draw_weight)):
+        if not 0.0 <= weight < math.inf:
+            raise ValueError(f"{name} must be finite and at least 0, got {weight!r}.")
+    return {"size_weight": size_weight, "excess_weight": excess_weight, "draw_weight": draw_weight}
+
+
 def _check_budgets(k_max: int | Sequence[int] | None, available: int) -> np.ndarray:
     """The budgets, ascending and distinct."""
     budgets = np.atleast_1d(available if k_max is None else np.asarray(k_max))
@@ -454,25 +461,9 @@ def search_frontier(
     """
     check_data(optimization)
     budgets = _check_budgets(k_max, optimization.k_max)
-    weights = {
-        "size_weight": size_weight,
-        "excess_weight": excess_weight,
-        "draw_weight": draw_weight,
-    }
+    weights = _checked_weights(size_weight, excess_weight, draw_weight)
     optimization = optimization.truncate(int(budgets.max()))
     score = get_set_score(set_score)
-    return _search_frontier(optimization, score, n_lambdas, budgets, weights, n_jobs, verbose)
-
-
-def _search_frontier(
-    optimization: CalibrationData,
-    score: SetScore,
-    n_lambdas: int,
-    budgets: np.ndarray,
-    weights: dict[str, float],
-    n_jobs: int | None,
-    verbose: int,
-) -> Frontier:
     l1, l2, l3 = threshold_grid(optimization, set_score=score, n_lambdas=n_lambdas)
     risks = sum_over_grid(optimization, l1, l2, l3, score, budgets, n_jobs, verbose)
     # the frontier keeps the first of several equals, so the most cautious comes first: the least
@@ -491,5 +482,5 @@ def _search_frontier(
         k_max=budgets[::-1][k],
         loss=loss[chosen],
         objective=objective[chosen],
-        seen=prompt_digests(optimization.truncate(int(budgets.max()))),
+        seen=prompt_digests(optimization),
     )

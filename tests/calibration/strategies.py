@@ -28,7 +28,7 @@ def calibration_data(draw):
     return CalibrationData(quality, similarity, rng.random((n, k)) < rng.random())
 
 
-def thresholds(max_size=5):
+def thresholds(max_size=4):
     return st.lists(
         st.one_of(st.sampled_from(TIED), st.floats(-2.0, 3.0)), min_size=1, max_size=max_size
     )

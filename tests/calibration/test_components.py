@@ -2,6 +2,8 @@
 
 import math
 import pickle
+import random
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,8 +17,23 @@ from sklearn_clm.calibration import (
     component_learn_then_test,
 )
 
-SCORES = st.sampled_from([-math.inf, -1.0, 0.0, 0.25, 0.5, 0.75, 1.0])
-PROMPTS = st.lists(st.lists(st.tuples(SCORES, st.booleans()), max_size=5), min_size=15, max_size=40)
+SCORES = [-math.inf, -1.0, 0.0, 0.25, 0.5, 0.75, 1.0]
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def some_prompts(draw):
+    """Components of 15 to 40 prompts, up to 5 of each: pairs of a score and a label."""
+    most, share_right = draw(st.integers(0, 5)), draw(st.sampled_from([0.0, 0.5, 0.9, 1.0]))
+    counts = draw(st.integers(15, 40))
+    rng = np.random.default_rng(draw(SEEDS))
+    return [
+        [(SCORES[rng.integers(7)], bool(rng.random() < share_right)) for _ in range(count)]
+        for count in rng.integers(0, most + 1, counts)
+    ]
+
+
+PROMPTS = some_prompts()
 
 
 def as_data(prompts):
@@ -66,13 +83,13 @@ def test_result_describes_every_threshold(prompts):
 
 
 @settings(max_examples=60, deadline=None)
-@given(PROMPTS, st.randoms())
-def test_order_and_form_of_the_arrays_do_not_matter(prompts, random):
+@given(PROMPTS, SEEDS)
+def test_order_and_form_of_the_arrays_do_not_matter(prompts, seed):
     data = as_data(prompts)
     flat = [(i, c, s, ok) for i, row in enumerate(prompts) for c, (s, ok) in enumerate(row)]
     # every component twice, once with a lower score
     flat += [(i, c, -math.inf, ok) for i, c, _, ok in flat]
-    random.shuffle(flat)
+    random.Random(seed).shuffle(flat)
     if flat:
         owner, component, score, ok = map(list, zip(*flat))
         merged = ComponentCalibrationData.from_arrays(
@@ -148,7 +165,7 @@ def test_many_alphas_at_once():
 
 def test_scaling():
     rng = np.random.default_rng(0)
-    n = 8_000
+    n = 2_000
     offsets = np.arange(n + 1) * 50
     scores = rng.random(50 * n)
     data = ComponentCalibrationData(scores, rng.random(50 * n) < 0.999, offsets)
@@ -335,6 +352,7 @@ def reduced(scores, present, how):
     return np.where(present.any(-1), value, np.nan)
 
 
+@cache
 def gammas(how, n_trials, n_prompts=150, alpha=0.25, delta=0.1):
     world, rng = World(), np.random.default_rng(0)
     found = []
@@ -375,6 +393,6 @@ def test_risk_exceeds_alpha_no_more_often_than_delta():
 @pytest.mark.parametrize("how", ["mean", "last"])
 def test_other_scores_of_repeats_break_the_guarantee(how):
     """With one sample at prediction, a repeat's score is that of the sample, and higher."""
-    gamma = gammas(how, 200)
-    assert violations(gamma, 1) > 100
-    assert violations(gammas("max", 200), 1) == 0
+    gamma = gammas(how, 100)
+    assert violations(gamma, 1) > 50
+    assert violations(gammas("max", 100), 1) == 0

@@ -139,10 +139,10 @@ def test_load_of_other_bytes(tmp_path, content):
         CalibrationData.load(path)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(draw=st.data())
 def test_damage_raises_a_value_error_or_nothing(tmp_path_factory, draw):
-    path = tmp_path_factory.mktemp("data") / "calibration.npz"
+    path = tmp_path_factory.getbasetemp() / "damaged.npz"
     make(n=3, k=2).save(path)
     content = bytearray(path.read_bytes())
     if draw.draw(st.booleans()):

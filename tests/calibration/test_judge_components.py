@@ -1,5 +1,7 @@
 """Lazy judging of components: the threshold of all labels, and none asked in vain."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -26,17 +28,20 @@ def component_data(rng, n, *, ties):
 
 def one_by_one(data, truth, allowed):
     """The components that the plain walk asks about, from the highest score down."""
-    known, wrong, asked = data.labels, set(), []
-    while True:
-        possible = {int(data.prompt_index[c]) for c in np.flatnonzero(known < 0)} - wrong
-        if len(wrong) > allowed or len(wrong) + len(possible) <= allowed:
-            return asked
-        open_ = [c for c in np.flatnonzero(known < 0) if data.prompt_index[c] not in wrong]
-        c = max(open_, key=lambda c: data.scores[c])
-        known[c] = truth[c]
+    unknown = np.flatnonzero(data.labels < 0)
+    left, wrong, asked = Counter(data.prompt_index[unknown].tolist()), set(), []
+    for c in unknown[np.argsort(-data.scores[unknown])]:
+        possible = sum(count > 0 for prompt, count in left.items() if prompt not in wrong)
+        if len(wrong) > allowed or len(wrong) + possible <= allowed:
+            break
+        prompt = int(data.prompt_index[c])
+        if prompt in wrong:
+            continue
+        left[prompt] -= 1
         asked.append(c)
         if not truth[c]:
-            wrong.add(int(data.prompt_index[c]))
+            wrong.add(prompt)
+    return asked
 
 
 @pytest.mark.parametrize("ties", [False, True])

@@ -187,7 +187,7 @@ def test_null_says_what_would_have_worked():
 def test_nothing_is_null_that_all_draws_would_certify(set_score):
     # few optimisation prompts: other configurations tie with accepting everything there
     n_null = 0
-    for seed in range(60):
+    for seed in range(30):
         rng = np.random.default_rng(seed)
         ease = rng.beta(0.6, 1.0, (200, 1))
         admissible = rng.random((200, 8)) < ease
@@ -203,7 +203,7 @@ def test_nothing_is_null_that_all_draws_would_certify(set_score):
         assert result.n_errors[0] == n_errors == result.n_errors.min()
         assert result.smallest_epsilon == smallest_epsilon(n_errors, result.n_calibration, 0.05)
         n_null += not certified
-    assert 0 < n_null < 60
+    assert 0 < n_null < 30
 
 
 def test_the_price_of_a_draw():

@@ -128,7 +128,7 @@ def test_result_does_not_depend_on_blocks_or_order(monkeypatch, k, set_score):
 @pytest.mark.parametrize("set_score", ["sum", largest_times_size])
 def test_result_does_not_depend_on_processes(monkeypatch, k, set_score):
     monkeypatch.setattr(_sums, "_WORTH_A_PROCESS", 0)
-    data = simulate(700, k)
+    data = simulate(250, k)
     grid = threshold_grid(data, set_score=set_score, n_lambdas=6)
     one = risk_surface(data, *grid, set_score=set_score)
     assert_same_bits(one, risk_surface(data, *grid, set_score=set_score, n_jobs=2))
