@@ -94,6 +94,12 @@ class NullLog:
         return True
 
 
+_CROSS_VALIDATIONS = [
+    ("sklearn.model_selection._validation", name)
+    for name in ("cross_validate", "cross_val_predict")
+]
+
+
 def in_search(original: object, copy: object) -> None:
     """Give a clone the log of the parameter search or cross-validation that makes it, if any."""
     known: NullLog | None = getattr(original, "_null_log", None) or _counted.get(id(original))
@@ -108,11 +114,12 @@ def in_search(original: object, copy: object) -> None:
                     _owned[id(frame)] = copy.__dict__["_null_log"] = known
                 return
             break
-        if place == ("sklearn.model_selection._validation", "cross_validate"):
+        if place in _CROSS_VALIDATIONS:
             if any(kind.__name__ == "BaseSearchCV" for kind in type(own["estimator"]).__mro__):
                 return
             if known is None or not known.is_open():
-                known = _new_log(own["cv"].get_n_splits(own["X"], own["y"]))
+                groups = own["routed_params"].splitter.split.get("groups")
+                known = _new_log(own["cv"].get_n_splits(own["X"], own["y"], groups))
                 if known is not None:
                     _counted[id(original)] = known
                     weakref.finalize(original, _report, known.path)  # where fits have failed

@@ -15,7 +15,12 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.compose import make_column_transformer
 from sklearn.feature_selection import SelectKBest, f_classif
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.model_selection import (
+    GridSearchCV,
+    LeaveOneGroupOut,
+    cross_val_predict,
+    cross_validate,
+)
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -497,10 +502,13 @@ def test_a_search_warns_of_null_calibrations_once(n_jobs):
     assert [each.filename for each in caught if "of this search" in str(each.message)] == [__file__]
 
 
-def test_a_cross_validation_warns_of_null_calibrations_once():
+@pytest.mark.parametrize("validate", [cross_validate, cross_val_predict])
+@pytest.mark.parametrize("cv", [3, LeaveOneGroupOut()])
+def test_a_cross_validation_warns_of_null_calibrations_once(validate, cv):
     null = make_pipeline(FunctionTransformer(), sampler(epsilon=0.05))
+    groups = None if cv == 3 else np.repeat(range(3), 20)
     with pytest.warns(NullCalibrationWarning) as caught:
-        cross_validate(null, X[:60], Y[:60], cv=3)
+        validate(null, X[:60], Y[:60], cv=cv, groups=groups)
     (one,) = (str(each.message) for each in caught if each.category is NullCalibrationWarning)
     assert one.startswith("3 of the 3 calibrations of this search are null")
     with pytest.warns(NullCalibrationWarning, match="^Calibration is null"):
