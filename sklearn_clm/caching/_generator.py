@@ -5,17 +5,17 @@ import logging
 import os
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
-from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
 from sklearn_clm.caching._queue import DrawKeeper, KeepingQueue, serve_kept
 from sklearn_clm.caching._store import Record, ResultCache, Row, Shared, Space, encoded
 from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator, _base
-from sklearn_clm.generators._base import BaseGenerator
+from sklearn_clm.generators._base import WrappingGenerator, is_trainable
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
+from sklearn_clm.generators._queue import rounds_of
 from sklearn_clm.generators._records import (
     content_json,
     draw_from_record,
@@ -31,11 +31,7 @@ _logger = logging.getLogger("sklearn_clm")
 _MOST_READ = 1024  # prompts whose kept draws are held at once
 
 
-def _can_be_fitted(cached: "CachedGenerator") -> bool:
-    return hasattr(cached.generator, "fit")
-
-
-class CachedGenerator(ResultCache, BaseGenerator):
+class CachedGenerator(ResultCache, WrappingGenerator):
     """Keep every draw of a generator in a SQLite file the moment it arrives.
 
     Draws are kept by the generator's fingerprint (so another model, temperature or prompt template
@@ -105,42 +101,32 @@ class CachedGenerator(ResultCache, BaseGenerator):
         return int(_base.trait(self.generator, "chunk_size"))
 
     @property
-    def gives_labels(self) -> bool:  # type: ignore[override]
-        """The inner generator's."""
-        return bool(_base.trait(self._inner(), "gives_labels"))
-
-    @property
-    def is_cheap(self) -> bool:  # type: ignore[override]
-        """The inner generator's."""
-        return bool(_base.trait(self._inner(), "is_cheap"))
-
-    @property
     def gives_logprobs(self) -> bool:  # type: ignore[override]
         """Whether draws come with log-probabilities: as those kept do, else as the inner says."""
         kept = self._shared().store.first_value(self._space())
         if kept is not None:
             return self._restored(kept).logprob is not None
-        return bool(_base.trait(self._inner(), "gives_logprobs"))
+        return super().gives_logprobs
 
     @property
     def usage_(self) -> dict[str, Any]:
         """What the inner generator used so far (requests, tokens, money), where it counts."""
         return dict(getattr(self._inner(), "usage_", {}))
 
-    @available_if(_can_be_fitted)
-    def fit(self, prompts: Sequence[Any], references: Sequence[Any]) -> "CachedGenerator":
-        """Fit a clone of the inner generator; only there where the inner one has a ``fit``.
+    @available_if(lambda cached: is_trainable(cached.generator))
+    def fit(self, prompts: Sequence[Any], references: Sequence[Any]) -> Self:
+        """Fit a clone of the inner generator; its training becomes part of the draws' key.
 
         Parameters
         ----------
         prompts, references
-            As the inner generator's ``fit`` takes them; they become part of the draws' key.
+            As the inner generator's ``fit`` takes them.
 
         Returns
         -------
         self
         """
-        self.generator_ = clone(self.generator, safe=False).fit(prompts, references)
+        super().fit(prompts, references)
         training = hashlib.blake2b(digest_size=16)
         for part in (prompts, references):
             for item in part:
@@ -150,12 +136,9 @@ class CachedGenerator(ResultCache, BaseGenerator):
         return self
 
     def serve(self, queue: DrawQueue) -> None:
-        """Answer a queue with kept draws; the inner generator makes the others.
+        """Answer a queue with kept draws, as in :meth:`QueueGenerator.serve`.
 
-        Parameters
-        ----------
-        queue : DrawQueue
-            The draws that are wanted. Each one is stored before it is handed in.
+        The inner generator makes the others; each is stored before it is handed in.
         """
         serve_kept(self._inner(), queue, self._keeper(queue.seed, queue.n_draws))
 
@@ -164,15 +147,7 @@ class CachedGenerator(ResultCache, BaseGenerator):
     ) -> Iterator[tuple[int, int, Generation]]:
         """Yield kept draws, then the missing ones as they arrive and are stored.
 
-        Parameters
-        ----------
-        prompts, n_samples, start, seed
-            As in :meth:`BaseGenerator.stream`.
-
-        Yields
-        ------
-        (int, int, Generation)
-            Position of the prompt, index of the draw, the draw.
+        Parameters and what is yielded are those of :meth:`BaseGenerator.stream`.
         """
         if n_samples < 1:
             return
@@ -187,11 +162,8 @@ class CachedGenerator(ResultCache, BaseGenerator):
         )
         queue, chunk_size = KeepingQueue(outer, self._keeper(seed, stop)), self.chunk_size
         while (requests := queue.take_block(chunk_size)) is not None:
-            runs: dict[tuple[int, int], list[int]] = {}
-            for position, first, last in requests:
-                runs.setdefault((first, last), []).append(position)
             yield from _drained(ready)
-            for (first, last), asked in runs.items():
+            for first, last, asked in rounds_of(requests):
                 texts = [prompts[i] for i in asked]
                 made = _base.stream(self._inner(), texts, last - first, start=first, seed=seed)
                 for k, j, generation in made:
@@ -253,9 +225,6 @@ class CachedGenerator(ResultCache, BaseGenerator):
                 f"generator: {error}, so CachedGenerator cannot know its draws again; give it a "
                 "key=."
             ) from error
-
-    def _inner(self) -> Generator:
-        return getattr(self, "generator_", self.generator)
 
     def _keeper(self, seed: int, n_draws: int) -> "_FileKeeper":
         return _FileKeeper(self._shared(), self._space(), seed, n_draws)

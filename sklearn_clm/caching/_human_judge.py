@@ -18,7 +18,7 @@ from sklearn_clm.caching._store import Record, Store, StoreBacked, decoded
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._records import content_json, json_value, key_digest
-from sklearn_clm.scoring._protocols import Prompt, Reference, Response
+from sklearn_clm.scoring._protocols import PairAdmission, Prompt, Reference, Response
 
 if TYPE_CHECKING:
     import sqlite3
@@ -176,7 +176,7 @@ class VerdictsWanted(RuntimeError):
         return type(self), (self.wanted, self.n_at_most)
 
 
-class HumanJudge(StoreBacked):
+class HumanJudge(StoreBacked, PairAdmission):
     """An admission whose verdicts come from people and are kept in a SQLite file.
 
     Asked about a response that nobody has judged, it raises :class:`VerdictsWanted`, which lists
@@ -261,31 +261,13 @@ class HumanJudge(StoreBacked):
             for prompt, one in zip(prompts, references)
         ]
 
-    def __call__(self, reference: Reference, response: Response) -> bool:
-        """Verdict on one response."""
-        return bool(self.judge_pairs([reference], [response])[0])
-
     def judge_pairs(
         self, references: Sequence[Reference], responses: Sequence[Response], **options: int | None
     ) -> np.ndarray:
-        """Verdict on each pair.
+        """Verdict on each pair, as in :class:`sklearn_clm.scoring.PairJudge`.
 
-        Parameters
-        ----------
-        references, responses : sequences of length n
-            The pairs; a reference is what :meth:`asked` gave, or anything else that is shown as
-            a reference.
-        **options
-            Accepted for the protocol of admissions; people need no workers.
-
-        Returns
-        -------
-        ndarray of shape (n,), bool
-
-        Raises
-        ------
-        VerdictsWanted
-            If some of them have not been judged; it lists these.
+        A reference is what :meth:`asked` gave, or anything else that is shown as a reference.
+        :class:`VerdictsWanted` lists the pairs that have not been judged.
         """
         self._warn_of_changes()
         pairs = [

@@ -13,7 +13,7 @@ from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, st
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest, naming
 from sklearn_clm.scoring._admission import admission_matrix, get_admission
 from sklearn_clm.scoring._parallel import map_as_done
-from sklearn_clm.scoring._protocols import Admission, Reference, Response
+from sklearn_clm.scoring._protocols import Admission, PairAdmission, Reference, Response
 from sklearn_clm.scoring._results import as_score
 
 __all__ = ["CachedAdmission", "CachedScore"]
@@ -114,7 +114,7 @@ class _PairCache(ResultCache):
         }
 
 
-class CachedAdmission(_PairCache):
+class CachedAdmission(_PairCache, PairAdmission):
     """Keep every judgement of an admission in a SQLite file as soon as it is made.
 
     Each distinct pair of reference and response is judged at most once, over all folds,
@@ -162,10 +162,6 @@ class CachedAdmission(_PairCache):
         self.path = path
         self.key = key
 
-    def __call__(self, reference: Reference, response: Response) -> bool:
-        """Whether `response` is acceptable given `reference`."""
-        return bool(self.judge_pairs([reference], [response])[0])
-
     def judge_pairs(
         self,
         references: Sequence[Reference],
@@ -173,23 +169,9 @@ class CachedAdmission(_PairCache):
         *,
         n_jobs: int | None = None,
     ) -> np.ndarray:
-        """Judgement of each pair.
+        """Verdict on each pair, as in :class:`sklearn_clm.scoring.PairJudge`.
 
-        Parameters
-        ----------
-        references, responses : sequences of length n
-            The pairs.
-        n_jobs : int, default=None
-            Number of workers that judge what is not kept, as in joblib. They need not see the file.
-
-        Returns
-        -------
-        ndarray of shape (n,), bool
-
-        Raises
-        ------
-        TypeError
-            If the admission returns something other than a bool.
+        Workers judge what is not kept. They need not see the file.
         """
         values = self._known_or_made(references, responses, n_jobs)
         return np.array([bool(value) for value in values], dtype=bool)

@@ -5,10 +5,11 @@ from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils.metaestimators import available_if
 
 from sklearn_clm.generators._draws import Generation, check_text
 from sklearn_clm.generators._fingerprint import Fingerprinted, digest_of, state_of
-from sklearn_clm.generators._queue import DrawQueue, QueueGenerator
+from sklearn_clm.generators._queue import DrawQueue, QueueGenerator, rounds_of
 
 __all__ = [
     "OPEN_PROMPTS",
@@ -16,6 +17,7 @@ __all__ = [
     "Generator",
     "StreamingGenerator",
     "TrainableGenerator",
+    "WrappingGenerator",
     "check_keyed",
     "fingerprint",
     "is_trainable",
@@ -127,11 +129,7 @@ class BaseGenerator(BaseEstimator):
         """
         if _streams_samples(self):
             raise TypeError(f"{type(self).__name__} defines neither sample nor stream; wanted one.")
-        refuse_single_text(prompts)
-        draws: list[list[Any]] = [[None] * n_samples for _ in prompts]
-        for i, j, generation in self.stream(prompts, n_samples, start=start, seed=seed):
-            draws[i][j - start] = generation
-        return draws
+        return sample(self, prompts, n_samples, start=start, seed=seed)
 
     def stream(
         self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
@@ -172,6 +170,55 @@ class BaseGenerator(BaseEstimator):
             Equal for equal generators, in any process; different where a parameter differs.
         """
         return description(self)
+
+
+def _wraps_trainable(generator: "WrappingGenerator") -> bool:
+    return is_trainable(generator.generator)
+
+
+class WrappingGenerator(BaseGenerator):
+    """Base of generators that hand on the draws of another one, their parameter `generator`."""
+
+    generator: Generator
+    generator_: Generator
+
+    @property
+    def gives_logprobs(self) -> bool:  # type: ignore[override]
+        """As the inner generator says."""
+        return bool(trait(self._inner(), "gives_logprobs"))
+
+    @property
+    def gives_labels(self) -> bool:  # type: ignore[override]
+        """As the inner generator says."""
+        return bool(trait(self._inner(), "gives_labels"))
+
+    @property
+    def is_cheap(self) -> bool:  # type: ignore[override]
+        """As the inner generator says."""
+        return bool(trait(self._inner(), "is_cheap"))
+
+    @available_if(_wraps_trainable)
+    def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
+        """Fit a clone of the inner generator; only there where the inner one has a ``fit``.
+
+        Parameters
+        ----------
+        prompts, references
+            As the inner generator's ``fit`` takes them.
+
+        Returns
+        -------
+        self
+        """
+        self.generator_ = clone(self.generator, safe=False).fit(prompts, references)
+        return self
+
+    def fingerprint(self) -> str:
+        """The inner generator's fingerprint."""
+        return fingerprint(self._inner())
+
+    def _inner(self) -> Generator:
+        return getattr(self, "generator_", self.generator)
 
 
 def trait(generator: object, name: str) -> Any:
@@ -276,27 +323,9 @@ def refuse_single_text(prompts: Prompts) -> None:
 def stream(
     generator: object, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
 ) -> Iterator[tuple[int, int, Generation]]:
-    """Yield the draws of any generator as they become known, checked.
+    """Yield the draws of any generator as :meth:`BaseGenerator.stream` does, checked.
 
-    Parameters
-    ----------
-    generator : object with a method ``sample``
-        Any generator; its own ``stream`` is used where it has one.
-    prompts, n_samples, start, seed
-        As in :meth:`BaseGenerator.sample`.
-
-    Yields
-    ------
-    (int, int, Generation)
-        Position of the prompt, index of the draw, the draw.
-
-    Raises
-    ------
-    TypeError
-        If what the generator gives is not made of :class:`Generation` (or plain strings, which
-        are taken as responses with no log-probability).
-    ValueError
-        If it gives too few or too many draws, or a response that is None.
+    Plain strings are taken for responses without a log-probability.
     """
     if isinstance(generator, type):
         raise TypeError(
@@ -362,14 +391,10 @@ def serve(generator: object, queue: DrawQueue) -> None:
         return
     window = max(OPEN_PROMPTS, 4 * trait(generator, "chunk_size"))
     while requests := queue.take(max_prompts=window):
-        rounds: dict[tuple[int, int], list[int]] = {}
-        for index, start, stop in requests:
-            rounds.setdefault((start, stop), []).append(index)
-        for (start, stop), indices in sorted(rounds.items()):
+        for start, stop, indices in rounds_of(requests):
             chunk = queue.prompts_at(indices)
-            for m, draw, generation in stream(
-                generator, chunk, stop - start, start=start, seed=queue.seed
-            ):
+            draws = stream(generator, chunk, stop - start, start=start, seed=queue.seed)
+            for m, draw, generation in draws:
                 queue.put(indices[m], draw, generation)
 
 

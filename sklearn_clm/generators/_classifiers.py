@@ -105,18 +105,7 @@ class EstimatorGenerator(BaseGenerator):
     def sample(
         self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
     ) -> list[list[Generation]]:
-        """Draw classes.
-
-        Parameters
-        ----------
-        prompts, n_samples, start, seed
-            As in :meth:`BaseGenerator.sample`.
-
-        Returns
-        -------
-        list of lists of Generation
-            With `logprob`, the log-probability of the class, and one token.
-        """
+        """Draw classes, as in :meth:`BaseGenerator.sample`; each is one token."""
         refuse_single_text(prompts)
         rows: list[list[Generation]] = []
         size = self._batch_size()
@@ -126,12 +115,9 @@ class EstimatorGenerator(BaseGenerator):
         return rows
 
     def serve(self, queue: DrawQueue) -> None:
-        """Answer a queue: the classifier sees each prompt once, whatever the number of draws.
+        """Answer a queue, as in :meth:`QueueGenerator.serve`.
 
-        Parameters
-        ----------
-        queue : DrawQueue
-            The draws that are wanted.
+        The classifier sees each prompt once, whatever the number of draws.
         """
         known: dict[int, _Distribution] = {}
         size = self._batch_size()
@@ -199,15 +185,9 @@ def _rows(
     distributions: Sequence[_Distribution], seed: int, draws: range
 ) -> list[list[Generation]]:
     """The same draws of each prompt."""
-    n = len(draws)
-    made = _draw(
-        [each for each in distributions for _ in draws], seed, [*draws] * len(distributions)
-    )
-    return (
-        [made[first : first + n] for first in range(0, len(made), n)]
-        if n
-        else [[] for _ in distributions]
-    )
+    repeated = [each for each in distributions for _ in draws]
+    made = iter(_draw(repeated, seed, [*draws] * len(distributions)))
+    return [[next(made) for _ in draws] for _ in distributions]
 
 
 def _draw(
@@ -297,18 +277,9 @@ class ResamplingGenerator(BaseGenerator):
     def sample(
         self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
     ) -> list[list[Generation]]:
-        """Draw references.
+        """Draw references, as in :meth:`BaseGenerator.sample`; each is one token.
 
-        Parameters
-        ----------
-        prompts, n_samples, start, seed
-            As in :meth:`BaseGenerator.sample`. The prompt keys the draws, and is ignored
-            otherwise.
-
-        Returns
-        -------
-        list of lists of Generation
-            With `logprob`, the log frequency of the response, and one token.
+        A prompt keys its draws, and is ignored otherwise.
         """
         check_is_fitted(self)
         refuse_single_text(prompts)

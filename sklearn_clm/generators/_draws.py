@@ -8,9 +8,9 @@ of the draw.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, cast
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
@@ -23,6 +23,8 @@ __all__ = [
     "check_text",
     "draw_stream",
     "first_uniforms",
+    "is_chat",
+    "is_missing",
     "prompt_bytes",
 ]
 
@@ -166,6 +168,22 @@ def check_text(value: object, name: str) -> None:
     elif isinstance(value, (list, tuple)):
         for item in value:
             check_text(item, name)
+
+
+def is_chat(prompt: object) -> TypeGuard[Sequence[Mapping[str, Any]]]:
+    """Whether a prompt is a list of chat messages."""
+    return (
+        isinstance(prompt, Sequence)
+        and len(prompt) > 0
+        and all(isinstance(message, Mapping) and "role" in message for message in prompt)
+    )
+
+
+def is_missing(item: object) -> bool:
+    """Whether an item is None, NaN, or what tables hold in its place."""
+    if item is None or type(item).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(item, (float, np.floating)) and bool(np.isnan(item))
 
 
 def _serialise(value: Any, out: list[bytes]) -> None:

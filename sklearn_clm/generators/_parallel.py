@@ -1,33 +1,28 @@
 """Draws made by several processes or machines at once."""
 
 from collections import abc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from numbers import Integral
 from threading import Lock
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
-from sklearn.base import clone
-from sklearn.utils.metaestimators import available_if
 
 from sklearn_clm.generators._base import (
-    BaseGenerator,
     Generator,
     Prompts,
+    WrappingGenerator,
     description,
-    fingerprint,
-    is_trainable,
     refuse_single_text,
     sample,
     serve,
     stream,
-    trait,
 )
 from sklearn_clm.generators._draws import Generation, prompt_bytes
-from sklearn_clm.generators._queue import DrawQueue
+from sklearn_clm.generators._queue import DrawQueue, rounds_of
 
 __all__ = ["ParallelGenerator"]
 
@@ -41,11 +36,7 @@ _Call = tuple[Callable[..., _Result], tuple[object, ...], dict[str, object]]  # 
 _Key = tuple[str, int, bytes, int]  # generator, seed, prompt, draw
 
 
-def _can_be_fitted(generator: "ParallelGenerator") -> bool:
-    return is_trainable(generator.generator)
-
-
-class ParallelGenerator(BaseGenerator):
+class ParallelGenerator(WrappingGenerator):
     """Let joblib's workers make the draws of another generator.
 
     Draws are keyed, so it does not matter which worker makes them: they are those of one process.
@@ -93,101 +84,33 @@ class ParallelGenerator(BaseGenerator):
         self.n_jobs = n_jobs
         self.chunk_size = chunk_size
 
-    @property
-    def gives_logprobs(self) -> bool:  # type: ignore[override]
-        """As the inner generator says."""
-        return bool(trait(self._inner(), "gives_logprobs"))
-
-    @property
-    def gives_labels(self) -> bool:  # type: ignore[override]
-        """As the inner generator says."""
-        return bool(trait(self._inner(), "gives_labels"))
-
-    @property
-    def is_cheap(self) -> bool:  # type: ignore[override]
-        """As the inner generator says."""
-        return bool(trait(self._inner(), "is_cheap"))
-
-    @available_if(_can_be_fitted)
-    def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
-        """Fit a clone of the inner generator, in this process.
-
-        Parameters
-        ----------
-        prompts, references
-            As the inner generator's ``fit`` takes them.
-
-        Returns
-        -------
-        ParallelGenerator
-            Itself.
-        """
-        inner = clone(self.generator, safe=False)
-        if is_trainable(inner):
-            self.generator_ = inner.fit(prompts, references)
-        return self
-
     def stream(
         self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
     ) -> Iterator[tuple[int, int, Generation]]:
-        """Yield draws as workers finish them.
-
-        Parameters
-        ----------
-        prompts, n_samples, start, seed
-            As in :meth:`BaseGenerator.stream`.
-
-        Yields
-        ------
-        (int, int, Generation)
-            Position of the prompt, index of the draw, the draw.
-
-        Raises
-        ------
-        RuntimeError
-            If a worker died. What had arrived is kept for the next call.
-        """
+        """Yield draws as workers finish them, as in :meth:`BaseGenerator.stream`."""
         refuse_single_text(prompts)
         if self._n_workers() == 1:
             yield from stream(self._inner(), prompts, n_samples, start=start, seed=seed)
             return
-        queue = DrawQueue(prompts, start + n_samples, seed=seed) if n_samples else None
-        if queue is not None:
-            yield from self._made(
-                queue, [_Task(list(range(len(prompts))), start, start + n_samples)]
-            )
+        if n_samples:
+            queue = DrawQueue(prompts, start + n_samples, seed=seed)
+            everything = _Task(start, start + n_samples, list(range(len(prompts))))
+            yield from self._made(queue, [everything])
 
     def serve(self, queue: DrawQueue) -> None:
-        """Answer a queue, in rounds over all workers.
-
-        Parameters
-        ----------
-        queue : DrawQueue
-            The draws that are wanted.
-        """
+        """Answer a queue, as in :meth:`QueueGenerator.serve`, in rounds over all workers."""
         if self._n_workers() == 1:
             serve(self._inner(), queue)
             return
         while requests := queue.take(max_prompts=max(_WINDOW, self.chunk_size)):
-            rounds: dict[tuple[int, int], list[int]] = {}
-            for index, start, stop in requests:
-                rounds.setdefault((start, stop), []).append(index)
-            tasks = [_Task(indices, *run) for run, indices in sorted(rounds.items())]
+            tasks = [_Task(*one) for one in rounds_of(requests)]
             for index, draw, generation in self._made(queue, tasks):
                 queue.put(index, draw, generation)
-
-    def fingerprint(self) -> str:
-        """The inner generator's fingerprint: where draws are made does not change them."""
-        return fingerprint(self._inner())
 
     def __getstate__(self) -> dict[str, object]:
         state = dict(super().__getstate__())
         state.pop("_kept", None)
         return state
-
-    def _inner(self) -> Generator:
-        inner: Generator = getattr(self, "generator_", self.generator)
-        return inner
 
     def _n_workers(self) -> int:
         if not isinstance(self.chunk_size, Integral) or self.chunk_size < 1:
@@ -231,19 +154,22 @@ class ParallelGenerator(BaseGenerator):
                 delayed(_draws_of)(
                     number, token, inner, queue.prompts_at(indices), start, stop, queue.seed
                 )
-                for number, (indices, start, stop) in enumerate(tasks)
+                for number, (start, stop, indices) in enumerate(tasks)
             )
             with closing(self._results(calls)) as results:
                 for number, rows in results:
-                    indices, start, _ = tasks[number]
+                    start, _, indices = tasks[number]
+                    made = [
+                        (i, j, generation)
+                        for i, row in zip(indices, rows)
+                        for j, generation in enumerate(row, start)
+                    ]
                     # kept whole before anything is handed on, as the caller may stop at any draw
-                    for i, row in zip(indices, rows):
-                        for j, generation in enumerate(row, start):
-                            arrived[token, queue.seed, keys[i], j] = generation
-                    for i, row in zip(indices, rows):
-                        for j, generation in enumerate(row, start):
-                            n_sent += 1
-                            yield i, j, generation
+                    for i, j, generation in made:
+                        arrived[token, queue.seed, keys[i], j] = generation
+                    for draw in made:
+                        n_sent += 1
+                        yield draw
         except Exception as error:
             self._kept = {**kept, **arrived}
             if isinstance(error, BrokenProcessPool) or type(error).__name__ in _LOST:
@@ -260,7 +186,7 @@ class ParallelGenerator(BaseGenerator):
         even = -(-n_draws // (n_tasks * (stop - start)))
         size = max(1, min(int(self.chunk_size), even))
         return [
-            _Task(indices[first : first + size], start, stop)
+            _Task(start, stop, indices[first : first + size])
             for first in range(0, len(indices), size)
         ]
 
@@ -277,9 +203,9 @@ class ParallelGenerator(BaseGenerator):
 class _Task(NamedTuple):
     """Draws ``start`` to ``stop - 1`` of the prompts at some positions."""
 
-    indices: list[int]
     start: int
     stop: int
+    indices: list[int]
 
 
 # the generator that this worker holds, so that what it has loaded stays loaded

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from sklearn_clm.generators._base import BaseGenerator, Prompts
-from sklearn_clm.generators._draws import Generation, prompt_bytes
-from sklearn_clm.generators._prompts import is_missing
+from sklearn_clm.generators._draws import Generation, is_missing, prompt_bytes
 from sklearn_clm.generators._records import (
     draw_from_record,
     draw_to_record,
@@ -163,23 +162,9 @@ class PrecomputedGenerator(BaseGenerator):
     def sample(
         self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
     ) -> list[list[Generation]]:
-        """Serve draws ``start`` to ``start + n_samples - 1`` of known prompts.
+        """Serve draws of known prompts, as in :meth:`BaseGenerator.sample`.
 
-        Parameters
-        ----------
-        prompts, n_samples, start
-            As in :meth:`BaseGenerator.sample`.
-        seed : int, default=0
-            Ignored.
-
-        Returns
-        -------
-        list of lists of Generation
-
-        Raises
-        ------
-        ValueError
-            If a prompt is unknown, or has fewer draws than asked for.
+        A prompt that is unknown, or has fewer draws than asked for, is a ValueError.
         """
         known = self._index_of_draws().draws
         rows = []

@@ -1,7 +1,6 @@
 """Prompts of any container in one plain form, and prompts as short text."""
 
 import hashlib
-import math
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +11,12 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import _get_feature_names, validate_data
 
-from sklearn_clm.generators._draws import Prompt, prompt_bytes
+from sklearn_clm.generators._draws import Prompt, is_chat, is_missing, prompt_bytes
 
 __all__ = [
     "CheckedPrompts",
     "check_fitted_prompts",
     "check_prompts",
-    "is_missing",
     "listed",
     "lists_itself",
     "prompt_line",
@@ -38,7 +36,7 @@ def prompt_text(prompt: Prompt) -> str:
         return _shortened(prompt, _WIDTH)
     if isinstance(prompt, np.ndarray) and prompt.dtype.kind in "biufc":
         return _numbers(prompt)
-    if _is_chat(prompt):
+    if is_chat(prompt):
         return _chat(prompt)
     return _shortened(str(prompt), _WIDTH)
 
@@ -58,14 +56,6 @@ def _numbers(array: np.ndarray) -> str:
         return f"array of shape {array.shape}"
     shown = ", ".join(f"{number:.4g}" for number in array[:_NUMBERS].tolist())
     return f"[{shown}]" if len(array) <= _NUMBERS else f"[{shown}, … {len(array)} numbers]"
-
-
-def _is_chat(prompt: Prompt) -> bool:
-    return (
-        isinstance(prompt, Sequence)
-        and len(prompt) > 0
-        and all(isinstance(message, Mapping) and "role" in message for message in prompt)
-    )
 
 
 def _chat(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -261,13 +251,6 @@ def _is_numeric_row(item: object) -> bool:
     if isinstance(item, np.ndarray):
         return item.ndim == 1 and item.dtype.kind in "biufc"
     return isinstance(item, (list, tuple)) and all(_is_number(part) for part in item)
-
-
-def is_missing(item: object) -> bool:
-    """Whether an item is None, NaN, or what tables hold in its place."""
-    if item is None or type(item).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(item, (float, np.floating)) and math.isnan(item)
 
 
 def _plain_prompt(item: Prompt) -> Prompt:

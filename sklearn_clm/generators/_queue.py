@@ -9,7 +9,7 @@ import numpy as np
 
 from sklearn_clm.generators._draws import Generation
 
-__all__ = ["DrawQueue", "DrawRequest", "QueueGenerator"]
+__all__ = ["DrawQueue", "DrawRequest", "QueueGenerator", "rounds_of"]
 
 Decision = Callable[[list[tuple[int, list[Generation]]]], Iterable[int]]
 
@@ -40,7 +40,21 @@ class QueueGenerator(Protocol):
     """
 
     def serve(self, queue: "DrawQueue") -> None:
-        """Make the draws that `queue` asks for, until it asks for no more."""
+        """Make the draws that a queue asks for, until it asks for no more.
+
+        Parameters
+        ----------
+        queue : DrawQueue
+            The draws that are wanted; it gets each one as it arrives.
+        """
+
+
+def rounds_of(requests: Iterable[DrawRequest]) -> list[tuple[int, int, list[int]]]:
+    """Requests for the same draws as one: first draw, stop, and the positions of the prompts."""
+    rounds: dict[tuple[int, int], list[int]] = {}
+    for prompt, start, stop in requests:
+        rounds.setdefault((start, stop), []).append(prompt)
+    return [(start, stop, prompts) for (start, stop), prompts in sorted(rounds.items())]
 
 
 class DrawQueue:

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sklearn_clm.generators._draws import Generation, check_text, prompt_bytes
-from sklearn_clm.generators._prompts import is_missing
+from sklearn_clm.generators._draws import Generation, check_text, is_missing, prompt_bytes
 
 __all__ = [
     "content_json",

@@ -9,10 +9,11 @@ import numpy as np
 from scipy import sparse
 
 from sklearn_clm._exceptions import warn
-from sklearn_clm.generators._prompts import is_missing, listed, lists_itself
+from sklearn_clm.generators._draws import is_missing
+from sklearn_clm.generators._prompts import listed, lists_itself
 from sklearn_clm.scoring._exact_match import answer_key, exact_match, same_value
 from sklearn_clm.scoring._parallel import map_chunks
-from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response
+from sklearn_clm.scoring._protocols import Admission, PairAdmission, PairJudge, Reference, Response
 from sklearn_clm.scoring._results import as_bool, as_score, check_draws, name_of
 from sklearn_clm.scoring._similarity import rouge_l
 
@@ -110,7 +111,7 @@ class ThresholdAdmission:
 threshold_admission = ThresholdAdmission
 
 
-class LabelMatch:
+class LabelMatch(PairAdmission):
     """Admission of responses to which a labeller gives the labels of the reference.
 
     As the paper judges radiology reports: by the 14 labels that CheXbert finds in the report
@@ -157,10 +158,6 @@ class LabelMatch:
         self.labeler = labeler
         self.batched = has_predict if batched is None else bool(batched)
 
-    def __call__(self, reference: Response, response: Response) -> bool:
-        """Whether all labels of `response` equal those of `reference`."""
-        return self.judge_pairs([reference], [response])[0]
-
     def judge_pairs(
         self,
         references: Sequence[Response],
@@ -168,20 +165,7 @@ class LabelMatch:
         *,
         n_jobs: int | None = None,
     ) -> list[bool]:
-        """Whether labels are equal, for each pair; each distinct text is labelled once.
-
-        Parameters
-        ----------
-        references, responses : sequences of the same length
-            Texts.
-        n_jobs : int, default=None
-            Number of workers among which the distinct texts are divided, as in joblib.
-
-        Returns
-        -------
-        list of bool
-            One for each pair.
-        """
+        """Verdict on each pair, as in :class:`PairJudge`; each distinct text is labelled once."""
         texts = list(dict.fromkeys([*references, *responses]))
         labels = dict(zip(texts, map_chunks(self._label, texts, n_jobs=n_jobs)))
         return [

@@ -20,6 +20,7 @@ from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._protocols import (
     Admission,
     ComponentScore,
+    PairAdmission,
     PairwiseSimilarity,
     Prompt,
     Reference,
@@ -575,7 +576,7 @@ def _checked_scores(name: str, scores: ArrayLike, n_wanted: int, i: int, j: int)
     return array
 
 
-class ComponentMatch:
+class ComponentMatch(PairAdmission):
     """Admission of components that match some component of the reference.
 
     Also under the name ``component_match``.
@@ -617,10 +618,6 @@ class ComponentMatch:
         self.admission = get_admission(admission)
         self.splitter = get_splitter(splitter)
 
-    def __call__(self, reference: Reference, component: Response) -> bool:
-        """Whether `component` matches any component of `reference`."""
-        return self.judge_pairs([reference], [component])[0]
-
     def judge_pairs(
         self,
         references: Sequence[Reference],
@@ -628,19 +625,9 @@ class ComponentMatch:
         *,
         n_jobs: int | None = None,
     ) -> list[bool]:
-        """Verdict on each pair; each run of equal references is split once.
+        """Verdict on each pair of a whole reference and a component, as in :class:`PairJudge`.
 
-        Parameters
-        ----------
-        references, components : sequences of the same length
-            Whole references, and components.
-        n_jobs : int, default=None
-            Number of workers, as in joblib.
-
-        Returns
-        -------
-        list of bool
-            One for each pair.
+        Each run of equal references is split once.
         """
         runs: list[tuple[Reference, Sequence[Response]]] = []
         first = 0

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring._components import component_of
-from sklearn_clm.scoring._protocols import Prompt, Spans
+from sklearn_clm.scoring._protocols import PairAdmission, Prompt, Spans
 from sklearn_clm.scoring._results import near_boundary
 
 if TYPE_CHECKING:
@@ -315,7 +315,7 @@ def _evaluation_mode(model: "PreTrainedModel") -> Iterator[None]:
                     module.training = True
 
 
-class EntailmentAdmission:
+class EntailmentAdmission(PairAdmission):
     """Admission by entailment; see :meth:`EntailmentScore.admission`.
 
     Parameters
@@ -330,23 +330,8 @@ class EntailmentAdmission:
         self.score = score
         self.threshold = threshold
 
-    def __call__(self, reference: str, component: str) -> bool:
-        """Whether `reference` entails `component`."""
-        return self.judge_pairs([reference], [component])[0]
-
     def judge_pairs(self, references: Sequence[str], components: Sequence[str]) -> list[bool]:
-        """Whether each reference entails its component; each distinct pair is judged once.
-
-        Parameters
-        ----------
-        references, components : sequences of the same length
-            Texts.
-
-        Returns
-        -------
-        list of bool
-            One for each pair.
-        """
+        """Verdict on each pair, as in :class:`PairJudge`; each distinct pair is judged once."""
         pairs = list(zip(references, components))
         for pair in pairs:
             if not all(isinstance(text, str) for text in pair):

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn_clm.generators import Generation, Generator, prompt_bytes
 from sklearn_clm.generators._base import sample
 from sklearn_clm.generators._fingerprint import digest_of
-from sklearn_clm.scoring._protocols import Prompt, Reference, Response
+from sklearn_clm.scoring._protocols import PairAdmission, Prompt, Reference, Response
 
 __all__ = ["LLMJudge", "PTrue", "VerbalizedConfidence"]
 
@@ -47,10 +47,19 @@ class _Asking(BaseEstimator):
     """Questions about responses, from a template, and answers that are understood."""
 
     _template: str
-    generator: Generator | None
-    template: Template | None
-    max_attempts: int
-    seed: int
+
+    def __init__(
+        self,
+        generator: Generator | None = None,
+        *,
+        template: Template | None = None,
+        max_attempts: int = 5,
+        seed: int = 0,
+    ) -> None:
+        self.generator = generator
+        self.template = template
+        self.max_attempts = max_attempts
+        self.seed = seed
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of what an answer depends on."""
@@ -118,7 +127,7 @@ Is the response acceptable? Begin your answer with yes or no.
 Answer:"""
 
 
-class LLMJudge(_Asking):
+class LLMJudge(_Asking, PairAdmission):
     """Admission that asks a language model whether a response is acceptable.
 
     What it admits defines what the guarantee is about. Where its errors matter, let it be stricter
@@ -156,23 +165,6 @@ class LLMJudge(_Asking):
     _template = _TEMPLATE
     judges_whole = True
 
-    def __init__(
-        self,
-        generator: Generator,
-        *,
-        template: Template | None = None,
-        max_attempts: int = 5,
-        seed: int = 0,
-    ) -> None:
-        self.generator = generator
-        self.template = template
-        self.max_attempts = max_attempts
-        self.seed = seed
-
-    def __call__(self, reference: Reference, response: Response) -> bool:
-        """Whether the model calls `response` acceptable given `reference`."""
-        return bool(self.judge_pairs([reference], [response])[0])
-
     def judge_pairs(
         self,
         references: Sequence[Reference],
@@ -180,34 +172,16 @@ class LLMJudge(_Asking):
         *,
         n_jobs: int | None = None,
     ) -> np.ndarray:
-        """Judgement of each pair, from one stream of questions.
+        """Verdict on each pair, as in :class:`PairJudge`, from one stream of questions.
 
-        Parameters
-        ----------
-        references, responses : sequences of length n
-            The pairs.
-        n_jobs : int, default=None
-            No effect: how many questions are asked at a time is the generator's affair.
-
-        Returns
-        -------
-        ndarray of shape (n,), bool
-
-        Raises
-        ------
-        ValueError
-            If an answer cannot be understood in `max_attempts` attempts, or the template lacks
-            ``{response}``.
+        How many questions are asked at a time is the generator's affair, whatever `n_jobs` is. A
+        ValueError says which question got no answer that is understood.
         """
-        questions = [
-            self._question(reference, _fields(reference), response)
-            for reference, response in zip(references, responses)
-        ]
+        questions = []
+        for reference, response in zip(references, responses):
+            fields = reference if isinstance(reference, Mapping) else {"reference": reference}
+            questions.append(self._question(reference, fields, response))
         return np.array(self._ask(questions, _yes_or_no, "yes or no"), dtype=bool)
-
-
-def _fields(reference: Reference) -> dict[str, object]:
-    return dict(reference) if isinstance(reference, Mapping) else {"reference": reference}
 
 
 _P_TRUE = """\
@@ -303,11 +277,8 @@ class PTrue(_AskedQuality):
         max_attempts: int = 5,
         seed: int = 0,
     ) -> None:
-        self.generator = generator
-        self.template = template
+        super().__init__(generator, template=template, max_attempts=max_attempts, seed=seed)
         self.n_answers = n_answers
-        self.max_attempts = max_attempts
-        self.seed = seed
 
     def _answers(self, questions: list[Prompt]) -> list[float]:
         first = self._ask(questions, _probability_of_yes, "yes or no")
@@ -354,19 +325,6 @@ class VerbalizedConfidence(_AskedQuality):
     """
 
     _template = _VERBALIZED
-
-    def __init__(
-        self,
-        generator: Generator | None = None,
-        *,
-        template: Template | None = None,
-        max_attempts: int = 5,
-        seed: int = 0,
-    ) -> None:
-        self.generator = generator
-        self.template = template
-        self.max_attempts = max_attempts
-        self.seed = seed
 
     def _answers(self, questions: list[Prompt]) -> list[float]:
         return self._ask(questions, _confidence, "a number from 0 to 100")

@@ -4,6 +4,7 @@ A score or an admission is a plain callable. One that can do more than one pair 
 by a method of one of these protocols, and the functions of this package then call that method.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -18,6 +19,7 @@ __all__ = [
     "AskingQuality",
     "ComponentScore",
     "DrawScorer",
+    "PairAdmission",
     "PairJudge",
     "PairScorer",
     "PairwiseSimilarity",
@@ -119,7 +121,31 @@ class PairJudge(Protocol):
     def judge_pairs(
         self, references: Sequence[Reference], responses: Sequence[Response], **options: int | None
     ) -> Sequence[bool] | np.ndarray:
-        """One verdict for each pair, as a bool; the option ``n_jobs`` with ``judges_whole``."""
+        """Verdict on each pair.
+
+        Parameters
+        ----------
+        references, responses : sequences of length n
+            The pairs.
+        **options
+            With ``judges_whole``: ``n_jobs``, the number of workers, as in joblib.
+
+        Returns
+        -------
+        sequence of n bool
+        """
+
+
+class PairAdmission(ABC):
+    """Base of admissions of many pairs, which may be asked about one."""
+
+    @abstractmethod
+    def judge_pairs(self, *pairs: Any, **options: Any) -> Sequence[bool] | np.ndarray:
+        """Verdict on each pair, as in :class:`PairJudge`."""
+
+    def __call__(self, reference: Reference, response: Response) -> bool:
+        """Whether `response` is acceptable given `reference`."""
+        return bool(self.judge_pairs([reference], [response])[0])
 
 
 @runtime_checkable

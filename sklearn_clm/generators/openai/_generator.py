@@ -263,17 +263,9 @@ class OpenAIGenerator(BaseGenerator):
     def stream(
         self, prompts: Sequence[object], n_samples: int, *, start: int = 0, seed: int = 0
     ) -> Iterator[tuple[int, int, Generation]]:
-        """Yield draws as they arrive. A prompt that occurs several times is asked about once.
+        """Yield draws as they arrive, as in :meth:`BaseGenerator.stream`.
 
-        Parameters
-        ----------
-        prompts, n_samples, start, seed
-            As in :meth:`BaseGenerator.stream`.
-
-        Yields
-        ------
-        (int, int, Generation)
-            Position of the prompt, index of the draw, the draw.
+        A prompt that occurs several times is asked about once.
 
         Raises
         ------
@@ -293,15 +285,11 @@ class OpenAIGenerator(BaseGenerator):
         yield from self._conversation(queue, n_samples)
 
     def serve(self, queue: DrawQueue) -> None:
-        """Make the draws that a queue asks for, up to `max_concurrency` requests at a time.
+        """Answer a queue, as in :meth:`QueueGenerator.serve`.
 
-        The next request goes out as soon as one is answered, whichever it is. With `draw_ahead`,
-        all requests are under way as long as any prompt is open.
-
-        Parameters
-        ----------
-        queue : DrawQueue
-            What is wanted; it gets each draw as it arrives.
+        Up to `max_concurrency` requests are under way at a time: the next one goes out as soon as
+        one is answered, whichever it is. With `draw_ahead`, all of them are under way as long as
+        any prompt is open.
 
         Raises
         ------

@@ -4,11 +4,11 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from sklearn_clm.generators._base import Template, filled
-from sklearn_clm.generators._draws import check_text, draw_stream
+from sklearn_clm.generators._draws import check_text, draw_stream, is_chat
 
 __all__ = ["Request", "draw_seed", "request_for", "run_concurrently"]
 
@@ -70,11 +70,7 @@ def request_for(
 def _messages(prompt: object) -> list[Request]:
     if isinstance(prompt, str):
         return [{"role": "user", "content": str(prompt)}]
-    if (
-        isinstance(prompt, Sequence)
-        and len(prompt) > 0
-        and all(isinstance(message, Mapping) and "role" in message for message in prompt)
-    ):
+    if is_chat(prompt):
         return [dict(message) for message in prompt]
     raise TypeError(
         "endpoint='chat' takes prompts that are text or lists of messages (dict with 'role' and "

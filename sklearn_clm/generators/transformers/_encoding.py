@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeGuard
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sklearn_clm.generators._base import Template, filled
+from sklearn_clm.generators._draws import check_text, is_chat
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -37,11 +38,11 @@ def encode_texts(
 ) -> list[tuple[int, ...]]:
     """Token ids of text prompts and chat messages, given by their positions."""
     texts: list[str] = []
-    chats: list[bool] = []
+    in_chats: list[bool] = []
     for i, prompt in prompts.items():
         given = filled(template, prompt, f"prompts[{i}]")
-        chats.append(_is_chat(given))
-        if _is_chat(given):
+        in_chats.append(is_chat(given))
+        if is_chat(given):
             given = _render_chat(given, tokenizer)
         elif not isinstance(given, str):
             source = (
@@ -51,14 +52,15 @@ def encode_texts(
                 f"{source.format(i)} a {type(given).__name__}; wanted a str, or a list of chat "
                 "messages (dicts with 'role' and 'content')."
             )
-        texts.append(_as_unicode(str(given), f"prompts[{i}]"))
+        check_text(given, f"prompts[{i}]")
+        texts.append(str(given))
     encoded: list[tuple[int, ...]] = [()] * len(texts)
     positions = list(prompts)
-    for is_chat in (False, True):
-        chosen = [i for i, chat in enumerate(chats) if chat is is_chat]
+    for in_chat in (False, True):
+        chosen = [i for i, chat in enumerate(in_chats) if chat is in_chat]
         if chosen:
             # a chat template writes special tokens itself
-            rows = tokenizer([texts[i] for i in chosen], add_special_tokens=not is_chat)
+            rows = tokenizer([texts[i] for i in chosen], add_special_tokens=not in_chat)
             for i, ids in zip(chosen, rows["input_ids"]):
                 encoded[i] = tuple(ids) or _first_token(tokenizer, positions[i])
                 if _begins_twice(encoded[i], texts[i], tokenizer):
@@ -89,34 +91,14 @@ def _begins_twice(ids: Sequence[int], text: str, tokenizer: PreTrainedTokenizerB
     )
 
 
-def _as_unicode(text: str, name: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{name} holds {text[error.start]!a} at position {error.start}, half of a character; "
-            "wanted text that UTF-8 can write."
-        ) from None
-    return text
-
-
-def _is_chat(prompt: object) -> TypeGuard[Sequence[dict[str, str]]]:
-    return (
-        isinstance(prompt, (list, tuple))
-        and len(prompt) > 0
-        and all(isinstance(message, dict) and "role" in message for message in prompt)
-    )
-
-
-def _render_chat(messages: Sequence[dict[str, str]], tokenizer: PreTrainedTokenizerBase) -> str:
+def _render_chat(messages: Sequence[Mapping[str, str]], tokenizer: PreTrainedTokenizerBase) -> str:
     if not getattr(tokenizer, "chat_template", None):
         raise ValueError(
             "prompts holds chat messages, but the tokenizer has no chat_template; wanted a "
             "tokenizer with one, or a callable prompt_template that writes them as text."
         )
-    return str(
-        tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
-    )
+    chat = [dict(message) for message in messages]
+    return str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False))
 
 
 def _first_token(tokenizer: PreTrainedTokenizerBase, i: int) -> tuple[int, ...]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 
 from sklearn_clm.generators._base import BaseGenerator, Prompts, Template
-from sklearn_clm.generators._base import fingerprint as _fingerprint
 from sklearn_clm.generators._draws import Generation, prompt_bytes
+from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
 from sklearn_clm.generators.transformers._checkpoint import Checkpoint, checkpoint_of
 from sklearn_clm.generators.transformers._encoding import encode_images, encode_texts
@@ -213,28 +213,7 @@ class TransformersGenerator(BaseGenerator):
     def stream(
         self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
     ) -> Iterator[tuple[int, int, Generation]]:
-        """Yield draws as they are finished, in any order.
-
-        Parameters
-        ----------
-        prompts : sequence of length n
-            Strings, lists of chat messages, images, or what `prompt_template` or `preprocess`
-            takes.
-        n_samples : int
-            Number of draws for each prompt, >= 0.
-        start : int, default=0
-            Index of the first draw, >= 0.
-        seed : int, default=0
-            Seed of the run, >= 0.
-
-        Yields
-        ------
-        prompt_index : int
-            Position in `prompts`.
-        draw : int
-            Index of the draw, from `start` to ``start + n_samples - 1``.
-        generation : Generation
-            The draw.
+        """Yield draws as they are finished, as in :meth:`BaseGenerator.stream`.
 
         Raises
         ------
@@ -258,21 +237,15 @@ class TransformersGenerator(BaseGenerator):
         queue = DrawQueue(encoded, start + n_samples, seed=seed, first=first)
         draws = self._draws(checkpoint, stop, queue, lambda at: [encoded[i] for i in at])
         for index, draw, generation in draws:
-            queue.put(index, draw, generation)
             for i in places[encoded[index].key]:
                 yield i, draw, generation
 
     def serve(self, queue: DrawQueue) -> None:
-        """Make the draws that a queue asks for.
+        """Answer a queue, as in :meth:`QueueGenerator.serve`.
 
         A prompt runs through the model once and its state is kept while it is open; a row whose
         draw is finished goes on with another draw at once; rows for which nothing is wanted draw
         ahead for prompts that are open.
-
-        Parameters
-        ----------
-        queue : DrawQueue
-            Prompts, and which of their draws are wanted as things stand.
         """
         stop = self._checked_stop()
         checkpoint = self._load()
@@ -280,14 +253,12 @@ class TransformersGenerator(BaseGenerator):
         if hasattr(prompts, "iloc"):  # a pandas Series looks positions up among its labels
             prompts = prompts.iloc
         if len(queue.prompts):
-            draws = self._draws(
-                checkpoint,
-                stop,
-                queue,
-                lambda at: self._encode(checkpoint, {i: prompts[i] for i in at}),
-            )
-            for index, draw, generation in draws:
-                queue.put(index, draw, generation)
+
+            def encode(positions: Sequence[int]) -> list[EncodedPrompt]:
+                return self._encode(checkpoint, {i: prompts[i] for i in positions})
+
+            for _ in self._draws(checkpoint, stop, queue, encode):
+                pass
 
     def _draws(
         self,
@@ -296,13 +267,16 @@ class TransformersGenerator(BaseGenerator):
         queue: DrawQueue,
         encode: Callable[[Sequence[int]], Sequence[EncodedPrompt]],
     ) -> Iterator[tuple[int, int, Generation]]:
-        """Draws that a queue asks for, to be put."""
+        """Put the draws that a queue asks for, and yield them."""
         first = encode([0])[0]
         with checkpoint.evaluating():
             checkpoint.warn_of_ignored_settings()
             checkpoint.forget_outdated_prefix()
             forward = checkpoint.forward(first)
             special = checkpoint.detokenizer.special_tokens
+            max_bytes = self.max_state_bytes
+            if max_bytes is None:
+                max_bytes = free_bytes(forward.device) // 4
             engine = Engine(
                 forward,
                 checkpoint.detokenizer,
@@ -315,14 +289,16 @@ class TransformersGenerator(BaseGenerator):
                 ),
                 [string for string in stop if string not in special],
                 batch_size=int(self.batch_size),
-                max_bytes=self._max_state_bytes(forward.device),
+                max_bytes=int(max_bytes),
                 budget=lambda prompt: self._budget(checkpoint, prompt, len(forward.start_ids)),
                 encode=encode,
                 shared_prefix=checkpoint.shared_prefix,
             )
             try:
                 with torch_threads(self._n_threads(checkpoint, forward)):
-                    yield from engine.run(queue)
+                    for one in engine.run(queue):
+                        queue.put(*one)
+                        yield one
             finally:
                 for name in ("n_prefilled", "n_decoded", "n_rechecked"):
                     total = getattr(self, f"{name}_tokens_", 0) + getattr(engine, name)
@@ -350,11 +326,6 @@ class TransformersGenerator(BaseGenerator):
         if limit is None:
             return int(self.max_new_tokens)
         return min(int(self.max_new_tokens), limit - (n_start or len(prompt.ids)))
-
-    def _max_state_bytes(self, device: torch.device) -> int:
-        if self.max_state_bytes is not None:
-            return int(self.max_state_bytes)
-        return free_bytes(device) // 4
 
     def _n_threads(self, checkpoint: Checkpoint, forward: Forward) -> int | None:
         if self.n_threads != "auto":
@@ -417,7 +388,7 @@ class TransformersGenerator(BaseGenerator):
             "prompt_template": self.prompt_template,
             "preprocess": self.preprocess,
         }
-        return _fingerprint(_Described(described))
+        return digest_of(type(self), described)
 
     def __sklearn_clone__(self) -> TransformersGenerator:
         """Return an unused generator with the same parameters, which shares the model."""
@@ -425,16 +396,13 @@ class TransformersGenerator(BaseGenerator):
         for name in ("stop", "model_kwargs"):
             params[name] = copy.copy(params[name])
         new = type(self)(**params)
-        self._share_with(new)
+        for name in ("_checkpoint", "_weights_digest"):
+            if hasattr(self, name):
+                setattr(new, name, getattr(self, name))
         return new
 
     def __deepcopy__(self, memo: dict[int, object]) -> TransformersGenerator:
         return self.__sklearn_clone__()
-
-    def _share_with(self, other: TransformersGenerator) -> None:
-        for name in ("_checkpoint", "_weights_digest"):
-            if hasattr(self, name):
-                setattr(other, name, getattr(self, name))
 
     def __getstate__(self) -> dict[str, object]:
         state = dict(super().__getstate__())
@@ -453,10 +421,3 @@ class TransformersGenerator(BaseGenerator):
         state["dtype"] = str(model.dtype).removeprefix("torch.")
         state["_weights_digest"] = self._load().weights_digest()
         return state
-
-
-class _Described:
-    """Carries what a fingerprint is taken of."""
-
-    def __init__(self, parts: dict[str, object]):
-        self.parts = parts
