@@ -257,8 +257,8 @@ def _packed(generation: Generation) -> bytes | Generation:
     ):
         return generation
     try:
-        text = generation.response.encode("utf-8", "surrogatepass")
-        ending = b"" if reason is None else reason.encode("utf-8", "surrogatepass")
+        text = generation.response.encode()
+        ending = b"" if reason is None else reason.encode()
         values = array("d", logprobs or ())
         flat = [end for first, last in spans or () for end in (first, last)]
         largest = max(flat, default=0)
@@ -290,12 +290,12 @@ def _unpacked(packed: bytes | Generation) -> Generation:
     values = array("d", packed[reason_end:values_end])
     ends = array(code.decode(), packed[values_end:])
     return Generation(
-        packed[_HEADER.size : text_end].decode("utf-8", "surrogatepass"),
+        packed[_HEADER.size : text_end].decode(),
         logprob if flags & _HAS_LOGPROB else None,
         n_tokens if flags & _HAS_N_TOKENS else None,
         None if n_values < 0 else tuple(values),
         None if n_spans < 0 else tuple(zip(ends[::2], ends[1::2])),
-        None if n_reason < 0 else packed[text_end:reason_end].decode("utf-8", "surrogatepass"),
+        None if n_reason < 0 else packed[text_end:reason_end].decode(),
     )
 
 

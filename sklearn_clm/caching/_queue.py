@@ -41,13 +41,6 @@ class KeepingQueue(DrawQueue):
 
     Kept draws go to the caller's queue at once. The generator is asked for each of the others
     once, however often its prompt occurs, and they are kept as they arrive.
-
-    Parameters
-    ----------
-    outer : DrawQueue
-        The caller's queue.
-    keeper : DrawKeeper
-        Where draws are kept.
     """
 
     def __init__(self, outer: DrawQueue, keeper: DrawKeeper) -> None:

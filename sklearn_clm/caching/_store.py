@@ -100,7 +100,7 @@ class Store:
         self._pid = os.getpid()
         self._spaces: dict[Space, int] = {}
         self._added: set[str] = set()
-        with self._using():
+        with self.reading():
             self.read_only = _is_read_only(path)
 
     def check_writable(self, what: str) -> None:
@@ -127,7 +127,7 @@ class Store:
                 "(SELECT id FROM spaces WHERE kind = ? AND name = ?) AND entries.seed = ? "
                 f"AND entries.draw >= ? AND entries.draw < ? AND keys.digest IN ({marks})"
             )
-            with self._using() as connection:
+            with self.reading() as connection:
                 rows = connection.execute(query, (*space, seed, start, stop, *chunk)).fetchall()
             for digest, draw, value, checksum in rows:
                 row = Row(space, digest, None, seed, draw, value)
@@ -136,7 +136,7 @@ class Store:
 
     def put(self, row: Row) -> str:
         """Store a value; the first one stored under a key stays, and is what is returned."""
-        with self._using() as connection, _transaction(connection):
+        with self.reading() as connection, _transaction(connection):
             if self._insert(connection, row):
                 return row.value
             value, checksum = connection.execute(
@@ -160,15 +160,9 @@ class Store:
         self._added.add(schema)
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for one thread at a time."""
-        with self._using() as connection:
-            yield connection
-
-    @contextlib.contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         """A transaction; where `durable`, what it wrote is on the disk when it ends."""
-        with self._using() as connection:
+        with self.reading() as connection:
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             with _transaction(connection):
                 yield connection
@@ -176,7 +170,7 @@ class Store:
     def rows(self, kind: str, name: str | None = None) -> Iterator[Row]:
         """All stored values of a kind (under one name), in order of their keys."""
         query = "SELECT id, kind, name FROM spaces WHERE kind = ? AND name = ifnull(?, name)"
-        with self._using() as connection:
+        with self.reading() as connection:
             spaces = connection.execute(query, (kind, name)).fetchall()
         for number, *space in spaces:
             yield from self._rows_of(number, Space(*space))
@@ -191,7 +185,7 @@ class Store:
         # pages, not one long cursor: the lock is free, and writers go on, between two of them
         last = (-1, -1, -1)
         while True:
-            with self._using() as connection:
+            with self.reading() as connection:
                 page = connection.execute(query, (number, *last)).fetchall()
             for *fields, checksum, _ in page:
                 yield self._checked(Row(space, *fields), checksum)
@@ -205,7 +199,7 @@ class Store:
             "SELECT count(*) FROM entries JOIN spaces ON spaces.id = entries.space "
             "WHERE spaces.kind = ? AND spaces.name = ifnull(?, spaces.name)"
         )
-        with self._using() as connection:
+        with self.reading() as connection:
             return int(connection.execute(query, (kind, name)).fetchone()[0])
 
     def first_value(self, space: Space) -> str | None:
@@ -214,13 +208,13 @@ class Store:
             "SELECT value FROM entries WHERE space = "
             "(SELECT id FROM spaces WHERE kind = ? AND name = ?) LIMIT 1"
         )
-        with self._using() as connection:
+        with self.reading() as connection:
             row = connection.execute(query, tuple(space)).fetchone()
         return None if row is None else str(row[0])
 
     def n_bytes(self) -> int:
         """Size of the database, the write-ahead log included."""
-        with self._using() as connection:
+        with self.reading() as connection:
             if self.path is None:
                 (pages,) = connection.execute("PRAGMA page_count").fetchone()
                 (size,) = connection.execute("PRAGMA page_size").fetchone()
@@ -261,7 +255,7 @@ class Store:
         return cursor.rowcount == 1
 
     @contextlib.contextmanager
-    def _using(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[sqlite3.Connection]:
         """The connection of this process, held by one thread at a time; its errors, translated."""
         import sqlite3
 

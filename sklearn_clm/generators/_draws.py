@@ -306,22 +306,7 @@ class _Key(ISeedSequence):
 
 
 def first_uniforms(keys: Sequence[bytes], seed: int, draws: Sequence[int]) -> np.ndarray:
-    """First uniform number of many streams at once.
-
-    Parameters
-    ----------
-    keys : sequence of n bytes
-        Prompts, as :func:`prompt_bytes` gives them.
-    seed : int
-        The seed of the run.
-    draws : sequence of n int
-        The index of the draw for each of them.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        ``draw_stream(key, seed, draw).random()``, bit for bit.
-    """
+    """``draw_stream(key, seed, draw).random()`` of many keys and draws at once, bit for bit."""
     digests = b"".join([_key(key, seed, draw, b"") for key, draw in zip(keys, draws, strict=True)])
     words = np.frombuffer(digests, dtype="<u8").reshape(len(keys), 2)
     return (_philox(words[:, 0], words[:, 1]) >> np.uint64(11)) * 2.0**-53

@@ -1,17 +1,15 @@
 """Entailment of components by a text, judged by a model of natural language inference."""
 
 import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation
+from sklearn_clm.generators.transformers._machine import evaluation_mode, import_transformers
 from sklearn_clm.scoring._components import component_of
 from sklearn_clm.scoring._protocols import PairAdmission, Prompt, Spans
 from sklearn_clm.scoring._results import near_boundary
@@ -30,11 +28,6 @@ Pair: TypeAlias = tuple[str, str]
 _LOGIT_DECIMALS = 4
 _BATCH_ERROR = 5e-6
 _NO_LIMIT = 10**9  # transformers writes "unknown" as a huge number
-
-_modes_lock = threading.Lock()
-_modes: "WeakKeyDictionary[PreTrainedModel, tuple[int, list[torch.nn.Module]]]" = (
-    WeakKeyDictionary()
-)
 
 
 class EntailmentScore(BaseEstimator):
@@ -222,7 +215,7 @@ class EntailmentScore(BaseEstimator):
         # texts of like length share a batch, so that little of it is padding
         order = np.argsort([len(p) + len(h) for p, h in pairs], kind="stable")
         values = np.empty(len(pairs))
-        with _evaluation_mode(model):
+        with evaluation_mode(model):
             for first in range(0, len(order), size):
                 rows = order[first : first + size]
                 values[rows] = log_odds(rows)
@@ -248,13 +241,7 @@ class EntailmentScore(BaseEstimator):
         return self._loaded
 
     def _load(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-        try:
-            import transformers
-        except ImportError as error:
-            raise ImportError(
-                "EntailmentScore needs torch and transformers: "
-                "pip install 'sklearn-clm[transformers]'"
-            ) from error
+        transformers = import_transformers("EntailmentScore")
         if not isinstance(self.model, (str, os.PathLike)):
             if self.tokenizer is None:
                 raise ValueError("tokenizer=None; wanted a tokenizer beside a loaded model.")
@@ -292,27 +279,6 @@ class EntailmentScore(BaseEstimator):
                 limits.append(module.num_embeddings - padding - 1)
         wanted = tokenizer.model_max_length if self.max_length is None else self.max_length
         return int(min(wanted, *limits, _NO_LIMIT))
-
-
-@contextmanager
-def _evaluation_mode(model: "PreTrainedModel") -> Iterator[None]:
-    """Turn off dropout while anybody scores, and then leave the model as it was."""
-    with _modes_lock:
-        n_users, training = _modes.get(model, (0, []))
-        training = training + [module for module in model.modules() if module.training]
-        _modes[model] = n_users + 1, training
-        model.train(False)
-    try:
-        yield
-    finally:
-        with _modes_lock:
-            n_users, training = _modes[model]
-            if n_users > 1:
-                _modes[model] = n_users - 1, training
-            else:
-                del _modes[model]
-                for module in training:
-                    module.training = True
 
 
 class EntailmentAdmission(PairAdmission):

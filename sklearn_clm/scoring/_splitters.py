@@ -128,13 +128,7 @@ def split_lines(text: str) -> Offsets:
 
 
 class CheckedSplitter:
-    """A user's splitter, with its result checked and in the form of offsets.
-
-    Parameters
-    ----------
-    function : callable (text) -> iterable of (start, stop) or of str
-        Gives the components of a text in order, as offsets or as the parts themselves.
-    """
+    """A user's splitter, with its result checked and in the form of offsets."""
 
     def __init__(self, function: Splitter) -> None:
         self.function = function

@@ -12,7 +12,7 @@ Each room imports only from those above it:
 - ``_tokens``: from logits and a uniform number to a token.
 - ``_batch``: keys and values of rows that are decoded together, and of prompts that wait.
 - ``_forward``: forward passes of each kind of model, and the probes that choose among them.
-- ``_machine``: threads and memory.
+- ``_machine``: packages, evaluation mode, threads and memory.
 - ``_checkpoint``: a loaded model with its tokenizer, shared in a process; its identity.
 - ``_engine``: the decoding loop, which answers a queue of draws.
 - ``_generator``: the front door, :class:`TransformersGenerator`.

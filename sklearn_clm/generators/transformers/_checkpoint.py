@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sklearn_clm.generators.transformers._encoding import tokenizer_state
@@ -21,6 +19,7 @@ from sklearn_clm.generators.transformers._forward import (
     Forward,
     Prefix,
 )
+from sklearn_clm.generators.transformers._machine import import_transformers
 from sklearn_clm.generators.transformers._text import Detokenizer, common_length
 
 if TYPE_CHECKING:
@@ -118,19 +117,6 @@ def _identity(value: object) -> object:
     return str(value), tuple(sorted(stats))
 
 
-def import_transformers() -> ModuleType:
-    """The `transformers` package, or an error that says how to get it."""
-    try:
-        import torch  # noqa: F401
-        import transformers
-    except ImportError as error:
-        raise ImportError(
-            "TransformersGenerator needs torch and transformers: "
-            "pip install 'sklearn-clm[transformers]'."
-        ) from error
-    return transformers
-
-
 def _load_model(
     name: str,
     device: str | torch.device | None,
@@ -138,7 +124,7 @@ def _load_model(
     common: dict[str, object],
     kwargs: dict[str, object],
 ) -> Any:
-    transformers = import_transformers()
+    transformers = import_transformers("TransformersGenerator")
     import torch
 
     for setting, wanted in (
@@ -175,7 +161,7 @@ def _companions(
     name: Any, tokenizer: Any, processor: Any, model: Any, common: dict[str, Any]
 ) -> tuple[Any, Any]:
     """Tokenizer and image processor of a model; the latter is None for text."""
-    transformers = import_transformers()
+    transformers = import_transformers("TransformersGenerator")
 
     if isinstance(processor, (str, os.PathLike)):
         processor = transformers.AutoImageProcessor.from_pretrained(  # see common  # nosec B615
@@ -242,9 +228,6 @@ class Checkpoint:
         self._forward: Forward | None = None
         self._digest: tuple[object, str] | None = None
         self._ignored: dict[str, object] = {}
-        self._n_users = 0
-        self._training: list[torch.nn.Module] = []  # in evaluation mode as long as there are users
-        self._lock = threading.Lock()
 
     @property
     def eos_ids(self) -> frozenset[int]:
@@ -269,23 +252,6 @@ class Checkpoint:
                 stacklevel=3,
             )
         self._ignored = ignored
-
-    @contextlib.contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Evaluation mode, until the last of those who ask for it at once is done."""
-        with self._lock:
-            self._training += [module for module in self.model.modules() if module.training]
-            self._n_users += 1
-            self.model.eval()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._n_users -= 1
-                if not self._n_users:
-                    for module in self._training:
-                        module.training = True
-                    self._training = []
 
     def forward(self, prompt: EncodedPrompt) -> Forward:
         """The forward passes, which are chosen by a look at the model with a first prompt."""

@@ -72,29 +72,7 @@ class Row:
 
 
 class Engine:
-    """Makes the draws that a queue asks for; counts the work done.
-
-    Parameters
-    ----------
-    forward : Forward
-        The model's forward passes.
-    detokenizer : Detokenizer
-        From tokens to text.
-    sampling : Sampling
-        How tokens are drawn.
-    stop : sequence of str
-        Strings that end a response.
-    batch_size : int
-        Rows decoded at once.
-    max_bytes : int
-        Memory for states of open prompts.
-    budget : callable
-        From a prompt to the number of tokens that may be generated for it.
-    encode : callable
-        From positions in the queue to the prompts there as the model takes them.
-    shared_prefix : callable
-        From prompts to what they begin with, and the tokens that were computed for it.
-    """
+    """Makes the draws that a queue asks for; counts the work done."""
 
     def __init__(
         self,
@@ -103,10 +81,11 @@ class Engine:
         sampling: Sampling,
         stop: Sequence[str],
         *,
-        batch_size: int,
-        max_bytes: int,
-        budget: Callable[[EncodedPrompt], int],
-        encode: Callable[[Sequence[int]], Sequence[EncodedPrompt]],
+        batch_size: int,  # rows decoded at once
+        max_bytes: int,  # memory for states of open prompts
+        budget: Callable[[EncodedPrompt], int],  # of tokens that may be generated
+        encode: Callable[[Sequence[int]], Sequence[EncodedPrompt]],  # by positions in the queue
+        # what prompts begin with, and the tokens that were computed for it
         shared_prefix: Callable[[Sequence[EncodedPrompt]], tuple[Prefix | None, int]],
     ):
         self.forward = forward

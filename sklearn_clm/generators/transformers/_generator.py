@@ -20,6 +20,7 @@ from sklearn_clm.generators.transformers._encoding import encode_images, encode_
 from sklearn_clm.generators.transformers._engine import Engine, Sampling
 from sklearn_clm.generators.transformers._forward import EncodedPrompt, Forward
 from sklearn_clm.generators.transformers._machine import (
+    evaluation_mode,
     fastest_threads,
     free_bytes,
     torch_threads,
@@ -269,7 +270,7 @@ class TransformersGenerator(BaseGenerator):
     ) -> Iterator[tuple[int, int, Generation]]:
         """Put the draws that a queue asks for, and yield them."""
         first = encode([0])[0]
-        with checkpoint.evaluating():
+        with evaluation_mode(checkpoint.model):
             checkpoint.warn_of_ignored_settings()
             checkpoint.forget_outdated_prefix()
             forward = checkpoint.forward(first)

@@ -1,20 +1,30 @@
-"""Threads and memory of the machine that draws."""
+"""Packages, threads and memory that models run on, and the mode that they are in."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from statistics import median
 from time import perf_counter
+from types import ModuleType
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel
 
     from sklearn_clm.generators.transformers._forward import Forward
 
-__all__ = ["fastest_threads", "free_bytes", "torch_threads"]
+__all__ = [
+    "evaluation_mode",
+    "fastest_threads",
+    "free_bytes",
+    "import_transformers",
+    "torch_threads",
+]
 
 
 # Above this many weights the threads of torch have enough to do.
@@ -23,6 +33,10 @@ SMALL_MODEL = 200_000_000
 _N_ROWS, _N_TIMED = 32, 5
 # More threads must save this share of the time to be worth the cores they keep busy.
 _WORTH_IT = 0.85
+
+# of models in use: the number of users, and the modules that were in training mode
+_modes: WeakKeyDictionary[PreTrainedModel, tuple[int, list[torch.nn.Module]]] = WeakKeyDictionary()
+_modes_lock = threading.Lock()
 
 
 def fastest_threads(forward: Forward) -> int:
@@ -45,6 +59,39 @@ def fastest_threads(forward: Forward) -> int:
                     times.append(perf_counter() - start)
             seconds[n_threads] = median(times[1:])
     return n_default if seconds[n_default] < _WORTH_IT * seconds[1] else 1
+
+
+def import_transformers(user: str) -> ModuleType:
+    """The `transformers` package, or an error that says how to get it."""
+    try:
+        import torch  # noqa: F401
+        import transformers
+    except ImportError as error:
+        raise ImportError(
+            f"{user} needs torch and transformers: pip install 'sklearn-clm[transformers]'."
+        ) from error
+    return transformers
+
+
+@contextlib.contextmanager
+def evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
+    """Turn off dropout while anybody uses a model, and then leave the model as it was."""
+    with _modes_lock:
+        n_users, training = _modes.get(model, (0, []))
+        training = training + [module for module in model.modules() if module.training]
+        _modes[model] = n_users + 1, training
+        model.train(False)
+    try:
+        yield
+    finally:
+        with _modes_lock:
+            n_users, training = _modes[model]
+            if n_users > 1:
+                _modes[model] = n_users - 1, training
+            else:
+                del _modes[model]
+                for module in training:
+                    module.training = True
 
 
 @contextlib.contextmanager
