@@ -2,8 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -19,20 +18,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import in_search, report_null, warn, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets, visual_block
-from sklearn_clm.caching import VerdictsWanted
 from sklearn_clm.calibration import (
     AchievableEpsilon,
     CalibrationData,
     Provenance,
     SetScore,
     achievable_epsilon,
-    equal_texts,
     get_set_score,
 )
-from sklearn_clm.calibration._arrays import array_of_blocks
-from sklearn_clm.calibration._data import check_collected, refuse_missing_draws
+from sklearn_clm.calibration._data import check_collected
 from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.generators import DrawQueue, Generation, Generator
+from sklearn_clm.generators import DrawQueue, Generator
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.metrics._sets import judge_sets, objective_of
 from sklearn_clm.policies import (
@@ -51,32 +47,24 @@ from sklearn_clm.policies._base import (
     draw_budgets,
     refuse_combinations,
 )
-from sklearn_clm.policies._drawing import LazyDraws
+from sklearn_clm.policies._collection import SCORES, Collector, conditions_of, needed_shift
 from sklearn_clm.policies._files import (
     read_calibration,
     refuse_other_sampler,
     write_calibration,
 )
-from sklearn_clm.policies._judging import Verdicts
-from sklearn_clm.policies._records import SCORES, SamplerCalibration
-from sklearn_clm.policies._risks import SetLosses
+from sklearn_clm.policies._records import SamplerCalibration
 from sklearn_clm.policies._sampling import DrawScores, QualityLike, SimilarityLike
 from sklearn_clm.policies._source import (
     DrawSource,
-    conditions_of,
-    needed_shift,
     progress_bar,
     refuse_other_models,
 )
 from sklearn_clm.scoring import (
-    admission_matrix,
     get_admission,
     get_quality,
     get_similarity,
     likelihood,
-    quality_matrix,
-    similarity_tensor,
-    warn_of_references,
 )
 from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
@@ -453,15 +441,13 @@ class ConformalSampler(  # type: ignore[call-arg]
             references,
             fraction=self.training_fraction,
             random_state=self._splits,
+            shift=self.shift,
+            weights=weights,
         )
-        if weights is not None:
-            source = source.shifted(needed_shift(self.shift), weights, checked)
-        own = [references[i] for i in source.rest]
-        part = checked.take(source.rest)
         if lazily:
-            source = self._begin(source, part, own, n_draws)
+            source = self._collector.first_draws(source, checked, references, n_draws)
         else:
-            source = self._judge(source, part, own, n_draws, memory)
+            source = self._collector.all_draws(source, checked, references, n_draws, memory)
         if groups is not None and names is not None:
             source = replace(source, groups=[names[i] for i in source.rest])
         self.__dict__.pop("calibration_", None)
@@ -512,34 +498,23 @@ class ConformalSampler(  # type: ignore[call-arg]
         self._validate_params()
         budgets = draw_budgets(self.k_max)
         check_collected(data)
-        self._refuse_other_scores(data.provenance)
-        if data.k_max < budgets[-1]:
-            raise ValueError(
-                f"k_max={budgets[-1]} asks for more draws than the {data.k_max} of the calibration "
-                "data; collect them, or lower k_max."
-            )
         conditions = conditions_of(
             data,
             getattr(self, "_source", None),
             self._untrained_source,
+            k_max=budgets[-1],
+            scores=self._fingerprints(SCORES),
+            judges_all=self.judging == "all",
             groups=self.groups,
             shift=self.shift,
             losses=self.losses,
             given_groups=groups,
             prompt_weight=prompt_weight,
         )
-        data, source = conditions.data, conditions.source
-        data = source.as_drawn(data)
-        data = source.renewed(data, everything=self.judging == "all")
-        verdicts = source.verdicts_for(data)
-        if verdicts is not None:
-            data = verdicts.labelled(data)
-        lazily = source.lazily if verdicts is not None and source.collected(data) else None
-        if lazily is None:
-            refuse_missing_draws(data)
-        with self._drawing(source, lazily):
+        verdicts = conditions.verdicts
+        with self._collector.making(conditions.source, conditions.draws):
             found = self._policy.calibrate(
-                data.truncate(budgets[-1]),
+                conditions.data.truncate(budgets[-1]),
                 Request(
                     epsilon=self.epsilon,
                     delta=self.delta,
@@ -559,19 +534,11 @@ class ConformalSampler(  # type: ignore[call-arg]
                     groups=conditions.groups,
                     options=self.groups or Groups(),
                     risks=conditions.risks,
-                    draws=lazily,
+                    draws=conditions.draws,
                 ),
             )
         report_null(found.why_null, self.on_null)
-        band = AchievableEpsilon(math.nan, math.nan)
-        if verdicts is not None:
-            data = verdicts.labelled(source.as_drawn(data))
-            if data.k_max == verdicts.labels.shape[1]:
-                source = replace(source, data=data)
-        data = data.truncate(budgets[-1]) if data.k_max > budgets[-1] else data
-        if verdicts is None:
-            band = achievable_epsilon(data)
-        self._source = source
+        data, self._source = conditions.after_tests(budgets[-1])
         self.calibration_ = self._record(
             rule=found.rule,
             width=budgets[-1],
@@ -581,9 +548,13 @@ class ConformalSampler(  # type: ignore[call-arg]
             excess_weight=self.excess_weight,
             draw_weight=self.draw_weight,
             guarantee=self.guarantee,
-            source=source,
+            source=self._source,
             provenance=data.provenance,
-            achievable_epsilon=band,
+            achievable_epsilon=(
+                achievable_epsilon(data)
+                if verdicts is None
+                else AchievableEpsilon(math.nan, math.nan)
+            ),
             n_judgements=None if verdicts is None else verdicts.n_judgements,
             data=data,
             by_group=found.by_group,
@@ -723,13 +694,12 @@ class ConformalSampler(  # type: ignore[call-arg]
             source = self._untrained_source()
         known: Provenance = read["provenance"]
         rule: CalibratedRule = read["rule"]
-        scores = (*SCORES, "set_score")
         refuse_other_sampler(
             name,
             content,
             read,
             fingerprint=source.fingerprint,
-            scores={score: score_fingerprint(getattr(self, score)) for score in scores},
+            scores=self._fingerprints((*SCORES, "set_score")),
             parameters={
                 "epsilon": float(self.epsilon),
                 "delta": float(self.delta),
@@ -747,9 +717,8 @@ class ConformalSampler(  # type: ignore[call-arg]
                 f"{name!r} was calibrated for k_max={rule.k_max}, but this sampler has "
                 f"k_max={self.k_max!r}."
             )
-        if known.seed is not None:
-            source = replace(source, seed=known.seed)
-        self._source = replace(source, indices=None, prompts=None, data=None)
+        source = source.bare()
+        self._source = source if known.seed is None else replace(source, seed=known.seed)
         self.calibration_ = self._record(source=self._source, **read)
         if self.calibration_.unknown:
             warn(
@@ -846,137 +815,23 @@ class ConformalSampler(  # type: ignore[call-arg]
                 "(prompt, generation) -> float, or a generator that gives log-probabilities."
             )
 
-    def _judge(
-        self,
-        source: DrawSource,
-        prompts: CheckedPrompts,
-        references: list[Any],
-        n_draws: int,
-        memory: str | os.PathLike[str] | None,
-    ) -> DrawSource:
-        """The source with draws, their scores and verdicts, and what collected them."""
-        shape = len(prompts), n_draws
-        quality, texts = np.empty(shape), np.empty(shape, dtype=np.intp)
-        labels = np.full(shape, -1, dtype=np.int8)
-        answers: list[list[Any]] = []
-        kept: list[list[Generation]] = []
-        scorer = bind_quality(self.quality, source.generator)
-        of_people = Verdicts(self.admission, references, [], None).of_people
-        asks_later = self.judging != "all" or of_people
-
-        def similarities() -> Iterator[tuple[slice, np.ndarray]]:
-            # block by block, as all draws of many prompts take more memory than their scores
-            for rows, draws in source.draw_blocks(self.memory_, prompts, n_draws, self.verbose):
-                responses = [[draw.response for draw in row] for row in draws]
-                if not rows.start:
-                    source.warn_of_unkeyed_draws(prompts.take([0]), draws[0])
-                    self._check_responses(source.generator, references[rows], responses)
-                if asks_later:
-                    answers.extend(responses)
-                if self.judging == "all":
-                    try:
-                        labels[rows] = admission_matrix(
-                            self.admission, references[rows], responses, n_jobs=self.n_jobs
-                        )
-                    except VerdictsWanted as error:  # and those of the blocks to come
-                        n_later = n_draws * (len(prompts) - rows.stop)
-                        raise VerdictsWanted(error.wanted, len(error.wanted) + n_later) from None
-                if self.losses is not None:
-                    kept.extend(draws)
-                part = prompts.prompts[rows]
-                quality[rows] = quality_matrix(scorer, part, draws, n_jobs=self.n_jobs)
-                texts[rows] = equal_texts(responses)
-                yield rows, similarity_tensor(self.similarity, responses, n_jobs=self.n_jobs)
-                del draws, responses  # before the next ones are made
-
-        similarity = array_of_blocks((*shape, n_draws), similarities(), memory)
-        if asks_later:
-            verdicts = Verdicts(self.admission, references, answers, self.n_jobs)
-            source = replace(source, verdicts=verdicts)
-        if self.losses is not None:
-            source = replace(source, outcomes=SetLosses(prompts, references, kept))
-        data = CalibrationData(
-            quality,
-            similarity,
-            labels,
-            provenance=self._provenance(source, n_draws),
-            texts=texts,
-            prompts=prompts.digests(),
-        )
-        return replace(source, data=data, prompts=prompts)
-
-    def _begin(
-        self, source: DrawSource, prompts: CheckedPrompts, references: list[Any], n_draws: int
-    ) -> DrawSource:
-        """The source with the first draw of each prompt; tests ask for others and for verdicts."""
-        lazily = LazyDraws(prompts, n_draws, source.seed)
-        with self._drawing(source, lazily):
-            lazily.make(np.arange(len(prompts)), 1)
-        source.warn_of_unkeyed_draws(prompts.take([0]), lazily.draws[0])
-        self._check_responses(source.generator, references, lazily.responses)
-        provenance = self._provenance(source, n_draws)
-        return replace(
-            source,
-            data=lazily.data(np.full((len(prompts), n_draws), -1, dtype=np.int8), provenance),
-            prompts=prompts,
-            verdicts=Verdicts(self.admission, references, lazily.responses, self.n_jobs, n_draws),
-            lazily=lazily,
-        )
-
-    @contextmanager
-    def _drawing(self, source: DrawSource, lazily: LazyDraws | None) -> Iterator[None]:
-        """Let draws that tests ask for be made."""
-        if lazily is None:
-            yield
-            return
-        left = lazily.quality.size - int(lazily.n_draws.sum())
-        with progress_bar(self.verbose, left, "draw") as progress:
-
-            def serve(queue: DrawQueue) -> None:
-                self.memory_.serve(source.generator, queue, fingerprint=source.fingerprint)
-
-            def count(prompt: int, draw: int, generation: Generation) -> None:
-                progress.update()
-
-            scorer = bind_quality(self.quality, source.generator)
-            lazily.use(serve, scorer, self.similarity, self.n_jobs, count)
-            try:
-                yield
-            finally:
-                lazily.forget_means()
-
-    def _provenance(self, source: DrawSource, n_draws: int) -> Provenance:
-        """What the draws are collected with."""
-        return Provenance(
-            generator=source.fingerprint,
-            seed=source.seed,
-            k_max=n_draws,
-            shift=None if source.shift is None else source.shift.to_json(),
-            **{name: score_fingerprint(getattr(self, name)) for name in SCORES},
-        )
-
-    def _check_responses(
-        self, generator: object, references: list[Any], responses: list[list[Any]]
-    ) -> None:
-        """Refuse empty responses; warn of references that no response can match."""
-        if all(isinstance(one, str) and not one.strip() for row in responses for one in row):
-            raise ValueError(
-                f"{type(generator).__name__} returned empty responses for all {len(responses)} "
-                "prompts; wanted text. Look at its stop strings and at the length it may generate."
-            )
-        warn_of_references(self.admission, references, responses)
-
     # --- calibrate ----------------------------------------------------------------------------
 
-    def _refuse_other_scores(self, collected: Provenance) -> None:
-        for name in SCORES:
-            then, now = getattr(collected, name), score_fingerprint(getattr(self, name))
-            if then not in (None, now):
-                raise ValueError(
-                    f"data was collected with {name}={then!r:.80}, but now {name}={now!r:.80}; "
-                    "wanted data collected with the scores that predict is to use. Call collect, "
-                    "or fit, again: draws that were made before are not made anew."
-                )
+    @property
+    def _collector(self) -> Collector:
+        return Collector(
+            self.quality,
+            self.similarity,
+            self.admission,
+            self.judging == "all",
+            self.losses is not None,
+            self.memory_,
+            self.n_jobs,
+            self.verbose,
+        )
+
+    def _fingerprints(self, names: Iterable[str]) -> dict[str, str]:
+        return {name: score_fingerprint(getattr(self, name)) for name in names}
 
     def _untrained_source(self) -> DrawSource:
         """Generator and seed of a sampler that has seen no prompts."""

@@ -20,6 +20,7 @@ from sklearn_clm.generators import (
     Generator,
 )
 from sklearn_clm.policies._base import CalibratedRule, ThresholdRule
+from sklearn_clm.policies._collection import SCORES
 from sklearn_clm.policies._exit import ExitResult
 from sklearn_clm.policies._files import (
     as_count,
@@ -47,9 +48,8 @@ from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource
 from sklearn_clm.scoring._identity import score_fingerprint, small_digest
 
-__all__ = ["PARTS", "SCORES", "SamplerCalibration", "SelectorCalibration"]
+__all__ = ["PARTS", "SamplerCalibration", "SelectorCalibration"]
 
-SCORES = ("quality", "similarity", "admission")
 PARTS = ("splitter", "component_score", "admission")
 _NUMBERS = ("epsilon", "delta", "size_weight", "excess_weight", "draw_weight")
 _MOST_DRAWS = 1_000_000  # a file must not make predict allocate more

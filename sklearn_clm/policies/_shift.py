@@ -221,16 +221,33 @@ class CovariateShift(BaseEstimator):
         """Whether prompts were weighted as these parameters say."""
         return (found.method, found.weight_bound) == (self.method, float(self.weight_bound))
 
-    def summary(self, weights: np.ndarray, n_kept: int) -> Shift:
-        """The shift, as the calibration record keeps it."""
-        return Shift(
+    def applied(
+        self, weights: np.ndarray, digests: np.ndarray, seed: int
+    ) -> tuple[np.ndarray, Shift, np.ndarray | None]:
+        """The prompts that calibrate, what is recorded of the shift, and the weights of bets.
+
+        Parameters
+        ----------
+        weights, digests, seed
+            As in :meth:`kept`.
+
+        Returns
+        -------
+        rows : ndarray of int
+        found : Shift
+        weights : ndarray of shape (n,), or None
+            None where tests need no weights, since prompts were kept by them.
+        """
+        rows = self.kept(weights, digests, seed)
+        found = Shift(
             method=self.method,
             weight_bound=float(self.weight_bound),
             estimated=self.estimated or isinstance(self.weight, DensityRatio),
             n_offered=len(weights),
-            n_kept=n_kept,
+            n_kept=len(rows),
             effective_size=effective_size(weights),
         )
+        return rows, found, weights if self.method == "betting" else None
 
 
 class DensityRatio(BaseEstimator):

@@ -1,9 +1,9 @@
-"""Where the draws of an estimator come from, and what a calibration looks at besides."""
+"""Where the draws of an estimator come from."""
 
 import copy
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -16,7 +16,6 @@ from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     CalibrationData,
 )
-from sklearn_clm.calibration._data import row_digests
 from sklearn_clm.generators import (
     BaseGenerator,
     DrawQueue,
@@ -24,21 +23,17 @@ from sklearn_clm.generators import (
     Generator,
     ResamplingGenerator,
 )
-from sklearn_clm.generators._base import TrainableGenerator, fingerprint, sample
+from sklearn_clm.generators._base import fingerprint, is_trainable, sample
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._drawing import LazyDraws
-from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._judging import Verdicts
-from sklearn_clm.policies._risks import Losses, RiskTest, SetLosses
+from sklearn_clm.policies._risks import SetLosses
 from sklearn_clm.policies._shift import CovariateShift, Shift
 from sklearn_clm.scoring._identity import frozen
 from sklearn_clm.scoring._protocols import Reference
 
 __all__ = [
-    "Conditions",
     "DrawSource",
-    "conditions_of",
-    "needed_shift",
     "progress_bar",
     "refuse_other_models",
     "seed_of_draws",
@@ -111,12 +106,17 @@ class DrawSource:
         *,
         fraction: float,
         random_state: int | np.random.RandomState | None,
+        shift: CovariateShift | None,
+        weights: np.ndarray | None,
     ) -> "DrawSource":
-        """The source of draws, trained where it can be; `indices` are the prompts left over."""
+        """The source of draws, trained where it can be; `indices` are the prompts that calibrate.
+
+        Of prompts with weights, these are the ones that `shift` keeps.
+        """
         own, seed = own_copy(generator), seed_of_draws(random_state)
         n = len(prompts)
         order, n_train = np.arange(n), 0
-        if _is_trainable(own):
+        if is_trainable(own):
             n_train = min(max(round(fraction * n), 1), n - 1)
             if n_train < 1:
                 raise ValueError(
@@ -126,9 +126,13 @@ class DrawSource:
             order = _rng_of_training_split(random_state).permutation(n)
         train, rest = np.sort(order[:n_train]), np.sort(order[n_train:])
         part = prompts.take(train)
-        if _is_trainable(own):
+        if is_trainable(own):
             own.fit(part.prompts, [references[i] for i in train])
-        return cls(own, fingerprint(own), seed, np.unique(part.digests()), rest)
+        source = cls(own, fingerprint(own), seed, np.unique(part.digests()), rest)
+        if shift is None or weights is None:
+            return source
+        rows, found, kept = shift.applied(weights[rest], prompts.take(rest).digests(), seed)
+        return replace(source, indices=rest[rows], shift=found, weights=kept)
 
     @classmethod
     def untrained(
@@ -139,7 +143,7 @@ class DrawSource:
     ) -> "DrawSource":
         """The source of draws of an estimator that has seen no prompts."""
         own = own_copy(generator)
-        if _is_trainable(own):
+        if is_trainable(own):
             hint = (
                 " It stands for generator=None: give the generator that the data came from, or, "
                 "for thresholds alone, call sklearn_clm.calibration.learn_then_test."
@@ -151,18 +155,9 @@ class DrawSource:
         nobody = np.empty(0, dtype=np.uint64)
         return cls(own, fingerprint(own), seed_of_draws(random_state), nobody)
 
-    def shifted(
-        self, shift: CovariateShift, weights: np.ndarray, prompts: CheckedPrompts
-    ) -> "DrawSource":
-        """The source with the prompts that are left where prompts have weights."""
-        own = weights[self.rest]
-        rows = shift.kept(own, prompts.take(self.rest).digests(), self.seed)
-        return replace(
-            self,
-            indices=self.rest[rows],
-            shift=shift.summary(own, len(rows)),
-            weights=own if shift.method == "betting" else None,
-        )
+    def bare(self) -> "DrawSource":
+        """The source without anything that was collected from it."""
+        return DrawSource(self.generator, self.fingerprint, self.seed, self.trained_on)
 
     def draw(
         self, memory: DrawMemory, prompts: CheckedPrompts, n_draws: int, verbose: int = 0
@@ -272,132 +267,6 @@ class DrawSource:
             )
 
 
-def source_of(
-    data: CalibrationData, source: DrawSource | None, untrained: Callable[[], DrawSource]
-) -> DrawSource:
-    """Generator and seed that data came from, as far as they tell."""
-    known, trained = data.provenance, source
-    if source is not None and source.collected(data):
-        return source
-    if source is not None and (
-        known.generator not in (None, source.fingerprint)
-        # bare arrays: of the generator that the parameters name now
-        or (known.generator is None and not _is_trainable(source.generator))
-    ):
-        source = None
-    if source is None:
-        try:
-            source = untrained()
-        except NotFittedError:
-            if trained is None:
-                raise
-            source = trained
-    if known.generator not in (None, source.fingerprint):
-        raise ValueError(
-            f"data was collected from another generator than the "
-            f"{type(source.generator).__name__} that predict would draw from: this one has "
-            f"other parameters or was trained anew (fingerprint {source.fingerprint}, that of "
-            f"the data {known.generator}); wanted data collected from this one. Call collect, "
-            "or fit, again."
-        )
-    seed = source.seed if known.seed is None else known.seed
-    return DrawSource(source.generator, source.fingerprint, seed, source.trained_on)
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """The draws that calibrate, and what holds for their prompts.
-
-    Parameters
-    ----------
-    data : CalibrationData
-        The draws of the prompts that calibrate.
-    source : DrawSource
-        Where they come from.
-    groups : list of hashable, or None
-        The group of each prompt.
-    shift : Shift or None
-        The shift of prompts that they are weighted for.
-    risks : RiskTest or None
-        Other tests than the exact binomial one of admission.
-    """
-
-    data: CalibrationData
-    source: DrawSource
-    groups: list[Hashable] | None
-    shift: Shift | None
-    risks: RiskTest | None
-
-
-def conditions_of(
-    data: CalibrationData,
-    source: DrawSource | None,
-    untrained: Callable[[], DrawSource],
-    *,
-    groups: Groups | None,
-    shift: CovariateShift | None,
-    losses: Losses | None,
-    given_groups: object,
-    prompt_weight: object,
-) -> Conditions:
-    """Where data came from, and what an estimator and the caller say of their prompts."""
-    source = source_of(data, source, untrained)
-    prompts = source.prompts if source.collected(data) else None
-    names = None
-    given_groups = source.groups if given_groups is None else given_groups
-    if given_groups is not None or groups is not None:
-        names = (groups or Groups()).of(given_groups, data.n_prompts, prompts)
-    if losses is not None and source.outcomes is None:
-        raise ValueError(
-            "data must be what this sampler has collected with losses, got other data instead: "
-            "losses look at prompts, references and responses, which data do not hold."
-        )
-    outcomes, weights, found = source.outcomes, source.weights, source.shift
-    if found is None and data.provenance.shift is not None:
-        found = Shift.from_json(data.provenance.shift)
-    if found is None and (prompt_weight is not None or shift is not None):
-        shift = needed_shift(shift)
-        weights = shift.of(prompt_weight, data.n_prompts, prompts)
-        rows = shift.kept(weights, row_digests(data.quality), source.seed)
-        found = shift.summary(weights, len(rows))
-        if found.method == "rejection":
-            weights = None
-        if len(rows) < data.n_prompts:
-            if losses is not None:
-                raise ValueError(
-                    "prompt_weight must be given to fit, or collect, where there are losses, got "
-                    "weights of collected data instead."
-                )
-            data = data.take(rows)
-            data.provenance = replace(data.provenance, shift=found.to_json())
-            names = None if names is None else [names[i] for i in rows]
-            source = source_of(data, source, untrained)
-    elif prompt_weight is not None:
-        raise ValueError(
-            "prompt_weight must be None for data that were collected with weights, got weights "
-            "instead."
-        )
-    elif found is not None and shift is not None and not shift.agrees(found):
-        raise ValueError(
-            f"data was collected with {found}, but now shift={shift!r}; call collect, or fit, "
-            "again."
-        )
-    risks = None
-    if losses is not None or weights is not None:
-        risks = RiskTest(losses, outcomes, weights, 1.0 if found is None else found.weight_bound)
-    return Conditions(data, source, names, found, risks)
-
-
-def needed_shift(shift: CovariateShift | None) -> CovariateShift:
-    """The shift where there are weights."""
-    if shift is None:
-        raise ValueError(
-            "shift must be a CovariateShift where prompt_weight is given, got None instead: its "
-            "weight_bound says how large a weight may be."
-        )
-    return shift
-
-
 def refuse_other_models(generator: object, name: str) -> None:
     """Refuse a model that is no generator, and say what to wrap it in, where one can tell."""
     if isinstance(generator, type):
@@ -421,11 +290,6 @@ def refuse_other_models(generator: object, name: str) -> None:
         f"The 'generator' parameter of {name} must be None or an object implementing 'sample' or "
         f"'stream'. Got {generator!r:.200} instead; {advice}"
     )
-
-
-def _is_trainable(generator: object) -> TypeGuard[TrainableGenerator]:
-    # a wrapper has the method only where what it wraps has it, which a protocol does not see
-    return hasattr(generator, "fit")
 
 
 def own_copy(generator: Generator | None) -> Generator:

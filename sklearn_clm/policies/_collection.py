@@ -1,0 +1,365 @@
+"""What a calibration looks at: draws with their scores and verdicts, groups and weights."""
+
+import os
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+
+from sklearn_clm.caching import DrawMemory, VerdictsWanted
+from sklearn_clm.calibration import CalibrationData, Provenance, equal_texts
+from sklearn_clm.calibration._arrays import array_of_blocks
+from sklearn_clm.calibration._data import refuse_missing_draws, row_digests
+from sklearn_clm.generators import DrawQueue, Generation
+from sklearn_clm.generators._base import is_trainable
+from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.policies._drawing import LazyDraws
+from sklearn_clm.policies._groups import Groups
+from sklearn_clm.policies._judging import Verdicts
+from sklearn_clm.policies._risks import Losses, RiskTest, SetLosses
+from sklearn_clm.policies._sampling import QualityLike, SimilarityLike
+from sklearn_clm.policies._shift import CovariateShift, Shift
+from sklearn_clm.policies._source import DrawSource, progress_bar
+from sklearn_clm.scoring import (
+    admission_matrix,
+    quality_matrix,
+    similarity_tensor,
+    warn_of_references,
+)
+from sklearn_clm.scoring._identity import score_fingerprint
+from sklearn_clm.scoring._protocols import Admission, Reference, Response
+from sklearn_clm.scoring._quality import bind_quality
+
+__all__ = ["SCORES", "Collector", "conditions_of", "needed_shift"]
+
+SCORES = ("quality", "similarity", "admission")
+
+
+@dataclass(frozen=True)
+class Collector:
+    """Collects the draws of prompts, with their scores and verdicts.
+
+    Parameters
+    ----------
+    quality, similarity, admission : str, callable or object
+        As in :class:`sklearn_clm.ConformalSampler`.
+    judges_all : bool
+        Whether each draw is judged at once, or when a test asks for it.
+    keeps_draws : bool
+        Whether draws are kept for other losses.
+    memory : DrawMemory
+        The draws that were made in this process.
+    n_jobs : int or None
+        Processes or threads for scores and admissions.
+    verbose : int
+        Whether to show progress.
+    """
+
+    quality: QualityLike
+    similarity: SimilarityLike
+    admission: str | Admission
+    judges_all: bool
+    keeps_draws: bool
+    memory: DrawMemory
+    n_jobs: int | None
+    verbose: int
+
+    def all_draws(
+        self,
+        source: DrawSource,
+        prompts: CheckedPrompts,
+        references: list[Reference],
+        n_draws: int,
+        file: str | os.PathLike[str] | None,
+    ) -> DrawSource:
+        """The source with all draws of its part of the prompts; similarities go to a file."""
+        prompts, references = prompts.take(source.rest), [references[i] for i in source.rest]
+        shape = len(prompts), n_draws
+        quality, texts = np.empty(shape), np.empty(shape, dtype=np.intp)
+        labels = np.full(shape, -1, dtype=np.int8)
+        answers: list[list[Response]] = []
+        kept: list[list[Generation]] = []
+        scorer = bind_quality(self.quality, source.generator)
+        of_people = Verdicts(self.admission, references, [], None).of_people
+        asks_later = not self.judges_all or of_people
+
+        def similarities() -> Iterator[tuple[slice, np.ndarray]]:
+            # block by block, as all draws of many prompts take more memory than their scores
+            for rows, draws in source.draw_blocks(self.memory, prompts, n_draws, self.verbose):
+                responses = [[draw.response for draw in row] for row in draws]
+                if not rows.start:
+                    source.warn_of_unkeyed_draws(prompts.take([0]), draws[0])
+                    self._check_responses(source.generator, references[rows], responses)
+                if asks_later:
+                    answers.extend(responses)
+                if self.judges_all:
+                    try:
+                        labels[rows] = admission_matrix(
+                            self.admission, references[rows], responses, n_jobs=self.n_jobs
+                        )
+                    except VerdictsWanted as error:  # and those of the blocks to come
+                        n_later = n_draws * (len(prompts) - rows.stop)
+                        raise VerdictsWanted(error.wanted, len(error.wanted) + n_later) from None
+                if self.keeps_draws:
+                    kept.extend(draws)
+                part = prompts.prompts[rows]
+                quality[rows] = quality_matrix(scorer, part, draws, n_jobs=self.n_jobs)
+                texts[rows] = equal_texts(responses)
+                yield rows, similarity_tensor(self.similarity, responses, n_jobs=self.n_jobs)
+                del draws, responses  # before the next ones are made
+
+        similarity = array_of_blocks((*shape, n_draws), similarities(), file)
+        if asks_later:
+            verdicts = Verdicts(self.admission, references, answers, self.n_jobs)
+            source = replace(source, verdicts=verdicts)
+        if self.keeps_draws:
+            source = replace(source, outcomes=SetLosses(prompts, references, kept))
+        data = CalibrationData(
+            quality,
+            similarity,
+            labels,
+            provenance=self._provenance(source, n_draws),
+            texts=texts,
+            prompts=prompts.digests(),
+        )
+        return replace(source, data=data, prompts=prompts)
+
+    def first_draws(
+        self,
+        source: DrawSource,
+        prompts: CheckedPrompts,
+        references: list[Reference],
+        n_draws: int,
+    ) -> DrawSource:
+        """The source with a first draw of each of its prompts; tests ask for others."""
+        prompts, references = prompts.take(source.rest), [references[i] for i in source.rest]
+        lazily = LazyDraws(prompts, n_draws, source.seed)
+        with self.making(source, lazily):
+            lazily.make(np.arange(len(prompts)), 1)
+        source.warn_of_unkeyed_draws(prompts.take([0]), lazily.draws[0])
+        self._check_responses(source.generator, references, lazily.responses)
+        provenance = self._provenance(source, n_draws)
+        return replace(
+            source,
+            data=lazily.data(np.full((len(prompts), n_draws), -1, dtype=np.int8), provenance),
+            prompts=prompts,
+            verdicts=Verdicts(self.admission, references, lazily.responses, self.n_jobs, n_draws),
+            lazily=lazily,
+        )
+
+    @contextmanager
+    def making(self, source: DrawSource, lazily: LazyDraws | None) -> Iterator[None]:
+        """Let draws that tests ask for be made."""
+        if lazily is None:
+            yield
+            return
+        left = lazily.quality.size - int(lazily.n_draws.sum())
+        with progress_bar(self.verbose, left, "draw") as progress:
+
+            def serve(queue: DrawQueue) -> None:
+                self.memory.serve(source.generator, queue, fingerprint=source.fingerprint)
+
+            def count(prompt: int, draw: int, generation: Generation) -> None:
+                progress.update()
+
+            scorer = bind_quality(self.quality, source.generator)
+            lazily.use(serve, scorer, self.similarity, self.n_jobs, count)
+            try:
+                yield
+            finally:
+                lazily.forget_means()
+
+    def _provenance(self, source: DrawSource, n_draws: int) -> Provenance:
+        """What the draws are collected with."""
+        return Provenance(
+            generator=source.fingerprint,
+            seed=source.seed,
+            k_max=n_draws,
+            shift=None if source.shift is None else source.shift.to_json(),
+            **{name: score_fingerprint(getattr(self, name)) for name in SCORES},
+        )
+
+    def _check_responses(
+        self, generator: object, references: list[Reference], responses: list[list[Response]]
+    ) -> None:
+        """Refuse empty responses; warn of references that no response can match."""
+        if all(isinstance(one, str) and not one.strip() for row in responses for one in row):
+            raise ValueError(
+                f"{type(generator).__name__} returned empty responses for all {len(responses)} "
+                "prompts; wanted text. Look at its stop strings and at the length it may generate."
+            )
+        warn_of_references(self.admission, references, responses)
+
+
+def source_of(
+    data: CalibrationData, source: DrawSource | None, untrained: Callable[[], DrawSource]
+) -> DrawSource:
+    """Generator and seed that data came from, as far as they tell."""
+    known, trained = data.provenance, source
+    if source is not None and source.collected(data):
+        return source
+    if source is not None and (
+        known.generator not in (None, source.fingerprint)
+        # bare arrays: of the generator that the parameters name now
+        or (known.generator is None and not is_trainable(source.generator))
+    ):
+        source = None
+    if source is None:
+        try:
+            source = untrained()
+        except NotFittedError:
+            if trained is None:
+                raise
+            source = trained
+    if known.generator not in (None, source.fingerprint):
+        raise ValueError(
+            f"data was collected from another generator than the "
+            f"{type(source.generator).__name__} that predict would draw from: this one has "
+            f"other parameters or was trained anew (fingerprint {source.fingerprint}, that of "
+            f"the data {known.generator}); wanted data collected from this one. Call collect, "
+            "or fit, again."
+        )
+    source = source.bare()
+    return source if known.seed is None else replace(source, seed=known.seed)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The draws that calibrate, and what holds for their prompts.
+
+    Parameters
+    ----------
+    data : CalibrationData
+        The draws of the prompts that calibrate.
+    source : DrawSource
+        Where they come from.
+    groups : list of hashable, or None
+        The group of each prompt.
+    shift : Shift or None
+        The shift of prompts that they are weighted for.
+    risks : RiskTest or None
+        Other tests than the exact binomial one of admission.
+    verdicts : Verdicts or None
+        Who is asked for labels; None where the data have them all.
+    draws : LazyDraws or None
+        Who makes the draws that data lack; None where they have all.
+    """
+
+    data: CalibrationData
+    source: DrawSource
+    groups: list[Hashable] | None
+    shift: Shift | None
+    risks: RiskTest | None
+    verdicts: Verdicts | None
+    draws: LazyDraws | None
+
+    def after_tests(self, k_max: int) -> tuple[CalibrationData, DrawSource]:
+        """Draws and labels as tests have left them, of this budget, and the source with them."""
+        data, source = self.data, self.source
+        if self.verdicts is not None:
+            data = self.verdicts.labelled(source.as_drawn(data))
+            if data.k_max == self.verdicts.labels.shape[1]:
+                source = replace(source, data=data)
+        return data.truncate(k_max) if data.k_max > k_max else data, source
+
+
+def conditions_of(
+    data: CalibrationData,
+    source: DrawSource | None,
+    untrained: Callable[[], DrawSource],
+    *,
+    k_max: int,
+    scores: Mapping[str, str],
+    judges_all: bool,
+    groups: Groups | None,
+    shift: CovariateShift | None,
+    losses: Losses | None,
+    given_groups: object,
+    prompt_weight: object,
+) -> Conditions:
+    """Where data came from, and what an estimator and the caller say of their prompts."""
+    _refuse_other_data(data, k_max, scores)
+    source = source_of(data, source, untrained)
+    prompts = source.prompts if source.collected(data) else None
+    names = None
+    given_groups = source.groups if given_groups is None else given_groups
+    if given_groups is not None or groups is not None:
+        names = (groups or Groups()).of(given_groups, data.n_prompts, prompts)
+    if losses is not None and source.outcomes is None:
+        raise ValueError(
+            "data must be what this sampler has collected with losses, got other data instead: "
+            "losses look at prompts, references and responses, which data do not hold."
+        )
+    outcomes, weights, found = source.outcomes, source.weights, source.shift
+    if found is None and data.provenance.shift is not None:
+        found = Shift.from_json(data.provenance.shift)
+    if found is None and (prompt_weight is not None or shift is not None):
+        shift = needed_shift(shift)
+        weights = shift.of(prompt_weight, data.n_prompts, prompts)
+        digests = row_digests(data.quality)
+        rows, found, weights = shift.applied(weights, digests, source.seed)
+        if len(rows) < data.n_prompts:
+            if losses is not None:
+                raise ValueError(
+                    "prompt_weight must be given to fit, or collect, where there are losses, got "
+                    "weights of collected data instead."
+                )
+            data = data.take(rows)
+            data.provenance = replace(data.provenance, shift=found.to_json())
+            names = None if names is None else [names[i] for i in rows]
+            source = source.bare()
+    elif prompt_weight is not None:
+        raise ValueError(
+            "prompt_weight must be None for data that were collected with weights, got weights "
+            "instead."
+        )
+    elif found is not None and shift is not None and not shift.agrees(found):
+        raise ValueError(
+            f"data was collected with {found}, but now shift={shift!r}; call collect, or fit, "
+            "again."
+        )
+    risks = None
+    if losses is not None or weights is not None:
+        risks = RiskTest(losses, outcomes, weights, 1.0 if found is None else found.weight_bound)
+    data, verdicts = _labelled(data, source, judges_all)
+    draws = None if verdicts is None else source.lazily
+    if draws is None:
+        refuse_missing_draws(data)
+    return Conditions(data, source, names, found, risks, verdicts, draws)
+
+
+def _refuse_other_data(data: CalibrationData, k_max: int, scores: Mapping[str, str]) -> None:
+    for name, now in scores.items():
+        then = getattr(data.provenance, name)
+        if then not in (None, now):
+            raise ValueError(
+                f"data was collected with {name}={then!r:.80}, but now {name}={now!r:.80}; "
+                "wanted data collected with the scores that predict is to use. Call collect, "
+                "or fit, again: draws that were made before are not made anew."
+            )
+    if data.k_max < k_max:
+        raise ValueError(
+            f"k_max={k_max} asks for more draws than the {data.k_max} of the calibration "
+            "data; collect them, or lower k_max."
+        )
+
+
+def _labelled(
+    data: CalibrationData, source: DrawSource, judges_all: bool
+) -> tuple[CalibrationData, Verdicts | None]:
+    """The data with draws and labels as they are now, and who is asked for those that lack."""
+    data = source.renewed(source.as_drawn(data), everything=judges_all)
+    verdicts = source.verdicts_for(data)
+    return data if verdicts is None else verdicts.labelled(data), verdicts
+
+
+def needed_shift(shift: CovariateShift | None) -> CovariateShift:
+    """The shift where there are weights."""
+    if shift is None:
+        raise ValueError(
+            "shift must be a CovariateShift where prompt_weight is given, got None instead: its "
+            "weight_bound says how large a weight may be."
+        )
+    return shift
