@@ -2,11 +2,11 @@
 
 import csv
 import json
+import os
 import pickle
 import random
+import signal
 import sqlite3
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -206,15 +206,17 @@ def test_cells_of_a_table_are_no_formulas(judge, tmp_path):
         judge.import_(tmp_path / "other.csv")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_verdict_survives_the_death_of_the_process(judge):
-    code = (
-        "import os, signal\n"
-        "from sklearn_clm.caching import HumanJudge, JudgedPrompt, WantedVerdict\n"
-        f"judge = HumanJudge({str(judge.path)!r}, judge='Ada')\n"
-        "judge.record(WantedVerdict(JudgedPrompt('a'), 'b'), True)\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=False)
+    child = os.fork()
+    if child == 0:
+        try:
+            twin = HumanJudge(judge.path, judge="Ada")
+            twin.record(WantedVerdict(JudgedPrompt("a"), "b"), True)
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
     assert judge.verdicts([WantedVerdict(JudgedPrompt("a"), "b")]) == [True]
 
 

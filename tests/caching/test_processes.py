@@ -10,7 +10,8 @@ from stress.kills import PROMPTS, Slow, run, stored
 
 from sklearn_clm.caching import CachedGenerator
 
-SPAWN = multiprocessing.get_context("spawn")
+# processes that are forked need not import the package again
+PROCESSES = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
 FEW = PROMPTS[:12]
 
 
@@ -25,10 +26,11 @@ def draw_lucky(path, out):
     out.write_text(json.dumps([[generation.response for generation in row] for row in rows]))
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_two_processes_that_share_a_file_agree(tmp_path):
     path = tmp_path / "draws.sqlite"
     outs = [tmp_path / f"out-{k}.json" for k in range(2)]
-    processes = [SPAWN.Process(target=draw_lucky, args=(path, out)) for out in outs]
+    processes = [PROCESSES.Process(target=draw_lucky, args=(path, out)) for out in outs]
     for process in processes:
         process.start()
     for process in processes:

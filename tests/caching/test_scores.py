@@ -79,7 +79,9 @@ def test_kept_judgements_serve_other_processes(tmp_path):
     assert twin.stats()["hit_rate"] == 1.0
 
 
-@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
+@pytest.mark.parametrize(
+    "backend", ["loky", "threading", pytest.param("multiprocessing", marks=pytest.mark.slow)]
+)
 def test_workers_judge_and_the_parent_keeps(path, backend):
     cached = CachedAdmission(dear, path)
     references = ["a" * k for k in range(1, 9)]

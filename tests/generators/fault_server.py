@@ -13,6 +13,7 @@ import socket
 import threading
 import zlib
 from collections import Counter
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 WORDS = ["ja", "nein", "Zürich", "北京", "vielleicht", "🦊", "blue", "42", "maybe", "never"]
@@ -52,6 +53,7 @@ def tokens(prompt, seed, index):
     return [(piece, -0.25 * (1 + sum(piece) % 7)) for piece in pieces]
 
 
+@cache  # made once: it takes a second
 def bomb(n_bytes=2**28):
     """Few bytes of gzip that are many once decompressed."""
     deflate = zlib.compressobj(9, wbits=31)

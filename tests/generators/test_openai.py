@@ -183,7 +183,9 @@ def test_each_fault_is_survived(server, endpoint, fault):
     assert len(server.planned) == (1 if fault in ("too_many", "duplicated") else 0)
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize(
+    "endpoint", [ENDPOINTS[0], *(pytest.param(e, marks=pytest.mark.slow) for e in ENDPOINTS[1:])]
+)
 def test_random_faults_change_no_draw_and_each_is_stored_once(tmp_path, endpoint):
     with FaultServer() as server:
         reference = generator_for(server, endpoint=endpoint).sample(PROMPTS, 20, seed=1)

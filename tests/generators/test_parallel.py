@@ -165,6 +165,7 @@ def test_a_worker_that_dies_loses_no_draw(tmp_path):
     assert not parallel._kept
 
 
+@pytest.mark.slow
 def test_a_cache_keeps_what_arrived_before_a_worker_died(tmp_path):
     log, killer = tmp_path / "log", tmp_path / "killer"
     killer.touch()

@@ -54,10 +54,10 @@ def served(generator, prompts, counts, n_draws, seed=0):
 @pytest.mark.parametrize("kind", KINDS)
 def test_served_draws_are_those_that_are_sampled(kind, request):
     path = request.getfixturevalue(f"{kind}_path")
-    prompts = prompts_for(kind, 14)
-    counts = np.random.default_rng(1).integers(1, 7, 14).tolist()
+    prompts = prompts_for(kind, 8)
+    counts = np.random.default_rng(1).integers(1, 6, 8).tolist()
     options = {"max_new_tokens": 6, "stop": ["e"]}
-    expected = responses(TransformersGenerator(path, **options).sample(prompts, 6))
+    expected = responses(TransformersGenerator(path, **options).sample(prompts, 5))
     assert isinstance(TransformersGenerator(path), QueueGenerator)
     for settings in (
         {"batch_size": 4},
@@ -65,22 +65,22 @@ def test_served_draws_are_those_that_are_sampled(kind, request):
         {"batch_size": 3, "max_state_bytes": 20_000},
         {"batch_size": 64},
     ):
-        draws = served(TransformersGenerator(path, **options, **settings), prompts, counts, 6)
+        draws = served(TransformersGenerator(path, **options, **settings), prompts, counts, 5)
         assert {key: draw.response for key, draw in draws.items()} == {
             (i, j): expected[i][j] for i, j in draws
         }
-    order = np.random.default_rng(2).permutation(14)
+    order = np.random.default_rng(2).permutation(8)
     generator = TransformersGenerator(path, batch_size=4, **options)
-    mixed = served(generator, [prompts[i] for i in order], [counts[i] for i in order], 6)
+    mixed = served(generator, [prompts[i] for i in order], [counts[i] for i in order], 5)
     assert all(draw.response == expected[order[i]][j] for (i, j), draw in mixed.items())
     for i in (0, 5):
-        alone = served(generator, [prompts[i]], [counts[i]], 6)
+        alone = served(generator, [prompts[i]], [counts[i]], 5)
         assert all(draw.response == expected[i][j] for (_, j), draw in alone.items())
 
 
 def test_a_prompt_is_prefilled_once_while_it_is_open(llama_path):
-    prompts = prompts_for("llama", 30)
-    counts = np.random.default_rng(0).integers(1, 9, 30).tolist()
+    prompts = prompts_for("llama", 20)
+    counts = np.random.default_rng(0).integers(1, 7, 20).tolist()
     once, often, little = (
         TransformersGenerator(llama_path, max_new_tokens=4, batch_size=8, max_state_bytes=size)
         for size in (None, None, 0)
@@ -89,9 +89,9 @@ def test_a_prompt_is_prefilled_once_while_it_is_open(llama_path):
     for generator in (once, often, little):
         generator._load().prefix = None
         if generator is once:
-            generator.sample(prompts, 8)
+            generator.sample(prompts, 6)
         else:
-            served(generator, prompts, counts, 8)
+            served(generator, prompts, counts, 6)
         n_prefilled.append(generator.n_prefilled_tokens_)
     assert n_prefilled[1] <= 1.02 * n_prefilled[0]
     assert n_prefilled[2] > 1.5 * n_prefilled[0]
@@ -227,9 +227,10 @@ def test_streams_over_one_model_leave_training_mode_together(llama_path):
 
 def test_a_stop_string_may_be_a_special_token(llama_path):
     model, tokenizer = parts(llama_path)
-    options = {"tokenizer": tokenizer, "max_new_tokens": 200, "top_k": None}
-    whole = recorded_tokens(TransformersGenerator(model, **options), ["one"], 30)[0]
-    cut = recorded_tokens(TransformersGenerator(model, stop="<s>", **options), ["one"], 30)[0]
+    # hot, so that any token may come
+    options = {"tokenizer": tokenizer, "max_new_tokens": 30, "top_k": None, "temperature": 5.0}
+    whole = recorded_tokens(TransformersGenerator(model, **options), ["one"], 60)[0]
+    cut = recorded_tokens(TransformersGenerator(model, stop="<s>", **options), ["one"], 60)[0]
     n_cut = 0
     for (_, tokens), (draw, shorter) in zip(whole, cut):
         if 0 in tokens:
@@ -263,7 +264,7 @@ def test_a_text_that_a_template_began_is_not_begun_again(llama_path):
 def test_memory_grows_with_what_was_generated(llama_path):
     model, tokenizer = parts(llama_path)
     generator = TransformersGenerator(
-        model, tokenizer=tokenizer, max_new_tokens=900, stop=["e", "o", "i"], batch_size=4
+        model, tokenizer=tokenizer, max_new_tokens=900, stop=list("eoiast"), batch_size=4
     )
     slots, calls = [], itertools.count()
 
