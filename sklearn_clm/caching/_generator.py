@@ -105,7 +105,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         """Whether draws come with log-probabilities: as those kept do, else as the inner says."""
         kept = self._shared().store.first_value(self._space())
         if kept is not None:
-            return self._restored(kept).logprob is not None
+            return _restored(kept, self.path).logprob is not None
         return super().gives_logprobs
 
     @property
@@ -229,9 +229,6 @@ class CachedGenerator(ResultCache, WrappingGenerator):
     def _keeper(self, seed: int, n_draws: int) -> "_FileKeeper":
         return _FileKeeper(self._shared(), self._space(), seed, n_draws)
 
-    def _restored(self, text: str) -> Generation:
-        return _restored(text, self.path)
-
     def _record_value(self, record: Record) -> str:
         return encoded(draw_to_record(draw_from_record(record)))
 
@@ -242,7 +239,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
             "draw": row.draw,
             "prompt": self._content(row),
             "prompt_key": row.digest.hex(),
-            **draw_to_record(self._restored(row.value)),
+            **draw_to_record(_restored(row.value, self.path)),
         }
 
 

@@ -25,7 +25,10 @@ _BLOCK = 64  # pairs that are judged together where the judge takes many at once
 
 
 class _PairCache(ResultCache):
-    """Results for pairs, kept in a store as they become known."""
+    """Results for pairs, kept in a store as they become known.
+
+    `_kind` is also the name of the parameter whose results are kept.
+    """
 
     _source_field = "scorer"
     _key_field = "pair"
@@ -33,21 +36,13 @@ class _PairCache(ResultCache):
     @property
     def wrapped(self) -> object:
         """What is kept, which says the same; None under a `key` of the user's."""
-        (name,) = (name for name in self._get_param_names() if name not in ("path", "key"))
-        return getattr(self, name) if self.key is None else None
+        return getattr(self, self._kind) if self.key is None else None
 
     def fingerprint(self) -> str:
-        """Name that results are kept under: `key`, or a digest of what is wrapped.
-
-        Raises
-        ------
-        ValueError
-            If what is wrapped has no stable description, so that it needs a `key`.
-        """
+        """Name that results are kept under: `key`, or a digest of what is wrapped."""
         if self.key is not None:
             return str(self.key)
-        (name,) = (name for name in self._get_param_names() if name not in ("path", "key"))
-        wrapped = getattr(self, name)
+        name, wrapped = self._kind, self.wrapped
         try:
             with strictly():
                 return digest_of(type(self), {name: wrapped})
@@ -244,25 +239,9 @@ class CachedScore(_PairCache):
     def score_pairs(
         self, firsts: Sequence[object], seconds: Sequence[object], *, n_jobs: int | None = None
     ) -> np.ndarray:
-        """Score of each pair.
+        """Score of each pair, as in :class:`sklearn_clm.scoring.PairScorer`.
 
-        Parameters
-        ----------
-        firsts, seconds : sequences of length n
-            The pairs: prompts and draws, or responses and responses.
-        n_jobs : int, default=None
-            Number of workers that score what is not kept, as in joblib. They need not see the file.
-
-        Returns
-        -------
-        ndarray of shape (n,), float64
-
-        Raises
-        ------
-        TypeError
-            If the score is no callable of two arguments.
-        ValueError
-            If it returns NaN or something other than a real number.
+        Workers score what is not kept. They need not see the file.
         """
         if not callable(self.score) or hasattr(self.score, "score_draws"):
             raise TypeError(

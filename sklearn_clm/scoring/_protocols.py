@@ -47,10 +47,20 @@ class PairwiseSimilarity(Protocol):
     """Similarity of all pairs of two lists at once."""
 
     def pairwise(self, a: Sequence[Response], b: Sequence[Response] | None = None) -> ArrayLike:
-        """Similarities, of shape (len(a), len(b)); None compares `a` with itself.
+        """Similarity of all pairs.
 
-        A value must not depend on what else is compared. What linear algebra gives depends on the
-        shapes of the matrices in its last digits: round it.
+        Parameters
+        ----------
+        a : sequence of m responses
+            Responses.
+        b : sequence of n responses, default=None
+            Other responses; None compares `a` with itself.
+
+        Returns
+        -------
+        array of shape (m, n)
+            A value must not depend on what else is compared. What linear algebra gives depends on
+            the shapes of the matrices in its last digits: round it.
         """
 
 
@@ -68,7 +78,19 @@ class PairScorer(Protocol):
     def score_pairs(
         self, firsts: Sequence[Any], seconds: Sequence[Any], *, n_jobs: int | None = None
     ) -> np.ndarray:
-        """Scores, of shape (n,): responses and responses, or prompts and draws."""
+        """Score of each pair.
+
+        Parameters
+        ----------
+        firsts, seconds : sequences of length n
+            The pairs: responses and responses, or prompts and draws.
+        n_jobs : int, default=None
+            Number of workers, as in joblib.
+
+        Returns
+        -------
+        ndarray of shape (n,), float64
+        """
 
 
 @runtime_checkable

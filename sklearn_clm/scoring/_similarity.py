@@ -195,20 +195,7 @@ class RougeL:
         return float(same_value(first, second))
 
     def pairwise(self, a: Sequence[Response], b: Sequence[Response] | None = None) -> np.ndarray:
-        """Similarity of all pairs.
-
-        Parameters
-        ----------
-        a : sequence of m responses
-            Responses.
-        b : sequence of n responses, default=None
-            Other responses; None compares `a` with itself.
-
-        Returns
-        -------
-        ndarray of shape (m, n)
-            Similarities, in [0, 1].
-        """
+        """Similarity of all pairs, as in :class:`PairwiseSimilarity`."""
         other = a if b is None else b
         if not all(isinstance(response, str) for response in chain(a, other)):
             values = [self(first, second) for first in a for second in other]
@@ -221,20 +208,7 @@ class RougeL:
         return measure
 
     def compare_draws(self, responses: Rows, start: int = 0) -> np.ndarray:
-        """Similarity of draws `start` onwards to all draws of the same prompt.
-
-        Parameters
-        ----------
-        responses : sequence of n sequences of K texts
-            The draws.
-        start : int, default=0
-            First draw to compare.
-
-        Returns
-        -------
-        ndarray of shape (n, K - start, K)
-            Similarities, in [0, 1].
-        """
+        """Similarity of draws `start` onwards to all draws of their prompt: (n, K - start, K)."""
         size = len(responses[0]) if len(responses) else 0
         common = np.zeros((len(responses), size - start, size))
         halves = np.zeros((len(responses), size))

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 
-from sklearn_clm.generators._base import BaseGenerator, Template, refuse_single_text
+from sklearn_clm.generators._base import BaseGenerator, Template, filled, refuse_single_text
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
@@ -22,8 +22,9 @@ from sklearn_clm.generators.openai._answers import parse_choices, probe_logprobs
 from sklearn_clm.generators.openai._batch import answered_draws, write_requests
 from sklearn_clm.generators.openai._requests import (
     Request,
+    checked_request,
     draw_seed,
-    request_for,
+    messages_of,
     run_concurrently,
 )
 from sklearn_clm.generators.openai._service import Account, Secret, Service
@@ -506,6 +507,7 @@ class OpenAIGenerator(BaseGenerator):
         self, prompt: object, draws: Sequence[int] = (), seed: int = 0, *, plain: bool = False
     ) -> Request:
         """What asks for some draws of a prompt; a plain one leaves the template out."""
+        asked = prompt if plain else filled(self.prompt_template, prompt)
         options = {
             "model": self.model,
             "temperature": self.temperature,
@@ -515,15 +517,25 @@ class OpenAIGenerator(BaseGenerator):
             "seed": draw_seed(prompt, seed, draws[0]) if draws else None,
             "n": len(draws) if len(draws) > 1 else None,
         }
-        return request_for(
-            prompt,
-            endpoint=self.endpoint,
-            prompt_template=None if plain else self.prompt_template,
-            system_prompt=self.system_prompt,
-            logprobs=self.logprobs,
-            options=options,
-            extra_body=self.extra_body or {},
-        )
+        request: Request = {name: value for name, value in options.items() if value is not None}
+        if self.endpoint == "completions":
+            if not isinstance(asked, str):
+                raise TypeError(
+                    "endpoint='completions' takes prompts that are text, got a "
+                    f"{type(asked).__name__}; chat messages need endpoint='chat'."
+                )
+            request["prompt"] = str(asked)
+            if self.logprobs:
+                request["logprobs"] = 1
+        else:
+            messages = messages_of(asked)
+            if self.system_prompt is not None:
+                messages = [{"role": "system", "content": self.system_prompt}, *messages]
+            request["messages"] = messages
+            if self.logprobs:
+                # one alternative for each token: some servers give nothing where it is none
+                request.update(logprobs=True, top_logprobs=1)
+        return checked_request({**request, **(self.extra_body or {})}, asked)
 
     def _service(self) -> Service:
         key = self.api_key.reveal() if self.api_key is not None else None

@@ -4,13 +4,12 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from sklearn_clm.generators._base import Template, filled
 from sklearn_clm.generators._draws import check_text, draw_stream, is_chat
 
-__all__ = ["Request", "draw_seed", "request_for", "run_concurrently"]
+__all__ = ["Request", "checked_request", "draw_seed", "messages_of", "run_concurrently"]
 
 Request = dict[str, object]
 Job = TypeVar("Job")
@@ -25,37 +24,8 @@ def draw_seed(prompt: object, seed: int, draw: int) -> int:
     return int(draw_stream(prompt, seed, draw, salt=b"service").integers(2**31))
 
 
-def request_for(
-    prompt: object,
-    *,
-    endpoint: str,
-    prompt_template: Template,
-    system_prompt: str | None,
-    logprobs: bool,
-    options: Mapping[str, object],
-    extra_body: Mapping[str, object],
-) -> Request:
-    """Body of a request for one prompt; options that are None are left out."""
-    prompt = filled(prompt_template, prompt)
-    request = {name: value for name, value in options.items() if value is not None}
-    if endpoint == "completions":
-        if not isinstance(prompt, str):
-            raise TypeError(
-                "endpoint='completions' takes prompts that are text, got a "
-                f"{type(prompt).__name__}; chat messages need endpoint='chat'."
-            )
-        request["prompt"] = str(prompt)
-        if logprobs:
-            request["logprobs"] = 1
-    else:
-        messages = _messages(prompt)
-        if system_prompt is not None:
-            messages = [{"role": "system", "content": system_prompt}, *messages]
-        request["messages"] = messages
-        if logprobs:
-            # one alternative for each token: some servers give nothing where it is none
-            request.update(logprobs=True, top_logprobs=1)
-    request.update(extra_body)
+def checked_request(request: Request, prompt: object) -> Request:
+    """A request that JSON can hold."""
     check_text(request, "a prompt")
     try:
         json.dumps(request)
@@ -67,7 +37,8 @@ def request_for(
     return request
 
 
-def _messages(prompt: object) -> list[Request]:
+def messages_of(prompt: object) -> list[Request]:
+    """A prompt as messages of a chat."""
     if isinstance(prompt, str):
         return [{"role": "user", "content": str(prompt)}]
     if is_chat(prompt):

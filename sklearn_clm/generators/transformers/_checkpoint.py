@@ -72,35 +72,24 @@ def checkpoint_of(
 ) -> Checkpoint:
     """The checkpoint, loaded once for all its users in this process."""
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
-    key: tuple[object, ...] = (
-        _identity(model),
-        _identity(tokenizer),
-        _identity(processor),
-        *(
-            (str(device), dtype, trust_remote_code, repr(sorted(model_kwargs.items())))
-            * (name is not None)
-        ),
-    )
+    if name is None and (device is not None or dtype is not None or model_kwargs):
+        raise ValueError(
+            "device, dtype and model_kwargs are for a model given by its name; got a loaded "
+            f"{type(model).__name__}: leave them at None and move or convert the model itself."
+        )
+    settings = (str(device), dtype, trust_remote_code, repr(sorted(model_kwargs.items())))
+    key = _identity(model), _identity(tokenizer), _identity(processor), settings
+    # whoever wants a certain revision, which bandit asks for, names it in model_kwargs
+    common: dict[str, object] = {"trust_remote_code": trust_remote_code}
+    if "revision" in model_kwargs:
+        common["revision"] = model_kwargs["revision"]
     with _lock:
         found = _alive.get(key)
         if found is None:
             if name is not None:
-                # whoever wants a certain revision, which bandit asks for, names it in model_kwargs
-                common: dict[str, object] = {"trust_remote_code": trust_remote_code}
-                if "revision" in model_kwargs:
-                    common["revision"] = model_kwargs["revision"]
-                loaded = _load_model(name, device, dtype, common, model_kwargs)
-                tokenizer, processor = _companions(model, tokenizer, processor, loaded, common)
-            else:
-                loaded = model
-                if device is not None or dtype is not None or model_kwargs:
-                    raise ValueError(
-                        "device, dtype and model_kwargs are for a model given by its name; got a "
-                        f"loaded {type(model).__name__}: leave them at None and move or convert "
-                        "the model itself."
-                    )
-                tokenizer, processor = _companions(None, tokenizer, processor, loaded, {})
-            found = _alive[key] = Checkpoint(loaded, tokenizer, processor)
+                model = _load_model(name, device, dtype, common, model_kwargs)
+            tokenizer, processor = _companions(name, tokenizer, processor, model, common)
+            found = _alive[key] = Checkpoint(model, tokenizer, processor)
             _latest[:] = [found]
         return found
 
@@ -158,7 +147,7 @@ def _load_model(
 
 
 def _companions(
-    name: Any, tokenizer: Any, processor: Any, model: Any, common: dict[str, Any]
+    name: str | None, tokenizer: Any, processor: Any, model: Any, common: dict[str, Any]
 ) -> tuple[Any, Any]:
     """Tokenizer and image processor of a model; the latter is None for text."""
     transformers = import_transformers("TransformersGenerator")
@@ -170,7 +159,7 @@ def _companions(
     if tokenizer is None and processor is not None:
         tokenizer = getattr(processor, "tokenizer", None)
     if isinstance(tokenizer, (str, os.PathLike)) or (tokenizer is None and name is not None):
-        source = os.fspath(name if tokenizer is None else tokenizer)
+        source = name if tokenizer is None else os.fspath(tokenizer)
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(  # see common  # nosec B615
                 source, **common
@@ -195,7 +184,7 @@ def _companions(
     if processor is None and name is not None:
         try:
             processor = transformers.AutoImageProcessor.from_pretrained(  # see common  # nosec B615
-                os.fspath(name), **common
+                name, **common
             )
         except (OSError, ValueError, KeyError, ImportError):
             processor = None  # pixel values may come from preprocess; checked where they are made
@@ -319,7 +308,7 @@ class Checkpoint:
         # the last token of a prompt is always run, for the logits of the next
         shared = min(common_length(first, last), min(len(prompt.ids) for prompt in prompts) - 1)
         known = self.prefix
-        have = 0 if known is None else min(known.shared_with(first), shared)
+        have = 0 if known is None else min(common_length(known.ids, first), shared)
         if len(prompts) * (shared - have) > shared >= MIN_PREFIX and len(prompts) > 1:
             self.prefix = new = forward.new_prefix(first[:shared])
             return new, shared

@@ -7,8 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sklearn_clm.generators.transformers._text import common_length
-
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
@@ -48,10 +46,6 @@ class Prefix(NamedTuple):
 
     ids: tuple[int, ...]
     packed: Sequence[Tensor]
-
-    def shared_with(self, prompt: Sequence[int]) -> int:
-        """Number of tokens that the prefix and `prompt` have in common."""
-        return common_length(self.ids, prompt)
 
     def first(self, n_tokens: int) -> Prefix:
         """The first tokens, over the same memory."""
