@@ -14,32 +14,31 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import in_search, report_null, warn
 from sklearn_clm._results import (
-    ComponentSet,
     ComponentSets,
-    PredictionSet,
     PredictionSets,
     visual_block,
 )
 from sklearn_clm._sampler import N_JOBS, ConformalSampler
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
-    ComponentThreshold,
     Provenance,
-    component_fraction_test,
-    component_learn_then_test,
-    prompts_needed,
 )
-from sklearn_clm.calibration._component_fractions import path_part
 from sklearn_clm.calibration._data import split_positions
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies._attributes import SelectorAttributes
-from sklearn_clm.policies._component_sources import (
+from sklearn_clm.policies._components import (
+    certified_threshold,
+    components_of_draws,
+    components_of_sets,
+    draws_of,
     kept_prompts,
     refuse_betting,
     refuse_larger_budget,
     refuse_other_calibration,
     refuse_other_draws,
+    select_components,
+    tested_prompts,
     unseen_prompts,
 )
 from sklearn_clm.policies._files import read_calibration, refuse_differences, write_calibration
@@ -48,14 +47,11 @@ from sklearn_clm.policies._records import PARTS, SelectorCalibration
 from sklearn_clm.policies._risks import WrongFraction
 from sklearn_clm.policies._source import seed_of_draws
 from sklearn_clm.scoring import (
-    component_scores,
-    component_spans,
     get_component_admission,
     get_component_score,
     get_splitter,
 )
 from sklearn_clm.scoring._admission import check_admissions
-from sklearn_clm.scoring._components import DistinctComponents, distinct_components
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
 
 __all__ = ["ComponentSelector", "SelectorCalibration"]
@@ -322,12 +318,12 @@ class ComponentSelector(  # type: ignore[call-arg]
         if fraction is not None:
             given = isinstance(prompts, PredictionSets)
             sets = prompts[indices] if given else sampler._sets(checked)
-            draws = [_draws_of(one) for one in sets]
-            found = _found_in_sets(splitter, component_score, sets)
+            draws = [draws_of(one) for one in sets]
+            found = components_of_sets(splitter, component_score, sets)
         else:
             # the whole budget, even where a smaller one was chosen: the choice was made on data
             draws = record.source.draw(sampler.memory_, checked, record.width, sampler.verbose)
-            found = _found_components(splitter, component_score, checked.prompts, draws)
+            found = components_of_draws(splitter, component_score, checked.prompts, draws)
         responses = [[draw.response for draw in row] for row in draws]
         verdicts = ComponentVerdicts(admission, references, responses, found, self.n_jobs)
         data = ComponentCalibrationData.from_arrays(
@@ -390,7 +386,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         sampler = self._sampler_of(data)
         if sampler is not None:
             refuse_other_calibration(sampler.calibration_.digest, known.sampler, "data")
-        result = self._test(data)
+        result, why_null = certified_threshold(data, self.alpha, self.delta, self._fraction)
+        report_null(why_null, self.on_null, "Every selection will be empty, which is valid.")
         self.calibration_ = self._record(
             gamma_hat=np.inf if result is None else result.gamma_hat,
             n_draws=known.k_max,
@@ -697,18 +694,15 @@ class ComponentSelector(  # type: ignore[call-arg]
     def _judged(
         self, verdicts: ComponentVerdicts, data: ComponentCalibrationData
     ) -> ComponentCalibrationData:
-        tested = None
-        if self._fraction is not None:
-            tested = path_part(data.n_prompts, self._fraction.path_fraction)[1]
+        tested = tested_prompts(data.n_prompts, self._fraction)
         lazily = self.judging == "lazy"
         return verdicts.of_components(data, self.alpha, self.delta, lazily=lazily, prompts=tested)
 
     def _labelled(self, data: ComponentCalibrationData) -> ComponentCalibrationData:
         """The data with the labels that are needed, those of people as they are now."""
         collected: _Collected | None = getattr(self, "_collected", None)
-        tested = data
-        if self._fraction is not None:
-            tested = data.take(path_part(data.n_prompts, self._fraction.path_fraction)[1])
+        rows = tested_prompts(data.n_prompts, self._fraction)
+        tested = data if rows is None else data.take(rows)
         if (
             collected is None
             or data.scores is not collected.data.scores
@@ -751,26 +745,6 @@ class ComponentSelector(  # type: ignore[call-arg]
             )
         refuse_larger_budget(sampler.k_max_, data.provenance.k_max)
         return sampler
-
-    def _test(self, data: ComponentCalibrationData) -> ComponentThreshold | None:
-        """The tests, or None where there are too few prompts; a null result is reported."""
-        needed, fraction, n = prompts_needed(self.alpha, self.delta), self._fraction, data.n_prompts
-        if fraction is not None:
-            n = len(path_part(n, fraction.path_fraction)[1])
-        if n < needed:
-            message = (
-                f"Calibration of components is null: there are n_samples={n} "
-                f"calibration prompts, and no p-value can reach delta={self.delta:g} at "
-                f"alpha={self.alpha:g} with fewer than {needed}."
-            )
-            report_null(message, self.on_null, _NOTHING)
-            return None
-        if fraction is None:
-            result = component_learn_then_test(data, self.alpha, self.delta)
-        else:
-            result = component_fraction_test(data, self.alpha, self.delta, **fraction.get_params())
-        report_null(_null(result), self.on_null, _NOTHING)
-        return result
 
     def _record(self, **found: Any) -> SelectorCalibration:
         """The calibration, with copies of the parameters that it holds for."""
@@ -815,123 +789,9 @@ class ComponentSelector(  # type: ignore[call-arg]
         return sampler
 
     def _select(self, sets: PredictionSets) -> ComponentSets:
-        record = self.calibration_
-        largest = max((one.n_samples for one in sets), default=0)
-        if record.n_draws is not None and largest > record.n_draws:
-            raise ValueError(
-                f"X holds a set of {largest} draws, and calibration saw {record.n_draws} for each "
-                "prompt; the guarantee does not reach beyond."
-            )
-        refuse_other_draws(sets, record.provenance, "the draws of calibration")
-        made_by = None if sets.provenance is None else sets.provenance.sampler
-        refuse_other_calibration(made_by, record.provenance.sampler, "X")
-        known = not record.unknown and (record.loss == "any" or made_by is not None)
-        record.refuse_changes()
-        shown = sets if record.gamma_hat < np.inf else []
-        found = _found_in_sets(record.splitter, record.component_score, shown)
-        nothing = DistinctComponents([], np.empty(0), [])
-        return ComponentSets(
-            [
-                _selection(one, parts, record, known)
-                for one, parts in zip(sets, found or [nothing] * len(sets))
-            ],
-            min_width=sets.k_max,
-            selector=self,
-        )
-
-
-_NOTHING = "Every selection will be empty, which is valid."
+        selected = select_components(self.calibration_, sets)
+        return ComponentSets(selected, min_width=sets.k_max, selector=self)
 
 
 def _is_fitted(sampler: object) -> TypeGuard[ConformalSampler]:
     return isinstance(sampler, ConformalSampler) and hasattr(sampler, "calibration_")
-
-
-def _draws_of(one: PredictionSet) -> Sequence[Generation]:
-    """All draws taken, with their log-probabilities where the set knows them."""
-    return one.generations or [Generation(response) for response in one.responses]
-
-
-def _found_components(
-    splitter: Callable[[str], Any],
-    component_score: Any,
-    prompts: Any,
-    draws: Sequence[Sequence[Generation]],
-    members: Sequence[Any] | None = None,
-    indices: Sequence[Any] | None = None,
-) -> list[DistinctComponents]:
-    """Distinct components of the members of each prompt, scored; `indices` names their draws."""
-    spans = [[component_spans(splitter, draw.response) for draw in row] for row in draws]
-    members = [range(len(row)) for row in draws] if members is None else members
-    scores = component_scores(component_score, prompts, draws, spans, members=members)
-    return [
-        distinct_components(
-            [row[j].response for j in of], names, [row_spans[j] for j in of], row_scores
-        )
-        for row, of, names, row_spans, row_scores in zip(
-            draws, members, members if indices is None else indices, spans, scores
-        )
-    ]
-
-
-def _found_in_sets(
-    splitter: Callable[[str], Any], component_score: Any, sets: Sequence[PredictionSet]
-) -> list[DistinctComponents]:
-    """The same of the members of sets."""
-    return _found_components(
-        splitter,
-        component_score,
-        [one.prompt for one in sets],
-        [_draws_of(one) for one in sets],
-        [one.indices if one.generations else range(len(one)) for one in sets],
-        [one.indices for one in sets],
-    )
-
-
-def _selection(
-    one: PredictionSet, found: DistinctComponents, record: SelectorCalibration, known: bool
-) -> ComponentSet:
-    """The components that reach the threshold (Algorithm 2)."""
-    chosen = np.flatnonzero(record.provenance.rounded(found.scores) >= record.gamma_hat)
-    return ComponentSet(
-        components=tuple(found.components[c] for c in chosen),
-        scores=found.scores[chosen],
-        occurrences=tuple(tuple(found.occurrences[c]) for c in chosen),
-        prediction_set=one,
-        guaranteed=bool(record.gamma_hat < np.inf),
-        provenance_known=known,
-        loss=record.loss,
-    )
-
-
-def _null(result: ComponentThreshold) -> str | None:
-    if result.gamma_hat < np.inf:
-        return None
-    if not result.thresholds.size:
-        return (
-            "Calibration of components is null: no response of the "
-            f"{result.n_calibration} calibration prompts has any component."
-        )
-    low, high = result.achievable_alpha
-    if result.loss == "fraction":
-        return (
-            f"Calibration of components is null: no threshold is certified at alpha="
-            f"{result.alpha:g}, delta={result.delta:g} with {result.n_calibration} calibration "
-            f"prompts. The smallest alpha that would have worked is {result.smallest_alpha:.4g}. "
-            f"Of what has the highest score a fraction of {low:.1%} is wrong, and of everything "
-            f"{high:.1%}."
-        )
-    if np.isnan(high):
-        return (
-            f"Calibration of components is null: no threshold is certified at alpha="
-            f"{result.alpha:g}, delta={result.delta:g} with {result.n_calibration} calibration "
-            f"prompts. No alpha below {result.smallest_alpha:.4g} would have worked; lazy judging "
-            "does not know more."
-        )
-    return (
-        f"Calibration of components is null: no threshold is certified at alpha={result.alpha:g}, "
-        f"delta={result.delta:g} with {result.n_calibration} calibration prompts. The smallest "
-        f"alpha that would have worked is {result.smallest_alpha:.4g}. Selecting what has the "
-        f"highest score errs for {low:.1%} of the prompts, and selecting everything for "
-        f"{high:.1%}."
-    )

@@ -1,0 +1,256 @@
+"""Components of sets: which prompts may calibrate, what is tested, and what is selected."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sklearn_clm._exceptions import warn
+from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
+from sklearn_clm.calibration import (
+    ComponentCalibrationData,
+    ComponentThreshold,
+    Provenance,
+    component_fraction_test,
+    component_learn_then_test,
+    prompts_needed,
+)
+from sklearn_clm.calibration._component_fractions import path_part
+from sklearn_clm.generators import Generation
+from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.policies._records import SamplerCalibration, SelectorCalibration
+from sklearn_clm.policies._risks import WrongFraction
+from sklearn_clm.policies._shift import CovariateShift, Shift
+from sklearn_clm.scoring import component_scores, component_spans
+from sklearn_clm.scoring._components import DistinctComponents, distinct_components
+
+__all__ = [
+    "certified_threshold",
+    "components_of_draws",
+    "components_of_sets",
+    "draws_of",
+    "kept_prompts",
+    "refuse_betting",
+    "refuse_larger_budget",
+    "refuse_other_calibration",
+    "refuse_other_draws",
+    "select_components",
+    "tested_prompts",
+    "unseen_prompts",
+]
+
+
+def unseen_prompts(
+    known: SamplerCalibration, prompts: CheckedPrompts, loss: str, *, warns: bool = True
+) -> np.ndarray:
+    """Positions of the prompts that shaped nothing that the guarantee takes for fixed."""
+    shaped = "trained the generator of the sampler"
+    seen_by = known.source.trained_on
+    if loss == "fraction" and known.data is not None and known.data.prompts is not None:
+        seen_by = np.union1d(seen_by, known.data.prompts)
+        shaped = "trained or calibrated the sampler"
+        warns = True
+    seen = np.zeros(len(prompts), dtype=bool)
+    if len(seen_by):
+        seen = np.isin(prompts.digests(), seen_by)
+    if seen.all():
+        advice = "" if loss == "any" else " A sampler= that is not fitted gets half of the prompts."
+        raise ValueError(
+            f"X holds {len(prompts)} prompts, all of which {shaped}; wanted at least one that it "
+            f"has not seen.{advice}"
+        )
+    if seen.any() and warns:
+        warn(
+            f"X holds {len(prompts)} prompts, {seen.sum()} of which {shaped} and are left out: the "
+            "guarantee needs prompts that it has not seen."
+        )
+    return np.flatnonzero(~seen)
+
+
+def kept_prompts(calibrated: np.ndarray, prompts: CheckedPrompts, rows: np.ndarray) -> np.ndarray:
+    """Those of the prompts that weights have kept for the sampler, each as often as there.
+
+    `calibrated` holds the digests of what the sampler was calibrated on.
+    """
+    left = Counter(calibrated.tolist())
+    kept = []
+    for i, digest in zip(rows.tolist(), prompts.take(rows).digests().tolist()):
+        if left[digest]:
+            left[digest] -= 1
+            kept.append(i)
+    return np.array(kept, dtype=np.intp)
+
+
+def refuse_betting(shift: CovariateShift | Shift | None) -> None:
+    """Refuse weights that are bets: components have tests of counts and of shares alone."""
+    if getattr(shift, "method", None) == "betting":
+        raise ValueError(
+            "shift must have method='rejection' for components of the same prompts, got 'betting' "
+            "instead: prompts that are kept by their weight are distributed as new ones, for "
+            "components too."
+        )
+
+
+def refuse_other_calibration(found: str | None, wanted: str | None, name: str) -> None:
+    """Refuse sets of another calibration than that of the sets whose fractions were tested."""
+    if wanted is not None and found not in (None, wanted):
+        raise ValueError(
+            f"{name} must go with the calibration of the sampler whose sets were tested, digest "
+            f"{wanted}, got {found} instead: fractions of wrong components are those of the sets "
+            "of one calibration. Call fit again."
+        )
+
+
+def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
+    """Refuse sets of another generator or seed than those of what was calibrated."""
+    found = sets.provenance
+    if found is None or not {"generator", "seed"} & set(known.differences(found)):
+        return
+    raise ValueError(
+        "X holds sets that were drawn by another generator, or with another seed, than "
+        f"{whose}: (fingerprint, seed) is {(found.generator, found.seed)}, wanted "
+        f"{(known.generator, known.seed)}."
+    )
+
+
+def refuse_larger_budget(k_max: int, n_draws: int | None) -> None:
+    """Refuse a sampler that may draw more than the components were calibrated on."""
+    if n_draws is not None and n_draws < k_max:
+        raise ValueError(
+            f"data holds components of {n_draws} draws for each prompt, fewer than the "
+            f"k_max={k_max} of the sampler; the guarantee does not reach beyond. Call "
+            "collect, or fit, again."
+        )
+
+
+def draws_of(one: PredictionSet) -> Sequence[Generation]:
+    """All draws taken, with their log-probabilities where the set knows them."""
+    return one.generations or [Generation(response) for response in one.responses]
+
+
+def components_of_draws(
+    splitter: Callable[[str], Any],
+    component_score: Any,
+    prompts: Any,
+    draws: Sequence[Sequence[Generation]],
+    members: Sequence[Any] | None = None,
+    indices: Sequence[Any] | None = None,
+) -> list[DistinctComponents]:
+    """Distinct components of the members of each prompt, scored; `indices` names their draws."""
+    spans = [[component_spans(splitter, draw.response) for draw in row] for row in draws]
+    members = [range(len(row)) for row in draws] if members is None else members
+    scores = component_scores(component_score, prompts, draws, spans, members=members)
+    return [
+        distinct_components(
+            [row[j].response for j in of], names, [row_spans[j] for j in of], row_scores
+        )
+        for row, of, names, row_spans, row_scores in zip(
+            draws, members, members if indices is None else indices, spans, scores
+        )
+    ]
+
+
+def components_of_sets(
+    splitter: Callable[[str], Any], component_score: Any, sets: Sequence[PredictionSet]
+) -> list[DistinctComponents]:
+    """Distinct components of the members of sets, scored."""
+    return components_of_draws(
+        splitter,
+        component_score,
+        [one.prompt for one in sets],
+        [draws_of(one) for one in sets],
+        [one.indices if one.generations else range(len(one)) for one in sets],
+        [one.indices for one in sets],
+    )
+
+
+def select_components(record: SelectorCalibration, sets: PredictionSets) -> list[ComponentSet]:
+    """The components of each set that reach the threshold (Algorithm 2)."""
+    largest = max((one.n_samples for one in sets), default=0)
+    if record.n_draws is not None and largest > record.n_draws:
+        raise ValueError(
+            f"X holds a set of {largest} draws, and calibration saw {record.n_draws} for each "
+            "prompt; the guarantee does not reach beyond."
+        )
+    refuse_other_draws(sets, record.provenance, "the draws of calibration")
+    made_by = None if sets.provenance is None else sets.provenance.sampler
+    refuse_other_calibration(made_by, record.provenance.sampler, "X")
+    record.refuse_changes()
+    known = not record.unknown and (record.loss == "any" or made_by is not None)
+    guaranteed = bool(record.gamma_hat < np.inf)
+    found = [DistinctComponents([], np.empty(0), [])] * len(sets)
+    if guaranteed:
+        found = components_of_sets(record.splitter, record.component_score, sets)
+    selected = []
+    for one, (components, scores, occurrences) in zip(sets, found, strict=True):
+        chosen = np.flatnonzero(record.provenance.rounded(scores) >= record.gamma_hat)
+        selected.append(
+            ComponentSet(
+                components=tuple(components[c] for c in chosen),
+                scores=scores[chosen],
+                occurrences=tuple(tuple(occurrences[c]) for c in chosen),
+                prediction_set=one,
+                guaranteed=guaranteed,
+                provenance_known=known,
+                loss=record.loss,
+            )
+        )
+    return selected
+
+
+def tested_prompts(n_prompts: int, fraction: WrongFraction | None) -> np.ndarray | None:
+    """Positions of the prompts that are tested and judged; None for all."""
+    return None if fraction is None else path_part(n_prompts, fraction.path_fraction)[1]
+
+
+def certified_threshold(
+    data: ComponentCalibrationData, alpha: float, delta: float, fraction: WrongFraction | None
+) -> tuple[ComponentThreshold | None, str | None]:
+    """The tests, None where prompts are too few, and why nothing is certified, if nothing is."""
+    needed, rows = prompts_needed(alpha, delta), tested_prompts(data.n_prompts, fraction)
+    n = data.n_prompts if rows is None else len(rows)
+    if n < needed:
+        return None, (
+            f"Calibration of components is null: there are n_samples={n} "
+            f"calibration prompts, and no p-value can reach delta={delta:g} at "
+            f"alpha={alpha:g} with fewer than {needed}."
+        )
+    if fraction is None:
+        result = component_learn_then_test(data, alpha, delta)
+    else:
+        result = component_fraction_test(data, alpha, delta, **fraction.get_params())
+    return result, _why_null(result)
+
+
+def _why_null(result: ComponentThreshold) -> str | None:
+    if result.gamma_hat < np.inf:
+        return None
+    if not result.thresholds.size:
+        return (
+            "Calibration of components is null: no response of the "
+            f"{result.n_calibration} calibration prompts has any component."
+        )
+    low, high = result.achievable_alpha
+    if result.loss == "fraction":
+        return (
+            f"Calibration of components is null: no threshold is certified at alpha="
+            f"{result.alpha:g}, delta={result.delta:g} with {result.n_calibration} calibration "
+            f"prompts. The smallest alpha that would have worked is {result.smallest_alpha:.4g}. "
+            f"Of what has the highest score a fraction of {low:.1%} is wrong, and of everything "
+            f"{high:.1%}."
+        )
+    if np.isnan(high):
+        return (
+            f"Calibration of components is null: no threshold is certified at alpha="
+            f"{result.alpha:g}, delta={result.delta:g} with {result.n_calibration} calibration "
+            f"prompts. No alpha below {result.smallest_alpha:.4g} would have worked; lazy judging "
+            "does not know more."
+        )
+    return (
+        f"Calibration of components is null: no threshold is certified at alpha={result.alpha:g}, "
+        f"delta={result.delta:g} with {result.n_calibration} calibration prompts. The smallest "
+        f"alpha that would have worked is {result.smallest_alpha:.4g}. Selecting what has the "
+        f"highest score errs for {low:.1%} of the prompts, and selecting everything for "
+        f"{high:.1%}."
+    )
