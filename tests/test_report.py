@@ -7,6 +7,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import (
@@ -262,6 +264,15 @@ def test_report_needs_calibration_data(sampler, tmp_path):
     loaded = ConformalSampler(Words(), k_max=6, epsilon=0.3, set_score="sum", random_state=0)
     with pytest.raises(NotFittedError, match="loaded from a file has none"):
         report_of(loaded.load_calibration(tmp_path / "calibration.json"))
+
+
+def test_report_of_a_pipeline_and_of_what_is_none(sampler):
+    pipeline = Pipeline([("scale", StandardScaler()), ("sets", sampler)])
+    assert report_of(pipeline).sections == report_of(sampler).sections
+    with pytest.raises(TypeError, match=r"estimator must be a ConformalSampler, .* got Pipeline"):
+        report_of(Pipeline([("scale", StandardScaler())]))
+    with pytest.raises(TypeError, match="sections must be a tuple of Section, got Conformal"):
+        CalibrationReport(sampler)
 
 
 def test_many_prompts_are_thinned(data, sampler, monkeypatch):

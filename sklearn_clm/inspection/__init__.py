@@ -8,6 +8,7 @@
 | :class:`PromptGainDisplay` | what more calibration prompts would bring |
 | :class:`RiskCurveDisplay` | loss, size and excess against epsilon, over random splits |
 | :class:`ComponentCurveDisplay` | the same for components, against alpha |
+| :class:`GroupLossDisplay` | the loss within groups, by the rule for all and by their own |
 | :class:`RiskMonitorDisplay` | the watch on the risk in use |
 
 Reports are of samplers and of selectors. In a notebook they are HTML with pictures, in print

@@ -135,6 +135,11 @@ class FrontierDisplay(Display):
             The display, plotted.
         """
         record = calibration_of(estimator)
+        if record.exit is not None:
+            raise ValueError(
+                "estimator must be calibrated with thresholds, got one with an exit policy "
+                "instead: it has a single level, and no frontier of configurations."
+            )
         if record.result is None:
             raise ValueError(
                 "estimator has too few calibration prompts for any test, so that it has no "

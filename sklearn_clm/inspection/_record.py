@@ -2,19 +2,34 @@
 
 from typing import Any
 
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 
-__all__ = ["calibration_of"]
+__all__ = ["calibrated", "calibration_of"]
 
 
-def calibration_of(estimator: ConformalSampler | ComponentSelector) -> Any:
-    """The frozen record of a calibration, with the data that it looked at."""
+def calibrated(estimator: object) -> ConformalSampler | ComponentSelector:
+    """The sampler or selector itself, or the last one of a pipeline, which has data."""
+    given, kinds = estimator, (ConformalSampler, ComponentSelector)
+    while isinstance(estimator, Pipeline):
+        steps = [step for _, step in estimator.steps if isinstance(step, (*kinds, Pipeline))]
+        estimator = steps[-1] if steps else None
+    if not isinstance(estimator, kinds):
+        raise TypeError(
+            "estimator must be a ConformalSampler, a ComponentSelector or a pipeline of them, got "
+            f"{type(given).__name__} instead."
+        )
     check_is_fitted(
         estimator,
         ["calibration_", "calibration_data_"],
         msg="This %(name)s has no calibration data to report on; call fit or calibrate. "
         "A calibration that was loaded from a file has none.",
     )
-    return estimator.calibration_
+    return estimator
+
+
+def calibration_of(estimator: object) -> Any:
+    """The frozen record of a calibration, with the data that it looked at."""
+    return calibrated(estimator).calibration_

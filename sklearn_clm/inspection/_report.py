@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._results import STYLE, counted
@@ -37,7 +38,7 @@ from sklearn_clm.evaluation._results import markdown_table, markdown_text
 from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay, chosen_position
-from sklearn_clm.inspection._record import calibration_of
+from sklearn_clm.inspection._record import calibrated, calibration_of
 
 __all__ = ["CalibrationReport", "Section"]
 
@@ -118,14 +119,23 @@ class CalibrationReport:
 
     sections: tuple[Section, ...]
 
+    def __post_init__(self) -> None:
+        parts = self.sections if isinstance(self.sections, tuple) else (self.sections,)
+        for one in parts:
+            if not isinstance(one, Section):
+                raise TypeError(
+                    f"sections must be a tuple of Section, got {type(one).__name__} instead; "
+                    "CalibrationReport.from_estimator makes the report of an estimator."
+                )
+
     @classmethod
-    def from_estimator(cls, estimator: ConformalSampler | ComponentSelector) -> Self:
+    def from_estimator(cls, estimator: ConformalSampler | ComponentSelector | Pipeline) -> Self:
         """Report on a fitted sampler or selector.
 
         Parameters
         ----------
-        estimator : ConformalSampler or ComponentSelector
-            An estimator after ``fit`` or ``calibrate``.
+        estimator : ConformalSampler, ComponentSelector or Pipeline
+            An estimator after ``fit`` or ``calibrate``; of a pipeline, the last step that is one.
 
         Returns
         -------
@@ -138,6 +148,7 @@ class CalibrationReport:
         NotFittedError
             If it was not calibrated, or has its calibration from a file and hence no data.
         """
+        estimator = calibrated(estimator)
         if isinstance(estimator, ComponentSelector):
             sections = _selector_sections(estimator)
         else:
@@ -328,6 +339,9 @@ def _sampler_guarantee(record: Any) -> Section:
     who = "a new prompt from the same distribution"
     if record.by_group is not None:
         who = "a new prompt of a certified group, from that group's distribution,"
+    if record.shift is not None:
+        shifted = "from the distribution that the weights describe"
+        who = f"a new prompt {'of a certified group, ' * (record.by_group is not None)}{shifted},"
     if not record.certified:
         what = "configuration" if record.exit is None else "level"
         texts = [
@@ -359,7 +373,7 @@ def _sampler_guarantee(record: Any) -> Section:
         texts.append(f"There is one such claim for each group; with that confidence {how}.")
     if record.shift is not None:
         texts.append(
-            "New prompts are distributed as the weights say, not as those that calibrate."
+            "That distribution is not the one of the prompts that calibrate."
             f"{' The guarantee is approximate: weights are estimated.' * record.shift.estimated}"
         )
     return Section("Guarantee", tuple(texts))

@@ -23,6 +23,7 @@ from sklearn_clm.inspection import (
     RiskCurveDisplay,
     RiskMonitorDisplay,
 )
+from sklearn_clm.policies import ExitPolicy
 from tests.evaluation.simulated import simulated_data
 
 mpl.use("Agg")
@@ -256,6 +257,12 @@ def test_frontier_needs_tests(data):
         )
     with pytest.raises(ValueError, match="estimator has too few calibration prompts"):
         FrontierDisplay.from_estimator(few)
+
+
+def test_an_exit_policy_has_no_frontier(data):
+    exits = ConformalSampler(Words(), k_max=6, epsilon=0.3, policy=ExitPolicy(), random_state=0)
+    with pytest.raises(ValueError, match="calibrated with thresholds, got one with an exit policy"):
+        FrontierDisplay.from_estimator(exits.calibrate(data))
 
 
 def test_achievable_band(data, sampler):

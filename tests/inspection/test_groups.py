@@ -65,13 +65,14 @@ def test_reports_say_what_holds_within_groups_and_under_shift():
     one.calibrate(data, groups=names, prompt_weight=np.where(names == "hard", 0.5, 1.5))
     text = str(CalibrationReport.from_estimator(one))
     for part in (
-        "of a certified group",
+        "of a certified group, from the distribution that the weights describe,",
         "with that confidence all hold together",
         "approximate: weights are estimated",
         "effective number of prompts",
         "prompts offered",
     ):
         assert part in text
+    assert "from the same distribution" not in text
 
 
 @pytest.mark.parametrize("admission", [True, False])
