@@ -10,6 +10,7 @@ import numpy as np
 
 from sklearn_clm.generators._base import BaseGenerator, Prompts
 from sklearn_clm.generators._draws import Generation, is_missing, prompt_bytes
+from sklearn_clm.generators._prompts import is_number, plain_prompt
 from sklearn_clm.generators._records import (
     draw_from_record,
     draw_to_record,
@@ -340,16 +341,9 @@ def _listed(column: Iterable[Any]) -> list[Any]:
 
 def _key(prompt: object) -> bytes:
     # the estimators make an array of a list of numbers
-    if isinstance(prompt, (list, tuple)) and prompt and all(map(_is_number, prompt)):
+    if isinstance(prompt, (list, tuple)) and prompt and all(map(is_number, prompt)):
         prompt = np.asarray(prompt)
-    # a chat, as a Parquet file gives it to pandas
-    if isinstance(prompt, np.ndarray) and prompt.dtype.kind == "O":
-        prompt = prompt.tolist()
-    return key_digest(prompt)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (bool, int, float, np.number, np.bool_))
+    return key_digest(plain_prompt(prompt))
 
 
 def _generation(i: int, j: int, response: object, logprob: object, n_tokens: object) -> Generation:

@@ -17,8 +17,10 @@ __all__ = [
     "CheckedPrompts",
     "check_fitted_prompts",
     "check_prompts",
+    "is_number",
     "listed",
     "lists_itself",
+    "plain_prompt",
     "prompt_line",
     "prompt_text",
 ]
@@ -163,7 +165,7 @@ def _from_frame(X: Any, estimator: object) -> CheckedPrompts:
         return _numeric(X, estimator)
     if values.shape[1] == 1:
         items = listed(X[X.columns[0]], values[:, 0])
-        if not all(_is_number(item) for item in items):
+        if not all(is_number(item) for item in items):
             checked = _from_items(items, estimator)
             return CheckedPrompts(checked.prompts, False, 1, _get_feature_names(X))
     if len(values) and any(isinstance(item, str) for item in values[0]):
@@ -200,7 +202,7 @@ def _from_array(array: np.ndarray, estimator: object) -> CheckedPrompts:
         return _from_items(array.tolist(), estimator)
     if array.ndim == 2:
         rows = array.tolist()
-        if array.shape[1] == 1 and not all(_is_number(row[0]) for row in rows):
+        if array.shape[1] == 1 and not all(is_number(row[0]) for row in rows):
             return _from_items([row[0] for row in rows], estimator)
         if array.size and all(isinstance(part, dict) for row in rows for part in row):
             return _from_items(rows, estimator)  # chats of one length
@@ -219,8 +221,8 @@ def _from_array(array: np.ndarray, estimator: object) -> CheckedPrompts:
 def _from_items(items: list[Prompt], estimator: object) -> CheckedPrompts:
     if not items:
         raise ValueError("prompts (X) is empty: found 0 sample(s), wanted at least 1 prompt.")
-    items = [_plain_prompt(item) for item in items]
-    if all(_is_number(item) for item in items):
+    items = [plain_prompt(item) for item in items]
+    if all(is_number(item) for item in items):
         return _numeric(np.asarray(items), estimator)
     if all(_is_numeric_row(item) for item in items):
         return _numeric(items, estimator)
@@ -230,7 +232,7 @@ def _from_items(items: list[Prompt], estimator: object) -> CheckedPrompts:
                 f"prompts (X) holds {item!r} at position {i}; every prompt must be there. Drop "
                 "the missing ones first."
             )
-        if _is_number(item):
+        if is_number(item):
             raise TypeError(
                 f"prompts (X) holds the number {item!r} at position {i} among prompts that are "
                 f"{type(items[0]).__name__}; wanted prompts of one kind."
@@ -243,17 +245,19 @@ def _numeric(X: Any, estimator: object) -> CheckedPrompts:
     return CheckedPrompts(array, True, array.shape[1], _get_feature_names(X))
 
 
-def _is_number(item: object) -> bool:
+def is_number(item: object) -> bool:
+    """Whether an item is a number, of Python or of NumPy."""
     return isinstance(item, (numbers.Number, np.number, np.bool_))
 
 
 def _is_numeric_row(item: object) -> bool:
     if isinstance(item, np.ndarray):
         return item.ndim == 1 and item.dtype.kind in "biufc"
-    return isinstance(item, (list, tuple)) and all(_is_number(part) for part in item)
+    return isinstance(item, (list, tuple)) and all(is_number(part) for part in item)
 
 
-def _plain_prompt(item: Prompt) -> Prompt:
+def plain_prompt(item: Prompt) -> Prompt:
+    """A prompt as Python objects, whatever table it comes from."""
     if isinstance(item, np.generic):
         return item.item()
     # a chat, as a Parquet file gives it to pandas
