@@ -14,6 +14,7 @@ __all__ = [
     "NullCalibrationWarning",
     "NullLog",
     "in_search",
+    "pipeline_steps",
     "report_null",
     "warn",
     "warn_of_supervised_steps",
@@ -192,7 +193,7 @@ _owned: "weakref.WeakValueDictionary[int, NullLog]" = weakref.WeakValueDictionar
 
 def warn_of_supervised_steps() -> None:
     """Warn of steps before the running one that have learnt from the references that calibrate."""
-    supervised = [name for name, step in _steps_before() if _is_supervised(step)]
+    supervised = [name for name, step in pipeline_steps()[0] if _is_supervised(step)]
     if supervised:
         warn(
             f"the pipeline's steps {supervised} learn from the references before the sampler does, "
@@ -216,10 +217,11 @@ def _is_supervised(step: object) -> bool:
     return isinstance(step, BaseEstimator) and get_tags(step).target_tags.required
 
 
-def _steps_before() -> list[tuple[str, object]]:
-    """Steps before the running one, in the pipelines that fit in this thread."""
+def pipeline_steps() -> tuple[list[tuple[str, object]], list[tuple[str, object]]]:
+    """Steps before and after the running one, in the pipelines that fit in this thread."""
     running: list[object] = []
     before: list[tuple[str, object]] = []
+    after: list[tuple[str, object]] = []
     for frame in _callers():
         own = frame.f_locals.get("self")
         if own is None or any(own is one for one in running):
@@ -230,8 +232,9 @@ def _steps_before() -> list[tuple[str, object]]:
             places = [k for k, part in enumerate(parts) if any(part is one for one in running)]
             places += [k for k, part in enumerate(parts) if type(part) in map(type, running)]
             before = [*own.steps[: places[0] if places else 0], *before]
+            after += own.steps[places[0] + 1 :] if places else []
         running.append(own)
-    return before
+    return before, after
 
 
 def _frames() -> list[FrameType]:

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
+    InvalidParameterError,
     StrOptions,
 )
 from sklearn.utils.validation import check_is_fitted
@@ -88,6 +89,11 @@ _CHOICES = {
     "shift": CovariateShift,
     "losses": Losses,
 }
+_ADVICE = {
+    "groups": "Groups(by=function); groups of the very prompts belong to fit(X, y, groups=...)",
+    "shift": "CovariateShift(weight=function); weights of the very prompts belong to "
+    "fit(X, y, prompt_weight=...)",
+}
 
 
 class ConformalSampler(  # type: ignore[call-arg]
@@ -115,7 +121,9 @@ class ConformalSampler(  # type: ignore[call-arg]
     delta : float, default=0.05
         Tolerated probability that calibration misleads, in (0, 1).
     admission : str or callable, default="exact_match"
-        ``admission(reference, response) -> bool``, used where admissions are references.
+        ``admission(reference, response) -> bool``, used where admissions are references. Of a
+        list, tuple or set of references it is called once with each, and any will do; a dict,
+        or a row of numbers, is one reference.
     quality : str, callable or classifier, default="likelihood"
         Quality Q of a draw: "likelihood", "self_consistency", "verbalized", "p_true", a callable
         ``quality(prompt, generation) -> float``, or a fitted classifier with ``predict_proba``.
@@ -174,7 +182,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         All that ``predict`` depends on, as calibration saw it. The attributes below are read from
         it, and later changes of parameters do not reach it.
     lambda_hat_ : Configuration or None
-        The chosen thresholds, named `similarity`, `quality` and `set_score`; None for null.
+        The chosen thresholds, named `similarity`, `quality` and `set_score`; None for null, and
+        always with an :class:`~sklearn_clm.policies.ExitPolicy`, which has an `exit_level_`.
     k_max_ : int
         The budget in force.
     valid_lambdas_ : ndarray of shape (m, 3)
@@ -196,7 +205,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         The shift of prompts that the guarantee holds for, with the numbers of prompts offered and
         kept, and their effective number.
     n_judgements_, n_draws_ : int
-        How many draws of the collected prompts were judged, and how many were made.
+        How many draws of the collected prompts were judged, where equal responses of a prompt are
+        judged once, and how many were made.
     calibration_data_ : CalibrationData
         Scores, similarities and admissions of the draws that calibration saw; its `n_draws` says
         how many these are for each prompt, where ``fit`` with lazy judging made fewer than K.
@@ -350,7 +360,8 @@ class ConformalSampler(  # type: ignore[call-arg]
             Prompts.
         y : sequence of length n
             Admissions: for each prompt either a callable ``A_i(response) -> bool``, or a
-            reference (or a list of references, any of which will do) that `admission` judges by.
+            reference that `admission` judges by. A list, tuple or set holds several references,
+            each judged by itself, any of which will do; a dict is one reference.
         groups : sequence of length n, default=None
             The group of each prompt, where the parameter `groups` does not give it.
         prompt_weight : array-like of shape (n,), default=None
@@ -791,6 +802,13 @@ class ConformalSampler(  # type: ignore[call-arg]
 
     def _validate_params(self) -> None:
         refuse_other_models(self.generator, type(self).__name__)
+        for name, kind in _CHOICES.items():
+            value = getattr(self, name)
+            if isinstance(value, type) or (name in _ADVICE and not isinstance(value, kind | None)):
+                raise InvalidParameterError(
+                    f"The {name!r} parameter of {type(self).__name__} must be an instance, such as "
+                    f"{_ADVICE.get(name, f'{kind.__name__}()')}. Got {value!r:.60} instead."
+                )
         super()._validate_params()
         for part in (getattr(self, name) for name in _CHOICES):
             if isinstance(part, BaseEstimator):

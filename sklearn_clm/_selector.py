@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import in_search, report_null, warn
+from sklearn_clm._exceptions import in_search, pipeline_steps, report_null, warn
 from sklearn_clm._results import (
     ComponentSets,
     PredictionSets,
@@ -105,7 +105,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         Admission A^c, used where admissions are references. "rouge_l" admits a component whose
         ROUGE-L with any component of the reference is at least 0.4 (one that is not text if it
         equals the reference), "exact_match" one that matches any of them exactly. A callable
-        ``admission(reference, component) -> bool`` is given the whole reference.
+        ``admission(reference, component) -> bool`` is given the whole text of a reference, and of
+        a list, tuple or set of references it is called once with each; a dict is one reference.
     judging : {"all", "lazy"}, default="all"
         With "lazy" components are judged from the highest score down, until the threshold is
         known: it is that of all labels, see :func:`sklearn_clm.calibration.judge_components`.
@@ -267,7 +268,8 @@ class ComponentSelector(  # type: ignore[call-arg]
             gave: their draws are used again, and prompts that trained a generator left out.
         y : sequence of length n
             Admissions: for each prompt either a callable ``A^c_i(component) -> bool``, or a
-            reference (or a list of references, any of which will do) that `admission` judges by.
+            reference that `admission` judges by. A list, tuple or set holds several references,
+            each judged by itself, any of which will do; a dict is one reference.
 
         Returns
         -------
@@ -456,6 +458,11 @@ class ComponentSelector(  # type: ignore[call-arg]
         """
         if isinstance(X, PredictionSets):
             return self.fit(X, y).predict(X)
+        if any(isinstance(step, ConformalSampler) for _, step in pipeline_steps()[1]):
+            raise ValueError(
+                "a ComponentSelector must stand after the ConformalSampler of a pipeline, got it "
+                "before instead; wanted make_pipeline(sampler, selector)."
+            )
         checked = self._checked(X)
         sampler = self.fit(checked, y).sampler_
         own = sampler not in (None, self.sampler) and self._fraction is None

@@ -575,6 +575,22 @@ def test_lists_of_references_admit_any():
     assert aliased.lambda_hat_ == plain.lambda_hat_
 
 
+@pytest.mark.parametrize("kind", [list, tuple, set])
+def test_each_reference_of_a_list_is_judged_by_itself_and_a_dict_whole(kind):
+    X, y = questions(60)
+    seen = set()
+
+    def note(reference, response):
+        seen.add(type(reference))
+        return str(response) in reference
+
+    many, whole = [kind([answer, "else"]) for answer in y], [{answer: 1} for answer in y]
+    toy_sampler(admission=note, k_max=1).collect(X, many)
+    assert seen == {str}
+    toy_sampler(admission=note, k_max=1).collect(X, whole)
+    assert seen == {str, dict}
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     n=st.integers(20, 60),

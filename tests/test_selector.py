@@ -39,6 +39,12 @@ def selector():
     return ComponentSelector(sampler(), **OPTIONS).fit(X, Y)
 
 
+def test_a_selector_before_the_sampler_is_refused_at_once():
+    X, y = questions(40)
+    with pytest.raises(ValueError, match="must stand after the ConformalSampler"):
+        make_pipeline(ComponentSelector(), ConformalSampler(on_null="raise")).fit(X, y)
+
+
 def test_three_ways_are_one(selector):
     pipeline = make_pipeline(sampler(), ComponentSelector(**OPTIONS)).fit(X, Y)
     fitted = sampler().fit(X, Y)

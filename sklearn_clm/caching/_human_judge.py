@@ -46,6 +46,7 @@ CREATE TABLE IF NOT EXISTS contexts (key INTEGER PRIMARY KEY, content TEXT NOT N
 _YES = frozenset({"y", "yes", "true", "1", "1.0"})
 _NO = frozenset({"n", "no", "false", "0", "0.0"})
 _FIELDS = ("id", "prompt", "references", "context", "response", "verdict", "judge", "note")
+_ENDINGS = (".csv", ".jsonl", ".ndjson", ".json")
 _LOOKUP_KEYS = 400
 
 
@@ -171,6 +172,11 @@ class VerdictsWanted(RuntimeError):
         self.n_at_most = n_at_most
         text = f"{len(self.wanted)} verdict{'' if len(self.wanted) == 1 else 's'} wanted next"
         super().__init__(text if n_at_most is None else f"{text}, at most {n_at_most} in all")
+        self.add_note(
+            "Let people judge: by file, with judge.export(path, error.wanted) and "
+            "judge.import_(path); or on a page, with sklearn_clm.judging.serve(judge), or "
+            "python -m sklearn_clm judge STORE. Then make the same call again."
+        )
 
     def __reduce__(self) -> tuple[type, tuple[tuple[WantedVerdict, ...], int | None]]:
         return type(self), (self.wanted, self.n_at_most)
@@ -483,7 +489,8 @@ class HumanJudge(StoreBacked, PairAdmission):
         ----------
         path : str or path
             The file, replaced where it exists: CSV where its name ends in ``.csv``, JSON Lines
-            otherwise.
+            where it ends in ``.jsonl``, ``.ndjson`` or ``.json``. In CSV the references of a prompt
+            are one cell, a list in JSON.
         pairs : iterable of WantedVerdict
             What is wanted, for instance of a :class:`VerdictsWanted`.
 
@@ -492,6 +499,10 @@ class HumanJudge(StoreBacked, PairAdmission):
         int
             Number of pairs.
         """
+        if Path(path).suffix.lower() not in _ENDINGS:
+            raise ValueError(
+                f"path must end in {', '.join(_ENDINGS)}, got {os.fspath(path)!r} instead."
+            )
         pairs, is_csv = list(pairs), _is_csv(path)
         with self._log().writing() as connection:
             for pair in pairs:

@@ -174,6 +174,11 @@ class CalibrationData:
             return self.texts
         return np.tile(np.arange(self.k_max), (self.n_prompts, 1))
 
+    @property
+    def n_judged(self) -> int:
+        """How many draws have a label, equal texts of a prompt counted once."""
+        return int(np.sum((self.first == np.arange(self.k_max)) & (self.labels >= 0)))
+
     def with_labels(self, labels: ArrayLike) -> "CalibrationData":
         """The same draws with other labels.
 

@@ -319,7 +319,7 @@ def _sections_without_labels(record: Any) -> Iterable[Section]:
     if result is not None:
         yield _tests(record)
     n_draws = record.data.n_made
-    judged = n_draws if record.n_judgements is None else record.n_judgements
+    judged = record.data.n_judged if record.n_judgements is None else record.n_judgements
     rows = (
         ("what", "number"),
         ("draws", str(n_draws)),

@@ -37,8 +37,8 @@ Sums again, as in the first chapter, with a model that is wrong at times:
 >>> def draws_per_prompt(sampler):
 ...     return np.mean([one.n_samples for one in sampler.predict(prompts[450:600])])
 >>> everything = fitted()
->>> everything.n_judgements_
-3600
+>>> everything.n_draws_, everything.n_judgements_ < 2000  # equal responses are judged once
+(3600, True)
 
 ## Judging less
 

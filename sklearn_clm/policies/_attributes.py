@@ -32,7 +32,7 @@ class SamplerAttributes:
 
     @property
     def lambda_hat_(self) -> Configuration | None:
-        """The chosen thresholds; None for null."""
+        """The chosen thresholds; None for null, and of an exit policy."""
         return self.calibration_.lambda_hat
 
     @property
@@ -56,9 +56,9 @@ class SamplerAttributes:
 
     @property
     def n_judgements_(self) -> int:
-        """How many draws of the collected prompts were judged."""
+        """How many draws were judged, equal responses of a prompt once."""
         lazily = self.calibration_.n_judgements
-        return self.calibration_data_.admissible.size if lazily is None else lazily
+        return self.calibration_data_.n_judged if lazily is None else lazily
 
     @property
     def n_draws_(self) -> int:

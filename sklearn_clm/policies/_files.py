@@ -74,14 +74,20 @@ def read_calibration(
         return content, kind.read(content)
 
 
+def _restored(what: str, key: str) -> str:
+    if key == "fingerprint":  # of all parameters, which nobody sets
+        return f"give the {what} the parameters and the training that it had"
+    return f"set {key} to what it was"
+
+
 def refuse_differences(name: str, what: str, saved: Mapping[str, Any], own: Any) -> None:
     """Refuse a file whose entries are not the estimator's own; None is unknown, and agrees."""
     for key, value in own.items():
         if saved.get(key) not in (None, value) and value is not None:
             raise ValueError(
                 f"{name!r} was calibrated with other {what}: {key} is {saved.get(key)!r} there and "
-                f"{value!r} here. The guarantee holds for what was calibrated alone: set {key} to "
-                "what it was, or calibrate again."
+                f"{value!r} here. The guarantee holds for what was calibrated alone: "
+                f"{_restored(what, key)}, or calibrate again."
             )
 
 

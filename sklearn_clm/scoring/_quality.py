@@ -263,10 +263,16 @@ def _likelihoods(
     if unknown.any():
         i, j = (int(index) for index in np.argwhere(unknown)[0])
         draw = rows[i][j]
+        advice = "For a generator that gives none"
+        if draw.logprob is not None and draw.n_tokens is None:
+            advice = (
+                "Give n_tokens beside logprob (PrecomputedGenerator takes it as n_tokens=..., as a "
+                "column of a data frame or as a field of a line). Without either"
+            )
         raise ValueError(
             'quality="likelihood" needs the log-probability (at most 0) and the number of tokens '
             f"of every draw, got logprob={draw.logprob!r} and n_tokens={draw.n_tokens!r} for draw "
-            f"{start + j} of prompt {i} ({prompts[i]!r:.80}). For a generator that gives none: "
+            f"{start + j} of prompt {i} ({prompts[i]!r:.80}). {advice}: "
             'quality="self_consistency", "p_true" or "verbalized" (the model asked whether '
             "its answer is right), or a callable (prompt, generation) -> float."
         )

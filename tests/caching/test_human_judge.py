@@ -244,6 +244,10 @@ def test_arguments_are_checked(judge):
     error = pickle.loads(pickle.dumps(VerdictsWanted([pair], 310)))
     assert str(error) == "1 verdict wanted next, at most 310 in all"
     assert error.wanted == (pair,)
+    for way in ("judge.export(path, error.wanted)", "serve(judge)", "python -m sklearn_clm judge"):
+        assert way in " ".join(error.__notes__)
+    with pytest.raises(ValueError, match=r"path must end in \.csv, \.jsonl.* got 'wanted.xlsx'"):
+        judge.export("wanted.xlsx", [pair])
 
 
 def test_what_is_wanted_is_in_the_file_for_other_processes(judge):

@@ -236,3 +236,16 @@ def test_clones_share_no_list():
     generator.post[2][0] = 1.0
     assert copy.post[:2] == ["a", {"b": [1]}]
     assert copy.post[2].tolist() == [0.0, 0.0]
+
+
+def test_an_unseeded_yes_or_no_is_found_out_almost_always():
+    class Coin(BaseGenerator):
+        def __init__(self, rng=None):
+            self.rng = rng
+
+        def sample(self, prompts, n_samples, *, start=0, seed=0):
+            return [[Generation(str(self.rng.integers(2))) for _ in range(n_samples)]]
+
+    coin = Coin(np.random.default_rng(0))
+    # each call is fooled with a chance of 1 in 1,024: three times in 100 with one of 10^-4
+    assert sum(check_keyed(coin, "q") for _ in range(100)) <= 3

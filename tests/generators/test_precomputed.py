@@ -7,7 +7,9 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
 
+from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import Generation, PrecomputedGenerator
 
@@ -254,3 +256,16 @@ def test_half_characters_are_refused_where_they_are(tmp_path):
     )
     with pytest.raises(ValueError, match=r"line 2 of .*: response holds '\\ud83d' at position 5"):
         PrecomputedGenerator.from_jsonl(tmp_path / "draws.jsonl")
+
+
+def test_a_table_of_draws_is_printed_by_its_size():
+    generator = PrecomputedGenerator(
+        list("ab") * 50, [["secret"] * 3] * 100, logprobs=[[0] * 3] * 100
+    )
+    shown = "PrecomputedGenerator(logprobs=<100 rows>, prompts=<100 rows>, responses=<100 rows>)"
+    pipeline = make_pipeline(ConformalSampler(generator))
+    assert " ".join(repr(generator).split()) == shown
+    assert shown in " ".join(repr(pipeline).split())
+    for one in (generator, pipeline):
+        assert "secret" not in repr(one) + one._repr_html_()
+    assert generator.get_params()["responses"] is clone(generator).responses is generator.responses

@@ -210,6 +210,15 @@ def test_misuse(fitted, tmp_path):
     for name in ("groups", "shift", "losses"):
         with pytest.raises(ValueError, match=f"The '{name}' parameter of ConformalSampler must be"):
             sampler().set_params(**{name: group_of}).fit(X, Y)
+    for wrong, advice in (
+        ({"groups": NAMES}, r"Groups\(by=function\); .*fit\(X, y, groups=\.\.\.\)"),
+        ({"shift": group_of}, r"CovariateShift\(weight=function\)"),
+        ({"policy": ExitPolicy}, r"must be an instance, such as ExitPolicy\(\)"),
+    ):
+        with pytest.raises(ValueError, match=advice) as refusal:
+            sampler().set_params(**wrong).fit(X, Y)
+        assert len(str(refusal.value)) < 260
+        assert "._" not in str(refusal.value)
     with pytest.raises(ValueError, match="'guarantee' parameter of Groups must be"):
         sampler(groups=Groups(group_of, guarantee="every")).fit(X, Y)
     marginal = sampler(groups=Groups(guarantee="all"), policy=ExitPolicy(), guarantee="marginal")

@@ -83,6 +83,8 @@ def test_missing_logprob_names_the_alternatives(fields):
     assert "draw 1 of prompt 0 ('what?')" in str(error.value)
     for alternative in ("self_consistency", "p_true", "callable"):
         assert alternative in str(error.value)
+    is_without_length = fields.get("logprob") == -1.0 and "n_tokens" not in fields
+    assert ("Give n_tokens beside logprob" in str(error.value)) == is_without_length
 
 
 def test_callable_sees_prompt_and_generation():
