@@ -11,7 +11,7 @@ import tempfile
 import weakref
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any
+from typing import IO, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from sklearn_clm.calibration._provenance import Provenance
 
 __all__ = [
+    "SavedArrays",
     "Source",
     "array_of_blocks",
     "as_array",
@@ -163,14 +164,6 @@ def as_labels(values: ArrayLike, shape: tuple[int, int]) -> tuple[np.ndarray, np
     return array == 1, unknown if unknown.any() else None
 
 
-def encoded_labels(admissible: np.ndarray, unknown: np.ndarray | None) -> np.ndarray:
-    """Labels as int8: 1, 0, or -1 where unknown."""
-    labels = admissible.astype(np.int8)
-    if unknown is not None:
-        labels[unknown] = -1
-    return labels
-
-
 def as_array(values: ArrayLike, name: str) -> np.ndarray:
     """`values` as an array; rows of different lengths are refused."""
     if isinstance(values, np.ndarray):
@@ -257,6 +250,78 @@ def read_arrays(
             arrays["provenance"] = Provenance.from_array(archive["provenance"])
         arrays |= {name: np.asarray(archive[name]) for name in optional if name in archive.files}
         return arrays
+
+
+class SavedArrays:
+    """Arrays of the draws of prompts, which a .npz file keeps."""
+
+    _members: ClassVar[tuple[str, ...]]
+    _optional: ClassVar[tuple[str, ...]] = ()
+
+    provenance: Provenance
+    admissible: np.ndarray
+    unknown: np.ndarray | None
+
+    @property
+    def labels(self) -> np.ndarray:
+        """1, 0, or -1 where unknown: int8 of the shape of `admissible`."""
+        labels = self.admissible.astype(np.int8)
+        if self.unknown is not None:
+            labels[self.unknown] = -1
+        return labels
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the arrays to a .npz file, without pickle.
+
+        Parameters
+        ----------
+        path : str or path
+            Name of the file, used as given. An existing file is replaced only once the new one
+            is complete.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from sklearn_clm.calibration import ComponentCalibrationData
+        >>> data = ComponentCalibrationData.from_arrays([[0.9, 0.4], [0.7]], [[1, 0], [1]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     data.save(os.path.join(folder, "components.npz"))
+        ...     ComponentCalibrationData.load(os.path.join(folder, "components.npz"))
+        ComponentCalibrationData(n_prompts=2, n_components=3)
+        """
+        arrays = {name: getattr(self, name) for name in (*self._members, *self._optional)}
+        if self.unknown is not None:
+            arrays["admissible"] = self.labels
+        arrays["format"] = np.array(f"sklearn_clm.{type(self).__name__}/2")
+        arrays["provenance"] = self.provenance.to_array()
+        write_arrays(path, **{name: array for name, array in arrays.items() if array is not None})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a file written by :meth:`save`.
+
+        Nothing in the file is ever unpickled, so a file from elsewhere cannot run code.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+
+        Returns
+        -------
+        object of this class
+            The data, checked like any other.
+
+        Raises
+        ------
+        ValueError
+            If it is not such a file, or is damaged.
+        OSError
+            If it cannot be opened.
+        """
+        format_ = f"sklearn_clm.{cls.__name__}/"
+        with opened(path, f"{cls.__name__}.save") as file:
+            return cls(**read_arrays(file, cls._members, format_, cls._optional))
 
 
 def read_npy(source: Source, name: str, *, mmap: bool = False) -> ArrayLike:

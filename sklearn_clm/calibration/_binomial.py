@@ -12,6 +12,7 @@ from sklearn_clm.calibration._data import size_that_leaves
 
 __all__ = [
     "binomial_p_value",
+    "check_level",
     "check_probability",
     "clopper_pearson",
     "critical_count",
@@ -32,6 +33,13 @@ def check_probability(value: Any, name: str) -> np.ndarray:
     if not np.all((array > 0.0) & (array < 1.0)):
         raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
     return array
+
+
+def check_level(value: Any, name: str) -> float:
+    """`value` as one number strictly between 0 and 1."""
+    if np.ndim(value) != 0:
+        raise ValueError(f"{name} must be a single number in (0, 1), got {value!r} instead.")
+    return float(check_probability(value, name))
 
 
 def _check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, np.ndarray]:
@@ -99,10 +107,8 @@ def smallest_epsilon(n_errors: IntegerArray, n: IntegerArray, delta: ArrayLike) 
 
     Parameters
     ----------
-    n_errors : int or array of int
-        Observed errors, 0 to n.
-    n : int or array of int
-        Number of independent prompts, >= 1.
+    n_errors, n : int or array of int
+        As in :func:`binomial_p_value`.
     delta : float or array of float
         Level of the test, in (0, 1).
 
@@ -115,10 +121,8 @@ def smallest_epsilon(n_errors: IntegerArray, n: IntegerArray, delta: ArrayLike) 
 
     Raises
     ------
-    TypeError
-        If the counts are not integers.
-    ValueError
-        If a count or delta is out of range.
+    TypeError, ValueError
+        As in :func:`binomial_p_value`.
 
     Examples
     --------
@@ -204,10 +208,8 @@ def clopper_pearson(
 
     Parameters
     ----------
-    n_errors : int or array of int
-        Observed errors, 0 to n.
-    n : int or array of int
-        Number of independent prompts, >= 1.
+    n_errors, n : int or array of int
+        As in :func:`binomial_p_value`.
     confidence : float, default=0.95
         Probability of covering the truth at least, in (0, 1).
 
@@ -218,10 +220,8 @@ def clopper_pearson(
 
     Raises
     ------
-    TypeError
-        If the counts are not integers.
-    ValueError
-        If a count or `confidence` is out of range.
+    TypeError, ValueError
+        As in :func:`binomial_p_value`.
 
     Examples
     --------

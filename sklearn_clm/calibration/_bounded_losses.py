@@ -29,7 +29,7 @@ from scipy.special import rel_entr
 
 from sklearn_clm.calibration._binomial import binomial_p_value, check_probability
 
-__all__ = ["betting_p_value", "hoeffding_bentkus_p_value"]
+__all__ = ["betting_p_value", "check_losses", "hoeffding_bentkus_p_value"]
 
 # stakes below their limit keep every factor away from zero
 _LARGEST_STAKE = 0.5
@@ -68,7 +68,7 @@ def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.n
     >>> bool(betting_p_value(losses, 0.15) < 0.01), bool(betting_p_value(losses, 0.1) < 0.01)
     (True, False)
     """
-    values = _check_losses(losses)
+    values = _check_tested(losses)
     check_probability(epsilon, "epsilon")
     ordered = values[np.random.default_rng(seed).permutation(len(values))]
     count = np.arange(1, len(ordered) + 1).reshape((-1,) + (1,) * (ordered.ndim - 1))
@@ -91,10 +91,8 @@ def hoeffding_bentkus_p_value(losses: ArrayLike, epsilon: float) -> np.ndarray:
 
     Parameters
     ----------
-    losses : array-like of shape (n,) or (n, m)
-        Losses in [0, 1] of n independent prompts, of m configurations side by side.
-    epsilon : float
-        Tolerated mean loss, in (0, 1).
+    losses, epsilon
+        As in :func:`betting_p_value`.
 
     Returns
     -------
@@ -104,7 +102,7 @@ def hoeffding_bentkus_p_value(losses: ArrayLike, epsilon: float) -> np.ndarray:
     Raises
     ------
     ValueError
-        If a loss or `epsilon` is out of range, or there is no loss.
+        As in :func:`betting_p_value`.
 
     Examples
     --------
@@ -114,7 +112,7 @@ def hoeffding_bentkus_p_value(losses: ArrayLike, epsilon: float) -> np.ndarray:
     >>> bool(hoeffding_bentkus_p_value(losses, 0.2) < 0.01)
     True
     """
-    values = _check_losses(losses)
+    values = _check_tested(losses)
     check_probability(epsilon, "epsilon")
     n = len(values)
     total = values.sum(axis=0)
@@ -126,13 +124,19 @@ def hoeffding_bentkus_p_value(losses: ArrayLike, epsilon: float) -> np.ndarray:
     return np.minimum(np.minimum(np.exp(-n * divergence), bentkus), 1.0)
 
 
-def _check_losses(losses: ArrayLike) -> np.ndarray:
+def check_losses(losses: ArrayLike) -> np.ndarray:
+    """Losses as float64 array, all of them in [0, 1]."""
     values = np.asarray(losses, dtype=np.float64)
+    outside = ~((values >= 0.0) & (values <= 1.0))
+    if outside.any():
+        raise ValueError(f"losses must lie in [0, 1], got {values[outside][0]} instead.")
+    return values
+
+
+def _check_tested(losses: ArrayLike) -> np.ndarray:
+    values = check_losses(losses)
     if values.ndim not in (1, 2) or not values.size:
         raise ValueError(
             f"losses must have shape (n,) or (n, m) with n, m >= 1, got {values.shape} instead."
         )
-    if not np.all((values >= 0.0) & (values <= 1.0)):
-        strange = values[~((values >= 0.0) & (values <= 1.0))][0]
-        raise ValueError(f"losses must lie in [0, 1], got {strange} instead.")
     return values

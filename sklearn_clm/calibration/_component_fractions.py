@@ -39,7 +39,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._binomial import check_probability, prompts_needed
+from sklearn_clm.calibration._binomial import check_level, prompts_needed
 from sklearn_clm.calibration._bounded_losses import betting_p_value, hoeffding_bentkus_p_value
 from sklearn_clm.calibration._components import ComponentCalibrationData, ComponentThreshold
 from sklearn_clm.calibration._data import split_positions
@@ -127,14 +127,14 @@ def component_fraction_test(
         raise TypeError(
             f"data must be ComponentCalibrationData, got {type(data).__name__} instead."
         )
-    for name, value in (("alpha", alpha), ("delta", delta)):
-        if np.ndim(value) != 0:
-            raise ValueError(f"{name} must be a single number in (0, 1), got {value!r} instead.")
-        check_probability(value, name)
-    if p_value not in ("betting", "hoeffding_bentkus"):
+    check_level(alpha, "alpha")
+    check_level(delta, "delta")
+    bounds = {"betting": betting_p_value, "hoeffding_bentkus": hoeffding_bentkus_p_value}
+    if p_value not in bounds:
         raise ValueError(
             f"p_value must be 'betting' or 'hoeffding_bentkus', got {p_value!r} instead."
         )
+    p_value_of = bounds[p_value]
     if thresholds is None:
         path, tested = path_part(data.n_prompts, path_fraction)
         gammas = _quantiles(data.take(path).scores)
@@ -153,13 +153,7 @@ def component_fraction_test(
             f"{int(data.unknown.sum())} unknown labels instead."
         )
     losses, n_selected, n_wrong = _counts(data, gammas)
-
-    def p_values_at(level: float, values: np.ndarray) -> np.ndarray:
-        if p_value == "betting":
-            return betting_p_value(values, level)
-        return hoeffding_bentkus_p_value(values, level)
-
-    p_values = p_values_at(alpha, losses) if len(gammas) else np.empty(0)
+    p_values = p_value_of(losses, alpha) if len(gammas) else np.empty(0)
     certified = fixed_sequence_test(p_values, delta)
     means = losses.mean(axis=0)
     smallest = math.nan
@@ -167,7 +161,7 @@ def component_fraction_test(
         low, smallest = 0.0, 1.0
         for _ in range(_HALVINGS):
             middle = (low + smallest) / 2.0
-            if p_values_at(middle, losses[:, :1])[0] <= delta:
+            if p_value_of(losses[:, :1], middle)[0] <= delta:
                 smallest = middle
             else:
                 low = middle

@@ -1,7 +1,6 @@
 """Calibration of components (section 4.4): scores and labels in, the safe threshold out."""
 
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, overload
@@ -9,15 +8,10 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import (
-    encoded_labels,
-    opened,
-    read_arrays,
-    read_npy,
-    write_arrays,
-)
+from sklearn_clm.calibration._arrays import SavedArrays, read_npy
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
+    check_level,
     check_probability,
     critical_count,
     prompts_needed,
@@ -37,12 +31,9 @@ __all__ = [
 ComponentJudge = Callable[[np.ndarray], Iterable[bool]]
 """``judge(positions)``: verdicts on components, named by their positions in the flat arrays."""
 
-_FIELDS = ("scores", "admissible", "offsets")
-_FORMAT = "sklearn_clm.ComponentCalibrationData/"
-
 
 @dataclass(frozen=True)
-class ComponentCalibrationData:
+class ComponentCalibrationData(SavedArrays):
     """Scores and labels of the distinct components of each calibration prompt.
 
     Prompt ``i`` owns the entries ``offsets[i]`` to ``offsets[i + 1] - 1`` of the flat arrays: one
@@ -93,6 +84,8 @@ class ComponentCalibrationData:
     array([0.4])
     """
 
+    _members = ("scores", "admissible", "offsets")
+
     scores: np.ndarray
     admissible: np.ndarray
     offsets: np.ndarray
@@ -131,7 +124,7 @@ class ComponentCalibrationData:
                 f"scores holds {scores[first]} for component {first - offsets[prompt]} of prompt "
                 f"{prompt} ({int(bad.sum())} such in all); wanted numbers below +inf."
             )
-        for name, value in zip(_FIELDS, (scores, admissible, offsets)):
+        for name, value in zip(self._members, (scores, admissible, offsets)):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "unknown", unknown if unknown.any() else None)
         provenance = of_arrays(self.provenance, {"scores": (given, scores)}, None)
@@ -165,11 +158,6 @@ class ComponentCalibrationData:
     def prompt_index(self) -> np.ndarray:
         """Prompt that each component belongs to, shape (m,)."""
         return np.repeat(np.arange(self.n_prompts), np.diff(self.offsets))
-
-    @property
-    def labels(self) -> np.ndarray:
-        """1, 0, or -1 where unknown, for each component: int8 of shape (m,)."""
-        return encoded_labels(self.admissible, self.unknown)
 
     def with_labels(self, labels: ArrayLike) -> "ComponentCalibrationData":
         """The same components with other labels.
@@ -230,61 +218,6 @@ class ComponentCalibrationData:
         return ComponentCalibrationData(
             self.scores[flat], self.labels[flat], offsets, self.provenance
         )
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the arrays to a .npz file, without pickle.
-
-        Parameters
-        ----------
-        path : str or path
-            Name of the file, used as given. An existing file is replaced only once the new one
-            is complete.
-
-        Examples
-        --------
-        >>> import os, tempfile
-        >>> from sklearn_clm.calibration import ComponentCalibrationData
-        >>> data = ComponentCalibrationData.from_arrays([[0.9, 0.4], [0.7]], [[1, 0], [1]])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     data.save(os.path.join(folder, "components.npz"))
-        ...     ComponentCalibrationData.load(os.path.join(folder, "components.npz"))
-        ComponentCalibrationData(n_prompts=2, n_components=3)
-        """
-        arrays = {name: getattr(self, name) for name in _FIELDS}
-        if self.unknown is not None:
-            arrays["admissible"] = self.labels
-        write_arrays(
-            path,
-            format=np.array(f"{_FORMAT}2"),
-            provenance=self.provenance.to_array(),
-            **arrays,
-        )
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "ComponentCalibrationData":
-        """Read a file written by :meth:`save`.
-
-        Nothing in the file is ever unpickled, so a file from elsewhere cannot run code.
-
-        Parameters
-        ----------
-        path : str or path
-            The file.
-
-        Returns
-        -------
-        ComponentCalibrationData
-            The data, checked like any other.
-
-        Raises
-        ------
-        ValueError
-            If it is not such a file, or is damaged.
-        OSError
-            If it cannot be opened.
-        """
-        with opened(path, "ComponentCalibrationData.save") as file:
-            return cls(**read_arrays(file, _FIELDS, _FORMAT))
 
     @classmethod
     def from_arrays(
@@ -413,7 +346,11 @@ def _flatten(
         present = ~np.isnan(scores)
         offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
         return scores[present], labels[present], offsets
-    _refuse_flat(scores)
+    if any(np.ndim(row) != 1 for row in scores):
+        raise ValueError(
+            "scores must hold one 1-D array for each prompt (or be 2-D, padded with NaN); for "
+            "flat scores give prompt_index too."
+        )
     counts = [len(row) for row in scores]
     for i, (count, row) in enumerate(zip(counts, labels)):
         if len(row) != count:
@@ -428,14 +365,6 @@ def _flatten(
         np.concatenate(flat_labels) if flat_labels else np.empty(0, dtype=bool),
         np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
     )
-
-
-def _refuse_flat(scores: np.ndarray | Sequence[np.ndarray]) -> None:
-    if any(np.ndim(row) != 1 for row in scores):
-        raise ValueError(
-            "scores must hold one 1-D array for each prompt (or be 2-D, padded with NaN); for "
-            "flat scores give prompt_index too."
-        )
 
 
 def _as_numbers(scores: ArrayLike) -> np.ndarray:
@@ -589,9 +518,7 @@ def component_learn_then_test(
     if not isinstance(data, ComponentCalibrationData):
         raise TypeError(f"data must be ComponentCalibrationData, got {type(data).__name__}.")
     alphas = np.atleast_1d(check_probability(alpha, "alpha"))
-    if np.ndim(delta) != 0:
-        raise ValueError(f"delta must be a single number in (0, 1), got {delta!r}.")
-    check_probability(delta, "delta")
+    check_level(delta, "delta")
     if alphas.ndim != 1 or not alphas.size:
         raise ValueError(f"alpha must be a number or a sequence of numbers, got {alpha!r}.")
     for value in alphas.tolist():
@@ -604,10 +531,14 @@ def component_learn_then_test(
         np.cumsum(np.bincount(found[found >= 0], minlength=len(distinct))[::-1])
         for found in (*bounds, ranks)
     )
+    n = data.n_prompts
+    exact = fewest == most
+    shares = np.where(exact, most / n, np.nan)
+    achievable = (float(shares[0]), float(shares[-1])) if shares.size else (0.0, 0.0)
     results = []
     for value in alphas.tolist():
-        allowed = int(critical_count(data.n_prompts, value, delta))
-        certified = fixed_sequence_test(binomial_p_value(most, data.n_prompts, value), delta)
+        allowed = int(critical_count(n, value, delta))
+        certified = fixed_sequence_test(binomial_p_value(most, n, value), delta)
         if not np.array_equal(certified, fewest <= allowed):
             raise ValueError(
                 f"data must have the labels that decide the tests at alpha={value:g}, got "
@@ -615,23 +546,22 @@ def component_learn_then_test(
                 "for those that are needed."
             )
         n_errors = np.where(certified, most, fewest)
+        smallest = smallest_epsilon(n_errors[0], n, delta) if n_errors.size else math.nan
         results.append(
             ComponentThreshold(
                 gamma_hat=float(thresholds[certified][-1]) if certified.any() else math.inf,
                 thresholds=thresholds,
                 n_errors=n_errors.astype(np.int64),
-                p_values=binomial_p_value(n_errors, data.n_prompts, value),
-                n_components=n_selected / data.n_prompts,
+                p_values=binomial_p_value(n_errors, n, value),
+                n_components=n_selected / n,
                 alpha=value,
                 delta=float(delta),
-                n_calibration=data.n_prompts,
-                smallest_alpha=_smallest_alpha(n_errors, data.n_prompts, delta),
-                achievable_alpha=_achievable(
-                    np.where(fewest == most, most / data.n_prompts, np.nan)
-                ),
+                n_calibration=n,
+                smallest_alpha=float(smallest),
+                achievable_alpha=achievable,
                 provenance=data.provenance,
-                exact=fewest == most,
-                losses=n_errors / data.n_prompts,
+                exact=exact,
+                losses=n_errors / n,
             )
         )
     return results[0] if np.ndim(alpha) == 0 else tuple(results)
@@ -775,16 +705,6 @@ def _worst(data: ComponentCalibrationData, ranks: np.ndarray, chosen: np.ndarray
 def _largest(values: np.ndarray, n_larger: int) -> int:
     """The value that comes after so many larger ones."""
     return int(-np.sort(-values)[n_larger])
-
-
-def _smallest_alpha(n_errors: np.ndarray, n_prompts: int, delta: float) -> float:
-    if not n_errors.size:
-        return math.nan
-    return float(smallest_epsilon(n_errors[0], n_prompts, delta))
-
-
-def _achievable(shares: np.ndarray) -> tuple[float, float]:
-    return (float(shares[0]), float(shares[-1])) if shares.size else (0.0, 0.0)
 
 
 def _check_enough_prompts(n_prompts: int, alpha: float, delta: float) -> None:

@@ -1,26 +1,22 @@
 """What calibration needs to know of each prompt's draws, as three arrays."""
 
 import math
-import os
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._arrays import (
+    SavedArrays,
     Source,
     as_array,
     as_float,
     as_labels,
     copy_rows,
-    encoded_labels,
-    opened,
-    read_arrays,
     read_npy,
     refuse_nan,
-    write_arrays,
 )
 from sklearn_clm.calibration._provenance import Provenance, of_arrays
 
@@ -28,12 +24,8 @@ __all__ = ["CalibrationData", "RandomState"]
 
 RandomState = int | np.random.Generator | np.random.RandomState | np.random.SeedSequence | None
 
-_FORMAT = "sklearn_clm.CalibrationData/"
-_MEMBERS = ("quality", "similarity", "admissible")
-_OPTIONAL = ("texts", "prompts", "n_draws")
 
-
-class CalibrationData:
+class CalibrationData(SavedArrays):
     """Quality, similarity and admissibility of K draws for each of n prompts.
 
     Parameters
@@ -64,12 +56,8 @@ class CalibrationData:
         The three arrays; `admissible` is boolean, and False where the label is unknown.
     unknown : ndarray of bool, shape (n, K), or None
         Where labels are unknown; None where all are known.
-    texts : ndarray of int, shape (n, K), or None
-        As given.
-    prompts : ndarray of uint64, shape (n,), or None
-        As given.
-    n_draws : ndarray of int, shape (n,), or None
-        As given; None where all draws were made.
+    texts, prompts, n_draws : ndarray or None
+        As given; `n_draws` is None where all draws were made.
     provenance : Provenance
         Carried along by `take`, `rows`, `split`, `truncate`, `save` and `load`.
     n_prompts, k_max : int
@@ -90,7 +78,12 @@ class CalibrationData:
     >>> optimization, calibration = data.split(1 / 3, random_state=0)
     >>> optimization.n_prompts, calibration.n_prompts
     (2, 4)
+    >>> data.rows(slice(2, 6)).truncate(2)
+    CalibrationData(n_prompts=4, k_max=2)
     """
+
+    _members = ("quality", "similarity", "admissible")
+    _optional = ("texts", "prompts", "n_draws")
 
     def __init__(
         self,
@@ -163,11 +156,6 @@ class CalibrationData:
         return data
 
     @property
-    def labels(self) -> np.ndarray:
-        """1, 0, or -1 where unknown, for each draw: int8 of shape (n, K)."""
-        return encoded_labels(self.admissible, self.unknown)
-
-    @property
     def first(self) -> np.ndarray:
         """`texts`, where they are known; otherwise every draw is a text of its own."""
         if self.texts is not None:
@@ -192,14 +180,6 @@ class CalibrationData:
         CalibrationData
             It shares the other arrays with this one. Who gave the labels is not known:
             `provenance.admission` is None.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sklearn_clm.calibration import CalibrationData
-        >>> data = CalibrationData([[0.5, 0.1]], np.zeros((1, 2, 2)), [[1, -1]])
-        >>> data.unknown, data.with_labels([[1, 0]]).unknown
-        (array([[False,  True]]), None)
         """
         data = self._part(slice(None), self.k_max, self.similarity)
         data.quality = self.quality
@@ -281,14 +261,6 @@ class CalibrationData:
         -------
         CalibrationData
             The prompts; nothing is copied.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sklearn_clm.calibration import CalibrationData
-        >>> data = CalibrationData([[0.1], [0.2], [0.3]], np.zeros((3, 1, 1)), np.ones((3, 1)))
-        >>> data.rows(slice(1, 3)).quality.ravel()
-        array([0.2, 0.3])
         """
         return self._part(rows, self.k_max, self.similarity[rows])
 
@@ -309,14 +281,6 @@ class CalibrationData:
         ------
         ValueError
             If `k` is out of range.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sklearn_clm.calibration import CalibrationData
-        >>> data = CalibrationData(np.ones((2, 5)), np.zeros((2, 5, 5)), np.ones((2, 5)))
-        >>> data.truncate(3)
-        CalibrationData(n_prompts=2, k_max=3)
         """
         if not isinstance(k, Integral) or not 1 <= k <= self.k_max:
             raise ValueError(f"k must lie between 1 and {self.k_max}, got {k!r}.")
@@ -355,63 +319,6 @@ class CalibrationData:
         """
         optimization, calibration = split_positions(self.n_prompts, fraction, random_state)
         return self.take(optimization), self.take(calibration)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the arrays to a .npz file, without pickle.
-
-        Parameters
-        ----------
-        path : str or path
-            Name of the file, used as given. An existing file is replaced only once the new one
-            is complete.
-
-        Examples
-        --------
-        >>> import os, tempfile
-        >>> import numpy as np
-        >>> from sklearn_clm.calibration import CalibrationData
-        >>> data = CalibrationData(np.ones((2, 5)), np.zeros((2, 5, 5)), np.ones((2, 5)))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     data.save(os.path.join(folder, "data.npz"))
-        ...     CalibrationData.load(os.path.join(folder, "data.npz"))
-        CalibrationData(n_prompts=2, k_max=5)
-        """
-        arrays: dict[str, Any] = {
-            "format": np.array(f"{_FORMAT}2"),
-            "quality": self.quality,
-            "similarity": self.similarity,
-            "admissible": self.admissible if self.unknown is None else self.labels,
-            "provenance": self.provenance.to_array(),
-        }
-        known = {"texts": self.texts, "prompts": self.prompts, "n_draws": self.n_draws}
-        arrays |= {name: array for name, array in known.items() if array is not None}
-        write_arrays(path, **arrays)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "CalibrationData":
-        """Read a file written by :meth:`save`.
-
-        Nothing in the file is ever unpickled, so a file from elsewhere cannot run code.
-
-        Parameters
-        ----------
-        path : str or path
-            The file.
-
-        Returns
-        -------
-        CalibrationData
-            The data, checked like any other.
-
-        Raises
-        ------
-        ValueError
-            If it is not such a file, or is damaged.
-        OSError
-            If it cannot be opened.
-        """
-        with opened(path, "CalibrationData.save") as file:
-            return cls(**read_arrays(file, _MEMBERS, _FORMAT, optional=_OPTIONAL))
 
     @classmethod
     def from_arrays(

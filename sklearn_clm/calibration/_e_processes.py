@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._binomial import check_probability
+from sklearn_clm.calibration._bounded_losses import check_losses
 
 __all__ = ["ConformalTestMartingale", "RiskEProcess", "confidence_sequence"]
 
@@ -107,12 +108,9 @@ class RiskEProcess:
         ValueError
             If a loss is out of range, or the shape is not that of the losses before.
         """
-        values = np.asarray(losses, dtype=np.float64)
+        values = check_losses(losses)
         if values.ndim not in (1, 2):
             raise ValueError(f"losses must have shape (n,) or (n, m), got {values.shape} instead.")
-        if not np.all((values >= 0.0) & (values <= 1.0)):
-            strange = values[~((values >= 0.0) & (values <= 1.0))][0]
-            raise ValueError(f"losses must lie in [0, 1], got {strange} instead.")
         known = np.shape(self._mixture.wealth)[1:]
         if self._mixture.count and values.shape[1:] != known:
             raise ValueError(

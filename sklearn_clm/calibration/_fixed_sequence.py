@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._binomial import check_probability
+from sklearn_clm.calibration._binomial import check_level
 
 __all__ = ["fixed_sequence_test"]
 
@@ -42,7 +42,4 @@ def fixed_sequence_test(p_values: ArrayLike, delta: float) -> np.ndarray:
         raise ValueError(f"p_values must be one-dimensional, got shape {p.shape}.")
     if not np.all((p >= 0.0) & (p <= 1.0)):
         raise ValueError("p_values must lie in [0, 1] and not be NaN.")
-    if np.ndim(delta) != 0:
-        raise ValueError(f"delta must be a single number in (0, 1), got {delta!r}.")
-    check_probability(delta, "delta")
-    return np.logical_and.accumulate(p <= delta)
+    return np.logical_and.accumulate(p <= check_level(delta, "delta"))

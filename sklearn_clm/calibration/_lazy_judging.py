@@ -197,19 +197,8 @@ class CurtailedTest(NamedTuple):
 class StoppedSets(Sequence[np.ndarray]):
     """The calibration prompts' sets under each configuration of a frontier.
 
-    ``sets[m]`` are the accepted draws up to the stop, as far as draws were made.
-
-    Parameters
-    ----------
-    data : CalibrationData
-        Scores of the draws; labels are not looked at.
-    frontier : Frontier
-        The configurations.
-    set_score : SetScore
-        The set function F.
-    draw : callable, default=None
-        ``draw(prompts)`` makes the next draw of each of some prompts and updates `data`, where it
-        lacks draws; None where it has all.
+    ``sets[m]`` are the accepted draws up to the stop, as far as draws were made. Where `data` lack
+    draws, ``draw(prompts)`` makes the next one of each of some prompts and updates `data`.
     """
 
     def __init__(
@@ -693,15 +682,13 @@ def learn_then_test_lazily(
     >>> bool(result.p_values[0] <= 0.05), result.n_judgements < 2 * 400
     (True, True)
     """
-    n, score = data.n_prompts, get_set_score(set_score)
+    n, m, score = data.n_prompts, len(frontier), get_set_score(set_score)
     if n < (needed := prompts_needed(epsilon, delta)):
         raise ValueError(
             f"data must hold at least {needed} prompts for a p-value to reach delta={delta:g} at "
             f"epsilon={epsilon:g}, got {n} instead."
         )
     before = table.n_judgements
-    sizes, samples = np.full((2, len(frontier)), np.nan)
-
     sets = StoppedSets(data, frontier, score, draw)
     allowed = int(critical_count(n, epsilon, delta))
     n_expected = int(np.sum(np.maximum.accumulate(frontier.loss) * n <= allowed))
@@ -712,23 +699,23 @@ def learn_then_test_lazily(
         data.quality if preference is None else preference,
         start=max(n_expected - 1, 1),  # the first, of all draws, is the dearest to decide
     )
-    m = len(tests)
-    rejected, exact = np.zeros((2, len(frontier)), dtype=bool)
-    n_errors, p_values = np.full(len(frontier), n), np.full(len(frontier), np.nan)
-    rejected[:m] = [test.rejected for test in tests]
-    exact[:m] = [test.fewest_errors == test.most_errors for test in tests]
-    n_errors[:m] = [test.most_errors if test.rejected else test.fewest_errors for test in tests]
+    rejected, exact = np.zeros((2, m), dtype=bool)
+    sizes, samples, p_values = np.full((3, m), np.nan)
+    n_errors = np.full(m, n)
+    for one, test in enumerate(tests):
+        rejected[one] = test.rejected
+        exact[one] = test.fewest_errors == test.most_errors
+        n_errors[one] = test.most_errors if test.rejected else test.fewest_errors
+    p_values[: len(tests)] = binomial_p_value(n_errors[: len(tests)], n, epsilon)
     n_certified = int(rejected.sum())
-    p_values[:m] = binomial_p_value(n_errors[:m], n, epsilon)
     for one in range(n_certified):
         if not sets.accepts_all(one) and (select == "objective" or one == n_certified - 1):
             sets.finish(one)
-    for one in range(m):
+    for one in range(len(tests)):
         sizes[one], samples[one] = sets.costs(one)
     objective = size_weight * sizes + draw_weight * samples
-    risks = ConfigurationRisks(
-        n_errors, n_errors / n, sizes, samples, np.full(len(frontier), np.nan), n
-    )
+    excess = np.full(m, np.nan)
+    risks = ConfigurationRisks(n_errors, n_errors / n, sizes, samples, excess, n)
     return LearnThenTestResult(
         **choose_configuration(frontier, rejected, objective, select),
         frontier=frontier,

@@ -9,6 +9,7 @@ import numpy as np
 
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
+    check_level,
     check_probability,
     prompts_needed,
     smallest_epsilon,
@@ -187,6 +188,14 @@ class LearnThenTestResult:
     exact: np.ndarray | None = None
     n_judgements: int | None = None
 
+    @property
+    def position(self) -> int | None:
+        """Position of `lambda_hat` in the frontier; None for null."""
+        if self.lambda_hat is None:
+            return None
+        same = np.all(self.frontier.lambdas == np.asarray(self.lambda_hat), axis=1)
+        return int(np.flatnonzero(same & (self.frontier.k_max == self.k_max_hat))[0])
+
 
 def achievable_epsilon(data: CalibrationData) -> AchievableEpsilon:
     """Estimate the band of epsilon for which calibration is both possible and worthwhile.
@@ -269,11 +278,8 @@ def learn_then_test(
         Configurations to test, from :func:`search_frontier` or another result. They must come
         from *other* prompts; all prompts of `data` then test them, none is split off, and
         `optimization_fraction`, `n_lambdas` and `k_max` have no part in it.
-    n_jobs : int or None, default=None
-        Number of processes, as in joblib: None is 1 unless in a :obj:`joblib.parallel_config`
-        context, -1 one per processor. Small data stay in one. The result does not depend on it.
-    verbose : int, default=0
-        Whether a set score that must be called set by set shows a progress bar.
+    n_jobs, verbose
+        As in :func:`risk_surface`.
 
     Returns
     -------
@@ -302,9 +308,7 @@ def learn_then_test(
     epsilons = np.atleast_1d(check_probability(epsilon, "epsilon"))
     if epsilons.ndim != 1 or not len(epsilons):
         raise ValueError(f"epsilon must be a number or a sequence of numbers, got {epsilon!r}.")
-    if np.ndim(delta) != 0:
-        raise ValueError(f"delta must be a single number in (0, 1), got {delta!r}.")
-    check_probability(delta, "delta")
+    check_level(delta, "delta")
     weights = _checked_weights(size_weight, excess_weight, draw_weight)
     if select not in ("objective", "last"):
         raise ValueError(f"select must be 'objective' or 'last', got {select!r} instead.")

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._binomial import binomial_p_value, check_probability
-from sklearn_clm.calibration._bounded_losses import betting_p_value
+from sklearn_clm.calibration._bounded_losses import betting_p_value, check_losses
 
 __all__ = ["group_sequence_tests", "keep_by_weight", "weighted_betting_p_value"]
 
@@ -124,14 +124,12 @@ def weighted_betting_p_value(
     >>> weighted_betting_p_value(losses, weights, 0.4, bound=1.5) < 0.05
     True
     """
-    values, loss = check_weights(weights, bound), np.asarray(losses, dtype=np.float64)
+    values, loss = check_weights(weights, bound), check_losses(losses)
     check_probability(epsilon, "epsilon")
     if loss.shape != values.shape:
         raise ValueError(
             f"losses must have shape {values.shape} like weights, got {loss.shape} instead."
         )
-    if not np.all((loss >= 0.0) & (loss <= 1.0)):
-        raise ValueError("losses must lie in [0, 1] and not be NaN.")
     transformed = epsilon + values / bound * (loss - epsilon)
     return float(betting_p_value(np.clip(transformed, 0.0, 1.0), epsilon, seed=seed))
 

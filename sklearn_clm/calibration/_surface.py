@@ -216,11 +216,8 @@ def evaluate_configurations(
         The set function F.
     k_max : int, array-like of int of shape (m,), or None, default=None
         Budget of each configuration, 1 to ``data.k_max``; None is ``data.k_max``.
-    n_jobs : int or None, default=None
-        Number of processes, as in joblib: None is 1 unless in a :obj:`joblib.parallel_config`
-        context, -1 one per processor. Small data stay in one. The result does not depend on it.
-    verbose : int, default=0
-        Whether a set score that must be called set by set shows a progress bar.
+    n_jobs, verbose
+        As in :func:`risk_surface`.
 
     Returns
     -------
@@ -261,7 +258,7 @@ def evaluate_configurations(
     for i in _batches(configurations, budgets, np.lexsort(configurations.T)):
         sums = _sums_of_list(data, configurations[i], budgets[i], score, n_jobs, verbose)
         totals[:, i], unit = sums[:4], sums.unit
-    return _means(Sums(totals[0], totals[1], totals[2], totals[3], unit), n)
+    return _means(Sums._make((*totals, unit)), n)
 
 
 def _batches(

@@ -95,27 +95,13 @@ class RiskMonitor:
     ----------
     epsilon : float
         The watched risk.
-    n_audited_ : int
-        Outcomes so far.
     n_unchecked_ : int
-        Of these, outcomes without a prompt: nobody knows whether they were chosen at random, or
+        Audited outcomes without a prompt: nobody knows whether they were chosen at random, or
         came twice.
-    risk_ : float
-        Mean loss so far; NaN before the first outcome.
-    risk_interval_ : tuple of float (low, high)
-        Confidence sequence for a risk that does not change: right at all times together with
-        probability 1 - alpha.
-    e_values_ : ndarray of shape (n_audited_,)
-        The e-value after each outcome.
-    alarm_ : bool
-        Whether the e-value has ever reached 1 / alpha.
-    alarm_at_ : int or None
-        Number of outcomes at the alarm.
-    shift_e_values_ : ndarray
-        E-value after each score against the scores being of the same kind as the reference. It
-        needs no labels and is **no statement on the risk**.
-    shift_alarm_ : bool
-        Whether that e-value has ever reached 1 / alpha.
+    n_audited_, losses_, risk_, risk_interval_, e_values_, alarm_, alarm_at_
+        What is known of the risk, see the properties.
+    shift_e_values_, shift_alarm_
+        What is known of the scores: **no statement on the risk**.
 
     Examples
     --------
@@ -294,12 +280,12 @@ class RiskMonitor:
 
     @property
     def risk_(self) -> float:
-        """Mean loss so far."""
+        """Mean loss so far; NaN before the first outcome."""
         return float(np.mean(self._losses)) if self._losses else float("nan")
 
     @property
     def risk_interval_(self) -> tuple[float, float]:
-        """Limits of the risk, right at all times together with probability 1 - alpha."""
+        """Limits of a risk that does not change: right at all times with probability 1 - alpha."""
         low, high = confidence_sequence(float(np.sum(self._losses)), self.n_audited_, self.alpha)
         return float(low), float(high)
 
@@ -311,7 +297,7 @@ class RiskMonitor:
     @property
     def alarm_at_(self) -> int | None:
         """Number of outcomes at the alarm; None for no alarm."""
-        return _first_alarm(self.e_values_, self.alpha)
+        return first_alarm(self.e_values_, self.alpha)
 
     @property
     def alarm_(self) -> bool:
@@ -320,13 +306,13 @@ class RiskMonitor:
 
     @property
     def shift_e_values_(self) -> np.ndarray:
-        """E-value of the scores after each of them: no statement on the risk."""
+        """E-value after each score, against their being of the same kind as the reference."""
         return np.array(self._shift_e_values)
 
     @property
     def shift_alarm_(self) -> bool:
         """Whether the scores have shifted: no statement on the risk."""
-        return _first_alarm(self.shift_e_values_, self.alpha) is not None
+        return first_alarm(self.shift_e_values_, self.alpha) is not None
 
     def __repr__(self) -> str:
         return (
@@ -530,6 +516,7 @@ def _check_outcomes(outcomes: ArrayLike) -> np.ndarray:
     return losses
 
 
-def _first_alarm(e_values: np.ndarray, alpha: float) -> int | None:
+def first_alarm(e_values: np.ndarray, alpha: float) -> int | None:
+    """Number of e-values up to the first that raises an alarm; None for no alarm."""
     above = e_values >= 1.0 / alpha
     return int(np.argmax(above)) + 1 if above.any() else None

@@ -359,11 +359,9 @@ def _simulate(
     for outcome, n in zip(outcomes, parts):
         chosen = rng.integers(rest.n_prompts, size=min(int(n), _MOST_SIMULATED))
         result = test(rest.take(chosen), frontier=frontier)
-        if result.lambda_hat is not None:
-            same = np.all(frontier.lambdas == np.asarray(result.lambda_hat), axis=1)
-            same &= frontier.k_max == result.k_max_hat
-            position = int(np.argmax(same))
-            outcome[:] = result.risks.size[position], result.risks.samples[position]
+        if result.position is not None:
+            risks = result.risks
+            outcome[:] = risks.size[result.position], risks.samples[result.position]
     return outcomes
 
 

@@ -1,6 +1,7 @@
 """The paper's protocol of repeated random splits for response sets (section 5, Appendix F)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from tqdm.auto import tqdm
 
 from sklearn_clm.calibration import (
     CalibrationData,
+    LearnThenTestResult,
     SetScore,
     critical_count,
     evaluate_configurations,
@@ -123,18 +125,19 @@ def run_trials(
         data.n_prompts,
         {"frontier_fraction": frontier_fraction, "testing_fraction": testing_fraction},
     )
-    plan = _Plan(
-        methods=members,
-        critical=critical_counts(n_testing, levels, delta),
-        optimization_fraction=n_frontier / (n_frontier + n_testing),
+    weights = size_weight, excess_weight, draw_weight
+    calibrate = partial(
+        learn_then_test,
         epsilon=float(max(levels[levels < 1.0], default=0.5)) or 0.5,
         delta=delta,
+        optimization_fraction=n_frontier / (n_frontier + n_testing),
         n_lambdas=n_lambdas,
         size_weight=size_weight,
         excess_weight=excess_weight,
         draw_weight=draw_weight,
         k_max=k_max,
     )
+    plan = _Plan(members, critical_counts(n_testing, levels, delta), calibrate, weights)
     splits = list(random_splits(data.n_prompts, n_frontier + n_testing, n_trials, random_state))
     # only the draws within the budgets, in all parts: a vectorised set score is rounded alike on
     # arrays of one width alone
@@ -197,14 +200,8 @@ class _Plan(NamedTuple):
 
     methods: tuple[Method, ...]
     critical: np.ndarray
-    optimization_fraction: float
-    epsilon: float
-    delta: float
-    n_lambdas: int
-    size_weight: float
-    excess_weight: float
-    draw_weight: float
-    k_max: int | Sequence[int] | None
+    calibrate: Callable[..., LearnThenTestResult]
+    weights: tuple[float, float, float]
 
 
 class _Trial(NamedTuple):
@@ -248,20 +245,8 @@ def _run_one(data: CalibrationData, plan: _Plan, split: Split) -> _Trial:
     lambdas, budgets = np.full((*shape, 3), np.nan), np.zeros(shape, dtype=np.int64)
     measures = np.full((*shape, 4), np.nan)
     for m, method in enumerate(plan.methods):
-        result = learn_then_test(
-            used,
-            plan.epsilon,
-            plan.delta,
-            set_score=method,
-            random_state=split.seed,
-            optimization_fraction=plan.optimization_fraction,
-            n_lambdas=plan.n_lambdas,
-            size_weight=plan.size_weight,
-            excess_weight=plan.excess_weight,
-            draw_weight=plan.draw_weight,
-            k_max=plan.k_max,
-        )
-        objective = result.risks.objective(plan.size_weight, plan.excess_weight, plan.draw_weight)
+        result = plan.calibrate(used, set_score=method, random_state=split.seed)
+        objective = result.risks.objective(*plan.weights)
         chosen = _choose(result.n_errors, objective, plan.critical)
         found = chosen >= 0
         distinct, which = np.unique(chosen[found], return_inverse=True)

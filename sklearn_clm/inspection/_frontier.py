@@ -13,7 +13,7 @@ from sklearn_clm.inspection._record import calibration_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["FrontierDisplay", "chosen_position"]
+__all__ = ["FrontierDisplay"]
 
 # p-values far in the tail say nothing more
 _SMALLEST_P = 1e-6
@@ -29,15 +29,6 @@ class _PointStyle(TypedDict, total=False):
     s: float
     linewidths: float
     zorder: float
-
-
-def chosen_position(result: LearnThenTestResult) -> int | None:
-    """Position of lambda-hat in the tested sequence; None for null."""
-    if result.lambda_hat is None:
-        return None
-    same = np.all(result.frontier.lambdas == np.asarray(result.lambda_hat), axis=1)
-    same &= np.asarray(result.frontier.k_max) == result.k_max_hat
-    return int(np.flatnonzero(same)[0])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -183,7 +174,7 @@ class FrontierDisplay(Display):
             optimization_loss=np.asarray(result.frontier.loss),
             p_values=np.asarray(result.p_values),
             n_valid=len(result.valid_lambdas),
-            selected=chosen_position(result),
+            selected=result.position,
             epsilon=result.epsilon,
             delta=result.delta,
             n_calibration=result.n_calibration,

@@ -9,7 +9,6 @@ import numpy as np
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import clopper_pearson
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
-from sklearn_clm.inspection._frontier import chosen_position
 from sklearn_clm.inspection._record import calibration_of
 
 __all__ = ["GroupLossDisplay"]
@@ -101,13 +100,13 @@ class GroupLossDisplay(Display):
         if not tested:
             raise ValueError("sampler must hold a group that was tested, got groups too small.")
         # all groups test one path, on which the rule for all prompts stands as well
-        everyone = chosen_position(record.result)
-        nobody = np.full(len(tested), np.nan)
-        pooled, grouped = nobody, nobody.copy()
+        everyone = record.result.position
+        pooled, grouped = np.full((2, len(tested)), np.nan)
         for g, result in enumerate(tested.values()):
-            own = chosen_position(result)
-            grouped[g] = np.nan if own is None else result.n_errors[own]
-            pooled[g] = np.nan if everyone is None else result.n_errors[everyone]
+            if result.position is not None:
+                grouped[g] = result.n_errors[result.position]
+            if everyone is not None:
+                pooled[g] = result.n_errors[everyone]
         return cls(
             groups=list(tested),
             n_prompts=np.array([result.n_calibration for result in tested.values()]),

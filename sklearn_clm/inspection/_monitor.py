@@ -7,6 +7,7 @@ import numpy as np
 
 from sklearn_clm.calibration import confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
+from sklearn_clm.evaluation._monitor import first_alarm
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ class RiskMonitorDisplay(Display):
     @property
     def alarm_at(self) -> int | None:
         """Number of outcomes at the alarm; None for no alarm."""
-        above = self.e_values >= 1.0 / self.alpha
-        return int(np.argmax(above)) + 1 if above.any() else None
+        return first_alarm(self.e_values, self.alpha)
 
     @classmethod
     def from_monitor(cls, monitor: RiskMonitor, *, ax: AxesLike = None) -> Self:

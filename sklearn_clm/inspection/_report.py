@@ -37,7 +37,7 @@ from sklearn_clm.evaluation._monitor import AFTER_ALARM
 from sklearn_clm.evaluation._results import markdown_table, markdown_text
 from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
 from sklearn_clm.inspection._figures import Display
-from sklearn_clm.inspection._frontier import FrontierDisplay, chosen_position
+from sklearn_clm.inspection._frontier import FrontierDisplay
 from sklearn_clm.inspection._record import calibrated, calibration_of
 
 __all__ = ["CalibrationReport", "Section"]
@@ -530,7 +530,7 @@ def _thresholds(record: Any) -> Section:
 def _tests(record: Any) -> Section:
     result, lazy = record.result, record.result.exact is not None
     m, n_valid = len(result.frontier), len(result.valid_lambdas)
-    chosen = chosen_position(result)
+    chosen = result.position
     if lazy:
         text = (
             "Tested from the safest configuration on, until one failed. A test ends as soon as its "

@@ -62,10 +62,10 @@ def test_measures_by_hand():
 def test_test_loss_exceeds_alpha_rarely():
     # the test part is nearly the whole population, the calibration parts hardly overlap
     results = run_component_trials(
-        simulated(20_000),
+        simulated(8_000),
         np.linspace(0.1, 0.6, 6),
         n_trials=200,
-        calibration_fraction=0.01,
+        calibration_fraction=0.025,
         delta=0.1,
         random_state=0,
     )

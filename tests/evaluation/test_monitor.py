@@ -59,9 +59,9 @@ def test_a_new_monitor_knows_nothing():
 
 def test_the_audited_share_is_chosen_by_prompt_and_seed():
     monitor = RiskMonitor(0.3, share=0.2)
-    asked = prompts(2_000)
+    asked = prompts(1_000)
     chosen = [monitor.should_audit(prompt) for prompt in asked]
-    assert binomtest(sum(chosen), 2_000, 0.2).pvalue > 1e-4
+    assert binomtest(sum(chosen), 1_000, 0.2).pvalue > 1e-4
     again = RiskMonitor(0.1, alpha=0.2, share=0.2)
     assert [again.should_audit(prompt) for prompt in asked[::-1]] == chosen[::-1]
     other = RiskMonitor(0.3, share=0.2, seed=1)

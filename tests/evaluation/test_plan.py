@@ -125,7 +125,8 @@ def test_judge_calls_count_distinct_responses():
     assert found.judgements.tolist() == [150.0]
     low, high = found.judgements_interval[0]
     assert 100 < low < 150 < high < 200
-    unknown = plan(CalibrationData(np.ones((20, 3)), np.ones((20, 3, 3)), np.ones((20, 3))), 0.3)
+    bare = CalibrationData(np.ones((20, 3)), np.ones((20, 3, 3)), np.ones((20, 3)))
+    unknown = plan(bare, 0.3, **FAST)
     assert unknown.judgements.tolist() == [300, 600, 1500, 3000, 6000]
     assert plan(data, 0.3, sizes=[100], k_max=[1, 2], **FAST).judgements.tolist() == [100.0]
 

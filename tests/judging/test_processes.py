@@ -24,6 +24,7 @@ def files(tmp_path):
     return judge.path, tmp_path / "wanted.jsonl"
 
 
+@pytest.mark.slow
 def test_a_killed_server_loses_no_verdict_and_counts_none_twice(files):
     store, _ = files
     chance = random.Random(0)
@@ -77,6 +78,7 @@ def test_a_server_that_is_killed_while_it_writes_keeps_all_or_nothing(files):
     assert len(kept) - len(acknowledged) in (0, 1)  # the last may have lost its answer
 
 
+@pytest.mark.slow
 def test_two_people_at_two_servers_share_the_work(files):
     servers = [Server(*files), Server(*files, name="Grace")]
     failures = []

@@ -43,13 +43,20 @@ class Sums(NamedTuple):
 
     def at(self, index: np.ndarray | tuple[np.ndarray, ...]) -> "Sums":
         """The same at some positions."""
-        return Sums(
-            self.n_errors[index],
-            self.size[index],
-            self.samples[index],
-            self.excess[index],
-            self.unit,
-        )
+        return Sums._make((*(one[index] for one in self[:4]), self.unit))
+
+
+class _Task(NamedTuple):
+    """What is summed: ascending thresholds, F, budgets, and how many prompts make a block."""
+
+    l1: np.ndarray
+    l2: np.ndarray
+    pairs: Pairs
+    l3: np.ndarray
+    set_score: SetScore
+    budgets: np.ndarray
+    packing: Packing
+    block: int
 
 
 def sum_over_prompts(
@@ -75,71 +82,53 @@ def sum_over_prompts(
         n_jobs_ = 1
     size = -(-n // (n_jobs_ * _TASKS_PER_JOB if n_jobs_ > 1 else 1))
     size = max(1, min(-(-size // block) * block, packing.max_prompts))
-    tasks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     totals = np.zeros((4, len(pairs), len(budgets), len(l3)), dtype=np.int64)
-    arguments = (l1, l2, pairs, l3, set_score, budgets, packing, block)
+    task = _Task(l1, l2, pairs, l3, set_score, budgets, packing, block)
 
     with _progress(n, set_score.name, shown=bool(verbose) and called_set_by_set) as advance:
         if n_jobs_ == 1:
-            for rows in tasks:
-                totals += packing.unpack(_packed_sum(data.rows(rows), *arguments, advance))
+            for rows in parts:
+                totals += packing.unpack(_packed_sum(data.rows(rows), task, advance))
         else:
             with Parallel(n_jobs=n_jobs) as parallel:
-                for i in range(0, len(tasks), n_jobs_ * _TASKS_PER_JOB):
-                    batch = tasks[i : i + n_jobs_ * _TASKS_PER_JOB]
+                for i in range(0, len(parts), n_jobs_ * _TASKS_PER_JOB):
+                    batch = parts[i : i + n_jobs_ * _TASKS_PER_JOB]
                     for packed in parallel(
-                        delayed(_packed_sum)(data.rows(rows), *arguments) for rows in batch
+                        delayed(_packed_sum)(data.rows(rows), task) for rows in batch
                     ):
                         totals += packing.unpack(packed)
                     advance(batch[-1].stop - batch[0].start)
-    return Sums(totals[0], totals[1], totals[2], totals[3], packing.unit)
+    return Sums._make((*totals, packing.unit))
 
 
 def _packed_sum(
-    data: CalibrationData,
-    l1: np.ndarray,
-    l2: np.ndarray,
-    pairs: Pairs,
-    l3: np.ndarray,
-    set_score: SetScore,
-    budgets: np.ndarray,
-    packing: Packing,
-    block: int,
-    advance: Callable[[int], object] | None = None,
+    data: CalibrationData, task: _Task, advance: Callable[[int], object] | None = None
 ) -> np.ndarray:
     """Packed sums over few enough prompts for the packing, block by block."""
     _keep_freed_memory()
-    total = np.zeros((len(pairs), len(budgets), len(l3)), dtype=np.complex128)
-    for start in range(0, data.n_prompts, block):
-        part = slice(start, min(start + block, data.n_prompts))
-        _add_block(total, data, part, l1, l2, pairs, l3, set_score, budgets, packing)
+    total = np.zeros((len(task.pairs), len(task.budgets), len(task.l3)), dtype=np.complex128)
+    for start in range(0, data.n_prompts, task.block):
+        rows = slice(start, min(start + task.block, data.n_prompts))
+        _add_block(total, data, rows, task)
         release_pages(data.similarity)
         if advance is not None:
-            advance(part.stop - part.start)
+            advance(rows.stop - rows.start)
     return total
 
 
-def _add_block(
-    total: np.ndarray,
-    data: CalibrationData,
-    rows: slice,
-    l1: np.ndarray,
-    l2: np.ndarray,
-    pairs: Pairs,
-    l3: np.ndarray,
-    set_score: SetScore,
-    budgets: np.ndarray,
-    packing: Packing,
-) -> None:
+def _add_block(total: np.ndarray, data: CalibrationData, rows: slice, task: _Task) -> None:
     quality, admissible = data.quality[rows], data.admissible[rows]
-    conflicts = conflict_sets(np.asarray(data.similarity[rows]), l1)
-    words = accepted_sets(quality_sets(quality, l2), conflicts, pairs)
+    conflicts = conflict_sets(np.asarray(data.similarity[rows]), task.l1)
+    words = accepted_sets(quality_sets(quality, task.l2), conflicts, task.pairs)
     for sets in distinct_sets(words, data.k_max).blocks(_BLOCK_DISTINCT):
         leads_to = csc_array(
             (np.ones(len(sets.pairs)), sets.pairs, sets.begin),
-            shape=(len(pairs), len(sets.prompt)),
+            shape=(len(task.pairs), len(sets.prompt)),
         )
-        profiles = packed_profiles(set_score, quality, admissible, sets, l3, budgets, packing)
+        profiles = packed_profiles(
+            task.set_score, quality, admissible, sets, task.l3, task.budgets, task.packing
+        )
         for i, profile in enumerate(profiles):
             # real and imaginary parts side by side: twice as fast as the complex product
             total[:, i] += (leads_to @ profile.view(np.float64)).view(np.complex128)
