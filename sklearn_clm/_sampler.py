@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import in_search, report_null, warn, warn_of_supervised_steps
+from sklearn_clm._exceptions import report_null, warn, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets, visual_block
 from sklearn_clm.calibration import (
     AchievableEpsilon,
@@ -738,26 +738,6 @@ class ConformalSampler(  # type: ignore[call-arg]
                 "if these are the sampler's own."
             )
         return self
-
-    def __sklearn_clone__(self) -> Self:
-        copy: Self = super().__sklearn_clone__()
-        in_search(self, copy)
-        return copy
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "calibration_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_memory", None)
-        if (log := state.get("_null_log")) is not None and not log.is_open():
-            del state["_null_log"]
-        return state
 
     def _sk_visual_block_(self) -> Any:
         return visual_block([("generator", self.generator)])

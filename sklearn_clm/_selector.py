@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Real
-from typing import Any, ClassVar, Literal, Self, TypeGuard
+from typing import Any, ClassVar, Literal, TypeGuard
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import in_search, pipeline_steps, report_null, warn
+from sklearn_clm._exceptions import pipeline_steps, report_null, warn
 from sklearn_clm._results import (
     ComponentSets,
     PredictionSets,
@@ -552,26 +552,6 @@ class ComponentSelector(  # type: ignore[call-arg]
         if sampler is None:
             raise AttributeError("sampler_ needs prompts, or a fitted sampler=.")
         return sampler
-
-    def __sklearn_clone__(self) -> Self:
-        copy: Self = super().__sklearn_clone__()
-        in_search(self, copy)
-        return copy
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "calibration_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        state.pop("_memory", None)
-        if (log := state.get("_null_log")) is not None and not log.is_open():
-            del state["_null_log"]
-        return state
 
     def _sk_visual_block_(self) -> Any:
         return visual_block([("sampler", self.sampler)])

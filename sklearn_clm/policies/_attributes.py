@@ -1,9 +1,12 @@
 """Attributes of fitted estimators, read from what was calibrated."""
 
 from collections.abc import Hashable
+from typing import Any, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
+from sklearn_clm._exceptions import in_search
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     AchievableEpsilon,
@@ -23,7 +26,31 @@ from sklearn_clm.policies._source import DrawSource
 __all__ = ["SamplerAttributes", "SelectorAttributes"]
 
 
-class SamplerAttributes:
+class CalibratedEstimator(BaseEstimator):
+    """An estimator with one record of what was calibrated."""
+
+    def __sklearn_clone__(self) -> Self:
+        copy: Self = super().__sklearn_clone__()
+        in_search(self, copy)
+        return copy
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "calibration_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_memory", None)
+        if (log := state.get("_null_log")) is not None and not log.is_open():
+            del state["_null_log"]
+        return state
+
+
+class SamplerAttributes(CalibratedEstimator):
     """What a sampler has collected and calibrated; no parameter has a part in it."""
 
     verbose: int
@@ -140,7 +167,7 @@ class SamplerAttributes:
         return self._source.seed
 
 
-class SelectorAttributes:
+class SelectorAttributes(CalibratedEstimator):
     """What a selector of components has calibrated; no parameter has a part in it."""
 
     calibration_: SelectorCalibration
