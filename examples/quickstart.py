@@ -49,8 +49,9 @@ selector.fit(images[:300], reports[:300])  # uses the same draws
 print("Reading 100 new strips ...", flush=True)
 sets = sampler.predict(images[300:])
 trusted = selector.predict(sets)
-print("\nTwo of them; trusted sentences between ** and **:\n")
-print(*trusted[1:3], sep="\n\n")
+print("\nTwo of them; trusted sentences between ** and **:")
+for shown, one in zip(digits[301:303], trusted[1:3]):
+    print("\nThe digits are", *shown, "-", one)
 
 # %% What was promised, what came of it, and what it cost
 from sklearn_clm.metrics import (  # noqa: E402

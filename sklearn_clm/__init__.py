@@ -141,6 +141,8 @@ allowed, and the result says "provenance unknown".
   prompt template and its decoding parameters were not chosen on.
 - *A promise for each prompt?* No method gives one without assumptions. For groups of prompts,
   under a shift of the distribution, for several risks at once: `sklearn_clm.policies`.
+- *The same prompt several times?* Each counts as a sample of its own. Copies, as of a table that
+  was joined twice, tell nothing new and void the promise; `fit` warns where they are many.
 - *Turns of a dialogue, or series in time?* They depend on each other. Take whole dialogues as
   prompts.
 - *An empty set?* No draw passed the thresholds within the budget: the model abstains. Such sets
@@ -160,6 +162,10 @@ allowed, and the result says "provenance unknown".
 Steps that learn from references (a selection of features, say) must not stand before the sampler:
 they would have seen what calibrates. They belong to the estimator inside the generator, which is
 trained on prompts of its own; so does a vectoriser, since prompts are texts and not its counts.
+
+``cross_val_predict`` joins the predictions of its folds to an array of shape (n, `k_max`): each row
+holds the responses of a set, padded with None (numbers with NaN), without scores or guarantees. For
+these, predict with the estimators of ``cross_validate(..., return_estimator=True)``.
 
 ## Progress and logs
 

@@ -48,7 +48,13 @@ from sklearn_clm.policies._base import (
     draw_budgets,
     refuse_combinations,
 )
-from sklearn_clm.policies._collection import SCORES, Collector, conditions_of, needed_shift
+from sklearn_clm.policies._collection import (
+    SCORES,
+    Collector,
+    conditions_of,
+    needed_shift,
+    warn_of_repetitions,
+)
 from sklearn_clm.policies._files import (
     read_calibration,
     refuse_other_sampler,
@@ -446,6 +452,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             weights = needed_shift(self.shift).of(prompt_weight, len(checked), checked)
         self._check_scores(self.generator)
         warn_of_supervised_steps()
+        warn_of_repetitions(checked, references)
         source = DrawSource.train(
             self.generator,
             checked,

@@ -575,6 +575,21 @@ def test_lists_of_references_admit_any():
     assert aliased.lambda_hat_ == plain.lambda_hat_
 
 
+def test_prompts_that_repeat_earlier_ones_are_warned_of_once():
+    X, y = questions(80)
+    with pytest.warns(UserWarning, match="20 of 80 prompts repeat an earlier one with") as caught:
+        toy_sampler().collect(X[:60] + X[:20], y[:60] + y[:20])
+    assert len(caught) == 1
+    numbers = np.ones((80, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        toy_sampler().collect(X[:61] + X[:19], y[:61] + y[:19])
+        toy_sampler().collect(X[:40] * 2, y[:40] + y[1:41])  # asked again, with other references
+        toy_sampler(quality=lambda prompt, draw: 0.5, similarity="exact_match").set_params(
+            generator=None
+        ).collect(numbers, np.arange(80) % 2)
+
+
 @pytest.mark.parametrize("kind", [list, tuple, set])
 def test_each_reference_of_a_list_is_judged_by_itself_and_a_dict_whole(kind):
     X, y = questions(60)

@@ -164,8 +164,10 @@ def test_overlapping_or_long_spans_lose_no_text():
 
 
 def test_images_are_shown():
-    page = selection(Image.new("RGB", (4, 2)))._repr_html_()
-    assert 'src="data:image/png;base64,' in page
+    shown = selection(Image.new("RGB", (4, 2)))
+    assert 'src="data:image/png;base64,' in shown._repr_html_()
+    assert str(shown).startswith("image, 4 x 2 pixels\n")
+    assert str(shown.prediction_set).startswith("image, 4 x 2 pixels -> {")
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

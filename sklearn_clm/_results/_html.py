@@ -9,11 +9,11 @@ import html
 import io
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from sklearn_clm.generators._prompts import prompt_text
+from sklearn_clm.generators._prompts import is_image, prompt_text
 
 __all__ = [
     "SHOWN_ROWS",
@@ -325,8 +325,8 @@ def _draws(places: Iterable[Place]) -> str:
     return ", ".join(str(draw + 1) for draw in sorted({int(draw) for draw, _ in places}))
 
 
-def _prompt_html(prompt: object) -> str:
-    if hasattr(prompt, "save") and hasattr(prompt, "convert") and hasattr(prompt, "size"):
+def _prompt_html(prompt: Any) -> str:
+    if is_image(prompt):
         file = io.BytesIO()
         prompt.convert("RGB").save(file, format="PNG")
         data = base64.b64encode(file.getvalue()).decode("ascii")

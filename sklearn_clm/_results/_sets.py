@@ -145,7 +145,8 @@ class PredictionSet:
     quality : ndarray of shape (m,)
         Quality of the accepted responses.
     indices : ndarray of shape (m,) of int
-        Which draws they are, from 0.
+        Which draws they are, counted from 0, as in ``to_frame``; printed sets and pages count
+        draws from 1.
     n_samples : int
         Draws taken, rejected ones included.
     set_score : float
@@ -551,8 +552,8 @@ class ComponentSets(SetSequence[ComponentSet]):
         Returns
         -------
         pandas.DataFrame
-            Columns `prompt_index`, `component`, `score`, `draws` (tuple of the indices of the
-            draws that hold it) and "guaranteed"; `loss`, where a fraction may be wrong; and
+            Columns `prompt_index`, `component`, `score`, `draws` (tuple of the indices, from 0, of
+            the draws that hold it) and "guaranteed"; `loss`, where a fraction may be wrong; and
             `provenance`, where it is unknown.
         """
         import pandas as pd

@@ -17,6 +17,7 @@ __all__ = [
     "CheckedPrompts",
     "check_fitted_prompts",
     "check_prompts",
+    "is_image",
     "is_number",
     "listed",
     "lists_itself",
@@ -40,13 +41,21 @@ def prompt_text(prompt: Prompt) -> str:
         return _numbers(prompt)
     if is_chat(prompt):
         return _chat(prompt)
+    if is_image(prompt):
+        return "image, {} x {} pixels".format(*prompt.size)
     return _shortened(str(prompt), _WIDTH)
 
 
 def prompt_line(prompt: Prompt) -> str:
     """The same on a single line, text in quotation marks."""
     text = prompt_text(prompt)
-    return text if isinstance(prompt, np.ndarray) else repr(text)
+    return text if isinstance(prompt, np.ndarray) or is_image(prompt) else repr(text)
+
+
+def is_image(prompt: Any) -> bool:
+    """Whether a prompt is an image of Pillow."""
+    has_size = isinstance(size := getattr(prompt, "size", None), tuple) and len(size) == 2
+    return has_size and hasattr(prompt, "save") and hasattr(prompt, "convert")
 
 
 def _shortened(text: str, width: int) -> str:

@@ -1,13 +1,14 @@
 """What a calibration looks at: draws with their scores and verdicts, groups and weights."""
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
+from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance, equal_texts
 from sklearn_clm.calibration._arrays import array_of_blocks
@@ -32,8 +33,9 @@ from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality
 
-__all__ = ["SCORES", "Collector", "conditions_of", "needed_shift"]
+__all__ = ["SCORES", "Collector", "conditions_of", "needed_shift", "warn_of_repetitions"]
 
+_MANY_REPEATED = 0.25
 SCORES = ("quality", "similarity", "admission")
 
 
@@ -191,6 +193,35 @@ class Collector:
                 "prompts; wanted text. Look at its stop strings and at the length it may generate."
             )
         warn_of_references(self.admission, references, responses)
+
+
+def warn_of_repetitions(prompts: CheckedPrompts, references: Sequence[Reference]) -> None:
+    """Warn of prompts that stand there again with their reference, where they are many.
+
+    Rows of numbers may well be equal by chance.
+    """
+    if prompts.numeric:
+        return
+    first: dict[int, Reference] = {}
+    n_repeated = 0
+    for digest, reference in zip(prompts.digests().tolist(), references):
+        if digest in first:
+            n_repeated += _are_equal(first[digest], reference)
+        first.setdefault(digest, reference)
+    if n_repeated >= _MANY_REPEATED * len(prompts):
+        warn(
+            f"{n_repeated} of {len(prompts)} prompts repeat an earlier one with its reference: a "
+            "guarantee needs prompts that were sampled independently, and these count as so many "
+            "although they tell nothing new. A table that was joined twice, or one row for each "
+            "draw, does this; drop the repetitions, unless new prompts repeat each other as often."
+        )
+
+
+def _are_equal(a: Reference, b: Reference) -> bool:
+    try:
+        return a is b or bool(a == b)
+    except ValueError:  # arrays
+        return False
 
 
 def source_of(

@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_clm._exceptions import warn
 from sklearn_clm.calibration import keep_by_weight
 from sklearn_clm.calibration._shift import check_weights, effective_size
 from sklearn_clm.generators._draws import Prompt
@@ -24,6 +25,7 @@ from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 __all__ = ["CovariateShift", "DensityRatio", "Shift"]
 
 _BINS = 10
+_FEW_KEPT = 0.1  # of all prompts
 
 
 @dataclass(frozen=True)
@@ -214,6 +216,14 @@ class CovariateShift(BaseEstimator):
                 f"prompt_weight must let some prompts calibrate, got none kept of {len(weights)} "
                 f"with a mean weight of {weights.mean():.3g} and weight_bound="
                 f"{self.weight_bound:g}; wanted more prompts or a smaller bound."
+            )
+        if len(rows) < _FEW_KEPT * len(weights):
+            warn(
+                f"the shift keeps {len(rows)} of {len(weights)} prompts for calibration, about one "
+                f"in {len(weights) / len(rows):.0f}: each with probability weight / "
+                f"weight_bound, and the mean weight is {weights.mean():.3g} where weight_bound="
+                f"{self.weight_bound:g}. A smaller bound keeps more, where no weight exceeds it; "
+                "weights may be multiplied by a common factor."
             )
         return rows
 
