@@ -580,6 +580,14 @@ class ConformalSampler(  # type: ignore[call-arg]
             shift=conditions.shift,
             losses=frozen(self.losses),
         )
+        about_admission = self.losses is None or self.losses.admission
+        if about_admission and self.calibration_.has_empty_sets:
+            warn(
+                f"epsilon={self.epsilon:g} is certified with sets that are empty for more than "
+                "half of the calibration prompts. epsilon is the tolerated share of errors, not "
+                "the coverage: "
+                f"for a coverage of {self.epsilon:g} give epsilon={1 - self.epsilon:g}."
+            )
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:

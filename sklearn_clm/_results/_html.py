@@ -63,6 +63,7 @@ def visual_block(parts: list[tuple[str, object]]) -> object:
 SHOWN_ROWS = 20
 UNKNOWN = "provenance unknown"
 ON_AVERAGE = "guaranteed on average"
+POOLED = "unknown group: guaranteed over all prompts together, not within it"
 APPROXIMATE = "approximate: weights are estimated"
 FRACTION = "a fraction of the components may be wrong"
 _LEFT = ' style="text-align:left;vertical-align:top"'
@@ -87,6 +88,8 @@ class Guaranteed(Protocol):
     def guarantee(self) -> str: ...
     @property
     def group(self) -> Hashable | None: ...
+    @property
+    def pooled(self) -> bool: ...
     @property
     def approximate(self) -> bool: ...
     @property
@@ -213,6 +216,7 @@ def remarks(one: Guaranteed) -> list[str]:
     if not one.guaranteed:
         return [*group, "no guarantee"]
     found = {
+        POOLED: one.pooled,
         ON_AVERAGE: one.guarantee == "marginal",
         APPROXIMATE: one.approximate,
         FRACTION: one.loss == "fraction",
@@ -270,6 +274,7 @@ def _prediction_row(one: ResponseSet) -> str:
     guarantee = "<b>no</b>"
     if one.guaranteed:
         guarantee = "on average" if one.guarantee == "marginal" else "with confidence"
+        guarantee += f"; <b>{POOLED}</b>" if one.pooled else ""
         guarantee += "" if one.provenance_known else f"; <b>{UNKNOWN}</b>"
     return (
         f"<tr><td{_TEXT}>{_prompt_html(one.prompt)}</td><td{_TEXT}>{listed}</td>"

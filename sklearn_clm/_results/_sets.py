@@ -166,6 +166,9 @@ class PredictionSet:
         The group within which the guarantee holds; None where it holds for all prompts together.
     approximate : bool, default=False
         Whether the guarantee is approximate, since weights of prompts were estimated.
+    pooled : bool, default=False
+        Whether the group of the prompt was unknown to a calibration within groups: the guarantee
+        is then one over all prompts together, and says nothing of that group.
 
     Examples
     --------
@@ -190,6 +193,7 @@ class PredictionSet:
     guarantee: str = "pac"
     group: Hashable | None = None
     approximate: bool = False
+    pooled: bool = False
 
     loss: ClassVar[str] = "any"
 
@@ -220,6 +224,7 @@ class PredictionSet:
             and (self.stopped, self.guaranteed) == (other.stopped, other.guaranteed)
             and self.guarantee == other.guarantee
             and (self.group, self.approximate) == (other.group, other.approximate)
+            and self.pooled == other.pooled
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -428,6 +433,7 @@ class ComponentSet:
 
     guarantee: ClassVar[str] = "pac"  # of components there is no other
     group: ClassVar[None] = None
+    pooled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "components", tuple(self.components))

@@ -5,13 +5,14 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.pipeline import Pipeline
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
 from sklearn_clm.calibration._data import check_data, optimization_size
 from sklearn_clm.evaluation import first_k_errors, smallest_epsilons
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, TRIVIAL, AxesLike, Display
-from sklearn_clm.inspection._record import calibration_of
+from sklearn_clm.inspection._record import calibrated, calibrated_sampler, calibration_of
 
 __all__ = ["AchievableBandDisplay", "PromptGainDisplay"]
 
@@ -64,7 +65,11 @@ class AchievableBandDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator: ConformalSampler, *, confidence: float = 0.95, ax: AxesLike = None
+        cls,
+        estimator: ConformalSampler | Pipeline,
+        *,
+        confidence: float = 0.95,
+        ax: AxesLike = None,
     ) -> Self:
         """Plot the band of a fitted sampler.
 
@@ -82,20 +87,22 @@ class AchievableBandDisplay(Display):
         AchievableBandDisplay
             The display, plotted.
         """
-        check_data(calibration_of(estimator).data)
-        return cls._of_calibration(estimator, confidence).plot(ax=ax)
+        sampler = calibrated_sampler(estimator)
+        check_data(sampler.calibration_data_)
+        return cls._of_calibration(sampler, confidence).plot(ax=ax)
 
     @classmethod
     def _of_calibration(cls, estimator: ConformalSampler, confidence: float = 0.95) -> Self:
         record = calibration_of(estimator)
-        n, result = record.data.n_prompts, record.result
+        n, result = record.data.n_prompts, record.exit or record.result
         fraction = estimator.optimization_fraction
         n_calibration = n - optimization_size(n, fraction) if n > 1 else n
         if result is not None:
             n_calibration = result.n_calibration
         settings = confidence, record.epsilon, record.delta
         display = cls._of(record.data.admissible, n_calibration, *settings)
-        if result is not None:
+        pac = record.guarantee == "pac"
+        if result is not None and pac and not np.isnan(result.smallest_epsilon):
             display.reachable[-1] = result.smallest_epsilon
         return display
 
@@ -277,7 +284,7 @@ class PromptGainDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator: ConformalSampler | ComponentSelector, *, ax: AxesLike = None
+        cls, estimator: ConformalSampler | ComponentSelector | Pipeline, *, ax: AxesLike = None
     ) -> Self:
         """Plot what more prompts bring to a fitted sampler or selector.
 
@@ -293,14 +300,29 @@ class PromptGainDisplay(Display):
         PromptGainDisplay
             The display, plotted.
         """
-        display = cls._of_calibration(estimator)
+        display = cls._of_calibration(calibrated(estimator))
         if display is None:
             raise ValueError("estimator has too few calibration prompts for any test.")
         return display.plot(ax=ax)
 
     @classmethod
     def _of_calibration(cls, estimator: ConformalSampler | ComponentSelector) -> Self | None:
-        record, selector = calibration_of(estimator), isinstance(estimator, ComponentSelector)
+        record = calibration_of(estimator)
+        selector = isinstance(estimator, ComponentSelector)
+        level = record.alpha if selector else record.epsilon
+        if not selector and (left := record.exit) is not None:
+            if left.guarantee == "marginal" or left.n_hopeless is None:
+                raise ValueError(
+                    "estimator must be calibrated with guarantee='pac' and judging='all' for what "
+                    "more prompts bring to an exit policy, got another guarantee, or too few "
+                    "labels, instead."
+                )
+            return cls(
+                n_errors=left.n_hopeless,
+                n_calibration=left.n_calibration,
+                delta=left.delta,
+                level=level,
+            )
         if record.result is None or not len(record.result.n_errors):
             return None
         if selector and record.loss == "fraction":
@@ -312,7 +334,7 @@ class PromptGainDisplay(Display):
             n_errors=int(record.result.n_errors[0]),
             n_calibration=record.result.n_calibration,
             delta=record.delta,
-            level=record.alpha if selector else record.epsilon,
+            level=level,
             symbol="alpha" if selector else "epsilon",
         )
 

@@ -9,6 +9,7 @@ from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import LearnThenTestResult, critical_count
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
 from sklearn_clm.inspection._record import calibration_of
+from sklearn_clm.policies._base import chosen_position
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -207,6 +208,10 @@ class FrontierDisplay(Display):
                 label=f"largest loss that passes, $\\delta$ = {self.delta:g}",
             )
         axes.set_xlabel("Objective of Eq. 7 (size and excess draws)")
+        # one costly rule would squeeze all others onto the axis
+        typical = float(np.median(self.objective))
+        if 0.0 < 5.0 * typical < float(np.max(self.objective)):
+            axes.set_xscale("symlog", linthresh=typical)
         axes.set_ylabel(f"Loss (n = {self.n_calibration})")
         # the end of the frontier, which returns next to nothing, would squeeze all the rest
         top = max(2.0 * self.epsilon, 1.5 * float(self.loss[0]), 0.2)

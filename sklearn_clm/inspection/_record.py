@@ -7,7 +7,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 
-__all__ = ["calibrated", "calibration_of"]
+__all__ = ["calibrated", "calibrated_sampler", "calibration_of"]
 
 
 def calibrated(estimator: object) -> ConformalSampler | ComponentSelector:
@@ -28,6 +28,16 @@ def calibrated(estimator: object) -> ConformalSampler | ComponentSelector:
         "A calibration that was loaded from a file has none.",
     )
     return estimator
+
+
+def calibrated_sampler(estimator: object) -> ConformalSampler:
+    """The sampler itself, or the one of a pipeline, which has data."""
+    found = calibrated(estimator)
+    if not isinstance(found, ConformalSampler):
+        raise TypeError(
+            f"estimator must be a ConformalSampler, got {type(found).__name__} instead."
+        )
+    return found
 
 
 def calibration_of(estimator: object) -> Any:

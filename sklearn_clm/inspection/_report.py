@@ -31,7 +31,6 @@ from sklearn_clm.evaluation import (
     first_k_errors,
     mean_interval,
     rule_outcomes,
-    smallest_epsilons,
 )
 from sklearn_clm.evaluation._monitor import AFTER_ALARM
 from sklearn_clm.evaluation._results import markdown_table, markdown_text
@@ -39,6 +38,8 @@ from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDis
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
 from sklearn_clm.inspection._record import calibrated, calibration_of
+from sklearn_clm.policies import ExitResult
+from sklearn_clm.policies._base import chosen_position
 
 __all__ = ["CalibrationReport", "Section"]
 
@@ -261,7 +262,7 @@ def _picture(display: Display, heading: str) -> str:
 def _sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
     record = calibration_of(sampler)
     if record.exit is not None or record.data.unknown is not None:
-        yield from _sections_without_labels(record)
+        yield from _sections_without_labels(sampler)
         return
     n = min(record.data.n_prompts, _MAX_PROMPTS)
     part = record.data if n == record.data.n_prompts else record.data.take(np.arange(n))
@@ -275,32 +276,30 @@ def _sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
         yield from _warnings(_sampler_warnings(record, outcomes))
     yield _data(record, record.result, ("draws for each prompt", record.data.k_max))
     yield _provenance(record)
-    if record.lambda_hat is not None:
+    pooled = _uses_pooled_rule(record)
+    if record.lambda_hat is not None and pooled:
         yield _thresholds(record)
-    if tested:
+    if tested and pooled:
         yield _tests(record)
     yield _band(record, AchievableBandDisplay._of_calibration(sampler))
-    if counts:
+    if counts and pooled:
         yield _expectations(record, outcomes)
-    if tested:
-        yield _more_prompts(record.result, PromptGainDisplay._of_calibration(sampler))
+    if tested and pooled:
+        display = PromptGainDisplay._of_calibration(sampler)
+        yield from _more_prompts(display, "the safest configuration")
 
 
-def _sections_without_labels(record: Any) -> Iterable[Section]:
+def _sections_without_labels(sampler: ConformalSampler) -> Iterable[Section]:
     """What can be said where not every draw has a label, or one level is all there is."""
+    record: Any = sampler.calibration_
     left, result = record.exit, record.result
+    labelled, pooled = record.data.unknown is None, _uses_pooled_rule(record)
     yield _sampler_guarantee(record)
     yield from _conditions(record)
-    if not record.certified:
-        found = left or result
-        texts = [f"{record.data.n_prompts} prompts are too few for any test to succeed."]
-        if found is not None:
-            smallest = _rounded_up(found.smallest_epsilon)
-            texts = [f"Null: no epsilon below {smallest} can be certified with these data."]
-        yield from _warnings(texts)
+    yield from _warnings(_warnings_without_labels(record))
     yield _data(record, left or result, ("draws for each prompt", record.data.k_max))
     yield _provenance(record)
-    if left is not None:
+    if left is not None and pooled:
         text = (
             "A text belongs to the set, and sampling goes on, as long as the exit policy gives "
             "them at least the level. Sets are nested in the level, so that one order statistic "
@@ -310,14 +309,20 @@ def _sections_without_labels(record: Any) -> Iterable[Section]:
             ("what", "value"),
             ("level u-hat", f"{left.level:.6g}"),
             ("errors allowed among the calibration prompts", str(max(left.n_errors_allowed, 0))),
-            ("mean set size of the calibration prompts", f"{left.size:.4g}"),
-            ("mean number of draws of the calibration prompts", f"{left.samples:.4g}"),
         )
         yield Section("Exit policy", (text,), level)
-    elif record.lambda_hat is not None:
+    elif record.lambda_hat is not None and pooled:
         yield _thresholds(record)
-    if result is not None:
+    if result is not None and pooled:
         yield _tests(record)
+    if labelled:
+        yield _band(record, AchievableBandDisplay._of_calibration(sampler))
+    if left is not None and pooled:
+        yield _exit_expectations(left)
+        if left.guarantee == "pac" and left.n_hopeless is not None:
+            yield from _more_prompts(
+                PromptGainDisplay._of_calibration(sampler), "the set of all draws"
+            )
     n_draws = record.data.n_made
     judged = record.data.n_judged if record.n_judgements is None else record.n_judgements
     rows = (
@@ -333,6 +338,45 @@ def _sections_without_labels(record: Any) -> Iterable[Section]:
             f"full table. {text}"
         )
     yield Section("Judgements", (text,), rows)
+
+
+def _uses_pooled_rule(record: Any) -> bool:
+    """Whether the rule for all prompts is one that predict may use."""
+    return record.by_group is None or record.groups.unknown == "pooled"
+
+
+def _warnings_without_labels(record: Any) -> list[str]:
+    left, result = record.exit, record.result
+    found, texts = left or result, _outside_the_band(record)
+    if found is None:
+        return [*texts, f"{record.data.n_prompts} prompts are too few for any test to succeed."]
+    if record.by_group is not None:
+        return texts
+    if not record.certified:
+        smallest = _rounded_up(found.smallest_epsilon)
+        texts.append(f"Null: no epsilon below {smallest} can be certified with these data.")
+    elif left is not None and left.guarantee == "pac":
+        n = left.n_calibration
+        texts += _small_sample("epsilon", left.epsilon, left.delta, n)
+        if left.n_hopeless is not None:
+            texts += _null_near_by(left.n_hopeless, n, left.epsilon, left.delta)
+    return texts
+
+
+def _exit_expectations(left: Any) -> Section:
+    n = left.n_calibration
+    rows = (
+        ("what", "mean", f"{_percent(_CONFIDENCE)} interval"),
+        ("error", *_share(left.n_errors, n)),
+        ("size", *_mean(left.sizes)),
+        ("draws", *_mean(left.draws)),
+    )
+    text = (
+        f"Means over the {n} prompts of the calibration part. The level was chosen on them, so "
+        "new prompts may do a little worse. Size counts the responses in a set; draws, those made "
+        "for it."
+    )
+    return Section("What to expect of predict", (text,), rows)
 
 
 def _sampler_guarantee(record: Any) -> Section:
@@ -369,8 +413,13 @@ def _sampler_guarantee(record: Any) -> Section:
                 f"{_AVERAGE}"
             ]
     if record.by_group is not None:
-        how = "each of them holds" if record.groups.guarantee == "each" else "all hold together"
-        texts.append(f"There is one such claim for each group; with that confidence {how}.")
+        how = (
+            "each holds on its own, and nothing is said of all at once (Groups(guarantee='all') "
+            "promises that)"
+        )
+        if record.groups.guarantee == "all":
+            how = "with that confidence all hold together"
+        texts.append(f"There is one such claim for each group; {how}.")
     if record.shift is not None:
         texts.append(
             "That distribution is not the one of the prompts that calibrate."
@@ -382,16 +431,18 @@ def _sampler_guarantee(record: Any) -> Section:
 def _conditions(record: Any) -> Iterable[Section]:
     """Groups, a shift of prompts, and other losses, where calibration looked at them."""
     if record.by_group is not None:
-        rows = []
-        for name, rule in record.by_group.items():
-            found = rule if record.exit is not None else getattr(rule, "result", None)
-            n = getattr(found, "n_calibration", None)
-            certified = "certified" if rule.certified else "null"
-            rows.append((str(name), "too few" if n is None else str(n), certified))
-        text = "The rule for all prompts together is tested for comparison."
+        text = "Prompts of other groups are refused: no rule serves all prompts together."
         if record.groups.unknown == "pooled":
-            text = "Prompts of unknown groups get the rule for all prompts together."
-        yield Section("Groups", (text,), (("group", "calibration prompts", ""), *rows))
+            text = (
+                "Prompts of unknown groups, and only these, get the rule for all prompts together, "
+                "which all that follows is about; within a group it promises nothing."
+            )
+        interval = f"{_percent(_CONFIDENCE)} interval"
+        table = [
+            ("group", "", "rule", "errors", interval, "smallest epsilon"),
+            *(_group_row(name, rule) for name, rule in record.by_group.items()),
+        ]
+        yield Section("Groups", (text,), tuple(table))
     if record.shift is not None:
         shift = record.shift
         facts = [
@@ -413,6 +464,33 @@ def _conditions(record: Any) -> Iterable[Section]:
         yield Section("Other losses", table=(header, *rows))
 
 
+def _group_row(name: object, rule: Any) -> tuple[str, ...]:
+    """A group's rule, its errors among its calibration prompts, and what they certify."""
+    state = "certified" if rule.certified else "null"
+    if isinstance(rule, ExitResult):
+        used = f"level {rule.level:.6g}" if rule.certified else "all draws"
+        found: ExitResult | LearnThenTestResult | None = rule
+        errors, bound = rule.n_errors or 0, ""
+    else:
+        found = rule.result
+        if found is None:
+            return (str(name), state, "all draws", "too few prompts to test", "", "")
+        chosen = chosen_position(found)
+        values = ", ".join(f"{value:.4g}" for value in rule.lambda_hat or ())
+        used = f"similarity, quality, set score {values}" if rule.certified else "all draws"
+        # what is tested first is to accept all draws
+        errors = int(found.n_errors[chosen or 0])
+        bound = _bound(found, chosen or 0, len(found.valid_lambdas))
+    n, smallest = found.n_calibration, found.smallest_epsilon
+    if not rule.certified and math.isnan(smallest):
+        return (str(name), state, used, "", "", "")
+    return (
+        *(str(name), state, used, f"{bound}{errors} of {n}"),
+        "" if bound else _share(errors, n)[1],
+        "" if math.isnan(smallest) else _rounded_up(smallest),
+    )
+
+
 _AVERAGE = (
     "This is an average over new prompts, not a statement about any one of them, and it is about "
     "the generator, scores and admission that were calibrated."
@@ -426,24 +504,15 @@ def _warnings(texts: Sequence[str]) -> Iterable[Section]:
 
 def _sampler_warnings(record: Any, outcomes: RuleOutcomes) -> list[str]:
     result, epsilon, delta = record.result, record.epsilon, record.delta
-    low, high = record.achievable_epsilon
-    texts = []
-    if epsilon >= high:
-        texts.append(
-            f"epsilon = {epsilon:g} is trivial: the first draw alone errs for {_percent(high)} of "
-            "the prompts."
-        )
-    if epsilon <= low:
-        texts.append(
-            f"epsilon = {epsilon:g} is out of reach: even all {record.data.k_max} draws err for "
-            f"{_percent(low)} of the prompts. Raise epsilon or k_max, or improve the generator."
-        )
+    texts = _outside_the_band(record)
     if result is None:
         return [
             *texts,
             f"{record.data.n_prompts} prompts are too few for any test to succeed at epsilon = "
             f"{epsilon:g} and delta = {delta:g}.",
         ]
+    if not _uses_pooled_rule(record):
+        return texts
     texts += _small_sample("epsilon", epsilon, delta, result.n_calibration)
     if record.lambda_hat is None:
         texts.append(
@@ -457,6 +526,22 @@ def _sampler_warnings(record: Any, outcomes: RuleOutcomes) -> list[str]:
         texts.append(
             f"The budget is exhausted often: for {_percent(exhausted)} of the prompts all "
             f"{record.k_max} draws are made without reaching the set score to stop at."
+        )
+    return texts
+
+
+def _outside_the_band(record: Any) -> list[str]:
+    """Whether epsilon is trivial, or out of reach of all draws."""
+    (low, high), epsilon, texts = record.achievable_epsilon, record.epsilon, []
+    if epsilon >= high:
+        texts.append(
+            f"epsilon = {epsilon:g} is trivial: the first draw alone errs for {_percent(high)} of "
+            "the prompts."
+        )
+    if epsilon <= low:
+        texts.append(
+            f"epsilon = {epsilon:g} is out of reach: even all {record.data.k_max} draws err for "
+            f"{_percent(low)} of the prompts. Raise epsilon or k_max, or improve the generator."
         )
     return texts
 
@@ -484,9 +569,12 @@ def _null_near_by(n_errors: int, n: int, level: float, delta: float) -> list[str
 def _data(record: Any, result: Any, *more: tuple[str, int]) -> Section:
     rows = [("prompts", str(record.data.n_prompts))]
     if result is not None and hasattr(result, "n_optimization"):
+        what = ("finds the frontier", "tests it")
+        if getattr(record, "exit", None) is not None:
+            what = ("learns the policy", "finds its level")
         rows += [
-            ("optimisation part, finds the frontier", str(result.n_optimization)),
-            ("calibration part, tests it", str(result.n_calibration)),
+            (f"optimisation part, {what[0]}", str(result.n_optimization)),
+            (f"calibration part, {what[1]}", str(result.n_calibration)),
         ]
     rows += [(what, str(number)) for what, number in more]
     if getattr(record, "seed", None) is not None:
@@ -633,13 +721,12 @@ def _expectations(record: Any, outcomes: RuleOutcomes) -> Section:
     return Section("What to expect of predict", (text,), (header, *rows))
 
 
-def _more_prompts(result: Any, display: PromptGainDisplay | None) -> Section:
-    name, safest = "epsilon", "the safest configuration"
-    if isinstance(result, ComponentThreshold):
-        name, safest = "alpha", "the highest threshold"
-    n, n_errors = result.n_calibration, int(result.n_errors[0])
+def _more_prompts(display: PromptGainDisplay | None, safest: str) -> Iterable[Section]:
+    if display is None:
+        return
+    name, n, n_errors = display.symbol, display.n_calibration, display.n_errors
     sizes = [growth * n for growth in _GROWTH]
-    smallest = smallest_epsilons(n_errors, n, sizes, result.delta)
+    smallest = display.smallest(sizes)
     rows = [
         (f"{growth} x", str(size), _rounded_up(float(value)))
         for growth, size, value in zip(_GROWTH, sizes, smallest)
@@ -650,7 +737,7 @@ def _more_prompts(result: Any, display: PromptGainDisplay | None) -> Section:
         f"{n_errors / n:.4f}, on a larger calibration part."
     )
     header = ("calibration part", "prompts", f"smallest {name}")
-    return Section("What more prompts would gain", (text,), (header, *rows), display=display)
+    yield Section("What more prompts would gain", (text,), (header, *rows), display=display)
 
 
 def _in_use(record: Any) -> Iterable[Section]:
@@ -688,7 +775,9 @@ def _selector_sections(selector: ComponentSelector) -> Iterable[Section]:
         yield _component_band(record)
     yield _component_expectations(record)
     if record.loss == "any":
-        yield _more_prompts(result, PromptGainDisplay._of_calibration(selector))
+        yield from _more_prompts(
+            PromptGainDisplay._of_calibration(selector), "the highest threshold"
+        )
 
 
 def _selector_guarantee(record: Any) -> Section:

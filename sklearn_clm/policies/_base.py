@@ -40,11 +40,21 @@ __all__ = [
     "Policy",
     "Request",
     "ThresholdRule",
+    "chosen_position",
     "draw_budgets",
     "refuse_combinations",
 ]
 
 Path = TypeVar("Path")
+
+
+def chosen_position(result: LearnThenTestResult) -> int | None:
+    """Position of lambda-hat in the tested sequence; None for null."""
+    if result.lambda_hat is None:
+        return None
+    same = np.all(result.frontier.lambdas == np.asarray(result.lambda_hat), axis=1)
+    same &= np.asarray(result.frontier.k_max) == result.k_max_hat
+    return int(np.flatnonzero(same)[0])
 
 
 def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
@@ -244,6 +254,10 @@ class CalibratedRule(Protocol):
     def certified(self) -> bool:
         """Whether anything is guaranteed; False for null."""
 
+    @property
+    def size(self) -> float:
+        """Mean set size of the calibration prompts; NaN where it is not known."""
+
     def why_null(self, subject: str = "Calibration") -> str | None:
         """Why nothing is certified, and what would help; None if something is."""
 
@@ -280,6 +294,13 @@ class ThresholdRule:
     @property
     def certified(self) -> bool:
         return self.lambda_hat is not None
+
+    @property
+    def size(self) -> float:
+        chosen = None if self.result is None else chosen_position(self.result)
+        if self.result is None or chosen is None:
+            return math.nan
+        return float(self.result.risks.size[chosen])
 
     def why_null(self, subject: str = "Calibration") -> str | None:
         result = self.result

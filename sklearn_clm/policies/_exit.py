@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -284,12 +284,14 @@ class ExitPolicy(Policy[ExitModel]):
         # as many draws as predict would make, which the mean size and draws are of
         while level > -np.inf and len(waiting := np.flatnonzero(last >= level)):
             advance(waiting)
-        smallest = np.nan
+        smallest, hopeless = np.nan, None
         if request.verdicts is None or level == -np.inf:
             hopeless = int(np.sum(~np.any(shown & (table.labels != 0), axis=1)))
             smallest = min((hopeless + 1) / (n + 1), 1.0)
             if pac:
                 smallest = float(smallest_epsilon(hopeless, n, delta))
+        inside = scores.tau >= level
+        sizes, draws = inside.sum(axis=1), 1 + np.sum(scores.exits[:, :-1] >= level, axis=1)
         return ExitResult(
             model=path,
             same_text=self.same_text,
@@ -301,9 +303,13 @@ class ExitPolicy(Policy[ExitModel]):
             n_errors_allowed=allowed,
             n_optimization=len(seen),
             n_calibration=n,
-            size=float(np.sum(scores.tau >= level, axis=1).mean()),
-            samples=float(1 + np.sum(scores.exits[:, :-1] >= level, axis=1).mean()),
+            size=float(sizes.mean()),
+            samples=float(draws.mean()),
             smallest_epsilon=smallest,
+            n_errors=n - int(np.sum(np.any(inside & (table.labels == 1), axis=1))),
+            n_hopeless=hopeless,
+            sizes=sizes,
+            draws=draws,
             n_judgements=None if request.verdicts is None else table.n_judgements,
         )
 
@@ -344,6 +350,12 @@ class ExitResult:
         Mean set size and mean number of draws of the calibration prompts at the level.
     smallest_epsilon : float
         The smallest epsilon at which these prompts calibrate; NaN where too few labels are known.
+    n_errors : int or None
+        Calibration prompts whose set at the level has no admissible response; None from a file.
+    n_hopeless : int or None
+        Calibration prompts with no admissible draw at all; None where too few labels are known.
+    sizes, draws : ndarray of int or None
+        Set size and number of draws of each calibration prompt at the level; None from a file.
     n_judgements : int or None
         With lazy judging: how many responses of the calibration part were judged.
     """
@@ -361,6 +373,10 @@ class ExitResult:
     size: float
     samples: float
     smallest_epsilon: float
+    n_errors: int | None = None
+    n_hopeless: int | None = None
+    sizes: np.ndarray | None = field(default=None, compare=False, repr=False)
+    draws: np.ndarray | None = field(default=None, compare=False, repr=False)
     n_judgements: int | None = None
 
     kind: ClassVar[str] = "an exit policy"

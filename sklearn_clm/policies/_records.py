@@ -52,6 +52,7 @@ __all__ = ["PARTS", "SamplerCalibration", "SelectorCalibration"]
 
 PARTS = ("splitter", "component_score", "admission")
 _NUMBERS = ("epsilon", "delta", "size_weight", "excess_weight", "draw_weight")
+_MOSTLY_EMPTY = 0.5
 _MOST_DRAWS = 1_000_000  # a file must not make predict allocate more
 
 
@@ -195,6 +196,11 @@ class SamplerCalibration(_Calibration):
         return self.rule if isinstance(self.rule, ExitResult) else None
 
     @property
+    def has_empty_sets(self) -> bool:
+        """Whether a rule that predict may use gives empty sets to more than half of the prompts."""
+        return any(rule.size < _MOSTLY_EMPTY for rule in self.rules if rule.certified)
+
+    @property
     def certified(self) -> bool:
         """Whether anything is guaranteed; False for null."""
         return any(rule.certified for rule in self.rules)
@@ -225,7 +231,10 @@ class SamplerCalibration(_Calibration):
         approximate = self.shift is not None and self.shift.estimated
         about = (not self.unknown, self.guarantee, progress)
         parts = [
-            rule.open_sets(scores, Marks(rule.certified, *about, name, approximate))
+            rule.open_sets(
+                scores,
+                Marks(rule.certified, *about, name, approximate, bool(by_group) and name is None),
+            )
             for rule, name in zip(self.rules, names, strict=True)
         ]
         return SetsByRule(parts, of_prompt, progress)

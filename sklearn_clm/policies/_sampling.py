@@ -202,7 +202,7 @@ class Marks:
 
     Parameters
     ----------
-    guaranteed, provenance_known, guarantee, group, approximate
+    guaranteed, provenance_known, guarantee, group, approximate, pooled
         As in :class:`sklearn_clm.PredictionSet`.
     progress : progress bar
         Counts prompts.
@@ -214,6 +214,7 @@ class Marks:
     progress: Progress
     group: Hashable | None = None
     approximate: bool = False
+    pooled: bool = False
 
 
 class _OpenSet(Generic[Rule]):
@@ -313,6 +314,7 @@ class OpenSets(ABC, Generic[Rule]):
             guarantee=self._marks.guarantee,
             group=self._marks.group,
             approximate=self._marks.approximate,
+            pooled=self._marks.pooled,
         )
 
 

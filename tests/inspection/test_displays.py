@@ -259,6 +259,24 @@ def test_frontier_needs_tests(data):
         FrontierDisplay.from_estimator(few)
 
 
+def test_one_costly_rule_squeezes_no_others():
+    for costly, scale in ((4.0, "linear"), (90.0, "symlog")):
+        objective, loss = np.array([costly, 3.0, 2.0, 1.0]), np.array([0.1, 0.12, 0.2, 0.5])
+        display = FrontierDisplay(
+            objective=objective,
+            loss=loss,
+            optimization_objective=objective,
+            optimization_loss=loss,
+            p_values=loss,
+            n_valid=2,
+            selected=1,
+            epsilon=0.3,
+            delta=0.05,
+            n_calibration=100,
+        )
+        assert display.plot().ax_.get_xscale() == scale
+
+
 def test_an_exit_policy_has_no_frontier(data):
     exits = ConformalSampler(Words(), k_max=6, epsilon=0.3, policy=ExitPolicy(), random_state=0)
     with pytest.raises(ValueError, match="calibrated with thresholds, got one with an exit policy"):

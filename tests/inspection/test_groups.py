@@ -1,5 +1,7 @@
 """Groups, shifts and other losses in displays and reports."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import CalibrationReport, GroupLossDisplay
-from sklearn_clm.policies import CovariateShift, Groups, Losses
+from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses
 from tests.toy import ToyModel, questions
 
 
@@ -87,3 +89,47 @@ def test_reports_say_which_losses_are_kept(admission):
     assert "mean of each loss below is at most its level" in text
     assert ("Nothing is said of admissible responses" in text) is not admission
     assert "Other losses" in text
+
+
+@pytest.mark.parametrize("policy", ["thresholds", ExitPolicy()])
+def test_reports_show_the_rule_of_each_group(policy):
+    data, names = world(300)
+    one = sampler(policy=policy, epsilon=0.3)
+    report = CalibrationReport.from_estimator(one.calibrate(data, groups=names))
+    (table,) = (part.table for part in report.sections if part.heading == "Groups")
+    for name, _, rule, errors, interval, smallest in table[1:]:
+        found = one.groups_[name]
+        count, n = map(int, errors.split(" of "))
+        assert count / n <= 0.3
+        assert rule.startswith("level" if policy != "thresholds" else "similarity, quality")
+        low, high = map(float, interval.split(" to "))
+        assert low < count / n < high
+        assert 0 <= float(smallest) - getattr(found, "result", found).smallest_epsilon < 1e-4
+    assert "nothing is said of all at once" in str(report)
+    assert "What to expect of predict" not in str(report)  # by a rule that nobody gets
+    one.set_params(groups=Groups(unknown="pooled")).calibrate(data, groups=names)
+    assert "What to expect of predict" in str(CalibrationReport.from_estimator(one))
+
+
+def test_sets_of_unknown_groups_say_that_nothing_holds_within_them():
+    prompts, right = questions(120)
+    one = ConformalSampler(ToyModel(), k_max=3, epsilon=0.6, n_lambdas=3, random_state=0)
+    one.set_params(groups=Groups(unknown="pooled"))
+    one.fit(prompts, right, groups=["a", "b"] * 60)
+    sets = one.predict(["item 500", "item 501"], groups=["a", "new"])
+    words = "unknown group: guaranteed over all prompts together, not within it"
+    assert [words in str(each) for each in sets] == [False, True]
+    assert words in sets[1]._repr_html_()
+    assert words in sets._repr_html_()
+    assert "new" not in one.groups_
+
+
+@pytest.mark.parametrize("policy", ["thresholds", ExitPolicy()])
+def test_coverage_given_for_epsilon_warns(policy):
+    data, _ = world(300)
+    one = sampler(policy=policy, epsilon=0.9, n_lambdas=25)
+    with pytest.warns(UserWarning, match=r"epsilon=0\.9 is certified with sets that are empty"):
+        one.calibrate(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one.set_params(epsilon=0.5).calibrate(data)

@@ -1,26 +1,42 @@
 """Reports say which guarantee holds, and what was judged."""
 
+import numpy as np
 import pytest
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm.calibration import smallest_epsilon
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ExitPolicy
 from tests.toy import ToyModel, questions
 
 
-def report(n=200, references=None, **options):
+def fitted(n=200, references=None, **options):
     prompts, right = questions(n)
     options = {"k_max": 5, "epsilon": 0.4, "random_state": 0, **options}
     sampler = ConformalSampler(ToyModel(), **options)
-    sampler.fit(prompts, right if references is None else references)
-    return CalibrationReport.from_estimator(sampler).to_markdown()
+    return sampler.fit(prompts, right if references is None else references)
+
+
+def report(n=200, references=None, **options):
+    return CalibrationReport.from_estimator(fitted(n, references, **options)).to_markdown()
 
 
 def test_exit_policies_and_both_guarantees():
-    text = report(policy=ExitPolicy())
+    sampler = fitted(policy=ExitPolicy())
+    text = str(CalibrationReport.from_estimator(sampler))
     assert "With confidence 95 % over the calibration prompts" in text
     assert "## Exit policy" in text
     assert "level u-hat" in text
+    assert "optimisation part, learns the policy" in text
+    left, labels = sampler.calibration_.exit, sampler.calibration_data_.admissible
+    n = left.n_calibration
+    assert left.n_hopeless <= left.n_errors <= left.n_errors_allowed
+    assert left.n_hopeless <= np.sum(~labels.any(axis=1))
+    assert (left.sizes.mean(), left.draws.mean()) == (left.size, left.samples)
+    assert f"| error | {left.n_errors / n:.4f} |" in text
+    smallest = np.ceil(smallest_epsilon(left.n_hopeless, n, 0.05) * 1e4) / 1e4
+    assert f"| 1 x | {n} | {smallest:.4f} |" in text
+    assert f"| always one draw | {1 - labels[:, 0].mean():.4f} |" in text
     text = report(policy=ExitPolicy(), guarantee="marginal")
     assert "marginal guarantee" in text
     assert "With confidence" not in text
