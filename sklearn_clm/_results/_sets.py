@@ -224,7 +224,6 @@ class PredictionSet:
             and (self.stopped, self.guaranteed) == (other.stopped, other.guaranteed)
             and self.guarantee == other.guarantee
             and (self.group, self.approximate) == (other.group, other.approximate)
-            and self.pooled == other.pooled
         )
 
     __hash__ = None  # type: ignore[assignment]

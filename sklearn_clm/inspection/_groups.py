@@ -10,7 +10,6 @@ from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import clopper_pearson
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
 from sklearn_clm.inspection._record import calibration_of
-from sklearn_clm.policies._base import chosen_position
 
 __all__ = ["GroupLossDisplay"]
 

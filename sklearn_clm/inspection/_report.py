@@ -39,7 +39,6 @@ from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
 from sklearn_clm.inspection._record import calibrated, calibration_of
 from sklearn_clm.policies import ExitResult
-from sklearn_clm.policies._base import chosen_position
 
 __all__ = ["CalibrationReport", "Section"]
 
@@ -467,21 +466,22 @@ def _conditions(record: Any) -> Iterable[Section]:
 def _group_row(name: object, rule: Any) -> tuple[str, ...]:
     """A group's rule, its errors among its calibration prompts, and what they certify."""
     state = "certified" if rule.certified else "null"
+    used, bound = "all draws", ""
     if isinstance(rule, ExitResult):
-        used = f"level {rule.level:.6g}" if rule.certified else "all draws"
-        found: ExitResult | LearnThenTestResult | None = rule
-        errors, bound = rule.n_errors or 0, ""
+        n, smallest, errors = rule.n_calibration, rule.smallest_epsilon, rule.n_errors or 0
+        used = f"level {rule.level:.6g}" if rule.certified else used
     else:
-        found = rule.result
-        if found is None:
-            return (str(name), state, "all draws", "too few prompts to test", "", "")
-        chosen = chosen_position(found)
-        values = ", ".join(f"{value:.4g}" for value in rule.lambda_hat or ())
-        used = f"similarity, quality, set score {values}" if rule.certified else "all draws"
+        result: LearnThenTestResult | None = rule.result
+        if result is None:
+            return (str(name), state, used, "too few prompts to test", "", "")
+        n, smallest = result.n_calibration, result.smallest_epsilon
         # what is tested first is to accept all draws
-        errors = int(found.n_errors[chosen or 0])
-        bound = _bound(found, chosen or 0, len(found.valid_lambdas))
-    n, smallest = found.n_calibration, found.smallest_epsilon
+        chosen = result.position or 0
+        errors = int(result.n_errors[chosen])
+        bound = _bound(result, chosen, len(result.valid_lambdas))
+        if rule.certified:
+            values = ", ".join(f"{value:.4g}" for value in rule.lambda_hat)
+            used = f"similarity, quality, set score {values}"
     if not rule.certified and math.isnan(smallest):
         return (str(name), state, used, "", "", "")
     return (

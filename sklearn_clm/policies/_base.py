@@ -40,21 +40,11 @@ __all__ = [
     "Policy",
     "Request",
     "ThresholdRule",
-    "chosen_position",
     "draw_budgets",
     "refuse_combinations",
 ]
 
 Path = TypeVar("Path")
-
-
-def chosen_position(result: LearnThenTestResult) -> int | None:
-    """Position of lambda-hat in the tested sequence; None for null."""
-    if result.lambda_hat is None:
-        return None
-    same = np.all(result.frontier.lambdas == np.asarray(result.lambda_hat), axis=1)
-    same &= np.asarray(result.frontier.k_max) == result.k_max_hat
-    return int(np.flatnonzero(same)[0])
 
 
 def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
@@ -297,10 +287,9 @@ class ThresholdRule:
 
     @property
     def size(self) -> float:
-        chosen = None if self.result is None else chosen_position(self.result)
-        if self.result is None or chosen is None:
+        if self.result is None or self.result.position is None:
             return math.nan
-        return float(self.result.risks.size[chosen])
+        return float(self.result.risks.size[self.result.position])
 
     def why_null(self, subject: str = "Calibration") -> str | None:
         result = self.result
