@@ -800,9 +800,11 @@ class ConformalSampler(  # type: ignore[call-arg]
         for name, kind in _CHOICES.items():
             value = getattr(self, name)
             if isinstance(value, type) or (name in _ADVICE and not isinstance(value, kind | None)):
+                is_class = isinstance(value, type)
+                shown = f"the class {value.__name__}" if is_class else repr(value)
                 raise InvalidParameterError(
                     f"The {name!r} parameter of {type(self).__name__} must be an instance, such as "
-                    f"{_ADVICE.get(name, f'{kind.__name__}()')}. Got {value!r:.60} instead."
+                    f"{_ADVICE.get(name, f'{kind.__name__}()')}. Got {shown:.60} instead."
                 )
         super()._validate_params()
         for part in (getattr(self, name) for name in _CHOICES):

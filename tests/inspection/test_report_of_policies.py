@@ -5,7 +5,7 @@ import pytest
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import smallest_epsilon
-from sklearn_clm.inspection import CalibrationReport
+from sklearn_clm.inspection import CalibrationReport, PromptGainDisplay
 from sklearn_clm.policies import ExitPolicy
 from tests.toy import ToyModel, questions
 
@@ -37,7 +37,10 @@ def test_exit_policies_and_both_guarantees():
     smallest = np.ceil(smallest_epsilon(left.n_hopeless, n, 0.05) * 1e4) / 1e4
     assert f"| 1 x | {n} | {smallest:.4f} |" in text
     assert f"| always one draw | {1 - labels[:, 0].mean():.4f} |" in text
-    text = report(policy=ExitPolicy(), guarantee="marginal")
+    sampler = fitted(policy=ExitPolicy(), guarantee="marginal")
+    with pytest.raises(ValueError, match="calibrated with guarantee='pac'"):
+        PromptGainDisplay.from_estimator(sampler)
+    text = str(CalibrationReport.from_estimator(sampler))
     assert "marginal guarantee" in text
     assert "With confidence" not in text
 
