@@ -699,8 +699,8 @@ def _band(record: Any, display: AchievableBandDisplay) -> Section:
     text = (
         "Above the first number, epsilon is trivial; below the second, it is out of reach for "
         "this generator and budget (Appendix C). Choosing k_max or epsilon by these numbers, and "
-        "calibrating on the same prompts, voids the guarantee: choose on other prompts, or give "
-        "k_max a sequence."
+        "calibrating on the same prompts, voids the guarantee: choose on other prompts"
+        f"{', or give k_max a sequence' if record.exit is None else ''}."
     )
     return Section("Achievable band of epsilon", (text,), rows, display=display)
 

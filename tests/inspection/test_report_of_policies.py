@@ -28,6 +28,7 @@ def test_exit_policies_and_both_guarantees():
     assert "## Exit policy" in text
     assert "level u-hat" in text
     assert "optimisation part, learns the policy" in text
+    assert "k_max a sequence" not in text
     left, labels = sampler.calibration_.exit, sampler.calibration_data_.admissible
     n = left.n_calibration
     assert left.n_hopeless <= left.n_errors <= left.n_errors_allowed
