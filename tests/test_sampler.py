@@ -578,8 +578,10 @@ def test_lists_of_references_admit_any():
 def test_prompts_that_repeat_earlier_ones_are_warned_of_once():
     X, y = questions(80)
     with pytest.warns(UserWarning, match="20 of 80 prompts repeat an earlier one with") as caught:
-        toy_sampler().collect(X[:60] + X[:20], y[:60] + y[:20])
-    assert len(caught) == 1
+        again = toy_sampler().fit(X[:60] + X[:20], y[:60] + y[:20])
+    assert len([one for one in caught if one.category is UserWarning]) == 1
+    warned = CalibrationReport.from_estimator(again).warnings
+    assert any("20 of 80 prompts repeat an earlier one" in text for text in warned)
     numbers = np.ones((80, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -56,10 +56,12 @@ same call goes on from there.
 (1, True)
 
 With an estimator: ``sampler.set_params(admission=judge).fit(prompts, judge.asked(prompts))``, again
-and again until nothing is wanted. Draws are not made again, since the sampler keeps them; a
-:class:`CachedGenerator` keeps them over days. Nothing is ever overwritten: a correction is a new
-row, and the newest verdict counts. Second opinions are recorded with ``blind=True``, and
-:meth:`HumanJudge.agreement` compares them.
+and again until nothing is wanted. With lazy judging the rounds are many and small; a file may ask
+for more at a time, by ``judge.export(path, [*error.wanted, *error.later[:50]])``, and the outcome
+is the same. Draws are not made again, since the sampler keeps them; a :class:`CachedGenerator`
+keeps them over days. Nothing is ever overwritten: a correction is a new row, and the newest verdict
+counts. Second opinions are recorded with ``blind=True``, and :meth:`HumanJudge.agreement` compares
+them.
 
 >>> folder.cleanup()
 """

@@ -154,10 +154,14 @@ class VerdictsWanted(RuntimeError):
         What is wanted next.
     n_at_most : int, default=None
         How many more may be wanted in all, these included; None where unknown.
+    later : sequence of WantedVerdict, default=()
+        What may be wanted after these, as far as it is known, first draws before later ones. To
+        judge in fewer rounds, ask for some of it in advance:
+        ``judge.export(path, [*error.wanted, *error.later[:50]])``. What is found is the same.
 
     Attributes
     ----------
-    wanted, n_at_most
+    wanted, n_at_most, later
         As given.
 
     Examples
@@ -167,8 +171,13 @@ class VerdictsWanted(RuntimeError):
     0 verdicts wanted next, at most 7 in all
     """
 
-    def __init__(self, wanted: Sequence[WantedVerdict], n_at_most: int | None = None) -> None:
-        self.wanted = tuple(wanted)
+    def __init__(
+        self,
+        wanted: Sequence[WantedVerdict],
+        n_at_most: int | None = None,
+        later: Sequence[WantedVerdict] = (),
+    ) -> None:
+        self.wanted, self.later = tuple(wanted), tuple(later)
         self.n_at_most = n_at_most
         text = f"{len(self.wanted)} verdict{'' if len(self.wanted) == 1 else 's'} wanted next"
         super().__init__(text if n_at_most is None else f"{text}, at most {n_at_most} in all")
@@ -178,8 +187,8 @@ class VerdictsWanted(RuntimeError):
             "python -m sklearn_clm judge STORE. Then make the same call again."
         )
 
-    def __reduce__(self) -> tuple[type, tuple[tuple[WantedVerdict, ...], int | None]]:
-        return type(self), (self.wanted, self.n_at_most)
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.wanted, self.n_at_most, self.later)
 
 
 class HumanJudge(StoreBacked, PairAdmission):

@@ -49,6 +49,7 @@ _MAX_PROMPTS = 20_000
 _GROWTH = (1, 2, 5, 10)
 _OFTEN = 0.25
 _NEAR_BY = 0.05
+_MANY_REPEATED = 0.25
 
 
 @dataclass(frozen=True)
@@ -272,7 +273,7 @@ def _sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
     yield _sampler_guarantee(record)
     yield from _conditions(record)
     if counts:
-        yield from _warnings(_sampler_warnings(record, outcomes))
+        yield from _warnings([*_sampler_warnings(record, outcomes), *_repetitions(record)])
     yield _data(record, record.result, ("draws for each prompt", record.data.k_max))
     yield _provenance(record)
     pooled = _uses_pooled_rule(record)
@@ -295,7 +296,7 @@ def _sections_without_labels(sampler: ConformalSampler) -> Iterable[Section]:
     labelled, pooled = record.data.unknown is None, _uses_pooled_rule(record)
     yield _sampler_guarantee(record)
     yield from _conditions(record)
-    yield from _warnings(_warnings_without_labels(record))
+    yield from _warnings([*_warnings_without_labels(record), *_repetitions(record)])
     yield _data(record, left or result, ("draws for each prompt", record.data.k_max))
     yield _provenance(record)
     if left is not None and pooled:
@@ -600,6 +601,22 @@ def _provenance(record: Any) -> Section:
     else:
         text = "The data say with what they were collected; it is what the estimator uses."
     return Section("Provenance", (text,))
+
+
+def _repetitions(record: Any) -> list[str]:
+    rows = record.data.prompts
+    if rows is None:
+        return []
+    if record.data.unknown is None:  # those with another reference have other labels, as a rule
+        rows = np.column_stack((rows, record.data.admissible))
+    n_repeated = len(rows) - len(np.unique(rows, axis=0))
+    if n_repeated < _MANY_REPEATED * len(rows):
+        return []
+    return [
+        f"{n_repeated} of {len(rows)} prompts repeat an earlier one with its labels. The "
+        "guarantee needs prompts that were sampled independently; a table that was joined twice "
+        "does this."
+    ]
 
 
 def _thresholds(record: Any) -> Section:

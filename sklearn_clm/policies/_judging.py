@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from sklearn_clm.caching import HumanJudge, JudgedPrompt, VerdictsWanted
+from sklearn_clm.caching import HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
 from sklearn_clm.calibration import (
     CalibrationData,
     ComponentCalibrationData,
@@ -291,7 +291,7 @@ class Verdicts:
     def wanted(
         self, error: VerdictsWanted, prompts: np.ndarray, draws: np.ndarray, n_more: int = 0
     ) -> VerdictsWanted:
-        """The error with a bound of all verdicts that may still be wanted.
+        """The error with all verdicts that may still be wanted, or their number.
 
         Parameters
         ----------
@@ -307,9 +307,11 @@ class Verdicts:
         VerdictsWanted
         """
         judge, n_left = get_admission(self._admission), len(prompts)
+        later: list[WantedVerdict] = []
         if isinstance(judge, HumanJudge):
             pairs = {}
-            for i, j in zip(prompts.tolist(), draws.tolist()):
+            order = np.argsort(draws, kind="stable")
+            for i, j in zip(prompts[order].tolist(), draws[order].tolist()):
                 if j >= len(self._responses[i]):
                     n_more += 1  # a draw to come
                     continue
@@ -319,8 +321,12 @@ class Verdicts:
                     pairs[pair.id] = pair
             n_left = len(pairs)
             if n_left <= _MOST_LOOKED_UP:
-                n_left = judge.verdicts(list(pairs.values())).count(None)
-        return VerdictsWanted(error.wanted, max(n_left + n_more, len(error.wanted)))
+                known = judge.verdicts(list(pairs.values()))
+                n_left = known.count(None)
+                asked = {pair.id for pair in error.wanted}
+                unknown = zip(pairs.items(), known)
+                later = [one for (id_, one), said in unknown if said is None and id_ not in asked]
+        return VerdictsWanted(error.wanted, max(n_left + n_more, len(error.wanted)), later)
 
     def labelled(self, data: CalibrationData) -> CalibrationData:
         """The data with the labels that are known by now, equal responses alike.

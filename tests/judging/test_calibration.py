@@ -66,6 +66,33 @@ def test_the_thresholds_are_those_of_the_same_verdicts_given_as_a_rule(judge, ju
     assert (np.diff(left) < 0).all()  # an honest estimate: each verdict leaves fewer
 
 
+def test_files_that_ask_for_more_take_fewer_rounds_and_give_the_same(tmp_path):
+    found = []
+    for i, n_more in enumerate((0, 40)):
+        judge = HumanJudge(tmp_path / f"{i}" / "verdicts.sqlite", judge="Ada")
+        judge.path.parent.mkdir()
+        sampler = ConformalSampler(
+            ToyModel(), admission=judge, judging="lazy", policy=ExitPolicy(), **OPTIONS
+        )
+        asked, n_rounds = judge.asked(PROMPTS, REFERENCES), 0
+        while True:
+            try:
+                sampler.fit(PROMPTS, asked)
+            except VerdictsWanted as error:
+                pairs, n_at_most = [*error.wanted, *error.later], error.n_at_most
+                n_asked = len(error.wanted) + n_more
+            else:
+                break
+            assert len({pair.id for pair in pairs}) == len(pairs) <= n_at_most
+            judge.export(judge.path.with_name("wanted.jsonl"), pairs[:n_asked])
+            judge_all(judge, pairs[:n_asked], is_right)
+            n_rounds += 1
+        found.append((sampler.exit_level_, n_rounds))
+    (few_at_a_time, n_many), (more_at_a_time, n_few) = found
+    assert few_at_a_time == more_at_a_time
+    assert n_few < n_many
+
+
 @pytest.mark.parametrize("policy", ["thresholds", ExitPolicy()])
 def test_what_is_left_at_most_is_never_exceeded(judge, policy):
     sampler = ConformalSampler(ToyModel(), judging="lazy", policy=policy, **OPTIONS)
