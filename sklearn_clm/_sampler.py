@@ -635,12 +635,14 @@ class ConformalSampler(  # type: ignore[call-arg]
         """
         return self.predict(X, groups=groups)
 
-    def fit_transform(self, X: object, y: object, *, groups: object = None) -> PredictionSets:
+    def fit_transform(
+        self, X: object, y: object, *, groups: object = None, prompt_weight: object = None
+    ) -> PredictionSets:
         """Fit, and return the sets of the same prompts from the same draws.
 
         Parameters
         ----------
-        X, y, groups
+        X, y, groups, prompt_weight
             As in :meth:`fit`.
 
         Returns
@@ -650,7 +652,8 @@ class ConformalSampler(  # type: ignore[call-arg]
             them leaves out the prompts that trained the generator.
         """
         checked = check_prompts(X, estimator=self)
-        sets = self.fit(checked, y, groups=groups)._sets_of_fit(checked, groups)
+        self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
+        sets = self._sets_of_fit(checked, groups)
         sets.of_fit = True
         return sets
 

@@ -1,7 +1,7 @@
 """The estimator that calibrates which components of responses can be trusted on their own."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Literal, TypeGuard
@@ -26,22 +26,28 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._data import split_positions
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
+from sklearn_clm.policies import Groups
 from sklearn_clm.policies._attributes import SelectorAttributes
+from sklearn_clm.policies._collection import needed_shift
+from sklearn_clm.policies._component_tests import ComponentTest, planned_tests, run_tests
 from sklearn_clm.policies._components import (
-    certified_threshold,
     components_of_draws,
     components_of_sets,
     draws_of,
-    kept_prompts,
     refuse_betting,
     refuse_larger_budget,
     refuse_other_calibration,
     refuse_other_draws,
     select_components,
-    tested_prompts,
+    shift_of_prompts,
     unseen_prompts,
 )
-from sklearn_clm.policies._files import read_calibration, refuse_differences, write_calibration
+from sklearn_clm.policies._files import (
+    read_calibration,
+    refuse_differences,
+    refuse_other_groups,
+    write_calibration,
+)
 from sklearn_clm.policies._judging import ComponentVerdicts
 from sklearn_clm.policies._records import PARTS, SelectorCalibration
 from sklearn_clm.policies._risks import WrongFraction
@@ -61,13 +67,17 @@ _N_TRIED = 100  # calibration prompts on which the threshold is tried
 
 @dataclass(frozen=True)
 class _Collected:
-    """Components that were collected, of which prompts, who judges them, and who drew them."""
+    """Components that were collected, of which prompts, who judges them, and who drew them.
+
+    `groups` are those that were given with these prompts, None where none were.
+    """
 
     data: ComponentCalibrationData
     verdicts: ComponentVerdicts
     sampler: ConformalSampler
     prompts: CheckedPrompts
     indices: np.ndarray
+    groups: list[Hashable] | None = None
 
 
 class ComponentSelector(  # type: ignore[call-arg]
@@ -128,6 +138,10 @@ class ComponentSelector(  # type: ignore[call-arg]
         Processes or threads that judge components.
     verbose : int, default=0
         Whether to show the progress of draws; a sampler that is given has its own.
+    groups : Groups, default=None
+        A guarantee within each group of prompts, see :class:`sklearn_clm.policies.Groups`. None
+        is one guarantee for all prompts together, unless ``fit`` is given groups. What the sampler
+        promises within groups is a parameter of its own.
 
     Attributes
     ----------
@@ -137,6 +151,13 @@ class ComponentSelector(  # type: ignore[call-arg]
     gamma_hat_ : float
         The threshold: components that score at least this are selected. +inf where none could be
         certified.
+    groups_ : dict of float
+        With groups: the threshold of each. The other attributes are those of the threshold for all
+        prompts together, which is tested for comparison.
+    group_results_ : dict of ComponentThreshold or None
+        With groups: the whole result of each; None for one of too few prompts.
+    shift_ : Shift or None
+        The shift of prompts that the guarantee holds for; it is that of the sampler.
     thresholds_, n_errors_, p_values_ : ndarray of shape (t,)
         The thresholds that were tested, from the largest down, and for each of them how many
         prompts had an inadmissible component selected, and the p-value.
@@ -174,7 +195,9 @@ class ComponentSelector(  # type: ignore[call-arg]
     The guarantee of the sampler (Eq. 1) and this one hold each with probability 1 - delta over
     the calibration data; *both at once* hold with probability 1 - 2 delta, by the union bound
     (with different deltas, 1 minus their sum). As with the sampler, the guarantee is for prompts
-    from the distribution of the calibration prompts, and given the seed of the draws. A sampler
+    from the distribution of the calibration prompts, and given the seed of the draws; after a
+    sampler with a :class:`~sklearn_clm.policies.CovariateShift`, for prompts that are distributed
+    as the weights say, since prompts are kept by their weight here as well. A sampler
     that comes fitted, or a score that was trained, must not have been trained on the prompts
     passed to ``fit`` here; calibrating a sampler on them is no training.
 
@@ -227,6 +250,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         "random_state": ["random_state"],
         "n_jobs": N_JOBS,
         "verbose": ["verbose"],
+        "groups": [None, Groups],
     }
 
     def __init__(
@@ -244,6 +268,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
+        groups: Groups | None = None,
     ) -> None:
         self.sampler = sampler
         self.alpha = alpha
@@ -257,8 +282,11 @@ class ComponentSelector(  # type: ignore[call-arg]
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.groups = groups
 
-    def fit(self, X: Any, y: Any) -> "ComponentSelector":
+    def fit(
+        self, X: Any, y: Any, *, groups: object = None, prompt_weight: object = None
+    ) -> "ComponentSelector":
         """Collect components and calibrate on them.
 
         Parameters
@@ -270,6 +298,12 @@ class ComponentSelector(  # type: ignore[call-arg]
             Admissions: for each prompt either a callable ``A^c_i(component) -> bool``, or a
             reference that `admission` judges by. A list, tuple or set holds several references,
             each judged by itself, any of which will do; a dict is one reference.
+        groups : sequence of length n, default=None
+            The group of each prompt, where the parameter `groups` does not give it. A sampler with
+            ``groups=Groups()`` is given them as well.
+        prompt_weight : array-like of shape (n,), default=None
+            Density of new prompts relative to these, where the `shift` of the sampler does not
+            give it. A prompt calibrates with probability weight / bound, as it does the sampler.
 
         Returns
         -------
@@ -285,17 +319,27 @@ class ComponentSelector(  # type: ignore[call-arg]
         NullCalibrationError
             If nothing can be certified and ``on_null="raise"``.
         """
-        return self.calibrate(self.collect(X, y))
+        self._validate_params()
+        if groups is None and self.groups is not None and self.groups.by is None:
+            self.groups.of(None, 0)  # says what is missing
+        return self.calibrate(self.collect(X, y, groups=groups, prompt_weight=prompt_weight))
 
-    def collect(self, prompts: Any, admissions: Any) -> ComponentCalibrationData:
+    def collect(
+        self,
+        prompts: Any,
+        admissions: Any,
+        *,
+        groups: object = None,
+        prompt_weight: object = None,
+    ) -> ComponentCalibrationData:
         """Draw, split, score and judge: the expensive half of ``fit``.
 
         Forgets an earlier calibration, which was one of other draws and other scores.
 
         Parameters
         ----------
-        prompts, admissions
-            As X and y in :meth:`fit`.
+        prompts, admissions, groups, prompt_weight
+            As X, y, groups and prompt_weight in :meth:`fit`.
 
         Returns
         -------
@@ -307,19 +351,30 @@ class ComponentSelector(  # type: ignore[call-arg]
         splitter, component_score = self._parts()
         admission = get_component_admission(self.admission, splitter)
         self._refuse_without_logprobs(component_score, prompts)
-        if isinstance(prompts, PredictionSets):
-            sampler, checked, indices = self._prompts_of_sets(prompts)
-            references = check_admissions(admissions, len(prompts), estimator=self)
-        else:
+        given = prompts if isinstance(prompts, PredictionSets) else None
+        if given is None:
             checked = self._checked(prompts)
-            references = check_admissions(admissions, len(checked), estimator=self)
-            sampler, indices = self._fitted_sampler(checked, references)
+        else:
+            sampler, checked, indices = self._prompts_of_sets(given)
+        references = check_admissions(admissions, len(checked), estimator=self)
+        # a mistake is found before anything is paid for
+        names = self._groups_of(groups, len(checked), checked)
+        names = None if groups is None else names
+        if given is None:
+            sampler, indices = self._fitted_sampler(checked, references, names, prompt_weight)
+        shift = None
+        if given is not None or sampler is self.sampler or self._fraction is not None:
+            of_fit = given is not None and given.of_fit
+            indices, shift = shift_of_prompts(
+                sampler, prompt_weight, checked, indices, of_fit=of_fit
+            )
+        names = None if names is None else [names[i] for i in indices]
         checked, references = checked.take(indices), [references[i] for i in indices]
         record, fraction = sampler.calibration_, self._fraction
         draws: Sequence[Sequence[Generation]]
         if fraction is not None:
-            given = isinstance(prompts, PredictionSets)
-            sets = prompts[indices] if given else sampler._sets(checked)
+            needed = _of_sampler(sampler, names)
+            sets = sampler._sets(checked, groups=needed) if given is None else given[indices]
             draws = [draws_of(one) for one in sets]
             found = components_of_sets(splitter, component_score, sets)
         else:
@@ -336,20 +391,23 @@ class ComponentSelector(  # type: ignore[call-arg]
                 k_max=record.width,
                 precision=None,
                 sampler=None if fraction is None else record.digest,
+                shift=record.drawn_with.shift if shift is None else shift.to_json(),
                 **self._fingerprints(),
             ),
         )
         if self.judging == "all":
-            data = self._judged(verdicts, data)
+            data = self._judged(verdicts, data, None)
         self.__dict__.pop("calibration_", None)
-        self._collected = _Collected(data, verdicts, sampler, checked, indices)
+        self._collected = _Collected(data, verdicts, sampler, checked, indices, names)
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
             if hasattr(sampler, name):
                 setattr(self, name, getattr(sampler, name))
         return data
 
-    def calibrate(self, data: ComponentCalibrationData) -> "ComponentSelector":
+    def calibrate(
+        self, data: ComponentCalibrationData, *, groups: object = None
+    ) -> "ComponentSelector":
         """Calibrate on collected data: the instant half of ``fit``.
 
         Parameters
@@ -358,6 +416,9 @@ class ComponentSelector(  # type: ignore[call-arg]
             From :meth:`collect`, loaded, or made of the scores and labels that one has. Data that
             do not know what they were collected with are allowed, and results are marked
             "provenance unknown".
+        groups : sequence of length n, default=None
+            The group of each prompt of `data`. None are those given to :meth:`collect`, or found
+            from the prompts that it was given.
 
         Returns
         -------
@@ -384,12 +445,20 @@ class ComponentSelector(  # type: ignore[call-arg]
                     "Call collect, or fit, again."
                 )
         self._refuse_other_loss(known)
-        data = self._labelled(data)
+        collected = self._collected_of(data)
+        if collected is not None:
+            groups = collected.groups if groups is None else groups
+        names = self._groups_of(
+            groups, data.n_prompts, None if collected is None else collected.prompts
+        )
+        data = self._labelled(data, names)
         sampler = self._sampler_of(data)
         if sampler is not None:
             refuse_other_calibration(sampler.calibration_.digest, known.sampler, "data")
-        result, why_null = certified_threshold(data, self.alpha, self.delta, self._fraction)
-        report_null(why_null, self.on_null, "Every selection will be empty, which is valid.")
+        tests = self._tests(data.n_prompts, names)
+        found = run_tests(data, self.alpha, tests, self._fraction)
+        report_null(found.why_null, self.on_null, _NOTHING)
+        result, by_group = found.result, found.by_group
         self.calibration_ = self._record(
             gamma_hat=np.inf if result is None else result.gamma_hat,
             n_draws=known.k_max,
@@ -398,17 +467,24 @@ class ComponentSelector(  # type: ignore[call-arg]
             sampler=sampler,
             result=result,
             data=data,
+            by_group=by_group
+            and {name: np.inf if own is None else own.gamma_hat for name, own in by_group.items()},
+            groups=None if by_group is None else frozen(self.groups or Groups()),
+            group_results=by_group,
         )
         self._warn_if_out_of_reach()
         return self
 
-    def predict(self, X: Any) -> ComponentSets:
+    def predict(self, X: Any, *, groups: object = None) -> ComponentSets:
         """Select the admissible components of the responses to each prompt (Algorithm 2).
 
         Parameters
         ----------
         X : sequence of length n, numeric array of shape (n, d), or PredictionSets
             Prompts, for which `sampler_` then samples sets, or such sets.
+        groups : sequence of length n, default=None
+            The group of each prompt, where calibration of components, or of the sampler, was given
+            groups.
 
         Returns
         -------
@@ -423,17 +499,24 @@ class ComponentSelector(  # type: ignore[call-arg]
         ValueError
             If a set was sampled with a larger budget than calibration saw, or from another
             generator or with another seed; for fractions, by another calibration of the sampler.
+            If calibration has not seen a group.
         """
         check_is_fitted(self)
-        sets = X if isinstance(X, PredictionSets) else self._sampler_for_prompts().predict(X)
-        return self._select(sets)
+        if isinstance(X, PredictionSets):
+            return self._select(X, groups)
+        sampler = self._sampler_for_prompts()
+        needed = _of_sampler(sampler, groups)
+        sets = sampler.predict(X, groups=needed)
+        if self.calibration_.by_group is None and needed is not None:
+            groups = None  # the sampler alone has groups
+        return self._select(sets, groups)
 
-    def transform(self, X: Any) -> ComponentSets:
+    def transform(self, X: Any, *, groups: object = None) -> ComponentSets:
         """Same as :meth:`predict`.
 
         Parameters
         ----------
-        X : sequence, array or PredictionSets
+        X, groups
             As in :meth:`predict`.
 
         Returns
@@ -441,14 +524,16 @@ class ComponentSelector(  # type: ignore[call-arg]
         ComponentSets
             One set of components for each prompt.
         """
-        return self.predict(X)
+        return self.predict(X, groups=groups)
 
-    def fit_transform(self, X: Any, y: Any) -> ComponentSets:
+    def fit_transform(
+        self, X: Any, y: Any, *, groups: object = None, prompt_weight: object = None
+    ) -> ComponentSets:
         """Fit, and select components of the same prompts from the same draws.
 
         Parameters
         ----------
-        X, y
+        X, y, groups, prompt_weight
             As in :meth:`fit`.
 
         Returns
@@ -456,19 +541,20 @@ class ComponentSelector(  # type: ignore[call-arg]
         ComponentSets
             Equal to ``fit(X, y).transform(X)``.
         """
-        if isinstance(X, PredictionSets):
-            return self.fit(X, y).predict(X)
-        if any(isinstance(step, ConformalSampler) for _, step in pipeline_steps()[1]):
+        given = isinstance(X, PredictionSets)
+        if not given and any(isinstance(step, ConformalSampler) for _, step in pipeline_steps()[1]):
             raise ValueError(
                 "a ComponentSelector must stand after the ConformalSampler of a pipeline, got it "
                 "before instead; wanted make_pipeline(sampler, selector)."
             )
-        checked = self._checked(X)
-        sampler = self.fit(checked, y).sampler_
-        own = sampler not in (None, self.sampler) and self._fraction is None
-        return self._select(sampler._sets_of_fit(checked)) if own else self.predict(checked)
+        checked = X if given else self._checked(X)
+        self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
+        if given or self.sampler_ is self.sampler or self._fraction is not None:
+            return self.predict(checked, groups=groups)
+        sets = self.sampler_._sets_of_fit(checked, _of_sampler(self.sampler_, groups))
+        return self._select(sets, groups)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, groups: object = None) -> float:
         """Mean number of selected components (what Eq. 10 maximises).
 
         Parameters
@@ -477,13 +563,15 @@ class ComponentSelector(  # type: ignore[call-arg]
             As in :meth:`predict`.
         y : object, optional
             Ignored.
+        groups : sequence of length n, default=None
+            As in :meth:`predict`.
 
         Returns
         -------
         float
             The mean over prompts.
         """
-        return float(np.mean(self.predict(X).sizes))
+        return float(np.mean(self.predict(X, groups=groups).sizes))
 
     def save_calibration(self, path: str | os.PathLike[str]) -> None:
         """Write what calibration found to a small, readable JSON file.
@@ -515,16 +603,17 @@ class ComponentSelector(  # type: ignore[call-arg]
         Raises
         ------
         ValueError
-            If the file belongs to another generator, seed, splitter, score, admission, loss, alpha
-            or delta, or is no such file.
+            If the file belongs to another generator, seed, splitter, score, admission, loss, alpha,
+            delta or groups, or is no such file.
         """
         self._validate_params()
         name = os.fspath(path)
-        _, read = read_calibration(path, SelectorCalibration)
+        content, read = read_calibration(path, SelectorCalibration)
         known: Provenance = read["provenance"]
         own = {"alpha": float(self.alpha), "delta": float(self.delta), "loss": self._loss}
         refuse_differences(name, "parameters", read, own)
         refuse_differences(name, "scores", asdict(known), self._fingerprints())
+        refuse_other_groups(name, content.get("groups"), self.groups)
         sampler = self.sampler if _is_fitted(self.sampler) else None
         if sampler is not None:
             drawn = asdict(
@@ -533,6 +622,8 @@ class ComponentSelector(  # type: ignore[call-arg]
             drawn = {key: drawn[key] for key in ("generator", "seed", "sampler")}
             refuse_differences(name, "draws", asdict(known), drawn)
             refuse_larger_budget(sampler.k_max_, read["n_draws"])
+        if self.groups is not None:
+            read["groups"] = frozen(self.groups)
         self.calibration_ = self._record(**{**read, "sampler": sampler})
         return self
 
@@ -576,6 +667,8 @@ class ComponentSelector(  # type: ignore[call-arg]
 
     def _validate_params(self) -> None:
         super()._validate_params()
+        if self.groups is not None:
+            self.groups._validate_params()
         if self._fraction is None:
             return
         self._fraction._validate_params()
@@ -613,8 +706,20 @@ class ComponentSelector(  # type: ignore[call-arg]
             return check_fitted_prompts(self.sampler, X)
         return check_prompts(X, estimator=self)
 
+    def _groups_of(
+        self, given: object, n_prompts: int, prompts: CheckedPrompts | None
+    ) -> list[Hashable] | None:
+        """The group of each prompt, where there are groups."""
+        if given is None and self.groups is None:
+            return None
+        return (self.groups or Groups()).of(given, n_prompts, prompts)
+
     def _fitted_sampler(
-        self, prompts: CheckedPrompts, references: list[Any]
+        self,
+        prompts: CheckedPrompts,
+        references: list[Any],
+        groups: list[Hashable] | None,
+        prompt_weight: object,
     ) -> tuple[ConformalSampler, np.ndarray]:
         """The sampler, fitted on the prompts where it was not, and which of them may calibrate."""
         if self.sampler is not None and _is_fitted(self.sampler):
@@ -624,15 +729,21 @@ class ComponentSelector(  # type: ignore[call-arg]
             sampler.set_params(random_state=self.random_state)
         sampler.set_params(verbose=max(self.verbose, sampler.verbose))
         refuse_betting(sampler.shift)
+        weights = None
+        if prompt_weight is not None:
+            weights = needed_shift(sampler.shift).of(prompt_weight, len(prompts), prompts)
+        given = groups if sampler.groups is not None and sampler.groups.by is None else None
         sampler._memory = self._memory = getattr(self, "_memory", sampler.memory_)
         if self._fraction is None:
-            return sampler.fit(prompts, references), sampler.calibration_indices_
+            sampler.fit(prompts, references, groups=given, prompt_weight=weights)
+            return sampler, sampler.calibration_indices_
         own, rest = split_positions(len(prompts), 0.5, seed_of_draws(self.random_state))
-        sampler.fit(prompts.take(own), [references[i] for i in own])
-        if sampler.shift is not None:
-            others = prompts.take(rest)
-            weights = sampler.shift.of(None, len(rest), others)
-            rest = rest[sampler.shift.kept(weights, others.digests(), 0)]
+        sampler.fit(
+            prompts.take(own),
+            [references[i] for i in own],
+            groups=None if given is None else [given[i] for i in own],
+            prompt_weight=None if weights is None else weights[own],
+        )
         return sampler, rest
 
     def _prompts_of_sets(
@@ -658,12 +769,6 @@ class ComponentSelector(  # type: ignore[call-arg]
         numeric = bool(sampler._numeric_prompts) if hasattr(sampler, "_numeric_prompts") else False
         checked = CheckedPrompts(np.asarray(prompts) if numeric else prompts, numeric)
         rows = unseen_prompts(sampler.calibration_, checked, self._loss, warns=not sets.of_fit)
-        shift = sampler.calibration_.shift
-        if sets.of_fit and shift is not None:
-            refuse_betting(shift)
-            calibrated = sampler.calibration_data_.prompts
-            if calibrated is not None:
-                rows = kept_prompts(calibrated, checked, rows)
         return sampler, checked, rows
 
     # --- calibrate ----------------------------------------------------------------------------
@@ -678,23 +783,36 @@ class ComponentSelector(  # type: ignore[call-arg]
             f"{there} instead. Call collect, or fit, again."
         )
 
-    def _judged(
-        self, verdicts: ComponentVerdicts, data: ComponentCalibrationData
-    ) -> ComponentCalibrationData:
-        tested = tested_prompts(data.n_prompts, self._fraction)
-        lazily = self.judging == "lazy"
-        return verdicts.of_components(data, self.alpha, self.delta, lazily=lazily, prompts=tested)
+    def _tests(self, n_prompts: int, names: list[Hashable] | None) -> list[ComponentTest]:
+        return planned_tests(n_prompts, self.delta, self._fraction, names, self.groups or Groups())
 
-    def _labelled(self, data: ComponentCalibrationData) -> ComponentCalibrationData:
-        """The data with the labels that are needed, those of people as they are now."""
+    def _judged(
+        self,
+        verdicts: ComponentVerdicts,
+        data: ComponentCalibrationData,
+        names: list[Hashable] | None,
+    ) -> ComponentCalibrationData:
+        tests = [(test.rows, test.delta) for test in self._tests(data.n_prompts, names)]
+        return verdicts.of_components(data, self.alpha, tests, lazily=self.judging == "lazy")
+
+    def _collected_of(self, data: ComponentCalibrationData) -> _Collected | None:
+        """What this selector has collected, if that is what the data are."""
         collected: _Collected | None = getattr(self, "_collected", None)
-        rows = tested_prompts(data.n_prompts, self._fraction)
-        tested = data if rows is None else data.take(rows)
         if (
             collected is None
             or data.scores is not collected.data.scores
             or data.provenance != collected.data.provenance
         ):
+            return None
+        return collected
+
+    def _labelled(
+        self, data: ComponentCalibrationData, names: list[Hashable] | None
+    ) -> ComponentCalibrationData:
+        """The data with the labels that are needed, those of people as they are now."""
+        collected = self._collected_of(data)
+        tested = data.take(self._tests(data.n_prompts, None)[-1].rows)
+        if collected is None:
             if tested.unknown is not None:
                 raise ValueError(
                     "data must have a label for each component, or be what this selector has "
@@ -704,7 +822,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             return data
         if tested.unknown is None and not collected.verdicts.of_people:
             return data
-        data = self._judged(collected.verdicts, data)
+        data = self._judged(collected.verdicts, data, names)
         self._collected = replace(collected, data=data)
         return data
 
@@ -745,14 +863,15 @@ class ComponentSelector(  # type: ignore[call-arg]
     def _warn_if_out_of_reach(self) -> None:
         """Warn where sets of calibration prompts hold nothing that reaches the threshold."""
         collected, record = getattr(self, "_collected", None), self.calibration_
-        if collected is None or record.data is not collected.data or record.gamma_hat == np.inf:
+        if collected is None or record.data is not collected.data or not record.certified:
             return
-        groups = collected.sampler.calibration_.groups
-        if groups is not None and groups.by is None:
+        needs = (collected.sampler.calibration_.groups, record.groups)
+        if collected.groups is None and any(one and one.by is None for one in needs):
             return  # only the user knows the groups of these prompts
         tried = collected.prompts.take(range(min(_N_TRIED, len(collected.prompts))))
-        sets = collected.sampler._sets(tried)
-        in_all = np.array([len(one) for one in self._select(sets)])
+        names = collected.groups and collected.groups[: len(tried)]
+        sets = collected.sampler._sets(tried, groups=_of_sampler(collected.sampler, names))
+        in_all = np.array([len(one) for one in self._select(sets, names)])
         if in_all.any() or not any(len(one) for one in sets):
             return
         warn(
@@ -775,10 +894,19 @@ class ComponentSelector(  # type: ignore[call-arg]
             )
         return sampler
 
-    def _select(self, sets: PredictionSets) -> ComponentSets:
-        selected = select_components(self.calibration_, sets)
+    def _select(self, sets: PredictionSets, groups: object = None) -> ComponentSets:
+        selected = select_components(self.calibration_, sets, groups)
         return ComponentSets(selected, min_width=sets.k_max, selector=self)
+
+
+_NOTHING = "Every such selection will be empty, which is valid."
 
 
 def _is_fitted(sampler: object) -> TypeGuard[ConformalSampler]:
     return isinstance(sampler, ConformalSampler) and hasattr(sampler, "calibration_")
+
+
+def _of_sampler(sampler: ConformalSampler, groups: Any) -> Any:
+    """The groups, where the sampler has to be given them."""
+    known = sampler.calibration_.groups
+    return groups if known is not None and known.by is None else None

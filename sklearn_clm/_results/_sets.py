@@ -410,6 +410,8 @@ class ComponentSet:
         Whether calibration knew what its data were collected with.
     loss : {"any", "fraction"}, default="any"
         Whether all components can be trusted together, or all but a fraction on average.
+    group : hashable, default=None
+        The group within which the guarantee holds; None where it holds for all prompts together.
 
     Examples
     --------
@@ -429,9 +431,9 @@ class ComponentSet:
     guaranteed: bool
     provenance_known: bool = True
     loss: str = "any"
+    group: Hashable | None = None
 
     guarantee: ClassVar[str] = "pac"  # of components there is no other
-    group: ClassVar[None] = None
     pooled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -468,6 +470,7 @@ class ComponentSet:
             and self.occurrences == other.occurrences
             and self.prediction_set == other.prediction_set
             and (self.guaranteed, self.loss) == (other.guaranteed, other.loss)
+            and self.group == other.group
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -558,8 +561,8 @@ class ComponentSets(SetSequence[ComponentSet]):
         -------
         pandas.DataFrame
             Columns `prompt_index`, `component`, `score`, `draws` (tuple of the indices, from 0, of
-            the draws that hold it) and "guaranteed"; `loss`, where a fraction may be wrong; and
-            `provenance`, where it is unknown.
+            the draws that hold it) and "guaranteed"; `group`, where there are groups; `loss`, where
+            a fraction may be wrong; and `provenance`, where it is unknown.
         """
         import pandas as pd
 
@@ -570,6 +573,9 @@ class ComponentSets(SetSequence[ComponentSet]):
         ]
         columns = ["prompt_index", "component", "score", "draws", "guaranteed"]
         frame = pd.DataFrame(rows, columns=columns)
+        if any(one.group is not None for one in self._sets):
+            groups = [self._sets[i].group for i in frame["prompt_index"]]
+            frame = frame.assign(group=pd.Series(groups, dtype=object))
         if any(one.loss == "fraction" for one in self._sets):
             frame = frame.assign(loss="fraction")
         return frame if self.provenance_known else frame.assign(provenance="unknown")

@@ -45,7 +45,7 @@ from sklearn_clm.calibration._components import ComponentCalibrationData, Compon
 from sklearn_clm.calibration._data import split_positions
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 
-__all__ = ["component_fraction_test", "path_part", "wrong_fractions"]
+__all__ = ["component_fraction_test", "component_path", "path_part", "wrong_fractions"]
 
 _MOST_THRESHOLDS = 100
 _HALVINGS = 30
@@ -136,8 +136,7 @@ def component_fraction_test(
         )
     p_value_of = bounds[p_value]
     if thresholds is None:
-        path, tested = path_part(data.n_prompts, path_fraction)
-        gammas = _quantiles(data.take(path).scores)
+        gammas, tested = component_path(data, path_fraction)
         data = data.take(tested)
     else:
         gammas = _checked(thresholds)
@@ -186,6 +185,14 @@ def component_fraction_test(
 def path_part(n_prompts: int, path_fraction: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the prompts whose scores give the thresholds, and of those that are tested."""
     return split_positions(n_prompts, path_fraction, 0)
+
+
+def component_path(
+    data: ComponentCalibrationData, path_fraction: float = 0.2
+) -> tuple[np.ndarray, np.ndarray]:
+    """The thresholds that the path part gives, and positions of the prompts that are tested."""
+    path, tested = path_part(data.n_prompts, path_fraction)
+    return _quantiles(data.take(path).scores), tested
 
 
 def wrong_fractions(data: ComponentCalibrationData, thresholds: ArrayLike) -> np.ndarray:

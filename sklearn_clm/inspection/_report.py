@@ -380,12 +380,7 @@ def _exit_expectations(left: Any) -> Section:
 
 
 def _sampler_guarantee(record: Any) -> Section:
-    who = "a new prompt from the same distribution"
-    if record.by_group is not None:
-        who = "a new prompt of a certified group, from that group's distribution,"
-    if record.shift is not None:
-        shifted = "from the distribution that the weights describe"
-        who = f"a new prompt {'of a certified group, ' * (record.by_group is not None)}{shifted},"
+    who = _who(record)
     if not record.certified:
         what = "configuration" if record.exit is None else "level"
         texts = [
@@ -412,6 +407,22 @@ def _sampler_guarantee(record: Any) -> Section:
                 f"{confidence} {losses}, for {who}. Nothing is said of admissible responses. "
                 f"{_AVERAGE}"
             ]
+    return Section("Guarantee", (*texts, *_under_conditions(record)))
+
+
+def _who(record: Any) -> str:
+    """Whom a guarantee is for."""
+    who = "a new prompt from the same distribution"
+    if record.by_group is not None:
+        who = "a new prompt of a certified group, from that group's distribution,"
+    if record.shift is not None:
+        shifted = "from the distribution that the weights describe"
+        who = f"a new prompt {'of a certified group, ' * (record.by_group is not None)}{shifted},"
+    return who
+
+
+def _under_conditions(record: Any) -> Iterable[str]:
+    """What groups and weights make of a guarantee."""
     if record.by_group is not None:
         how = (
             "each holds on its own, and nothing is said of all at once (Groups(guarantee='all') "
@@ -419,32 +430,46 @@ def _sampler_guarantee(record: Any) -> Section:
         )
         if record.groups.guarantee == "all":
             how = "with that confidence all hold together"
-        texts.append(f"There is one such claim for each group; {how}.")
+        yield f"There is one such claim for each group; {how}."
     if record.shift is not None:
-        texts.append(
+        yield (
             "That distribution is not the one of the prompts that calibrate."
             f"{' The guarantee is approximate: weights are estimated.' * record.shift.estimated}"
         )
-    return Section("Guarantee", tuple(texts))
 
 
 def _conditions(record: Any) -> Iterable[Section]:
     """Groups, a shift of prompts, and other losses, where calibration looked at them."""
     if record.by_group is not None:
-        text = "Prompts of other groups are refused: no rule serves all prompts together."
-        if record.groups.unknown == "pooled":
-            text = (
-                "Prompts of unknown groups, and only these, get the rule for all prompts together, "
-                "which all that follows is about; within a group it promises nothing."
-            )
         interval = f"{_percent(_CONFIDENCE)} interval"
         table = [
             ("group", "", "rule", "errors", interval, "smallest epsilon"),
             *(_group_row(name, rule) for name, rule in record.by_group.items()),
         ]
-        yield Section("Groups", (text,), tuple(table))
-    if record.shift is not None:
-        shift = record.shift
+        yield Section("Groups", (_pooled(record),), tuple(table))
+    yield from _shift(record)
+    if record.losses is not None:
+        means = getattr(record.rule, "means", {})
+        rows = [
+            (name, f"{level:g}", f"{means[name]:.3g}" if name in means else "")
+            for name, (_, level) in record.losses.named().items()
+        ]
+        header = ("loss", "level", "mean of the calibration prompts")
+        yield Section("Other losses", table=(header, *rows))
+
+
+def _pooled(record: Any) -> str:
+    """What the rule of all prompts together is for."""
+    if record.groups.unknown == "pooled":
+        return (
+            "Prompts of unknown groups, and only these, get the rule for all prompts together, "
+            "which all that follows is about; within a group it promises nothing."
+        )
+    return "Prompts of other groups are refused: no rule serves all prompts together."
+
+
+def _shift(record: Any) -> Iterable[Section]:
+    if (shift := record.shift) is not None:
         facts = [
             ("method", shift.method),
             ("largest weight", f"{shift.weight_bound:g}"),
@@ -454,14 +479,6 @@ def _conditions(record: Any) -> Iterable[Section]:
             ("effective number of prompts", f"{shift.effective_size:.1f}"),
         ]
         yield Section("Covariate shift", table=(("what", "value"), *facts))
-    if record.losses is not None:
-        means = getattr(record.rule, "means", {})
-        rows = [
-            (name, f"{level:g}", f"{means[name]:.3g}" if name in means else "")
-            for name, (_, level) in record.losses.named().items()
-        ]
-        header = ("loss", "level", "mean of the calibration prompts")
-        yield Section("Other losses", table=(header, *rows))
 
 
 def _group_row(name: object, rule: Any) -> tuple[str, ...]:
@@ -777,6 +794,14 @@ def _selector_sections(selector: ComponentSelector) -> Iterable[Section]:
     result: ComponentThreshold | None = record.result
     yield _selector_guarantee(record)
     yield from _warnings(_selector_warnings(record))
+    if record.by_group is not None:
+        rows = [
+            (str(name), *_group_row(record.group_results[name], gamma))
+            for name, gamma in record.by_group.items()
+        ]
+        header = ("group", "calibration prompts", "gamma-hat")
+        yield Section("Groups", (_pooled(record),), (header, *rows))
+    yield from _shift(record)
     data = record.data
     judged = [] if data.unknown is None else [("of these judged", selector.n_judgements_)]
     yield _data(record, None, ("distinct components", data.n_components), *judged)
@@ -797,8 +822,13 @@ def _selector_sections(selector: ComponentSelector) -> Iterable[Section]:
         )
 
 
+def _group_row(found: ComponentThreshold | None, gamma: float) -> tuple[str, str]:
+    n = "too few" if found is None else str(found.n_calibration)
+    return n, f"{gamma:.4g}" if gamma < math.inf else "null"
+
+
 def _selector_guarantee(record: Any) -> Section:
-    if record.gamma_hat == math.inf:
+    if not record.certified:
         text = (
             "No threshold could be certified, so every selection is empty: an empty selection "
             "holds no wrong component."
@@ -806,14 +836,14 @@ def _selector_guarantee(record: Any) -> Section:
         return Section("Guarantee", (text,))
     if record.loss == "fraction":
         promise = (
-            "the fraction of wrong components among those selected for a new prompt from the same "
-            f"distribution is at most {_percent(record.alpha)} on average, where an empty "
+            f"the fraction of wrong components among those selected for {_who(record)} is at most "
+            f"{_percent(record.alpha)} on average, where an empty "
             "selection counts as 0. A single selection may hold more wrong ones. It holds for the "
             "sets of the sampler as it was calibrated then, and for no other"
         )
     else:
         promise = (
-            "all components selected for a new prompt from the same distribution are admissible "
+            f"all components selected for {_who(record)} are admissible "
             f"with probability at least {_percent(1 - record.alpha)}"
         )
     confidence = f"With confidence {_percent(1 - record.delta)} over the calibration prompts, "
@@ -822,7 +852,7 @@ def _selector_guarantee(record: Any) -> Section:
         "The guarantee of the sampler's sets and this one hold at once with confidence 1 - 2 "
         "delta, by the union bound."
     )
-    return Section("Guarantee", (text, together))
+    return Section("Guarantee", (text, *_under_conditions(record), together))
 
 
 def _selector_warnings(record: Any) -> list[str]:

@@ -178,6 +178,25 @@ class SelectorAttributes(CalibratedEstimator):
         return self.calibration_.gamma_hat
 
     @property
+    def groups_(self) -> dict[Hashable, float]:
+        """The threshold of each group; +inf where none could be certified."""
+        if self.calibration_.by_group is None:
+            raise AttributeError("groups_ needs a calibration with groups.")
+        return dict(self.calibration_.by_group)
+
+    @property
+    def group_results_(self) -> dict[Hashable, ComponentThreshold | None]:
+        """The whole result of each group; None where there were too few prompts."""
+        if self.calibration_.group_results is None:
+            raise AttributeError("group_results_ needs a calibration with groups, not from a file.")
+        return dict(self.calibration_.group_results)
+
+    @property
+    def shift_(self) -> Shift | None:
+        """The shift of prompts that the guarantee holds for; None for none."""
+        return self.calibration_.shift
+
+    @property
     def result_(self) -> ComponentThreshold | None:
         """The whole result of calibration; None where there were too few prompts."""
         if self.calibration_.data is None:

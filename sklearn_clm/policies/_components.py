@@ -1,4 +1,4 @@
-"""Components of sets: which prompts may calibrate, what is tested, and what is selected."""
+"""Components of sets: which prompts may calibrate, and what is selected."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,34 +9,25 @@ import numpy as np
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
 from sklearn_clm.calibration import (
-    ComponentCalibrationData,
-    ComponentThreshold,
     Provenance,
-    component_fraction_test,
-    component_learn_then_test,
-    prompts_needed,
 )
-from sklearn_clm.calibration._component_fractions import path_part
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._records import SamplerCalibration, SelectorCalibration
-from sklearn_clm.policies._risks import WrongFraction
 from sklearn_clm.policies._shift import CovariateShift, Shift
 from sklearn_clm.scoring import component_scores, component_spans
 from sklearn_clm.scoring._components import DistinctComponents, distinct_components
 
 __all__ = [
-    "certified_threshold",
     "components_of_draws",
     "components_of_sets",
     "draws_of",
-    "kept_prompts",
     "refuse_betting",
     "refuse_larger_budget",
     "refuse_other_calibration",
     "refuse_other_draws",
     "select_components",
-    "tested_prompts",
+    "shift_of_prompts",
     "unseen_prompts",
 ]
 
@@ -66,6 +57,35 @@ def unseen_prompts(
             "guarantee needs prompts that it has not seen."
         )
     return np.flatnonzero(~seen)
+
+
+def shift_of_prompts(
+    sampler: Any, prompt_weight: object, prompts: CheckedPrompts, rows: np.ndarray, *, of_fit: bool
+) -> tuple[np.ndarray, Shift | None]:
+    """Those of the prompts at `rows` that weights let calibrate, and the shift that they stand for.
+
+    The weights are those of a calibrated sampler; `of_fit` says that it has weighted these very
+    prompts.
+    """
+    record: SamplerCalibration = sampler.calibration_
+    shift = record.shift
+    if prompt_weight is not None and (shift is None or of_fit):
+        why = "the sampler has weighted these prompts already"
+        if shift is None:
+            why = "the sampler was calibrated without, and its shift says how large one may be"
+        raise ValueError(f"prompt_weight must be None here, got weights instead: {why}.")
+    if shift is None:
+        return rows, None
+    refuse_betting(shift)
+    if of_fit:
+        calibrated = None if record.data is None else record.data.prompts
+        return (rows if calibrated is None else kept_prompts(calibrated, prompts, rows)), None
+    given: CovariateShift | None = sampler.shift
+    weight = given.weight if given is not None and given.agrees(shift) else None
+    own = CovariateShift(weight, weight_bound=shift.weight_bound, estimated=shift.estimated)
+    weights = own.of(prompt_weight, len(prompts), prompts)[rows]
+    kept = own.kept(weights, prompts.take(rows).digests(), record.seed)
+    return rows[kept], own.summary(weights, len(kept))
 
 
 def kept_prompts(calibrated: np.ndarray, prompts: CheckedPrompts, rows: np.ndarray) -> np.ndarray:
@@ -165,8 +185,10 @@ def components_of_sets(
     )
 
 
-def select_components(record: SelectorCalibration, sets: PredictionSets) -> list[ComponentSet]:
-    """The components of each set that reach the threshold (Algorithm 2)."""
+def select_components(
+    record: SelectorCalibration, sets: PredictionSets, groups: object = None
+) -> list[ComponentSet]:
+    """The components of each set that reach the threshold of its group (Algorithm 2)."""
     largest = max((one.n_samples for one in sets), default=0)
     if record.n_draws is not None and largest > record.n_draws:
         raise ValueError(
@@ -178,79 +200,24 @@ def select_components(record: SelectorCalibration, sets: PredictionSets) -> list
     refuse_other_calibration(made_by, record.provenance.sampler, "X")
     record.refuse_changes()
     known = not record.unknown and (record.loss == "any" or made_by is not None)
-    guaranteed = bool(record.gamma_hat < np.inf)
-    found = [DistinctComponents([], np.empty(0), [])] * len(sets)
-    if guaranteed:
-        found = components_of_sets(record.splitter, record.component_score, sets)
+    rules = record.thresholds_of(groups, [one.prompt for one in sets])
+    shown = sets[np.array([gamma < np.inf for gamma, _ in rules], dtype=bool)]
+    found = iter(components_of_sets(record.splitter, record.component_score, shown))
+    nothing = DistinctComponents([], np.empty(0), [])
     selected = []
-    for one, (components, scores, occurrences) in zip(sets, found, strict=True):
-        chosen = np.flatnonzero(record.provenance.rounded(scores) >= record.gamma_hat)
+    for one, (gamma, group) in zip(sets, rules, strict=True):
+        components, scores, occurrences = next(found) if gamma < np.inf else nothing
+        chosen = np.flatnonzero(record.provenance.rounded(scores) >= gamma)
         selected.append(
             ComponentSet(
                 components=tuple(components[c] for c in chosen),
                 scores=scores[chosen],
                 occurrences=tuple(tuple(occurrences[c]) for c in chosen),
                 prediction_set=one,
-                guaranteed=guaranteed,
+                guaranteed=bool(gamma < np.inf),
                 provenance_known=known,
                 loss=record.loss,
+                group=group,
             )
         )
     return selected
-
-
-def tested_prompts(n_prompts: int, fraction: WrongFraction | None) -> np.ndarray | None:
-    """Positions of the prompts that are tested and judged; None for all."""
-    return None if fraction is None else path_part(n_prompts, fraction.path_fraction)[1]
-
-
-def certified_threshold(
-    data: ComponentCalibrationData, alpha: float, delta: float, fraction: WrongFraction | None
-) -> tuple[ComponentThreshold | None, str | None]:
-    """The tests, None where prompts are too few, and why nothing is certified, if nothing is."""
-    needed, rows = prompts_needed(alpha, delta), tested_prompts(data.n_prompts, fraction)
-    n = data.n_prompts if rows is None else len(rows)
-    if n < needed:
-        return None, (
-            f"Calibration of components is null: there are n_samples={n} "
-            f"calibration prompts, and no p-value can reach delta={delta:g} at "
-            f"alpha={alpha:g} with fewer than {needed}."
-        )
-    if fraction is None:
-        result = component_learn_then_test(data, alpha, delta)
-    else:
-        result = component_fraction_test(data, alpha, delta, **fraction.get_params())
-    return result, _why_null(result)
-
-
-def _why_null(result: ComponentThreshold) -> str | None:
-    if result.gamma_hat < np.inf:
-        return None
-    if not result.thresholds.size:
-        return (
-            "Calibration of components is null: no response of the "
-            f"{result.n_calibration} calibration prompts has any component."
-        )
-    low, high = result.achievable_alpha
-    if result.loss == "fraction":
-        return (
-            f"Calibration of components is null: no threshold is certified at alpha="
-            f"{result.alpha:g}, delta={result.delta:g} with {result.n_calibration} calibration "
-            f"prompts. The smallest alpha that would have worked is {result.smallest_alpha:.4g}. "
-            f"Of what has the highest score a fraction of {low:.1%} is wrong, and of everything "
-            f"{high:.1%}."
-        )
-    if np.isnan(high):
-        return (
-            f"Calibration of components is null: no threshold is certified at alpha="
-            f"{result.alpha:g}, delta={result.delta:g} with {result.n_calibration} calibration "
-            f"prompts. No alpha below {result.smallest_alpha:.4g} would have worked; lazy judging "
-            "does not know more."
-        )
-    return (
-        f"Calibration of components is null: no threshold is certified at alpha={result.alpha:g}, "
-        f"delta={result.delta:g} with {result.n_calibration} calibration prompts. The smallest "
-        f"alpha that would have worked is {result.smallest_alpha:.4g}. Selecting what has the "
-        f"highest score errs for {low:.1%} of the prompts, and selecting everything for "
-        f"{high:.1%}."
-    )

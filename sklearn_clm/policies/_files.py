@@ -24,9 +24,11 @@ from sklearn_clm.policies._risks import Losses
 from sklearn_clm.scoring._identity import score_fingerprint
 
 __all__ = [
+    "groups_content",
     "losses_content",
     "read_calibration",
     "refuse_differences",
+    "refuse_other_groups",
     "refuse_other_sampler",
     "write_calibration",
 ]
@@ -121,16 +123,19 @@ def refuse_other_groups(name: str, saved: Mapping[str, Any] | None, groups: Grou
     """Refuse a file whose groups are not those of an estimator."""
     options = ("by", "guarantee", "unknown")
     there = None if saved is None else {option: saved[option] for option in options}
-    here = None
-    if groups is not None:
-        by = None if groups.by is None else score_fingerprint(groups.by)
-        here = {"by": by, "guarantee": groups.guarantee, "unknown": groups.unknown}
-    elif there is not None and there["by"] is None:
+    here = None if groups is None else groups_content(groups)
+    if here is None and there is not None and there["by"] is None:
         return  # groups that are given to predict
     if here != there:
         refuse_differences(
             name, "parameters", {"groups": there or "none"}, {"groups": here or "none"}
         )
+
+
+def groups_content(groups: Groups) -> dict[str, str | None]:
+    """What a file holds of the guarantee of groups."""
+    by = None if groups.by is None else score_fingerprint(groups.by)
+    return {"by": by, "guarantee": groups.guarantee, "unknown": groups.unknown}
 
 
 def losses_content(losses: Losses | None) -> dict[str, Any] | None:

@@ -429,23 +429,22 @@ class ComponentVerdicts(Verdicts):
         self,
         data: ComponentCalibrationData,
         alpha: float,
-        delta: float,
+        tests: Sequence[tuple[np.ndarray, float]],
         *,
         lazily: bool,
-        prompts: np.ndarray | None = None,
     ) -> ComponentCalibrationData:
-        """The data with all labels, or with those that the tests need.
+        """The data with all labels of the tested prompts, or with those that the tests need.
 
         Parameters
         ----------
         data : ComponentCalibrationData
             What was collected; its labels are not looked at.
-        alpha, delta : float
+        alpha : float
             Of the tests.
+        tests : sequence of (ndarray of int, float)
+            Of each test the positions of its prompts, ascending, and its level.
         lazily : bool
             Whether only what the tests need is judged.
-        prompts : ndarray of int, default=None
-            Positions of the prompts whose components are judged; None are all.
 
         Returns
         -------
@@ -458,27 +457,35 @@ class ComponentVerdicts(Verdicts):
         """
         if self.of_people:
             self.forget()
-        everyone = np.arange(data.n_components)
-        judge = self.of_rows(everyone)
-        draw = np.zeros_like(everyone)
-        if prompts is not None:
-            everyone = everyone[np.isin(data.prompt_index, prompts)]
-
-        def ask(which: np.ndarray) -> Iterator[bool]:
-            return judge(which, draw[which])
-
         labels = self.labels.reshape(-1)
+        judge = self.of_rows(np.arange(data.n_components))
+        parts = [
+            (rows, np.flatnonzero(np.isin(data.prompt_index, rows)), level)
+            for rows, level in tests
+            if not lazily or len(rows) >= prompts_needed(alpha, level)
+        ]
         try:
-            if not lazily:
-                for _ in ask(everyone[labels[everyone] < 0]):
-                    pass
-            elif data.n_prompts >= prompts_needed(alpha, delta):
-                judge_components(data.with_labels(labels), alpha, delta, ask)
+            for rows, part, level in parts:
+
+                def ask(which: np.ndarray, part: np.ndarray = part) -> Iterator[bool]:
+                    return judge(part[which], np.zeros_like(which))
+
+                if lazily:
+                    tested = data.with_labels(labels).take(rows)
+                    judge_components(tested, alpha, level, ask)
+                else:
+                    for _ in ask(np.flatnonzero(labels[part] < 0)):
+                        pass
         except VerdictsWanted as error:
-            left = (
-                judgements_at_most(data.with_labels(labels), alpha, delta) if lazily else everyone
-            )
-            raise self.wanted(error, left, draw[left]) from None
+            left = [part for _, part, _ in parts]
+            if lazily:
+                known = data.with_labels(labels)
+                left = [
+                    part[judgements_at_most(known.take(rows), alpha, level)]
+                    for rows, part, level in parts
+                ]
+            asked = np.unique(np.concatenate(left))
+            raise self.wanted(error, asked, np.zeros_like(asked)) from None
         return replace(data, admissible=labels)
 
 

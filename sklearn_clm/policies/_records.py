@@ -19,6 +19,7 @@ from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.generators import (
     Generator,
 )
+from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._base import CalibratedRule, ThresholdRule
 from sklearn_clm.policies._collection import SCORES
 from sklearn_clm.policies._exit import ExitResult
@@ -29,6 +30,7 @@ from sklearn_clm.policies._files import (
     as_section,
     as_threshold,
     exit_content,
+    groups_content,
     losses_content,
     rule_of,
     threshold_text,
@@ -207,27 +209,12 @@ class SamplerCalibration(_Calibration):
 
     def open_sets(self, scores: DrawScores, given: object, progress: Progress) -> SetsByRule:
         """The sets of prompts before their first draw, each by the rule of its group."""
-        n, by_group = len(scores.prompts), self.by_group
+        of_prompt = places_of_groups(
+            self.by_group, self.groups, given, len(scores.prompts), scores.prompts
+        )
         names: list[Hashable | None] = [None]
-        of_prompt: list[int] | None = None
-        if by_group is None or self.groups is None:
-            if given is not None:
-                raise ValueError(
-                    "groups must be None where calibration was given none, got groups instead."
-                )
-        else:
-            names = list(by_group)
-            position = {name: g for g, name in enumerate(names)}
-            asked = self.groups.of(given, n, scores.prompts)
-            if self.groups.unknown == "pooled":
-                names.append(None)
-            elif unknown := set(asked) - set(position):
-                raise ValueError(
-                    f"groups must be among those that were calibrated, {list(by_group)!r:.200}, "
-                    f"got {next(iter(unknown))!r} instead; Groups(unknown='pooled') uses the rule "
-                    "for all prompts there."
-                )
-            of_prompt = [position.get(name, len(position)) for name in asked]
+        if self.by_group is not None and self.groups is not None:
+            names = [*self.by_group, *([None] if self.groups.unknown == "pooled" else [])]
         approximate = self.shift is not None and self.shift.estimated
         about = (not self.unknown, self.guarantee, progress)
         parts = [
@@ -237,7 +224,7 @@ class SamplerCalibration(_Calibration):
             )
             for rule, name in zip(self.rules, names, strict=True)
         ]
-        return SetsByRule(parts, of_prompt, progress)
+        return SetsByRule(parts, None if self.by_group is None else of_prompt, progress)
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -295,25 +282,12 @@ class SamplerCalibration(_Calibration):
             return None
         rules = []
         for name, rule in self.by_group.items():
-            if type(name) not in (str, int, float, bool):
-                raise ValueError(
-                    f"groups must be text or numbers for a JSON file, got {name!r:.80} instead; "
-                    "pickle the sampler."
-                )
-            rules.append(
-                {"group": name, "k_max": rule.k_max, "lambda_hat": thresholds_content(rule)}
-            )
+            own: dict[str, Any] = {"k_max": rule.k_max, "lambda_hat": thresholds_content(rule)}
             if isinstance(rule, ExitResult):
                 # the model is that of all prompts
-                own = {**exit_content(rule), "delta": rule.delta, "model": None}
-                rules[-1]["exit"] = own
-        by = self.groups.by
-        return {
-            "by": None if by is None else score_fingerprint(by),
-            "guarantee": self.groups.guarantee,
-            "unknown": self.groups.unknown,
-            "rules": rules,
-        }
+                own["exit"] = {**exit_content(rule), "delta": rule.delta, "model": None}
+            rules.append({"group": _group_in_file(name), **own})
+        return {**groups_content(self.groups), "rules": rules}
 
     @staticmethod
     def read(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -326,8 +300,7 @@ class SamplerCalibration(_Calibration):
         groups: dict[str, Any] = {}
         if content.get("groups") is not None:
             part = as_section(content, "groups")
-            groups["groups"] = Groups(guarantee=part["guarantee"], unknown=part["unknown"])
-            groups["groups"]._validate_params()
+            groups["groups"] = _read_groups(part)
             groups["by_group"] = {
                 one["group"]: rule_of(one, content, as_count(one, "k_max", 1, width))
                 for one in part["rules"]
@@ -382,6 +355,12 @@ class SelectorCalibration(_Calibration):
         The tests; None for a calibration from a file or on too few prompts.
     data : ComponentCalibrationData or None
         What was calibrated on; None for a calibration from a file.
+    by_group : mapping from group to float, or None
+        The threshold of each group; None without groups.
+    groups : Groups or None
+        What is promised within groups.
+    group_results : mapping from group to ComponentThreshold or None
+        The tests of each group; None without groups, and for a calibration from a file.
     """
 
     gamma_hat: float
@@ -396,6 +375,11 @@ class SelectorCalibration(_Calibration):
     loss: Literal["any", "fraction"] = "any"
     result: ComponentThreshold | None = field(default=None, repr=False)
     data: ComponentCalibrationData | None = None
+    by_group: Mapping[Hashable, float] | None = None
+    groups: Groups | None = None
+    group_results: Mapping[Hashable, ComponentThreshold | None] | None = field(
+        default=None, repr=False
+    )
 
     parts: ClassVar[tuple[str, ...]] = ("splitter", "component_score")
     written_as: ClassVar[str] = "sklearn_clm.component_calibration/1"
@@ -409,6 +393,34 @@ class SelectorCalibration(_Calibration):
         of_data = ("generator", "seed", *PARTS, "k_max")
         return tuple(name for name in of_data if getattr(self.provenance, name) is None)
 
+    @property
+    def shift(self) -> Shift | None:
+        """The shift of prompts that the guarantee holds for."""
+        text = self.provenance.shift
+        return None if text is None else Shift.from_json(text)
+
+    @property
+    def certified(self) -> bool:
+        """Whether anything is guaranteed; False for null."""
+        return min(gamma for gamma, _ in self._rules()) < math.inf
+
+    def _rules(self) -> list[tuple[float, Hashable | None]]:
+        """The thresholds that predict may use, and the group of each."""
+        pooled: tuple[float, Hashable | None] = (self.gamma_hat, None)
+        if self.by_group is None or self.groups is None:
+            return [pooled]
+        by_group = [(gamma, name) for name, gamma in self.by_group.items()]
+        return [*by_group, *([pooled] if self.groups.unknown == "pooled" else [])]
+
+    def thresholds_of(
+        self, given: object, prompts: list[Any]
+    ) -> list[tuple[float, Hashable | None]]:
+        """The threshold of each prompt, and the group that it holds for."""
+        rules = self._rules()
+        checked = CheckedPrompts(prompts, numeric=False)
+        places = places_of_groups(self.by_group, self.groups, given, len(prompts), checked)
+        return [rules[place] for place in places]
+
     def content(self) -> dict[str, Any]:
         """What a file of the calibration holds."""
         low, high = (float(value) for value in self.achievable_alpha)
@@ -416,6 +428,7 @@ class SelectorCalibration(_Calibration):
             "format": self.written_as,
             "gamma_hat": threshold_text(self.gamma_hat),
             "loss": self.loss,
+            "groups": self._groups_content(),
             "alpha": float(self.alpha),
             "delta": float(self.delta),
             "achievable_alpha": None if math.isnan(low) else [low, high],
@@ -424,11 +437,28 @@ class SelectorCalibration(_Calibration):
             "provenance": asdict(self.provenance),
         }
 
+    def _groups_content(self) -> dict[str, Any] | None:
+        if self.by_group is None or self.groups is None:
+            return None
+        rules = [
+            {"group": _group_in_file(name), "gamma_hat": threshold_text(gamma)}
+            for name, gamma in self.by_group.items()
+        ]
+        return {**groups_content(self.groups), "rules": rules}
+
     @staticmethod
     def read(content: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of a record, from the content of a file."""
         low, high = content["achievable_alpha"] or (math.nan, math.nan)
+        groups: dict[str, Any] = {}
+        if content.get("groups") is not None:
+            part = as_section(content, "groups")
+            groups["groups"] = _read_groups(part)
+            groups["by_group"] = {
+                one["group"]: as_threshold(one["gamma_hat"]) for one in part["rules"]
+            }
         return {
+            **groups,
             "gamma_hat": as_threshold(content["gamma_hat"]),
             "loss": _as_loss(content.get("loss", "any")),
             "alpha": as_number(content, "alpha"),
@@ -437,6 +467,46 @@ class SelectorCalibration(_Calibration):
             "provenance": Provenance(**as_section(content, "provenance")),
             "achievable_alpha": (float(low), float(high)),
         }
+
+
+def places_of_groups(
+    by_group: Mapping[Hashable, object] | None,
+    groups: Groups | None,
+    given: object,
+    n_prompts: int,
+    prompts: CheckedPrompts,
+) -> list[int]:
+    """Where the group of each prompt stands among the calibrated ones; their number for none."""
+    if by_group is None or groups is None:
+        if given is not None:
+            raise ValueError(
+                "groups must be None where calibration was given none, got groups instead."
+            )
+        return [0] * n_prompts
+    position = {name: g for g, name in enumerate(by_group)}
+    asked = groups.of(given, n_prompts, prompts)
+    if groups.unknown == "error" and (unknown := set(asked) - set(position)):
+        raise ValueError(
+            f"groups must be among those that were calibrated, {list(by_group)!r:.200}, "
+            f"got {next(iter(unknown))!r} instead; Groups(unknown='pooled') uses the rule "
+            "for all prompts there."
+        )
+    return [position.get(name, len(position)) for name in asked]
+
+
+def _group_in_file(name: Hashable) -> Hashable:
+    if type(name) not in (str, int, float, bool):
+        raise ValueError(
+            f"groups must be text or numbers for a JSON file, got {name!r:.80} instead; pickle the "
+            "estimator."
+        )
+    return name
+
+
+def _read_groups(part: Mapping[str, Any]) -> Groups:
+    groups = Groups(guarantee=part["guarantee"], unknown=part["unknown"])
+    groups._validate_params()
+    return groups
 
 
 def _levels(rule: CalibratedRule) -> tuple[float, ...]:

@@ -169,7 +169,10 @@ def test_groups_through_pipelines_and_searches():
         )
         assert np.isfinite(scores["test_score"]).all()
         one.set_transform_request(groups=True)
-        selecting = make_pipeline(one, ComponentSelector(alpha=0.6, component_score="support"))
+        alone = ComponentSelector(alpha=0.6, component_score="support")
+        for request in (alone.set_fit_request, alone.set_predict_request):
+            request(groups=False)
+        selecting = make_pipeline(one, alone)
         parts = selecting.fit(prompts, references, groups=names).predict(NEW, groups=NEW_NAMES)
         assert [part.prediction_set.group for part in parts] == NEW_NAMES
     plain = make_pipeline(sampler(k_max=3, n_lambdas=3)).fit(

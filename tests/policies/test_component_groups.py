@@ -1,0 +1,285 @@
+"""Groups and weights of prompts where components are selected."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import make_pipeline
+
+from sklearn_clm import (
+    ComponentSelector,
+    ConformalSampler,
+    NullCalibrationError,
+    NullCalibrationWarning,
+)
+from sklearn_clm.calibration import (
+    ComponentCalibrationData,
+    component_fraction_test,
+    component_learn_then_test,
+)
+from sklearn_clm.inspection import CalibrationReport
+from sklearn_clm.policies import CovariateShift, Groups
+from tests.reports import ReportModel, cases
+
+N = 120
+X, Y = cases(N)
+NAMES = [f"ward {i % 3}" for i in range(N)]
+NEW, _ = cases(12, first=1000)
+NEW_NAMES = [f"ward {i % 3}" for i in range(12)]
+WEIGHTS = np.where(np.arange(N) % 2 == 0, 1.5, 0.5)
+
+
+def ward(prompt):
+    return f"ward {int(prompt.split()[-1]) % 3}"
+
+
+def weight_of(prompt):
+    return 0.5 if int(prompt.split()[-1]) % 2 else 1.5
+
+
+def sampler(log=None, **changes):
+    options = {"k_max": 3, "epsilon": 0.5, "random_state": 0, "n_lambdas": 3} | changes
+    return ConformalSampler(ReportModel(log), **options)
+
+
+def selector(given=None, **changes):
+    options = {"alpha": 0.3, "admission": "exact_match"} | changes
+    return ComponentSelector(sampler() if given is None else given, **options)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return selector().fit(X, Y, groups=NAMES)
+
+
+@pytest.mark.parametrize("guarantee", ["each", "all"])
+@pytest.mark.parametrize("unknown", ["error", "pooled"])
+def test_each_group_is_tested_on_its_own_prompts(fitted, guarantee, unknown):
+    data, groups = fitted.calibration_data_, Groups(guarantee=guarantee, unknown=unknown)
+    one = selector(groups=groups).calibrate(data, groups=NAMES)
+    level = 0.05 if guarantee == "each" else 0.05 / (3 + (unknown == "pooled"))
+    for g in range(3):
+        part = data.take(np.flatnonzero(np.arange(N) % 3 == g))
+        wanted = component_learn_then_test(part, 0.3, level)
+        assert one.groups_[f"ward {g}"] == wanted.gamma_hat
+        np.testing.assert_array_equal(one.group_results_[f"ward {g}"].p_values, wanted.p_values)
+    pooled = component_learn_then_test(data, 0.3, level if unknown == "pooled" else 0.05)
+    assert one.gamma_hat_ == pooled.gamma_hat
+    assert len({*one.groups_.values(), one.gamma_hat_}) > 2
+
+
+def test_fractions_of_groups_share_one_path():
+    rng = np.random.default_rng(0)
+    scores = rng.random((300, 8))
+    data = ComponentCalibrationData.from_arrays(scores, rng.random((300, 8)) < scores)
+    names = rng.integers(2, size=300)
+    one = selector(loss="fraction").calibrate(data, groups=names)
+    alone = component_fraction_test(data, 0.3)
+    assert one.gamma_hat_ == alone.gamma_hat
+    n_tested = [found.n_calibration for found in one.group_results_.values()]
+    assert sum(n_tested) == alone.n_calibration == 240
+    for found in one.group_results_.values():
+        np.testing.assert_array_equal(found.thresholds, alone.thresholds)
+
+
+def test_components_are_selected_by_the_threshold_of_their_group(fitted, tmp_path):
+    sets = fitted.predict(NEW, groups=NEW_NAMES)
+    assert [one.group for one in sets] == NEW_NAMES
+    assert sets.guaranteed
+    assert sets.to_frame()["group"].isin(NEW_NAMES).all()
+    assert "group 'ward 0'" in str(sets[0])
+    for one in sets:
+        assert one.scores.min(initial=np.inf) >= fitted.groups_[one.group]
+    part = [i for i, name in enumerate(NEW_NAMES) if name == "ward 1"]
+    alone = fitted.predict([NEW[i] for i in part], groups=["ward 1"] * len(part))
+    assert list(alone) == [sets[i] for i in part]
+    made = fitted.sampler_.predict(NEW)
+    assert fitted.predict(made, groups=NEW_NAMES) == fitted.transform(NEW, groups=NEW_NAMES) == sets
+    assert fitted.score(NEW, groups=NEW_NAMES) == sets.sizes.mean()
+    assert pickle.loads(pickle.dumps(fitted)).predict(NEW, groups=NEW_NAMES) == sets
+    again = clone(fitted).fit_transform(X, Y, groups=NAMES)
+    assert again == fitted.predict(X, groups=NAMES)
+    fitted.save_calibration(tmp_path / "file.json")
+    loaded = selector(fitted.sampler_).load_calibration(tmp_path / "file.json")
+    assert loaded.predict(NEW, groups=NEW_NAMES) == sets
+    with pytest.raises(ValueError, match="calibrated with other parameters: groups is"):
+        selector(groups=Groups(ward)).load_calibration(tmp_path / "file.json")
+    text = CalibrationReport.from_estimator(fitted).to_markdown()
+    assert "one such claim for each group" in text
+    assert f"{fitted.groups_['ward 2']:.4g}" in text
+
+
+def test_a_callable_tells_the_groups_and_the_sampler_has_its_own(fitted):
+    told = selector(groups=Groups(ward)).fit(X, Y)
+    assert told.groups_ == fitted.groups_
+    new = [f"case {3000 + i}" for i in range(6)]  # 3000 is a multiple of 3
+    assert told.predict(new) == fitted.predict(new, groups=NEW_NAMES[:6])
+    with pytest.raises(ValueError, match=r"either as a list or by .* got both"):
+        told.predict(new, groups=NEW_NAMES[:6])
+    both = selector(sampler(groups=Groups(), epsilon=0.6)).fit(X, Y, groups=NAMES)
+    assert set(both.sampler_.groups_) == set(both.groups_)
+    sets = both.predict(NEW, groups=NEW_NAMES)
+    assert [(one.group, one.prediction_set.group) for one in sets] == [
+        (name, name) for name in NEW_NAMES
+    ]
+    # and a selector for all prompts together, after a sampler with groups
+    alone = selector(both.sampler_).calibrate(both.calibration_data_)
+    sets = alone.predict(NEW, groups=NEW_NAMES)
+    assert {one.group for one in sets} == {None}
+
+
+def test_unknown_and_small_groups(fitted):
+    data = fitted.calibration_data_
+    with pytest.raises(ValueError, match=r"among those that were calibrated.*got 'attic' instead"):
+        fitted.predict(NEW[:1], groups=["attic"])
+    pooled = selector(fitted.sampler_, groups=Groups(unknown="pooled"))
+    pooled.calibrate(data, groups=NAMES)
+    sets = pooled.predict(NEW, groups=["attic"] * 12)
+    assert {one.group for one in sets} == {None}
+    assert min(one.scores.min(initial=np.inf) for one in sets) >= pooled.gamma_hat_
+    names = ["rare" if i < 5 else "common" for i in range(N)]
+    lacks = r"Group 'rare' is null: there are n_samples=5 .* fewer than 9; 4 are lacking"
+    one = selector(fitted.sampler_)
+    with pytest.warns(NullCalibrationWarning, match=lacks):
+        one.calibrate(data, groups=names)
+    assert one.groups_["rare"] == np.inf
+    assert one.group_results_["rare"] is None
+    rare, common = one.predict(NEW[:2], groups=["rare", "common"])
+    assert (rare.guaranteed, len(rare), common.guaranteed) == (False, 0, True)
+    with pytest.raises(NullCalibrationError, match=lacks):
+        selector(on_null="raise").calibrate(data, groups=names)
+
+
+def test_lazy_judging_finds_the_threshold_of_each_group(fitted):
+    lazy = selector(judging="lazy").fit(X, Y, groups=NAMES)
+    assert lazy.groups_ == fitted.groups_
+    assert lazy.gamma_hat_ == fitted.gamma_hat_
+    assert lazy.n_judgements_ < fitted.n_judgements_
+
+
+def test_weights_keep_the_same_prompts_for_components():
+    shift = CovariateShift(weight_bound=1.5, estimated=True)
+    joint = selector(sampler(shift=shift)).fit(X, Y, prompt_weight=WEIGHTS)
+    kept = joint.calibration_indices_
+    assert set(np.flatnonzero(WEIGHTS == 1.5)) <= set(kept)
+    assert 5 < np.sum(WEIGHTS[kept] == 0.5) < 35
+    assert joint.shift_ == joint.sampler_.shift_
+    assert all(one.approximate for one in joint.predict(NEW))
+    assert "weights are estimated" in CalibrationReport.from_estimator(joint).to_markdown()
+    # a sampler that comes fitted weights the prompts of the selector as well
+    after = selector(joint.sampler_).fit(X, Y, prompt_weight=WEIGHTS)
+    assert np.array_equal(after.calibration_indices_, kept)
+    assert after.gamma_hat_ == joint.gamma_hat_
+    given = joint.sampler_.predict(X)
+    assert selector(joint.sampler_).fit(given, Y, prompt_weight=WEIGHTS).gamma_hat_ == (
+        joint.gamma_hat_
+    )
+    told = sampler(shift=CovariateShift(weight_of, weight_bound=1.5)).fit(*cases(N, first=500))
+    other = selector(told).fit(X, Y)
+    assert np.array_equal(other.calibration_indices_, kept)
+    assert (other.shift_.n_offered, other.shift_.n_kept) == (N, len(kept))
+    half = selector(sampler(shift=shift), loss="fraction", alpha=0.5)
+    half.fit(X, Y, prompt_weight=WEIGHTS)
+    assert half.shift_.n_offered == N // 2 > half.shift_.n_kept
+
+
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_groups_and_weights_through_pipelines_and_searches():
+    with config_context(enable_metadata_routing=True):
+        one = selector(alpha=0.5).set_fit_request(groups=True).set_score_request(groups=True)
+        few, few_y, names = X[:40], Y[:40], NAMES[:40]
+        search = GridSearchCV(one, {"alpha": [0.6]}, cv=2, error_score="raise")
+        search.fit(few, few_y, groups=names)
+        assert set(search.best_estimator_.groups_) == set(names)
+        scores = cross_validate(one, few, few_y, cv=2, params={"groups": names})
+        assert np.isfinite(scores["test_score"]).all()
+        shift = CovariateShift(weight_bound=1.5)
+        pipeline = make_pipeline(
+            sampler(shift=shift).set_fit_request(prompt_weight=True, groups=False),
+            ComponentSelector(admission="exact_match")
+            .set_fit_request(groups=True, prompt_weight=False)
+            .set_predict_request(groups=True),
+        )
+        pipeline[0].set_transform_request(groups=False)
+        pipeline.fit(X, Y, groups=NAMES, prompt_weight=WEIGHTS)
+        sets = pipeline.predict(NEW, groups=NEW_NAMES)
+        assert [part.group for part in sets] == NEW_NAMES
+    joint = selector(sampler(shift=shift)).fit(X, Y, groups=NAMES, prompt_weight=WEIGHTS)
+    assert joint.groups_ == pipeline[-1].groups_
+    assert joint.predict(NEW, groups=NEW_NAMES) == sets
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error", "message"),
+    [
+        ({"groups": NAMES[:-1]}, ValueError, "groups must be as many as prompts, 120, got 119"),
+        ({"groups": [None, *NAMES[1:]]}, ValueError, "groups must not be missing, got None"),
+        ({"groups": [np.nan, *NAMES[1:]]}, ValueError, "groups must not be missing, got nan"),
+        ({"prompt_weight": WEIGHTS[1:]}, ValueError, "prompt_weight must be as many as prompts"),
+        ({"prompt_weight": -WEIGHTS}, ValueError, r"prompt_weight must lie in \[0, bound=1.5\]"),
+        ({"prompt_weight": WEIGHTS * 2}, ValueError, r"must lie in \[0, bound=1.5\], got 3.0"),
+        ({"prompt_weight": WEIGHTS * np.nan}, ValueError, r"\[0, bound=1.5\], got nan"),
+        ({"prompt_weight": WEIGHTS * 0}, ValueError, "prompt_weight must not all be zero"),
+        ({}, ValueError, "prompt_weight must be given, one for each prompt, got None"),
+    ],
+)
+@pytest.mark.parametrize("loss", ["any", "fraction"])
+def test_bad_metadata_is_refused_before_anything_is_drawn(metadata, error, message, loss):
+    log = []
+    shift = CovariateShift(weight_bound=1.5)
+    with pytest.raises(error, match=message):
+        selector(sampler(log, shift=shift), loss=loss).fit(X, Y, **metadata)
+    assert log == []
+
+
+def test_misuse(fitted):
+    with pytest.raises(ValueError, match="groups must be given, one for each prompt, got None"):
+        selector(groups=Groups()).fit(X, Y)
+    with pytest.raises(ValueError, match="groups must be given, one for each prompt, got None"):
+        fitted.predict(NEW)
+    alone = selector(fitted.sampler_).calibrate(fitted.calibration_data_.take(np.arange(60)))
+    with pytest.raises(ValueError, match="groups must be None where calibration was given none"):
+        alone.predict(NEW, groups=NEW_NAMES)
+    with pytest.raises(AttributeError, match="groups_ needs a calibration with groups"):
+        _ = alone.groups_
+    with pytest.raises(ValueError, match="'guarantee' parameter of Groups must be"):
+        selector(groups=Groups(guarantee="every")).fit(X, Y, groups=NAMES)
+    with pytest.raises(ValueError, match="shift must be a CovariateShift where prompt_weight"):
+        selector().fit(X, Y, prompt_weight=WEIGHTS)
+    with pytest.raises(ValueError, match=r"prompt_weight must be None here.*calibrated without"):
+        selector(fitted.sampler_).fit(X, Y, prompt_weight=WEIGHTS)
+    shifted = sampler(shift=CovariateShift(weight_bound=1.5))
+    sets = shifted.fit_transform(X, Y, prompt_weight=WEIGHTS)
+    with pytest.raises(ValueError, match=r"prompt_weight must be None here.*has weighted these"):
+        ComponentSelector().fit(sets, Y, prompt_weight=WEIGHTS)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_the_risk_within_a_group_is_kept_and_a_pooled_threshold_does_not_keep_it():
+    rng, runs, alpha, delta = np.random.default_rng(0), 60, 0.3, 0.1
+
+    def world(n):
+        """One component each; of every fourth prompt it is wrong more often than its score says."""
+        hard, scores = rng.random(n) < 0.25, rng.random((n, 1))
+        right = rng.random((n, 1)) < np.where(hard[:, None], scores**3, scores**0.2)
+        return ComponentCalibrationData.from_arrays(scores, right), hard
+
+    data, hard = world(5_000)
+    worst = data.take(np.flatnonzero(hard)).worst_inadmissible()
+
+    def fails(gamma):
+        return np.sum(worst >= gamma) / hard.sum() > alpha
+
+    failed = pooled = 0
+    for _ in range(runs):
+        part, names = world(200)
+        one = ComponentSelector(alpha=alpha, delta=delta).calibrate(part, groups=names)
+        failed += fails(one.groups_[True])
+        pooled += fails(one.gamma_hat_)
+    assert binom.sf(failed - 1, runs, delta) > 1e-4
+    assert binom.sf(pooled - 1, runs, delta) < 1e-6
