@@ -84,8 +84,8 @@ def shift_of_prompts(
     weight = given.weight if given is not None and given.agrees(shift) else None
     own = CovariateShift(weight, weight_bound=shift.weight_bound, estimated=shift.estimated)
     weights = own.of(prompt_weight, len(prompts), prompts)[rows]
-    kept = own.kept(weights, prompts.take(rows).digests(), record.seed)
-    return rows[kept], own.summary(weights, len(kept))
+    kept, found, _ = own.applied(weights, prompts.take(rows).digests(), record.seed)
+    return rows[kept], found
 
 
 def kept_prompts(calibrated: np.ndarray, prompts: CheckedPrompts, rows: np.ndarray) -> np.ndarray:
