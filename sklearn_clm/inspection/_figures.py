@@ -1,13 +1,17 @@
 """What all figures share: axes, lines, and the meaning of grey."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Self, TypedDict, Union
+from typing import TYPE_CHECKING, Self, TypedDict
 
 import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    AxesLike = Axes | np.ndarray | list[Axes] | None
+else:
+    AxesLike = object  # what builds the pages reads annotations without matplotlib
 
 __all__ = [
     "BLUE",
@@ -22,8 +26,6 @@ __all__ = [
     "marker_positions",
     "new_axes",
 ]
-
-AxesLike = Union["Axes", "np.ndarray", list["Axes"], None]
 
 # the palette of Okabe and Ito, without its yellow, which is faint on white
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
