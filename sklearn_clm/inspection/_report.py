@@ -796,7 +796,7 @@ def _selector_sections(selector: ComponentSelector) -> Iterable[Section]:
     yield from _warnings(_selector_warnings(record))
     if record.by_group is not None:
         rows = [
-            (str(name), *_group_row(record.group_results[name], gamma))
+            (str(name), *_component_group(record.group_results[name], gamma))
             for name, gamma in record.by_group.items()
         ]
         header = ("group", "calibration prompts", "gamma-hat")
@@ -822,7 +822,7 @@ def _selector_sections(selector: ComponentSelector) -> Iterable[Section]:
         )
 
 
-def _group_row(found: ComponentThreshold | None, gamma: float) -> tuple[str, str]:
+def _component_group(found: ComponentThreshold | None, gamma: float) -> tuple[str, str]:
     n = "too few" if found is None else str(found.n_calibration)
     return n, f"{gamma:.4g}" if gamma < math.inf else "null"
 

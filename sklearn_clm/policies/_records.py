@@ -220,7 +220,9 @@ class SamplerCalibration(_Calibration):
         parts = [
             rule.open_sets(
                 scores,
-                Marks(rule.certified, *about, name, approximate, bool(by_group) and name is None),
+                Marks(
+                    rule.certified, *about, name, approximate, bool(self.by_group) and name is None
+                ),
             )
             for rule, name in zip(self.rules, names, strict=True)
         ]
