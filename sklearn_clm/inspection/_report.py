@@ -38,7 +38,6 @@ from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDis
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
 from sklearn_clm.inspection._record import calibrated, calibration_of
-from sklearn_clm.policies import ExitResult
 
 __all__ = ["CalibrationReport", "Section"]
 
@@ -444,7 +443,7 @@ def _conditions(record: Any) -> Iterable[Section]:
         interval = f"{_percent(_CONFIDENCE)} interval"
         table = [
             ("group", "", "rule", "errors", interval, "smallest epsilon"),
-            *(_group_row(name, rule) for name, rule in record.by_group.items()),
+            *(_group_row(name, rule, record) for name, rule in record.by_group.items()),
         ]
         yield Section("Groups", (_pooled(record),), tuple(table))
     yield from _shift(record)
@@ -481,11 +480,11 @@ def _shift(record: Any) -> Iterable[Section]:
         yield Section("Covariate shift", table=(("what", "value"), *facts))
 
 
-def _group_row(name: object, rule: Any) -> tuple[str, ...]:
+def _group_row(name: object, rule: Any, record: Any) -> tuple[str, ...]:
     """A group's rule, its errors among its calibration prompts, and what they certify."""
     state = "certified" if rule.certified else "null"
     used, bound = "all draws", ""
-    if isinstance(rule, ExitResult):
+    if isinstance(rule, type(record.exit)):  # groups with too few prompts have another rule
         n, smallest, errors = rule.n_calibration, rule.smallest_epsilon, rule.n_errors or 0
         used = f"level {rule.level:.6g}" if rule.certified else used
     else:
