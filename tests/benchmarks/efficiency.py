@@ -9,15 +9,16 @@ for this comparison, see ``_field.py``.
     python -m tests.benchmarks.efficiency [--samples 100] [--task NAME] [--size N] [--page FILE]
 
 measures the tables alone. Samples are kept beside the draws, so that it can be run in pieces, and
-``--page tests/benchmarks/README.md`` renews the tables of that page from all that are kept.
+``--page tests/benchmarks/README.md`` renews the tables of that page that are kept.
 """
 
 import argparse
 import datetime as dt
 import importlib
 import json
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -107,18 +108,17 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure tables, or write those that are measured to a page."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.efficiency")
     parser.add_argument("--samples", type=int, default=100, help="of each task and size")
-    tasks = ["simulated questions", *TASKS, *WORLDS]
+    tasks = ["simulated questions", *WORLDS, *TASKS]
     parser.add_argument("--task", action="append", choices=tasks)
     parser.add_argument("--size", action="append", type=int, choices=SIZES)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--page", type=Path, help="write all that is kept there, measure nothing")
     options = parser.parse_args(arguments)
-    tables, summary = [], [*_SUMMARY]
-    for name, data in data_sets(False):
+    names = [name for name in options.task or tasks if options.page is None or _kept(name)]
+    lines, tables = {}, {}
+    for name, data in data_sets(False, names):
         epsilons = levels(data)
         for n in options.size or SIZES:
-            if options.task and name not in options.task:
-                continue
             n_samples = options.samples
             if options.page is not None:
                 n_samples = len(list(_samples(name, n).glob("*.json")))
@@ -127,19 +127,39 @@ def main(arguments: list[str] | None = None) -> None:
             found = compare(data, epsilons, n, n_samples, options.jobs, _samples(name, n))
             for place, epsilon, table in zip(LEVELS, epsilons, found):
                 title = f"{name}, n = {n}, epsilon = {epsilon:g} ({place})"
-                summary.append(as_line(title, table))
+                lines[title] = as_line(title, table)
                 detailed = as_markdown(title, table, epsilon)
                 print(detailed, flush=True)
                 if name not in WORLDS:
-                    tables.append(detailed)
-    print("\n".join(summary))
+                    tables[title] = detailed
+    print("\n".join([*_SUMMARY, *lines.values()]))
     if options.page is not None:
         before, _, rest = options.page.read_text("utf-8").partition(_MARKS[0])
-        after = rest.partition(_MARKS[1])[2]
+        old, _, after = rest.partition(_MARKS[1])
+        lines, tables = _of_page(old, _LINE) | lines, _of_page(old, _TABLE) | tables
         today = f"Written {dt.date.today():%d %B %Y}."
-        body = "\n".join([today, "", *summary, "", *tables])
+        body = "\n".join(
+            [today, "", *_SUMMARY, *_in_order(lines, tasks), "", *_in_order(tables, tasks)]
+        )
         page = f"{before}{_MARKS[0]}\n\n{body}\n{_MARKS[1]}{after}"
         options.page.write_text(page, "utf-8")
+
+
+_LINE = re.compile(r"(\| ([^|]*, epsilon = [^|]*?) \|.*)")
+_TABLE = re.compile(r"(\*\*([^*]*)\*\*, \d+ samples\n\n(?:\|.*\n)+)")
+
+
+def _of_page(page: str, pattern: re.Pattern[str]) -> dict[str, str]:
+    """What an earlier run wrote, by title: its samples need not be kept."""
+    return {title: found for found, title in pattern.findall(page)}
+
+
+def _in_order(found: dict[str, str], tasks: list[str]) -> list[str]:
+    return [found[title] for name in tasks for title in found if title.startswith(f"{name}, ")]
+
+
+def _kept(name: str) -> bool:
+    return any(_samples(name, n).exists() for n in SIZES)
 
 
 def levels(data: CalibrationData) -> list[float]:
@@ -152,15 +172,21 @@ def _samples(name: str, n: int) -> Path:
     return _OUTPUT / "efficiency_samples" / f"{name}_{n}".replace(" ", "_")
 
 
-def data_sets(quick: bool) -> Iterator[tuple[str, CalibrationData]]:
+def data_sets(
+    quick: bool, names: Collection[str] = ("simulated questions", *WORLDS, *TASKS)
+) -> Iterator[tuple[str, CalibrationData]]:
     """Names and draws."""
-    yield "simulated questions", questions(2000 if quick else 4000, np.random.default_rng(0))
+    if "simulated questions" in names:
+        yield "simulated questions", questions(2000 if quick else 4000, np.random.default_rng(0))
     if quick:
         return
     for world in WORLDS:
-        yield world, make_world(world).population
+        if world in names:
+            yield world, make_world(world).population
     sys.path.insert(0, str(_OUTPUT.parent))
     for script, n_prompts in TASKS.items():
+        if script not in names:
+            continue
         kept = _OUTPUT / f"efficiency_{script}.npz"
         if not kept.exists():
             kept.parent.mkdir(exist_ok=True)
