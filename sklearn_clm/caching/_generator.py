@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn_clm.caching._queue import DrawKeeper, KeepingQueue, serve_kept
 from sklearn_clm.caching._store import Record, ResultCache, Row, Shared, Space, encoded
 from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator, _base
-from sklearn_clm.generators._base import WrappingGenerator, is_trainable
+from sklearn_clm.generators._base import WrappingGenerator, wraps_trainable
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
 from sklearn_clm.generators._queue import rounds_of
@@ -113,7 +113,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         """What the inner generator used so far (requests, tokens, money), where it counts."""
         return dict(getattr(self._inner(), "usage_", {}))
 
-    @available_if(lambda cached: is_trainable(cached.generator))
+    @available_if(wraps_trainable)
     def fit(self, prompts: Sequence[Any], references: Sequence[Any]) -> Self:
         """Fit a clone of the inner generator; its training becomes part of the draws' key.
 

@@ -25,6 +25,7 @@ __all__ = [
     "serve",
     "stream",
     "trait",
+    "wraps_trainable",
 ]
 
 Prompts = Sequence[Any]  # anything that a generator takes as a prompt: text, chats, rows, images
@@ -172,7 +173,8 @@ class BaseGenerator(BaseEstimator):
         return description(self)
 
 
-def _wraps_trainable(generator: "WrappingGenerator") -> bool:
+def wraps_trainable(generator: "WrappingGenerator") -> bool:
+    """Whether the inner generator learns from data."""
     return is_trainable(generator.generator)
 
 
@@ -197,7 +199,7 @@ class WrappingGenerator(BaseGenerator):
         """As the inner generator says."""
         return bool(trait(self._inner(), "is_cheap"))
 
-    @available_if(_wraps_trainable)
+    @available_if(wraps_trainable)
     def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
         """Fit a clone of the inner generator; only there where the inner one has a ``fit``.
 

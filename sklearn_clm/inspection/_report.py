@@ -275,7 +275,7 @@ def _sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
         yield from _warnings([*_sampler_warnings(record, outcomes), *_repetitions(record)])
     yield _data(record, record.result, ("draws for each prompt", record.data.k_max))
     yield _provenance(record)
-    pooled = _uses_pooled_rule(record)
+    pooled = record.uses_pooled_rule
     if record.lambda_hat is not None and pooled:
         yield _thresholds(record)
     if tested and pooled:
@@ -292,7 +292,7 @@ def _sections_without_labels(sampler: ConformalSampler) -> Iterable[Section]:
     """What can be said where not every draw has a label, or one level is all there is."""
     record: Any = sampler.calibration_
     left, result = record.exit, record.result
-    labelled, pooled = record.data.unknown is None, _uses_pooled_rule(record)
+    labelled, pooled = record.data.unknown is None, record.uses_pooled_rule
     yield _sampler_guarantee(record)
     yield from _conditions(record)
     yield from _warnings([*_warnings_without_labels(record), *_repetitions(record)])
@@ -337,11 +337,6 @@ def _sections_without_labels(sampler: ConformalSampler) -> Iterable[Section]:
             f"full table. {text}"
         )
     yield Section("Judgements", (text,), rows)
-
-
-def _uses_pooled_rule(record: Any) -> bool:
-    """Whether the rule for all prompts is one that predict may use."""
-    return record.by_group is None or record.groups.unknown == "pooled"
 
 
 def _warnings_without_labels(record: Any) -> list[str]:
@@ -528,7 +523,7 @@ def _sampler_warnings(record: Any, outcomes: RuleOutcomes) -> list[str]:
             f"{record.data.n_prompts} prompts are too few for any test to succeed at epsilon = "
             f"{epsilon:g} and delta = {delta:g}.",
         ]
-    if not _uses_pooled_rule(record):
+    if not record.uses_pooled_rule:
         return texts
     texts += _small_sample("epsilon", epsilon, delta, result.n_calibration)
     if record.lambda_hat is None:

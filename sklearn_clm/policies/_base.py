@@ -442,9 +442,7 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
         options = request.options or Groups()
         names, of_prompt = check_groups(groups, data.n_prompts)
         pooled = options.unknown == "pooled"
-        level = request.delta
-        if options.guarantee == "all":
-            level /= len(names) + pooled
+        level = options.level(request.delta, len(names))
         one = replace(request, delta=level)
         found: dict[Hashable, CalibratedRule] = {}
         reasons = []

@@ -82,9 +82,7 @@ def planned_tests(
     if groups is None:
         return [ComponentTest(rows, delta)]
     names, of_prompt = check_groups(groups, n_prompts)
-    pooled, level = options.unknown == "pooled", delta
-    if options.guarantee == "all":
-        level /= len(names) + pooled
+    pooled, level = options.unknown == "pooled", options.level(delta, len(names))
     tests = [ComponentTest(rows[of_prompt[rows] == g], level, name) for g, name in enumerate(names)]
     return [*tests, ComponentTest(rows, level if pooled else delta, claimed=pooled)]
 

@@ -59,6 +59,24 @@ class Groups(BaseEstimator):
         self.guarantee = guarantee
         self.unknown = unknown
 
+    def level(self, delta: float, n_groups: int) -> float:
+        """The level of each group's test: delta, or its share where all claims hold at once.
+
+        Parameters
+        ----------
+        delta : float
+            The confidence is 1 - delta.
+        n_groups : int
+            How many groups were calibrated.
+
+        Returns
+        -------
+        float
+        """
+        if self.guarantee == "each":
+            return delta
+        return delta / (n_groups + (self.unknown == "pooled"))
+
     def of(
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
     ) -> list[Hashable]:

@@ -16,9 +16,7 @@ from sklearn_clm.calibration import (
     Provenance,
 )
 from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.generators import (
-    Generator,
-)
+from sklearn_clm.generators import Generator
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._base import CalibratedRule, ThresholdRule
 from sklearn_clm.policies._collection import SCORES
@@ -163,10 +161,12 @@ class SamplerCalibration(_Calibration):
     @property
     def rules(self) -> list[CalibratedRule]:
         """The rules that predict may use."""
-        if self.by_group is None or self.groups is None:
-            return [self.rule]
-        pooled = [self.rule] if self.groups.unknown == "pooled" else []
-        return [*self.by_group.values(), *pooled]
+        return [*(self.by_group or {}).values(), *([self.rule] if self.uses_pooled_rule else [])]
+
+    @property
+    def uses_pooled_rule(self) -> bool:
+        """Whether the rule for all prompts together is one that predict may use."""
+        return self.by_group is None or self.groups is None or self.groups.unknown == "pooled"
 
     @property
     def k_max(self) -> int:
@@ -212,9 +212,7 @@ class SamplerCalibration(_Calibration):
         of_prompt = places_of_groups(
             self.by_group, self.groups, given, len(scores.prompts), scores.prompts
         )
-        names: list[Hashable | None] = [None]
-        if self.by_group is not None and self.groups is not None:
-            names = [*self.by_group, *([None] if self.groups.unknown == "pooled" else [])]
+        names = [*(self.by_group or ()), *([None] if self.uses_pooled_rule else [])]
         approximate = self.shift is not None and self.shift.estimated
         about = (not self.unknown, self.guarantee, progress)
         parts = [
@@ -226,7 +224,7 @@ class SamplerCalibration(_Calibration):
             )
             for rule, name in zip(self.rules, names, strict=True)
         ]
-        return SetsByRule(parts, None if self.by_group is None else of_prompt, progress)
+        return SetsByRule(parts, of_prompt, progress)
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -421,7 +419,7 @@ class SelectorCalibration(_Calibration):
         rules = self._rules()
         checked = CheckedPrompts(prompts, numeric=False)
         places = places_of_groups(self.by_group, self.groups, given, len(prompts), checked)
-        return [rules[place] for place in places]
+        return rules * len(prompts) if places is None else [rules[place] for place in places]
 
     def content(self) -> dict[str, Any]:
         """What a file of the calibration holds."""
@@ -477,14 +475,17 @@ def places_of_groups(
     given: object,
     n_prompts: int,
     prompts: CheckedPrompts,
-) -> list[int]:
-    """Where the group of each prompt stands among the calibrated ones; their number for none."""
+) -> list[int] | None:
+    """Where each prompt's group stands among the calibrated ones; None where there are none.
+
+    A group that was not calibrated has the place behind them all.
+    """
     if by_group is None or groups is None:
         if given is not None:
             raise ValueError(
                 "groups must be None where calibration was given none, got groups instead."
             )
-        return [0] * n_prompts
+        return None
     position = {name: g for g, name in enumerate(by_group)}
     asked = groups.of(given, n_prompts, prompts)
     if groups.unknown == "error" and (unknown := set(asked) - set(position)):
