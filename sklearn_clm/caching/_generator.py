@@ -25,8 +25,6 @@ from sklearn_clm.generators._records import (
     naming,
 )
 
-__all__ = ["CachedGenerator"]
-
 _logger = logging.getLogger("sklearn_clm")
 _MOST_READ = 1024  # prompts whose kept draws are held at once
 

@@ -23,16 +23,6 @@ from sklearn_clm.scoring._protocols import PairAdmission, Prompt, Reference, Res
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = [
-    "Context",
-    "HumanJudge",
-    "ImportedVerdicts",
-    "JudgedPrompt",
-    "Verdict",
-    "VerdictsWanted",
-    "WantedVerdict",
-]
-
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS verdicts (
     id INTEGER PRIMARY KEY AUTOINCREMENT, question TEXT NOT NULL, key INTEGER NOT NULL,

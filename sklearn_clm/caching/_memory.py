@@ -16,8 +16,6 @@ from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator
 from sklearn_clm.generators._base import fingerprint as fingerprint_of
 from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
 
-__all__ = ["DrawMemory"]
-
 _DRAW_BYTES = 96  # what a draw takes besides its packed form, and a prompt besides its draws
 _PROMPT_BYTES = 416
 _SEPARATOR = b"\0draws\0"

@@ -8,8 +8,6 @@ from typing import Any
 from sklearn_clm.generators import DrawQueue, DrawRequest, Generation
 from sklearn_clm.generators._base import Generator, serve
 
-__all__ = ["DrawKeeper", "KeepingQueue", "serve_kept"]
-
 _BLOCK = 256  # prompts that are looked up together
 _ANY = 2**62
 

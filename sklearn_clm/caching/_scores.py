@@ -16,9 +16,6 @@ from sklearn_clm.scoring._parallel import map_as_done
 from sklearn_clm.scoring._protocols import Admission, PairAdmission, Reference, Response
 from sklearn_clm.scoring._results import as_score
 
-__all__ = ["CachedAdmission", "CachedScore"]
-
-
 Pair: TypeAlias = tuple[Any, Any]  # a reference or a prompt, and a response or a draw
 
 _BLOCK = 64  # pairs that are judged together where the judge takes many at once

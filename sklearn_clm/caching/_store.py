@@ -33,20 +33,6 @@ from sklearn_clm.generators._records import json_lines, json_value, key_digest, 
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = [
-    "Record",
-    "ResultCache",
-    "Row",
-    "Shared",
-    "Space",
-    "Store",
-    "StoreBacked",
-    "decoded",
-    "encoded",
-    "open_store",
-]
-
-
 Record: TypeAlias = Mapping[str, Any]  # a line of a file in JSON Lines
 
 _APPLICATION_ID = 0x53434C4D

@@ -18,8 +18,6 @@ from sklearn_clm.evaluation._trials import (
 )
 from sklearn_clm.scoring import component_match, component_of, component_spans
 
-__all__ = ["reference_scores", "run_component_trials"]
-
 Match = Callable[[str, str], bool]
 Splitter = Callable[[str], Sequence[object]]
 

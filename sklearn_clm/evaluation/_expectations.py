@@ -20,15 +20,6 @@ from sklearn_clm.calibration import (
     smallest_epsilon,
 )
 
-__all__ = [
-    "RuleOutcomes",
-    "chance_of_null",
-    "first_k_errors",
-    "mean_interval",
-    "rule_outcomes",
-    "smallest_epsilons",
-]
-
 
 class RuleOutcomes(NamedTuple):
     """Outcomes of one configuration for n prompts, arrays of shape (n,).

@@ -27,8 +27,6 @@ from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["RiskMonitor"]
-
 _TABLES = """
 CREATE TABLE IF NOT EXISTS monitor (settings TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS audits (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, loss REAL NOT NULL);

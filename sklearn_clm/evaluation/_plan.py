@@ -31,8 +31,6 @@ from sklearn_clm.evaluation._results import markdown_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Plan", "plan"]
-
 _SIZES = (100, 200, 500, 1000, 2000)
 _SMALLEST_PILOT = 10
 _LARGEST_PLAN = 200_000

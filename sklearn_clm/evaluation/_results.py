@@ -16,15 +16,6 @@ from sklearn_clm.metrics import normalized_auc
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "ComponentTrialResults",
-    "LevelResults",
-    "PairedDifference",
-    "TrialResults",
-    "markdown_table",
-    "markdown_text",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class PairedDifference:

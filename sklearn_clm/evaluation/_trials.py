@@ -22,17 +22,6 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._data import check_data
 from sklearn_clm.evaluation._results import TrialResults
 
-__all__ = [
-    "RandomState",
-    "Split",
-    "check_delta",
-    "check_levels",
-    "critical_counts",
-    "part_sizes",
-    "random_splits",
-    "run_trials",
-]
-
 Method = str | Callable[..., float] | SetScore
 RandomState = int | np.random.RandomState | None
 

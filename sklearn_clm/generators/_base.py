@@ -11,23 +11,6 @@ from sklearn_clm.generators._draws import Generation, check_text
 from sklearn_clm.generators._fingerprint import Fingerprinted, digest_of, state_of
 from sklearn_clm.generators._queue import DrawQueue, QueueGenerator, rounds_of
 
-__all__ = [
-    "OPEN_PROMPTS",
-    "BaseGenerator",
-    "Generator",
-    "StreamingGenerator",
-    "TrainableGenerator",
-    "WrappingGenerator",
-    "check_keyed",
-    "fingerprint",
-    "is_trainable",
-    "sample",
-    "serve",
-    "stream",
-    "trait",
-    "wraps_trainable",
-]
-
 Prompts = Sequence[Any]  # anything that a generator takes as a prompt: text, chats, rows, images
 Template = str | Callable[[Any], object] | None
 OPEN_PROMPTS = 4096  # at once, where draws are made in rounds: they are scored together

@@ -16,8 +16,6 @@ from sklearn_clm.generators._draws import Generation, first_uniforms, prompt_byt
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
 
-__all__ = ["EstimatorGenerator", "ResamplingGenerator", "invert"]
-
 
 class _Classifier(Protocol):
     classes_: np.ndarray

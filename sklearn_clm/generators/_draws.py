@@ -15,19 +15,6 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard, cast
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 
-__all__ = [
-    "Generation",
-    "Occurrence",
-    "Prompt",
-    "Response",
-    "check_text",
-    "draw_stream",
-    "first_uniforms",
-    "is_chat",
-    "is_missing",
-    "prompt_bytes",
-]
-
 # whatever a generator takes and gives: text, chat messages, images, rows of numbers, labels
 Prompt: TypeAlias = Any
 Response: TypeAlias = Any

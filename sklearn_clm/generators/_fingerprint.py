@@ -30,16 +30,6 @@ import numpy as np
 
 from sklearn_clm.generators._draws import prompt_bytes
 
-__all__ = [
-    "Fingerprinted",
-    "UnidentifiedError",
-    "digest_of",
-    "identity",
-    "measured",
-    "state_of",
-    "strictly",
-]
-
 _PROTOCOL = 4
 _CONSTANTS = (str, bytes, bool, int, float, np.bool_, np.int64, np.float64)
 _ADDING = {"add", "append", "appendleft", "extend", "insert", "put", "setdefault", "update"}

@@ -24,8 +24,6 @@ from sklearn_clm.generators._base import (
 from sklearn_clm.generators._draws import Generation, prompt_bytes
 from sklearn_clm.generators._queue import DrawQueue, rounds_of
 
-__all__ = ["ParallelGenerator"]
-
 _TASKS_PER_WORKER = 4  # so that a worker with short answers does not wait for one with long ones
 _WINDOW = 1024  # prompts that are open at once
 # what dask and ray raise where a worker is lost; naming them imports neither

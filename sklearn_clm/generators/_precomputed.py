@@ -21,8 +21,6 @@ from sklearn_clm.generators._records import (
     whole_number,
 )
 
-__all__ = ["PrecomputedGenerator"]
-
 
 class PrecomputedGenerator(BaseGenerator):
     """Serve draws that were made before, outside this package.

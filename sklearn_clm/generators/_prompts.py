@@ -13,20 +13,6 @@ from sklearn.utils.validation import _get_feature_names, validate_data
 
 from sklearn_clm.generators._draws import Prompt, is_chat, is_missing, prompt_bytes
 
-__all__ = [
-    "CheckedPrompts",
-    "check_fitted_prompts",
-    "check_prompts",
-    "is_image",
-    "is_number",
-    "listed",
-    "lists_itself",
-    "plain_prompt",
-    "prompt_line",
-    "prompt_text",
-]
-
-
 _WIDTH = 200
 _WIDTH_BEFORE = 60
 _MESSAGES_BEFORE = 2

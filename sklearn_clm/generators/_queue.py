@@ -9,8 +9,6 @@ import numpy as np
 
 from sklearn_clm.generators._draws import Generation
 
-__all__ = ["DrawQueue", "DrawRequest", "QueueGenerator", "rounds_of"]
-
 Decision = Callable[[list[tuple[int, list[Generation]]]], Iterable[int]]
 
 

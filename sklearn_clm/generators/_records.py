@@ -14,17 +14,6 @@ import numpy as np
 
 from sklearn_clm.generators._draws import Generation, check_text, is_missing, prompt_bytes
 
-__all__ = [
-    "content_json",
-    "draw_from_record",
-    "draw_to_record",
-    "json_lines",
-    "json_value",
-    "key_digest",
-    "naming",
-    "whole_number",
-]
-
 _LARGEST = 2**63 - 1  # what SQLite and NumPy can hold
 
 

@@ -14,8 +14,6 @@ from sklearn_clm.evaluation import first_k_errors, smallest_epsilons
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, TRIVIAL, AxesLike, Display
 from sklearn_clm.inspection._record import calibrated, calibrated_sampler, calibration_of
 
-__all__ = ["AchievableBandDisplay", "PromptGainDisplay"]
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AchievableBandDisplay(Display):

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-__all__ = ["ComponentCurveDisplay", "RiskCurveDisplay"]
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _CurveDisplay:

@@ -13,20 +13,6 @@ if TYPE_CHECKING:
 else:
     AxesLike = object  # what builds the pages reads annotations without matplotlib
 
-__all__ = [
-    "BLUE",
-    "DASHED",
-    "RED",
-    "TRIVIAL",
-    "AxesLike",
-    "Display",
-    "LineStyle",
-    "finish",
-    "line_style",
-    "marker_positions",
-    "new_axes",
-]
-
 # the palette of Okabe and Ito, without its yellow, which is faint on white
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 BLUE, RED = _COLORS[:2]

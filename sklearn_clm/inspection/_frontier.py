@@ -13,8 +13,6 @@ from sklearn_clm.inspection._record import calibration_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["FrontierDisplay"]
-
 # p-values far in the tail say nothing more
 _SMALLEST_P = 1e-6
 

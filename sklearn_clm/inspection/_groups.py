@@ -11,8 +11,6 @@ from sklearn_clm.calibration import clopper_pearson
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
 from sklearn_clm.inspection._record import calibration_of
 
-__all__ = ["GroupLossDisplay"]
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GroupLossDisplay(Display):

@@ -13,8 +13,6 @@ from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["RiskMonitorDisplay"]
-
 _POINTS = 300
 _SMALLEST_E = 1e-3
 

@@ -7,8 +7,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 
-__all__ = ["calibrated", "calibrated_sampler", "calibration_of"]
-
 
 def calibrated(estimator: object) -> ConformalSampler | ComponentSelector:
     """The sampler or selector itself, or the last one of a pipeline, which has data."""

@@ -39,8 +39,6 @@ from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
 from sklearn_clm.inspection._record import calibrated, calibration_of
 
-__all__ = ["CalibrationReport", "Section"]
-
 _TITLE = "Calibration report"
 _CONFIDENCE = 0.95
 # the rule is run draw by draw; more prompts would not make the means any clearer

@@ -3,8 +3,6 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["normalized_auc"]
-
 
 def normalized_auc(levels: ArrayLike, values: ArrayLike) -> np.ndarray:
     """Mean height of curves over the range of their levels, by the trapezoidal rule.

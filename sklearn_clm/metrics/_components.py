@@ -15,8 +15,6 @@ from sklearn_clm.scoring._admission import check_admissions, judge
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._splitters import Splitter
 
-__all__ = ["component_count", "component_loss", "component_precision", "component_recall"]
-
 
 def component_count(sets: ComponentSets, *, average: bool = True) -> float | np.ndarray:
     """Number of selected components.

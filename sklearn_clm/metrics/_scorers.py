@@ -19,9 +19,6 @@ from sklearn_clm.metrics._sets import (
     set_size,
 )
 
-__all__ = ["COMPONENT_SCORERS", "SCORERS"]
-
-
 Scorer = Callable[..., float]  # of an estimator, prompts and admissions
 
 

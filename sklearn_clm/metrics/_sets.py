@@ -11,19 +11,6 @@ from sklearn_clm.scoring import admission_matrix
 from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._protocols import Admission, Reference
 
-__all__ = [
-    "SetOutcomes",
-    "judge_sets",
-    "objective_of",
-    "set_coverage",
-    "set_excess",
-    "set_loss",
-    "set_objective",
-    "set_outcomes",
-    "set_samples",
-    "set_size",
-]
-
 
 class SetOutcomes(NamedTuple):
     """Outcomes of n prediction sets, arrays of shape (n,).

@@ -17,19 +17,6 @@ from sklearn_clm.scoring._protocols import Admission, PairAdmission, PairJudge, 
 from sklearn_clm.scoring._results import as_bool, as_score, check_draws, name_of
 from sklearn_clm.scoring._similarity import rouge_l
 
-__all__ = [
-    "LabelMatch",
-    "ThresholdAdmission",
-    "admission_matrix",
-    "check_admissions",
-    "checked_admissions",
-    "get_admission",
-    "judge",
-    "label_match",
-    "threshold_admission",
-    "warn_of_references",
-]
-
 # a callable A_i, or references of which any will do
 Checked: TypeAlias = Callable[[Response], bool] | tuple[Reference, ...]
 Task: TypeAlias = tuple[Any, Response]

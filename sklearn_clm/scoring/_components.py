@@ -34,25 +34,6 @@ from sklearn_clm.scoring._results import as_bool, as_score, as_scores, name_of, 
 from sklearn_clm.scoring._similarity import RougeL, get_similarity
 from sklearn_clm.scoring._splitters import Splitter, get_splitter
 
-__all__ = [
-    "CallableScore",
-    "ComponentClassifier",
-    "ComponentMatch",
-    "DistinctComponents",
-    "RandomScore",
-    "SpanLikelihood",
-    "Support",
-    "component_key",
-    "component_match",
-    "component_of",
-    "component_scores",
-    "component_spans",
-    "distinct_components",
-    "get_component_admission",
-    "get_component_score",
-    "numbered_components",
-]
-
 Scores = list[list[np.ndarray]]
 ComponentScorer = Callable[[Prompt, Response], float]
 

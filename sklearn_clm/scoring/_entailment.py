@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["EntailmentAdmission", "EntailmentScore"]
-
 Pair: TypeAlias = tuple[str, str]
 
 # A batch of another size or padding moves the last digits of float32, which must not decide

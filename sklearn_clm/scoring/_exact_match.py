@@ -8,8 +8,6 @@ import numpy as np
 
 from sklearn_clm.scoring._protocols import Reference, Response
 
-__all__ = ["answer_key", "exact_match", "normalize_answer", "same_value"]
-
 _PUNCTUATION = dict.fromkeys(map(ord, string.punctuation + "‘’´`"), " ")
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 _WORD = r"[^\W_]"

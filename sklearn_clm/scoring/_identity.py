@@ -11,8 +11,6 @@ from sklearn_clm.calibration import SetScore
 from sklearn_clm.generators import prompt_bytes
 from sklearn_clm.generators._fingerprint import identity, measured
 
-__all__ = ["Wrapper", "frozen", "score_fingerprint", "small_digest"]
-
 _SMALL = 2**20  # bytes that are read in a few milliseconds
 
 _T = TypeVar("_T")

@@ -18,8 +18,6 @@ from sklearn_clm.generators._base import sample
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.scoring._protocols import PairAdmission, Prompt, Reference, Response
 
-__all__ = ["LLMJudge", "PTrue", "VerbalizedConfidence"]
-
 Template: TypeAlias = str | Callable[[Prompt | Reference, Response], Prompt]
 Understood = TypeVar("Understood")
 

@@ -6,8 +6,6 @@ from typing import TypeVar
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 
-__all__ = ["map_as_done", "map_chunks"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

@@ -12,25 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.generators import Generation, Generator
-from sklearn_clm.generators._draws import Prompt, Response
-
-__all__ = [
-    "Admission",
-    "AskingQuality",
-    "ComponentScore",
-    "DrawScorer",
-    "PairAdmission",
-    "PairJudge",
-    "PairScorer",
-    "PairwiseSimilarity",
-    "Prompt",
-    "Quality",
-    "Reference",
-    "Response",
-    "Similarity",
-    "Span",
-    "Spans",
-]
+from sklearn_clm.generators._draws import Prompt as Prompt
+from sklearn_clm.generators._draws import Response as Response
 
 Reference: TypeAlias = Any
 

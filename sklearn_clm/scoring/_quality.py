@@ -29,18 +29,6 @@ from sklearn_clm.scoring._results import (
 )
 from sklearn_clm.scoring._similarity import similarity_tensor
 
-__all__ = [
-    "LOGPROB_ROUNDING",
-    "ClassifierQuality",
-    "ClassifierScore",
-    "SelfConsistency",
-    "bind_quality",
-    "get_quality",
-    "length_normalised",
-    "likelihood",
-    "quality_matrix",
-]
-
 _LENGTH_EXPONENT = 0.6
 # models in low precision give log-probabilities slightly above 0
 LOGPROB_ROUNDING = 0.01

@@ -7,16 +7,6 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-__all__ = [
-    "as_bool",
-    "as_score",
-    "as_scores",
-    "check_draws",
-    "name_of",
-    "near_boundary",
-    "refuse_unfitted",
-]
-
 
 def refuse_unfitted(classifier: object, argument: str) -> None:
     """Refuse an estimator of scikit-learn that cannot predict yet."""

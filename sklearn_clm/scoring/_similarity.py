@@ -24,15 +24,6 @@ from sklearn_clm.scoring._results import as_score, as_scores, check_draws
 if TYPE_CHECKING:
     from nltk.stem.porter import PorterStemmer
 
-__all__ = [
-    "RougeL",
-    "exact_match_similarity",
-    "get_similarity",
-    "rouge_l",
-    "rouge_l_matrix",
-    "similarity_tensor",
-]
-
 _N_CODE_POINTS = 0x110000
 _WORD = 64
 _SEPARATOR = "A"

@@ -18,8 +18,6 @@ from sklearn.base import BaseEstimator
 from sklearn_clm.scoring._protocols import Span
 from sklearn_clm.scoring._results import name_of
 
-__all__ = ["CheckedSplitter", "SentenceSplitter", "get_splitter", "split_lines", "split_periods"]
-
 Offsets = list[Span]
 # gives offsets, or the parts themselves
 Splitter = Callable[[str], Iterable[object]]

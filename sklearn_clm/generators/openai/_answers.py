@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators.openai._service import ResponseFormatError, Service, ServiceError
 
-__all__ = ["MissingLogprobsError", "parse_choices", "probe_logprobs", "token_spans"]
-
 Spans = tuple[tuple[int, int], ...]
 Token = tuple[bytes, float]
 

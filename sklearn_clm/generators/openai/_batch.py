@@ -13,8 +13,6 @@ from sklearn_clm.generators._records import json_value, key_digest
 from sklearn_clm.generators.openai._requests import Request
 from sklearn_clm.generators.openai._service import PATHS, ResponseFormatError
 
-__all__ = ["DrawKey", "answered_draws", "write_requests"]
-
 DrawKey = tuple[bytes, int]
 
 # limits of one file of OpenAI's Batch API

@@ -29,9 +29,6 @@ from sklearn_clm.generators.openai._requests import (
 )
 from sklearn_clm.generators.openai._service import Account, Secret, Service
 
-__all__ = ["OpenAIGenerator"]
-
-
 _SHAPES_RESPONSES = (
     "model",
     "endpoint",

@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from sklearn_clm.generators._draws import check_text, draw_stream, is_chat
 
-__all__ = ["Request", "checked_request", "draw_seed", "messages_of", "run_concurrently"]
-
 Request = dict[str, object]
 Job = TypeVar("Job")
 Result = TypeVar("Result")

@@ -16,17 +16,6 @@ from email.utils import parsedate_to_datetime
 from types import ModuleType
 from typing import Any, NamedTuple, Self, TypeVar
 
-__all__ = [
-    "PATHS",
-    "Account",
-    "BudgetExceededError",
-    "ResponseFormatError",
-    "Secret",
-    "Service",
-    "ServiceError",
-    "redacted",
-]
-
 Answer = TypeVar("Answer")
 _logger = logging.getLogger("sklearn_clm")
 

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-__all__ = ["Batch", "Layout", "PromptState", "layers_of"]
-
 
 class Layout:
     """Keys and values of all layers as few tensors, one for each shape of head.

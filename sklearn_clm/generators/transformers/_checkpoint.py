@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["Checkpoint", "checkpoint_of"]
-
-
 # A shorter prefix is not worth a forward pass of its own.
 MIN_PREFIX = 16
 

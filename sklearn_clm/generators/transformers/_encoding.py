@@ -12,8 +12,6 @@ from sklearn_clm.generators._draws import check_text, is_chat
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["encode_images", "encode_texts", "tokenizer_state"]
-
 
 def encode_images(
     prompts: dict[int, object], preprocess: Callable[..., object] | None, model_name: str

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
     from sklearn_clm.generators.transformers._batch import PromptState
 
-__all__ = ["Engine", "Sampling"]
-
-
 # Log-probabilities are rounded to this grid, which is coarser than the noise that the shape of a
 # batch leaves in float32 and far finer than any use of them: sums over it are exact, and equal
 # responses mostly carry equal log-probabilities.

@@ -14,17 +14,6 @@ if TYPE_CHECKING:
 
     from sklearn_clm.generators.transformers._batch import Batch, Layout, PromptState
 
-__all__ = [
-    "CausalForward",
-    "EncodedPrompt",
-    "EncoderDecoderForward",
-    "Forward",
-    "Prefix",
-    "Written",
-    "groups",
-]
-
-
 # Positions that one prefill forward pass computes at most: bounds the memory of its activations.
 PREFILL_POSITIONS = 16_384
 # Padding that is cheaper than another forward pass.

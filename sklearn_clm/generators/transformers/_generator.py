@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-__all__ = ["TransformersGenerator"]
-
-
 _DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
 
 

@@ -18,15 +18,6 @@ if TYPE_CHECKING:
 
     from sklearn_clm.generators.transformers._forward import Forward
 
-__all__ = [
-    "evaluation_mode",
-    "fastest_threads",
-    "free_bytes",
-    "import_transformers",
-    "torch_threads",
-]
-
-
 # Above this many weights the threads of torch have enough to do.
 SMALL_MODEL = 200_000_000
 # Rows and tokens of the passes that are timed: about one step of decoding.

@@ -9,9 +9,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-__all__ = ["Detokenizer", "StopStrings", "common_length"]
-
-
 _MAX_PIECES = 2**16  # pairs of tokens whose text is remembered
 _INCOMPLETE = "\ufffd"  # what decoders write for bytes that are no whole character
 

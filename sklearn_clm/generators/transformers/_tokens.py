@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Choice", "choose", "truncate"]
-
-
 # When the shape of the batch changes, rounding moves a logit by up to about 16 units in the last
 # place of the largest one, and a cumulative probability by less than one such unit (small models,
 # float32, CPU; deeper ones may be a few times worse).
