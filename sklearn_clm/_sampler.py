@@ -50,9 +50,11 @@ from sklearn_clm.policies._base import (
 )
 from sklearn_clm.policies._collection import (
     SCORES,
+    CalibrationPrompts,
     Collector,
     conditions_of,
     needed_shift,
+    source_of,
     warn_of_repetitions,
 )
 from sklearn_clm.policies._files import (
@@ -453,23 +455,27 @@ class ConformalSampler(  # type: ignore[call-arg]
         self._check_scores(self.generator)
         warn_of_supervised_steps()
         warn_of_repetitions(checked, references)
-        source = DrawSource.train(
+        source, rest = DrawSource.train(
             self.generator,
             checked,
             references,
             fraction=self.training_fraction,
             random_state=self._splits,
+        )
+        asked = CalibrationPrompts.of(
+            checked,
+            rest,
+            groups=None if groups is None else names,
             shift=self.shift,
             weights=weights,
+            seed=source.seed,
         )
         if lazily:
-            source = self._collector.first_draws(source, checked, references, n_draws)
+            collected = self._collector.first_draws(source, asked, references, n_draws)
         else:
-            source = self._collector.all_draws(source, checked, references, n_draws, memory)
-        if groups is not None and names is not None:
-            source = replace(source, groups=[names[i] for i in source.rest])
+            collected = self._collector.all_draws(source, asked, references, n_draws, memory)
         self.__dict__.pop("calibration_", None)
-        self._source = source
+        self._source, self._collected = source, collected
         self._numeric_prompts = checked.numeric
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
@@ -518,8 +524,10 @@ class ConformalSampler(  # type: ignore[call-arg]
         check_collected(data)
         conditions = conditions_of(
             data,
-            getattr(self, "_source", None),
-            self._untrained_source,
+            getattr(self, "_collected", None),
+            lambda: source_of(
+                data.provenance, getattr(self, "_source", None), self._untrained_source
+            ),
             k_max=budgets[-1],
             scores=self._fingerprints(SCORES),
             judges_all=self.judging == "all",
@@ -556,7 +564,8 @@ class ConformalSampler(  # type: ignore[call-arg]
                 ),
             )
         report_null(found.why_null, self.on_null)
-        data, self._source = conditions.after_tests(budgets[-1])
+        data, self._collected = conditions.after_tests(budgets[-1])
+        self._source = conditions.source
         self.calibration_ = self._record(
             rule=found.rule,
             width=budgets[-1],
@@ -746,8 +755,7 @@ class ConformalSampler(  # type: ignore[call-arg]
                 f"{name!r} was calibrated for k_max={rule.k_max}, but this sampler has "
                 f"k_max={self.k_max!r}."
             )
-        source = source.bare()
-        self._source = source if known.seed is None else replace(source, seed=known.seed)
+        self._source, self._collected = source.with_seed(known.seed), None
         self.calibration_ = self._record(source=self._source, **read)
         if self.calibration_.unknown:
             warn(

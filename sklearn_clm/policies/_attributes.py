@@ -20,6 +20,7 @@ from sklearn_clm.calibration import (
 from sklearn_clm.generators import Generation, Generator
 from sklearn_clm.policies import Shift
 from sklearn_clm.policies._base import CalibratedRule
+from sklearn_clm.policies._collection import CollectedDraws
 from sklearn_clm.policies._records import SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._source import DrawSource
 
@@ -56,6 +57,7 @@ class SamplerAttributes(CalibratedEstimator):
     verbose: int
     calibration_: SamplerCalibration
     _source: DrawSource
+    _collected: CollectedDraws | None
 
     @property
     def lambda_hat_(self) -> Configuration | None:
@@ -128,15 +130,24 @@ class SamplerAttributes(CalibratedEstimator):
     @property
     def calibration_data_(self) -> CalibrationData:
         """Scores, similarities and admissions of the draws that calibration saw."""
-        holder = self.__dict__.get("calibration_") or self._source
+        holder = self.__dict__.get("calibration_") or self._own_collected
         if holder.data is None:
             raise AttributeError("calibration_data_ is not in a file of a calibration.")
         return holder.data
 
     @property
+    def _own_collected(self) -> CollectedDraws:
+        if self._collected is None:
+            raise AttributeError(
+                "calibration_indices_ and calibration_draws_ need data that this estimator "
+                "collected."
+            )
+        return self._collected
+
+    @property
     def calibration_indices_(self) -> np.ndarray:
         """Positions in X of the prompts that calibrated."""
-        return self._source.rest
+        return self._own_collected.asked.indices
 
     @property
     def memory_(self) -> DrawMemory:
@@ -148,13 +159,11 @@ class SamplerAttributes(CalibratedEstimator):
     @property
     def calibration_draws_(self) -> list[list[Generation]]:
         """The draws of the prompts that calibrated; those no longer in memory are remade."""
-        source = self._source
-        if source.prompts is None:
-            raise AttributeError("calibration_draws_ needs data that this estimator collected.")
-        if source.lazily is not None:
-            return [list(row) for row in source.lazily.draws]
-        n_draws = self.calibration_data_.k_max
-        return source.draw(self.memory_, source.prompts, n_draws, self.verbose)
+        collected = self._own_collected
+        if collected.lazily is not None:
+            return [list(row) for row in collected.lazily.draws]
+        prompts, n_draws = collected.asked.prompts, self.calibration_data_.k_max
+        return collected.source.draw(self.memory_, prompts, n_draws, self.verbose)
 
     @property
     def generator_(self) -> Generator:

@@ -33,10 +33,131 @@ from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality
 
-__all__ = ["SCORES", "Collector", "conditions_of", "needed_shift", "warn_of_repetitions"]
+__all__ = [
+    "SCORES",
+    "CalibrationPrompts",
+    "CollectedDraws",
+    "Collector",
+    "conditions_of",
+    "needed_shift",
+    "source_of",
+    "warn_of_repetitions",
+]
 
 _MANY_REPEATED = 0.25
 SCORES = ("quality", "similarity", "admission")
+
+
+@dataclass(frozen=True)
+class CalibrationPrompts:
+    """The prompts that calibrate, and what is known of them.
+
+    Parameters
+    ----------
+    prompts : CheckedPrompts
+        The prompts, n.
+    indices : ndarray of int, shape (n,)
+        Their positions among the prompts that were given.
+    groups : list of n hashable, or None
+        Groups that were given with them.
+    shift : Shift, or None
+        The shift that they were weighted for.
+    weights : ndarray of shape (n,), or None
+        Their weights, where they are tested by betting.
+    """
+
+    prompts: CheckedPrompts
+    indices: np.ndarray
+    groups: list[Hashable] | None = None
+    shift: Shift | None = None
+    weights: np.ndarray | None = None
+
+    @classmethod
+    def of(
+        cls,
+        prompts: CheckedPrompts,
+        rest: np.ndarray,
+        *,
+        groups: list[Hashable] | None,
+        shift: CovariateShift | None,
+        weights: np.ndarray | None,
+        seed: int,
+    ) -> "CalibrationPrompts":
+        """Those of `rest`; of prompts with weights, the ones that `shift` keeps."""
+        found = None
+        if shift is not None and weights is not None:
+            digests = prompts.take(rest).digests()
+            rows, found, weights = shift.applied(weights[rest], digests, seed)
+            rest = rest[rows]
+        own = None if groups is None else [groups[i] for i in rest]
+        return cls(prompts.take(rest), rest, own, found, weights)
+
+
+@dataclass(frozen=True)
+class CollectedDraws:
+    """The draws that an estimator has collected.
+
+    Parameters
+    ----------
+    source : DrawSource
+        Where they come from.
+    asked : CalibrationPrompts
+        Their prompts.
+    data : CalibrationData
+        Their scores and labels.
+    verdicts : Verdicts, or None
+        Whom to ask for labels that the data lack.
+    outcomes : SetLosses, or None
+        Computes other losses of sets of these draws.
+    lazily : LazyDraws, or None
+        The draws, where they are made as tests ask for them.
+    """
+
+    source: DrawSource
+    asked: CalibrationPrompts
+    data: CalibrationData
+    verdicts: Verdicts | None = None
+    outcomes: SetLosses | None = None
+    lazily: LazyDraws | None = None
+
+    def are(self, data: CalibrationData) -> bool:
+        """Whether these very draws are what data hold, all or the first, of any labels."""
+        if data.n_prompts != self.data.n_prompts:
+            return False
+        own, given = self.data.quality, data.quality
+        # a truncated array is a view that begins where the whole one does
+        return own is given or (
+            own.strides == given.strides
+            and own.__array_interface__["data"] == given.__array_interface__["data"]
+        )
+
+    def as_drawn(self, data: CalibrationData) -> CalibrationData:
+        """The data with the draws that were made by now."""
+        if self.lazily is None:
+            return data
+        labels = np.full(self.lazily.quality.shape, -1, dtype=np.int8)
+        labels[:, : data.k_max] = data.labels
+        drawn = self.lazily.data(labels, replace(data.provenance, k_max=labels.shape[1]))
+        return drawn if data.k_max == drawn.k_max else drawn.truncate(data.k_max)
+
+    def renewed(self, data: CalibrationData, *, everything: bool) -> CalibrationData:
+        """The data with the draws and the verdicts of people as they are now.
+
+        Parameters
+        ----------
+        data : CalibrationData
+            What calibration was given.
+        everything : bool
+            Whether people are asked about each draw at once.
+
+        Returns
+        -------
+        CalibrationData
+        """
+        data = self.as_drawn(data)
+        if self.verdicts is None or data.provenance.admission is None:
+            return data  # labels from elsewhere stay
+        return self.verdicts.renewed(data, everything=everything)
 
 
 @dataclass(frozen=True)
@@ -71,13 +192,13 @@ class Collector:
     def all_draws(
         self,
         source: DrawSource,
-        prompts: CheckedPrompts,
+        asked: CalibrationPrompts,
         references: list[Reference],
         n_draws: int,
         file: str | os.PathLike[str] | None,
-    ) -> DrawSource:
-        """The source with all draws of its part of the prompts; similarities go to a file."""
-        prompts, references = prompts.take(source.rest), [references[i] for i in source.rest]
+    ) -> CollectedDraws:
+        """All draws of the prompts; similarities go to a file."""
+        prompts, references = asked.prompts, [references[i] for i in asked.indices]
         shape = len(prompts), n_draws
         quality, texts = np.empty(shape), np.empty(shape, dtype=np.intp)
         labels = np.full(shape, -1, dtype=np.int8)
@@ -113,40 +234,43 @@ class Collector:
                 del draws, responses  # before the next ones are made
 
         similarity = array_of_blocks((*shape, n_draws), similarities(), file)
-        if asks_later:
-            verdicts = Verdicts(self.admission, references, answers, self.n_jobs)
-            source = replace(source, verdicts=verdicts)
-        if self.keeps_draws:
-            source = replace(source, outcomes=SetLosses(prompts, references, kept))
         data = CalibrationData(
             quality,
             similarity,
             labels,
-            provenance=self._provenance(source, n_draws),
+            provenance=self._provenance(source, asked, n_draws),
             texts=texts,
             prompts=prompts.digests(),
         )
-        return replace(source, data=data, prompts=prompts)
+        return CollectedDraws(
+            source,
+            asked,
+            data,
+            verdicts=Verdicts(self.admission, references, answers, self.n_jobs)
+            if asks_later
+            else None,
+            outcomes=SetLosses(prompts, references, kept) if self.keeps_draws else None,
+        )
 
     def first_draws(
         self,
         source: DrawSource,
-        prompts: CheckedPrompts,
+        asked: CalibrationPrompts,
         references: list[Reference],
         n_draws: int,
-    ) -> DrawSource:
-        """The source with a first draw of each of its prompts; tests ask for others."""
-        prompts, references = prompts.take(source.rest), [references[i] for i in source.rest]
+    ) -> CollectedDraws:
+        """A first draw of each prompt; tests ask for others."""
+        prompts, references = asked.prompts, [references[i] for i in asked.indices]
         lazily = LazyDraws(prompts, n_draws, source.seed)
         with self.making(source, lazily):
             lazily.make(np.arange(len(prompts)), 1)
         source.warn_of_unkeyed_draws(prompts.take([0]), lazily.draws[0])
         self._check_responses(source.generator, references, lazily.responses)
-        provenance = self._provenance(source, n_draws)
-        return replace(
+        labels = np.full((len(prompts), n_draws), -1, dtype=np.int8)
+        return CollectedDraws(
             source,
-            data=lazily.data(np.full((len(prompts), n_draws), -1, dtype=np.int8), provenance),
-            prompts=prompts,
+            asked,
+            lazily.data(labels, self._provenance(source, asked, n_draws)),
             verdicts=Verdicts(self.admission, references, lazily.responses, self.n_jobs, n_draws),
             lazily=lazily,
         )
@@ -173,13 +297,15 @@ class Collector:
             finally:
                 lazily.forget_means()
 
-    def _provenance(self, source: DrawSource, n_draws: int) -> Provenance:
+    def _provenance(
+        self, source: DrawSource, asked: CalibrationPrompts, n_draws: int
+    ) -> Provenance:
         """What the draws are collected with."""
         return Provenance(
             generator=source.fingerprint,
             seed=source.seed,
             k_max=n_draws,
-            shift=None if source.shift is None else source.shift.to_json(),
+            shift=None if asked.shift is None else asked.shift.to_json(),
             **{name: score_fingerprint(getattr(self, name)) for name in SCORES},
         )
 
@@ -225,12 +351,10 @@ def _are_equal(a: Reference, b: Reference) -> bool:
 
 
 def source_of(
-    data: CalibrationData, source: DrawSource | None, untrained: Callable[[], DrawSource]
+    known: Provenance, source: DrawSource | None, untrained: Callable[[], DrawSource]
 ) -> DrawSource:
-    """Generator and seed that data came from, as far as they tell."""
-    known, trained = data.provenance, source
-    if source is not None and source.collected(data):
-        return source
+    """Generator and seed that data from elsewhere came from, as far as they tell."""
+    trained = source
     if source is not None and (
         known.generator not in (None, source.fingerprint)
         # bare arrays: of the generator that the parameters name now
@@ -252,8 +376,7 @@ def source_of(
             f"the data {known.generator}); wanted data collected from this one. Call collect, "
             "or fit, again."
         )
-    source = source.bare()
-    return source if known.seed is None else replace(source, seed=known.seed)
+    return source.with_seed(known.seed)
 
 
 @dataclass(frozen=True)
@@ -266,6 +389,8 @@ class Conditions:
         The draws of the prompts that calibrate.
     source : DrawSource
         Where they come from.
+    collected : CollectedDraws or None
+        How the estimator collected them; None where they come from elsewhere.
     groups : list of hashable, or None
         The group of each prompt.
     shift : Shift or None
@@ -274,32 +399,35 @@ class Conditions:
         Other tests than the exact binomial one of admission.
     verdicts : Verdicts or None
         Who is asked for labels; None where the data have them all.
-    draws : LazyDraws or None
-        Who makes the draws that data lack; None where they have all.
     """
 
     data: CalibrationData
     source: DrawSource
+    collected: CollectedDraws | None
     groups: list[Hashable] | None
     shift: Shift | None
     risks: RiskTest | None
     verdicts: Verdicts | None
-    draws: LazyDraws | None
 
-    def after_tests(self, k_max: int) -> tuple[CalibrationData, DrawSource]:
-        """Draws and labels as tests have left them, of this budget, and the source with them."""
-        data, source = self.data, self.source
-        if self.verdicts is not None:
-            data = self.verdicts.labelled(source.as_drawn(data))
+    @property
+    def draws(self) -> LazyDraws | None:
+        """Who makes the draws that data lack; None where they have all."""
+        return self.collected.lazily if self.collected and self.verdicts else None
+
+    def after_tests(self, k_max: int) -> tuple[CalibrationData, CollectedDraws | None]:
+        """Draws and labels as tests have left them, of this budget, and all that is collected."""
+        data, collected = self.data, self.collected
+        if collected is not None and self.verdicts is not None:
+            data = self.verdicts.labelled(collected.as_drawn(data))
             if data.k_max == self.verdicts.labels.shape[1]:
-                source = replace(source, data=data)
-        return data.truncate(k_max) if data.k_max > k_max else data, source
+                collected = replace(collected, data=data)
+        return data.truncate(k_max) if data.k_max > k_max else data, collected
 
 
 def conditions_of(
     data: CalibrationData,
-    source: DrawSource | None,
-    untrained: Callable[[], DrawSource],
+    collected: CollectedDraws | None,
+    source: Callable[[], DrawSource],
     *,
     k_max: int,
     scores: Mapping[str, str],
@@ -312,25 +440,31 @@ def conditions_of(
 ) -> Conditions:
     """Where data came from, and what an estimator and the caller say of their prompts."""
     _refuse_other_data(data, k_max, scores)
-    source = source_of(data, source, untrained)
-    prompts = source.prompts if source.collected(data) else None
-    names = None
-    given_groups = source.groups if given_groups is None else given_groups
+    asked = outcomes = weights = found = None
+    if collected is not None and collected.are(data):
+        asked, outcomes = collected.asked, collected.outcomes
+        weights, found = asked.weights, asked.shift
+    else:
+        collected = None
+    draws_of = source() if collected is None else collected.source
+    names = prompts = None
+    if asked is not None:
+        prompts = asked.prompts
+        given_groups = asked.groups if given_groups is None else given_groups
     if given_groups is not None or groups is not None:
         names = (groups or Groups()).of(given_groups, data.n_prompts, prompts)
-    if losses is not None and source.outcomes is None:
+    if losses is not None and outcomes is None:
         raise ValueError(
             "data must be what this sampler has collected with losses, got other data instead: "
             "losses look at prompts, references and responses, which data do not hold."
         )
-    outcomes, weights, found = source.outcomes, source.weights, source.shift
     if found is None and data.provenance.shift is not None:
         found = Shift.from_json(data.provenance.shift)
     if found is None and (prompt_weight is not None or shift is not None):
         shift = needed_shift(shift)
         weights = shift.of(prompt_weight, data.n_prompts, prompts)
         digests = row_digests(data.quality)
-        rows, found, weights = shift.applied(weights, digests, source.seed)
+        rows, found, weights = shift.applied(weights, digests, draws_of.seed)
         if len(rows) < data.n_prompts:
             if losses is not None:
                 raise ValueError(
@@ -340,7 +474,7 @@ def conditions_of(
             data = data.take(rows)
             data.provenance = replace(data.provenance, shift=found.to_json())
             names = None if names is None else [names[i] for i in rows]
-            source = source.bare()
+            collected = None
     elif prompt_weight is not None:
         raise ValueError(
             "prompt_weight must be None for data that were collected with weights, got weights "
@@ -354,11 +488,11 @@ def conditions_of(
     risks = None
     if losses is not None or weights is not None:
         risks = RiskTest(losses, outcomes, weights, 1.0 if found is None else found.weight_bound)
-    data, verdicts = _labelled(data, source, judges_all)
-    draws = None if verdicts is None else source.lazily
-    if draws is None:
+    data, verdicts = _labelled(data, collected, judges_all)
+    conditions = Conditions(data, draws_of, collected, names, found, risks, verdicts)
+    if conditions.draws is None:
         refuse_missing_draws(data)
-    return Conditions(data, source, names, found, risks, verdicts, draws)
+    return conditions
 
 
 def _refuse_other_data(data: CalibrationData, k_max: int, scores: Mapping[str, str]) -> None:
@@ -378,12 +512,20 @@ def _refuse_other_data(data: CalibrationData, k_max: int, scores: Mapping[str, s
 
 
 def _labelled(
-    data: CalibrationData, source: DrawSource, judges_all: bool
+    data: CalibrationData, collected: CollectedDraws | None, judges_all: bool
 ) -> tuple[CalibrationData, Verdicts | None]:
     """The data with draws and labels as they are now, and who is asked for those that lack."""
-    data = source.renewed(source.as_drawn(data), everything=judges_all)
-    verdicts = source.verdicts_for(data)
-    return data if verdicts is None else verdicts.labelled(data), verdicts
+    if collected is not None:
+        data = collected.renewed(data, everything=judges_all)
+    if data.unknown is None:
+        return data, None
+    if collected is None or collected.verdicts is None:
+        raise ValueError(
+            f"data must have a label for each draw, or be what this sampler has collected, got "
+            f"{int(data.unknown.sum())} unknown labels instead: there is nobody to ask about "
+            "draws from elsewhere."
+        )
+    return collected.verdicts.labelled(data), collected.verdicts
 
 
 def needed_shift(shift: CovariateShift | None) -> CovariateShift:

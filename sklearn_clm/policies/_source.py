@@ -1,7 +1,7 @@
 """Where the draws of an estimator come from."""
 
 import copy
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,9 +13,6 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory
-from sklearn_clm.calibration import (
-    CalibrationData,
-)
 from sklearn_clm.generators import (
     BaseGenerator,
     DrawQueue,
@@ -25,10 +22,6 @@ from sklearn_clm.generators import (
 )
 from sklearn_clm.generators._base import fingerprint, is_trainable, sample
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.policies._drawing import LazyDraws
-from sklearn_clm.policies._judging import Verdicts
-from sklearn_clm.policies._risks import SetLosses
-from sklearn_clm.policies._shift import CovariateShift, Shift
 from sklearn_clm.scoring._identity import frozen
 from sklearn_clm.scoring._protocols import Reference
 
@@ -56,46 +49,12 @@ class DrawSource:
         Seed of all draws.
     trained_on : ndarray of uint64
         Digests of the prompts that trained the generator.
-    indices : ndarray of int, or None
-        Positions of the prompts left for calibration; None where nothing was collected.
-    prompts : CheckedPrompts, or None
-        These prompts.
-    data : CalibrationData, or None
-        What was collected.
-    verdicts : Verdicts, or None
-        Whom lazy judging asks about these draws.
-    groups : list of hashable, or None
-        Groups that were given with these prompts.
-    shift : Shift, or None
-        The shift that these prompts were weighted for.
-    weights : ndarray, or None
-        Their weights, where they are tested by betting.
-    outcomes : SetLosses, or None
-        Computes other losses of sets of these draws.
-    lazily : LazyDraws, or None
-        The draws, where they are made as tests ask for them.
     """
 
     generator: Generator
     fingerprint: str
     seed: int
     trained_on: np.ndarray = field(repr=False)
-    indices: np.ndarray | None = field(default=None, repr=False)
-    prompts: CheckedPrompts | None = field(default=None, repr=False)
-    data: CalibrationData | None = None
-    verdicts: Verdicts | None = field(default=None, repr=False)
-    groups: list[Hashable] | None = field(default=None, repr=False)
-    shift: Shift | None = None
-    weights: np.ndarray | None = field(default=None, repr=False)
-    outcomes: SetLosses | None = field(default=None, repr=False)
-    lazily: LazyDraws | None = field(default=None, repr=False)
-
-    @property
-    def rest(self) -> np.ndarray:
-        """Positions of the prompts left for calibration."""
-        if self.indices is None:
-            raise AttributeError("calibration_indices_ needs data that this estimator collected.")
-        return self.indices
 
     @classmethod
     def train(
@@ -106,13 +65,8 @@ class DrawSource:
         *,
         fraction: float,
         random_state: int | np.random.RandomState | None,
-        shift: CovariateShift | None,
-        weights: np.ndarray | None,
-    ) -> "DrawSource":
-        """The source of draws, trained where it can be; `indices` are the prompts that calibrate.
-
-        Of prompts with weights, these are the ones that `shift` keeps.
-        """
+    ) -> "tuple[DrawSource, np.ndarray]":
+        """The source of draws, trained where it can be, and positions of the other prompts."""
         own, seed = own_copy(generator), seed_of_draws(random_state)
         n = len(prompts)
         order, n_train = np.arange(n), 0
@@ -128,11 +82,7 @@ class DrawSource:
         part = prompts.take(train)
         if is_trainable(own):
             own.fit(part.prompts, [references[i] for i in train])
-        source = cls(own, fingerprint(own), seed, np.unique(part.digests()), rest)
-        if shift is None or weights is None:
-            return source
-        rows, found, kept = shift.applied(weights[rest], prompts.take(rest).digests(), seed)
-        return replace(source, indices=rest[rows], shift=found, weights=kept)
+        return cls(own, fingerprint(own), seed, np.unique(part.digests())), rest
 
     @classmethod
     def untrained(
@@ -155,9 +105,9 @@ class DrawSource:
         nobody = np.empty(0, dtype=np.uint64)
         return cls(own, fingerprint(own), seed_of_draws(random_state), nobody)
 
-    def bare(self) -> "DrawSource":
-        """The source without anything that was collected from it."""
-        return DrawSource(self.generator, self.fingerprint, self.seed, self.trained_on)
+    def with_seed(self, seed: int | None) -> "DrawSource":
+        """The source with the seed that draws are known to have; None is unknown."""
+        return self if seed is None else replace(self, seed=seed)
 
     def draw(
         self, memory: DrawMemory, prompts: CheckedPrompts, n_draws: int, verbose: int = 0
@@ -202,58 +152,6 @@ class DrawSource:
                 "guarantee may fail. A sklearn_clm.caching.CachedGenerator around it keeps its "
                 "draws."
             )
-
-    def verdicts_for(self, data: CalibrationData) -> Verdicts | None:
-        """Whom to ask for labels that the data lack."""
-        if data.unknown is None:
-            return None
-        if self.verdicts is None or not self.collected(data):
-            raise ValueError(
-                f"data must have a label for each draw, or be what this sampler has collected, got "
-                f"{int(data.unknown.sum())} unknown labels instead: there is nobody to ask about "
-                "draws from elsewhere."
-            )
-        return self.verdicts
-
-    def renewed(self, data: CalibrationData, *, everything: bool) -> CalibrationData:
-        """The data with the verdicts of people as they are now; others as they are.
-
-        Parameters
-        ----------
-        data : CalibrationData
-            What calibration was given.
-        everything : bool
-            Whether people are asked about each draw at once.
-
-        Returns
-        -------
-        CalibrationData
-        """
-        verdicts = self.verdicts
-        # labels from elsewhere stay
-        if verdicts is None or data.provenance.admission is None or not self.collected(data):
-            return data
-        return verdicts.renewed(data, everything=everything)
-
-    def as_drawn(self, data: CalibrationData) -> CalibrationData:
-        """The data with the draws that were made by now."""
-        if self.lazily is None or not self.collected(data):
-            return data
-        labels = np.full(self.lazily.quality.shape, -1, dtype=np.int8)
-        labels[:, : data.k_max] = data.labels
-        drawn = self.lazily.data(labels, replace(data.provenance, k_max=labels.shape[1]))
-        return drawn if data.k_max == drawn.k_max else drawn.truncate(data.k_max)
-
-    def collected(self, data: CalibrationData) -> bool:
-        """Whether these very draws are what was collected, all or the first, of any labels."""
-        if self.data is None or data.n_prompts != self.data.n_prompts:
-            return False
-        own, given = self.data.quality, data.quality
-        # a truncated array is a view that begins where the whole one does
-        return own is given or (
-            own.strides == given.strides
-            and own.__array_interface__["data"] == given.__array_interface__["data"]
-        )
 
     def refuse_changes(self) -> None:
         """Refuse a generator whose fingerprint is no longer that of the calibration."""
