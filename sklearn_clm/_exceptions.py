@@ -9,17 +9,6 @@ import warnings
 import weakref
 from types import FrameType
 
-__all__ = [
-    "NullCalibrationError",
-    "NullCalibrationWarning",
-    "NullLog",
-    "in_search",
-    "pipeline_steps",
-    "report_null",
-    "warn",
-    "warn_of_supervised_steps",
-]
-
 _NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib", "weakref"}
 
 

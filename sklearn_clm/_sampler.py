@@ -80,8 +80,6 @@ from sklearn_clm.scoring._identity import frozen, score_fingerprint
 from sklearn_clm.scoring._protocols import Admission
 from sklearn_clm.scoring._quality import bind_quality
 
-__all__ = ["N_JOBS", "ConformalSampler"]
-
 # values of the parameter n_jobs; joblib refuses 0 only after draws have been paid for
 N_JOBS = [
     Interval(Integral, None, -1, closed="right"),

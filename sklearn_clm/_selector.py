@@ -60,8 +60,6 @@ from sklearn_clm.scoring import (
 from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
 
-__all__ = ["ComponentSelector", "SelectorCalibration"]
-
 _N_TRIED = 100  # calibration prompts on which the threshold is tried
 
 

@@ -15,24 +15,6 @@ import numpy as np
 
 from sklearn_clm.generators._prompts import is_image, prompt_text
 
-__all__ = [
-    "SHOWN_ROWS",
-    "STYLE",
-    "UNKNOWN",
-    "common_remarks",
-    "component_set_html",
-    "component_set_text",
-    "component_sets_html",
-    "component_sets_text",
-    "counted",
-    "plain",
-    "prediction_set_html",
-    "prediction_sets_html",
-    "remarks",
-    "visual_block",
-]
-
-
 STYLE = (
     "<style>.clm-report{font-family:sans-serif;line-height:1.4;max-width:50em}"
     ".clm-report table{border-collapse:collapse;margin:.5em 0;display:block;overflow-x:auto}"

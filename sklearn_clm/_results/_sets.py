@@ -17,15 +17,6 @@ from sklearn_clm.generators._prompts import prompt_line
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "ComponentSet",
-    "ComponentSets",
-    "PredictionSet",
-    "PredictionSets",
-    "SetSequence",
-    "all_numbers",
-]
-
 
 _SHOWN = 400  # characters of a set on one line
 

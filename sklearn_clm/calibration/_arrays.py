@@ -18,24 +18,6 @@ from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._provenance import Provenance
 
-__all__ = [
-    "SavedArrays",
-    "Source",
-    "array_of_blocks",
-    "as_array",
-    "as_float",
-    "as_labels",
-    "copy_rows",
-    "opened",
-    "read_arrays",
-    "read_npy",
-    "refuse_nan",
-    "release_pages",
-    "replacing",
-    "write_arrays",
-]
-
-
 # what stands for an array: values, or the path of a .npy file
 Source = ArrayLike | str | os.PathLike[str]
 

@@ -10,16 +10,6 @@ from scipy.special import betaincc, betainccinv
 
 from sklearn_clm.calibration._data import size_that_leaves
 
-__all__ = [
-    "binomial_p_value",
-    "check_level",
-    "check_probability",
-    "clopper_pearson",
-    "critical_count",
-    "prompts_needed",
-    "smallest_epsilon",
-]
-
 IntegerArray = int | np.integer | Sequence[int] | np.ndarray
 
 

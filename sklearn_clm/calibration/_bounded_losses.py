@@ -29,8 +29,6 @@ from scipy.special import rel_entr
 
 from sklearn_clm.calibration._binomial import binomial_p_value, check_probability
 
-__all__ = ["betting_p_value", "check_losses", "hoeffding_bentkus_p_value"]
-
 # stakes below their limit keep every factor away from zero
 _LARGEST_STAKE = 0.5
 

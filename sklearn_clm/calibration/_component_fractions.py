@@ -45,8 +45,6 @@ from sklearn_clm.calibration._components import ComponentCalibrationData, Compon
 from sklearn_clm.calibration._data import split_positions
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 
-__all__ = ["component_fraction_test", "component_path", "path_part", "wrong_fractions"]
-
 _MOST_THRESHOLDS = 100
 _HALVINGS = 30
 

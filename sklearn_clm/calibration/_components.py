@@ -20,14 +20,6 @@ from sklearn_clm.calibration._binomial import (
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._provenance import Provenance, of_arrays
 
-__all__ = [
-    "ComponentCalibrationData",
-    "ComponentThreshold",
-    "component_learn_then_test",
-    "judge_components",
-    "judgements_at_most",
-]
-
 ComponentJudge = Callable[[np.ndarray], Iterable[bool]]
 """``judge(positions)``: verdicts on components, named by their positions in the flat arrays."""
 

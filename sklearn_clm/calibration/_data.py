@@ -20,8 +20,6 @@ from sklearn_clm.calibration._arrays import (
 )
 from sklearn_clm.calibration._provenance import Provenance, of_arrays
 
-__all__ = ["CalibrationData", "RandomState"]
-
 RandomState = int | np.random.Generator | np.random.RandomState | np.random.SeedSequence | None
 
 

@@ -38,8 +38,6 @@ from numpy.typing import ArrayLike
 from sklearn_clm.calibration._binomial import check_probability
 from sklearn_clm.calibration._bounded_losses import check_losses
 
-__all__ = ["ConformalTestMartingale", "RiskEProcess", "confidence_sequence"]
-
 # the best stake against epsilon for a risk p is c / epsilon with c = (p - epsilon) / (1 - epsilon)
 _STAKES = np.geomspace(0.005, 0.8, 14)
 _TILTS = np.concatenate([sign * np.array([0.1, 0.3, 0.9]) for sign in (1.0, -1.0)])

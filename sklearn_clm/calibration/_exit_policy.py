@@ -38,24 +38,6 @@ import numpy as np
 
 from sklearn_clm.calibration._data import row_digests
 
-__all__ = [
-    "ARRIVAL_FEATURES",
-    "TEXT_FEATURES",
-    "Classifier",
-    "ConstantClassifier",
-    "ExitModel",
-    "ExitRule",
-    "ExitScores",
-    "ScoreScale",
-    "TextPaths",
-    "draws_asked_for",
-    "exit_level",
-    "exit_scores",
-    "fit_exit_model",
-    "fitted",
-    "probability",
-]
-
 TEXT_FEATURES = (
     "share of the draws so far",
     "share above that of the most frequent other text",

@@ -5,8 +5,6 @@ from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._binomial import check_level
 
-__all__ = ["fixed_sequence_test"]
-
 
 def fixed_sequence_test(p_values: ArrayLike, delta: float) -> np.ndarray:
     """Hypotheses rejected by fixed sequence testing.

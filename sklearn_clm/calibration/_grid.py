@@ -13,8 +13,6 @@ from sklearn_clm.calibration._engine._distinct import distinct_sets
 from sklearn_clm.calibration._engine._stopping import scores_of_prefixes
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 
-__all__ = ["threshold_grid"]
-
 # sets that are built to see which set scores occur, and similarities or qualities that are sorted
 _MAX_SETS = 20_000
 _MAX_VALUES = 4_000_000

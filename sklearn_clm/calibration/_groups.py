@@ -31,8 +31,6 @@ from sklearn_clm.calibration._learn_then_test import (
 )
 from sklearn_clm.calibration._set_scores import SetScoreLike
 
-__all__ = ["GroupResults", "learn_then_test_groups"]
-
 
 @dataclass(frozen=True, eq=False)
 class GroupResults(Mapping[Hashable, LearnThenTestResult | None]):

@@ -56,22 +56,6 @@ from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import ConfigurationRisks
 
-__all__ = [
-    "CurtailedTest",
-    "Judge",
-    "LabelTable",
-    "StoppedSets",
-    "equal_texts",
-    "impute_labels",
-    "judge_in_falling_order",
-    "judge_lazily",
-    "learn_then_test_lazily",
-    "sets_at_stop",
-    "text_key",
-    "texts_for_exit",
-    "texts_for_tests",
-]
-
 Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
 """``judge(prompts, draws)``: two arrays of positions, of equal length; gives the verdicts in
 order, as they become known. Those given before an error are kept."""

@@ -34,16 +34,6 @@ from sklearn_clm.calibration._surface import (
     sum_over_grid,
 )
 
-__all__ = [
-    "AchievableEpsilon",
-    "Frontier",
-    "LearnThenTestResult",
-    "achievable_epsilon",
-    "choose_configuration",
-    "learn_then_test",
-    "search_frontier",
-]
-
 
 class AchievableEpsilon(NamedTuple):
     """The risks that are neither out of reach nor trivial (appendix C).

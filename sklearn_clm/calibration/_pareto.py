@@ -3,8 +3,6 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["pareto_frontier"]
-
 
 def pareto_frontier(costs: ArrayLike) -> np.ndarray:
     """Indices of the points that no other point beats.

@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass, fields, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["Provenance", "of_arrays", "precision_of"]
-
 _FORMATS = ("float16", "float32", "float64")
 _OF_COMPONENTS = ("splitter", "component_score")
 

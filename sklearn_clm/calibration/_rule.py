@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike
 from sklearn_clm.calibration._provenance import Provenance, precision_of
 from sklearn_clm.calibration._set_scores import SetScore
 
-__all__ = ["Configuration", "SamplingRule", "relative_excess"]
-
 
 class Configuration(NamedTuple):
     """One configuration lambda of Algorithm 1.

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SetScore", "SetScoreLike", "get_set_score"]
-
 
 @dataclass(frozen=True)
 class SetScore:

@@ -29,8 +29,6 @@ from numpy.typing import ArrayLike
 from sklearn_clm.calibration._binomial import binomial_p_value, check_probability
 from sklearn_clm.calibration._bounded_losses import betting_p_value, check_losses
 
-__all__ = ["group_sequence_tests", "keep_by_weight", "weighted_betting_p_value"]
-
 
 def keep_by_weight(
     weights: ArrayLike, bound: float, keys: ArrayLike, *, seed: int = 0

@@ -12,14 +12,6 @@ from sklearn_clm.calibration._engine._acceptance import Pairs
 from sklearn_clm.calibration._engine._sums import Sums, sum_over_prompts
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 
-__all__ = [
-    "ConfigurationRisks",
-    "RiskSurface",
-    "Weights",
-    "evaluate_configurations",
-    "risk_surface",
-]
-
 # a list of configurations is read off the grid that it spans, unless that is larger than this
 _MAX_CELLS = 2**16
 

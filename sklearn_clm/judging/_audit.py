@@ -13,8 +13,6 @@ from sklearn_clm.generators._records import key_digest
 from sklearn_clm.scoring import admission_matrix
 from sklearn_clm.scoring._protocols import Admission, Reference
 
-__all__ = ["JudgeAudit", "audit_judge"]
-
 
 @dataclass(frozen=True)
 class JudgeAudit:

@@ -20,8 +20,6 @@ from sklearn_clm.caching import (
 )
 from sklearn_clm.generators._records import json_lines, naming
 
-__all__ = ["JudgingSession", "Turn", "Wanted", "wanted_from_file"]
-
 Wanted: TypeAlias = Sequence[WantedVerdict] | Callable[[], object]
 """Pairs to judge; or a function that raises :class:`VerdictsWanted` as long as it wants verdicts,
 and then returns what it found, whose text is shown."""

@@ -17,8 +17,6 @@ from rapidfuzz.distance import LCSseq
 from sklearn_clm.caching import WantedVerdict
 from sklearn_clm.generators._prompts import prompt_text
 
-__all__ = ["Block", "Differing", "images", "pair_view", "png", "visible"]
-
 Piece: TypeAlias = tuple[str, bool]
 """Text, and whether it is a difference."""
 

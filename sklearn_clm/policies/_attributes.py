@@ -24,8 +24,6 @@ from sklearn_clm.policies._collection import CollectedDraws
 from sklearn_clm.policies._records import SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._source import DrawSource
 
-__all__ = ["SamplerAttributes", "SelectorAttributes"]
-
 
 class CalibratedEstimator(BaseEstimator):
     """An estimator with one record of what was calibrated."""

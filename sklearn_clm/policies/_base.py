@@ -34,16 +34,6 @@ from sklearn_clm.policies._risks import Losses, RiskTest
 from sklearn_clm.policies._sampling import AnyOpenSets, DrawScores, Marks, ThresholdSets
 from sklearn_clm.policies._shift import CovariateShift
 
-__all__ = [
-    "Calibrated",
-    "CalibratedRule",
-    "Policy",
-    "Request",
-    "ThresholdRule",
-    "draw_budgets",
-    "refuse_combinations",
-]
-
 Path = TypeVar("Path")
 
 

@@ -33,17 +33,6 @@ from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality
 
-__all__ = [
-    "SCORES",
-    "CalibrationPrompts",
-    "CollectedDraws",
-    "Collector",
-    "conditions_of",
-    "needed_shift",
-    "source_of",
-    "warn_of_repetitions",
-]
-
 _MANY_REPEATED = 0.25
 SCORES = ("quality", "similarity", "admission")
 

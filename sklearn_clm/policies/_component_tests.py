@@ -25,8 +25,6 @@ from sklearn_clm.calibration._groups import check_groups
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._risks import WrongFraction
 
-__all__ = ["ComponentTest", "TestedComponents", "planned_tests", "run_tests"]
-
 
 class ComponentTest(NamedTuple):
     """A test of component thresholds that is to be made.

@@ -18,19 +18,6 @@ from sklearn_clm.policies._shift import CovariateShift, Shift
 from sklearn_clm.scoring import component_scores, component_spans
 from sklearn_clm.scoring._components import DistinctComponents, distinct_components
 
-__all__ = [
-    "components_of_draws",
-    "components_of_sets",
-    "draws_of",
-    "refuse_betting",
-    "refuse_larger_budget",
-    "refuse_other_calibration",
-    "refuse_other_draws",
-    "select_components",
-    "shift_of_prompts",
-    "unseen_prompts",
-]
-
 
 def unseen_prompts(
     known: SamplerCalibration, prompts: CheckedPrompts, loss: str, *, warns: bool = True

@@ -13,8 +13,6 @@ from sklearn_clm.policies._sampling import SimilarityLike
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._protocols import DrawScorer, Quality, Response
 
-__all__ = ["DrawnPart", "LazyDraws"]
-
 Serve = Callable[[DrawQueue], None]
 OnDraw = Callable[[int, int, Generation], None]
 _Means = tuple[Serve, Quality | DrawScorer, SimilarityLike, int | None, OnDraw | None]

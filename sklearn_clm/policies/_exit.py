@@ -39,8 +39,6 @@ from sklearn_clm.policies._base import Policy, Request, ThresholdRule
 from sklearn_clm.policies._judging import classifier_factory
 from sklearn_clm.policies._sampling import AnyOpenSets, DrawScores, ExitSets, Marks, text_of_draw
 
-__all__ = ["ExitPolicy", "ExitResult", "model_from_json", "model_to_json"]
-
 
 class ExitPolicy(Policy[ExitModel]):
     """One nested level in place of three thresholds, learnt from the optimisation part.

@@ -23,16 +23,6 @@ from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._risks import Losses
 from sklearn_clm.scoring._identity import score_fingerprint
 
-__all__ = [
-    "groups_content",
-    "losses_content",
-    "read_calibration",
-    "refuse_differences",
-    "refuse_other_groups",
-    "refuse_other_sampler",
-    "write_calibration",
-]
-
 
 class Record(Protocol):
     """What a file holds."""

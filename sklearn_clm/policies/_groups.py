@@ -10,8 +10,6 @@ from sklearn_clm.calibration._groups import check_groups
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts
 
-__all__ = ["Groups"]
-
 
 class Groups(BaseEstimator):
     """A guarantee within each group of prompts, in place of one for all prompts together.

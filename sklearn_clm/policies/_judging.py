@@ -25,8 +25,6 @@ from sklearn_clm.scoring._admission import checked_admissions
 from sklearn_clm.scoring._components import DistinctComponents
 from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response
 
-__all__ = ["ComponentVerdicts", "LazyJudging", "Verdicts", "classifier_factory"]
-
 _MOST_LOOKED_UP = 20_000  # verdicts, to make a bound tighter
 _MOST_JUDGEMENTS, _ENOUGH_LABELS = 3, 500  # of an optimisation prompt, and of all together
 _BLOCK = 16  # pairs that one worker judges before their verdicts are kept

@@ -48,8 +48,6 @@ from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource
 from sklearn_clm.scoring._identity import score_fingerprint, small_digest
 
-__all__ = ["PARTS", "SamplerCalibration", "SelectorCalibration"]
-
 PARTS = ("splitter", "component_score", "admission")
 _NUMBERS = ("epsilon", "delta", "size_weight", "excess_weight", "draw_weight")
 _MOSTLY_EMPTY = 0.5

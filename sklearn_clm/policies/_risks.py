@@ -21,8 +21,6 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring._protocols import Prompt, Reference
 
-__all__ = ["Losses", "RiskTest", "SetLosses", "WrongFraction"]
-
 Loss: TypeAlias = Callable[[Prompt, Reference, PredictionSet], float]
 
 

@@ -24,19 +24,6 @@ from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._protocols import DrawScorer, PairwiseSimilarity, Quality, Similarity
 
-__all__ = [
-    "AnyOpenSets",
-    "DrawScores",
-    "ExitSets",
-    "Marks",
-    "OpenSets",
-    "QualityLike",
-    "SetsByRule",
-    "SimilarityLike",
-    "ThresholdSets",
-    "text_of_draw",
-]
-
 QualityLike: TypeAlias = str | Quality | DrawScorer | BaseEstimator
 SimilarityLike: TypeAlias = str | Similarity | PairwiseSimilarity
 Rule = TypeVar("Rule", SamplingRule, ExitRule)

@@ -22,8 +22,6 @@ from sklearn_clm.calibration._shift import check_weights, effective_size
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 
-__all__ = ["CovariateShift", "DensityRatio", "Shift"]
-
 _BINS = 10
 _FEW_KEPT = 0.1  # of all prompts
 

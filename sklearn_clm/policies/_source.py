@@ -25,13 +25,6 @@ from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring._identity import frozen
 from sklearn_clm.scoring._protocols import Reference
 
-__all__ = [
-    "DrawSource",
-    "progress_bar",
-    "refuse_other_models",
-    "seed_of_draws",
-]
-
 _DRAWS_AT_ONCE = 100_000  # with 60 tokens each they take almost a gigabyte
 
 

@@ -27,8 +27,6 @@ from sklearn_clm.calibration._data import refuse_common_prompts
 from sklearn_clm.calibration._learn_then_test import choose_configuration
 from sklearn_clm.policies._base import Policy, Request, ThresholdRule
 
-__all__ = ["ThresholdPolicy"]
-
 
 class ThresholdPolicy(Policy[Frontier]):
     """Algorithm 1 of the paper: thresholds on similarity, quality and set score.

@@ -11,9 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Pairs", "accepted_sets", "conflict_sets", "count_reached", "quality_sets", "set_bits"]
-
-
 # up to here, comparing with one threshold after the other beats a binary search
 _FEW_THRESHOLDS = 64
 

@@ -7,8 +7,6 @@ import numpy as np
 
 from sklearn_clm.calibration._engine._acceptance import set_bits
 
-__all__ = ["DistinctSets", "as_booleans", "distinct_sets"]
-
 
 class DistinctSets(NamedTuple):
     """U distinct sets, prompt by prompt, and the pairs of thresholds that lead to each.

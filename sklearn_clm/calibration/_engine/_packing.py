@@ -10,9 +10,6 @@ import numpy as np
 
 from sklearn_clm.calibration._rule import relative_excess
 
-__all__ = ["Packing"]
-
-
 _EXACT_BITS = 53
 # an excess is a fraction with a denominator of at most K: whole multiples of 1 / lcm(1, ..., K)
 # where that is small, else rounded to a multiple of this

@@ -9,8 +9,6 @@ from sklearn_clm.calibration._engine._distinct import DistinctSets
 from sklearn_clm.calibration._engine._packing import Packing
 from sklearn_clm.calibration._set_scores import SetScore
 
-__all__ = ["packed_profiles", "scores_of_prefixes"]
-
 
 def scores_of_prefixes(
     set_score: SetScore, quality: np.ndarray, accepted: np.ndarray, prefixes: np.ndarray

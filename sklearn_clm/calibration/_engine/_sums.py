@@ -20,9 +20,6 @@ from sklearn_clm.calibration._engine._packing import Packing
 from sklearn_clm.calibration._engine._stopping import packed_profiles
 from sklearn_clm.calibration._set_scores import SetScore
 
-__all__ = ["Sums", "sum_over_prompts"]
-
-
 # sets of one block: two arrays of them fit into a cache of 1 to 2 MiB
 _BLOCK_SETS = 2**17
 _BLOCK_DISTINCT = 2**13
