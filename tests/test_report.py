@@ -276,7 +276,7 @@ def test_report_of_a_pipeline_and_of_what_is_none(sampler):
 
 
 def test_many_prompts_are_thinned(data, sampler, monkeypatch):
-    monkeypatch.setattr("sklearn_clm.inspection._report._MAX_PROMPTS", 100)
+    monkeypatch.setattr("sklearn_clm.inspection._sections._MAX_PROMPTS", 100)
     text = section(report_of(sampler), "What to expect of predict").paragraphs[0]
     assert "Means over 100 of the 900 prompts" in text
 
@@ -289,7 +289,7 @@ def test_repr_is_short(sampler):
 
 def test_how_many_prompts_the_means_are_over(sampler, monkeypatch):
     assert "Means over the 900 prompts" in str(report_of(sampler))
-    monkeypatch.setattr("sklearn_clm.inspection._report._MAX_PROMPTS", 50)
+    monkeypatch.setattr("sklearn_clm.inspection._sections._MAX_PROMPTS", 50)
     assert "Means over 50 of the 900 prompts" in str(report_of(sampler))
 
 

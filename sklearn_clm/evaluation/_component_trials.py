@@ -215,11 +215,8 @@ def _check_data(
                 raise ValueError(
                     f"reference_scores lacks {name!r}; wanted an entry for each of {list(data)}."
                 )
-            if len(reference_scores[name]) != n:
-                raise ValueError(
-                    f"reference_scores[{name!r}] is for {len(reference_scores[name])} prompts; "
-                    f"wanted {n}."
-                )
+            if (given := len(reference_scores[name])) != n:
+                raise ValueError(f"reference_scores[{name!r}] is for {given} prompts; wanted {n}.")
     return n
 
 
@@ -302,12 +299,8 @@ def _best_matches(
 ) -> np.ndarray:
     # from the surest down, so that the first match is the best
     order = np.argsort(-scores, kind="stable")
-    return np.array(
-        [
-            next((scores[i] for i in order if match(sentence, components[i])), -np.inf)
-            for sentence in (
-                component_of(reference, span) for span in component_spans(splitter, reference)
-            )
-        ],
-        dtype=np.float64,
-    )
+    best = []
+    for span in component_spans(splitter, reference):
+        sentence = component_of(reference, span)
+        best.append(next((scores[i] for i in order if match(sentence, components[i])), -np.inf))
+    return np.array(best, dtype=np.float64)

@@ -27,6 +27,7 @@ from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 if TYPE_CHECKING:
     import sqlite3
 
+Outcome = tuple[bytes | None, float]  # digest of the prompt, where it is known, and the loss
 _TABLES = """
 CREATE TABLE IF NOT EXISTS monitor (settings TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS audits (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, loss REAL NOT NULL);
@@ -361,9 +362,8 @@ class RiskMonitor:
             self._open()
 
     def _chosen(self, prompts: CheckedPrompts) -> np.ndarray:
-        return keep_by_weight(
-            np.full(len(prompts), self.share), 1.0, prompts.digests(), seed=self.seed
-        )
+        shares = np.full(len(prompts), self.share)
+        return keep_by_weight(shares, 1.0, prompts.digests(), seed=self.seed)
 
     def _check_prompts(self, prompts: Sequence[object], n: int) -> list[bytes]:
         """Digests of the prompts, all of them to be audited and different."""
@@ -399,7 +399,7 @@ class RiskMonitor:
                     "A prompt counts once."
                 )
 
-    def _take(self, rows: Sequence[tuple[bytes | None, float]]) -> None:
+    def _take(self, rows: Sequence[Outcome]) -> None:
         losses = [loss for _, loss in rows]
         self._e_values += self._process.update(losses).tolist()
         self._losses += losses
@@ -415,14 +415,8 @@ class RiskMonitor:
         """Connect with the file, and go on from where it stands."""
         self._store = open_store(self.path)
         self._store.add_tables(_TABLES)
-        settings = {
-            "epsilon": self.epsilon,
-            "alpha": self.alpha,
-            "share": self.share,
-            "seed": self.seed,
-            "target": self._watched,
-            "reference_scores": self._reference,
-        }
+        settings = {name: getattr(self, name) for name in ("epsilon", "alpha", "share", "seed")}
+        settings |= {"target": self._watched, "reference_scores": self._reference}
         with self._store.writing(durable=True) as connection:
             saved = connection.execute("SELECT settings FROM monitor").fetchone()
             if saved is None:
@@ -443,9 +437,7 @@ class RiskMonitor:
                     "a new monitor."
                 )
 
-    def _unseen(
-        self, connection: sqlite3.Connection
-    ) -> tuple[list[tuple[bytes | None, float]], list[float]]:
+    def _unseen(self, connection: sqlite3.Connection) -> tuple[list[Outcome], list[float]]:
         """Outcomes and scores in the file that this object has not taken yet."""
         rows = connection.execute(
             "SELECT digest, loss FROM audits WHERE id > ? ORDER BY id", (self.n_audited_,)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -258,12 +258,8 @@ def plan(
     (array([0.09, 0.05]), 45)
     """
     check_data(data)
-    for name, value in {
-        "epsilon": epsilon,
-        "delta": delta,
-        "power": power,
-        "confidence": confidence,
-    }.items():
+    checked = {"epsilon": epsilon, "delta": delta, "power": power, "confidence": confidence}
+    for name, value in checked.items():
         check_probability(value, name)
     if data.n_prompts < _SMALLEST_PILOT:
         raise ValueError(
@@ -284,23 +280,16 @@ def plan(
     ends = [smallest_epsilon(count.astype(np.int64), parts, delta) for count in (fewest, most)]
     middle = -(-parts * n_errors // n)
     interval = clopper_pearson(n_errors, n, confidence)
-    find = partial(
-        search_frontier,
-        set_score=set_score,
-        k_max=k_max,
-        n_lambdas=n_lambdas,
-        size_weight=size_weight,
-        excess_weight=excess_weight,
-        draw_weight=draw_weight,
-    )
-    test = partial(
-        learn_then_test,
-        epsilon=epsilon,
-        delta=delta,
-        set_score=set_score,
-        size_weight=size_weight,
-        excess_weight=excess_weight,
-        draw_weight=draw_weight,
+    sets: dict[str, Any] = {
+        "set_score": set_score,
+        "size_weight": size_weight,
+        "excess_weight": excess_weight,
+        "draw_weight": draw_weight,
+    }
+    find = partial(search_frontier, k_max=k_max, n_lambdas=n_lambdas, **sets)
+    test = partial(learn_then_test, epsilon=epsilon, delta=delta, **sets)
+    recommended = partial(
+        _recommended, epsilon=epsilon, delta=delta, power=power, fraction=optimization_fraction
     )
     enough = parts >= prompts_needed(epsilon, delta)
     rng = np.random.default_rng(random_state)
@@ -326,10 +315,8 @@ def plan(
         draws_interval=bounds[:, :, 1].T,
         judgements=planned * calls[0],
         judgements_interval=np.outer(planned, calls[1:]),
-        n_recommended=_recommended(share, epsilon, delta, power, optimization_fraction),
-        n_recommended_cautious=_recommended(
-            float(interval[1]), epsilon, delta, power, optimization_fraction
-        ),
+        n_recommended=recommended(share),
+        n_recommended_cautious=recommended(float(interval[1])),
         lowest=share,
         lowest_interval=(float(interval[0]), float(interval[1])),
         epsilon=float(epsilon),

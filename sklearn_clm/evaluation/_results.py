@@ -161,12 +161,8 @@ class LevelResults:
             where there is no such level.
         """
         values = self.values(measure)
-        return np.stack(
-            [
-                normalized_auc(self.levels[mask], curves[:, mask])
-                for curves, mask in zip(values, self.usable(common=common))
-            ]
-        )
+        pairs = zip(values, self.usable(common=common))
+        return np.stack([normalized_auc(self.levels[m], curves[:, m]) for curves, m in pairs])
 
     def why_no_area(self) -> str | None:
         """Why no areas can be compared, in words; None where they can.
@@ -299,9 +295,8 @@ class LevelResults:
             for measure in measures:
                 pair = self.compare(method, reference, measure, level=level, confidence=confidence)
                 low, high = pair.interval
-                cells.append(
-                    "–" if np.isnan(low) else f"{pair.mean:+.4f} [{low:+.4f}, {high:+.4f}]"
-                )
+                cell = f"{pair.mean:+.4f} [{low:+.4f}, {high:+.4f}]"
+                cells.append("–" if np.isnan(low) else cell)
             rows.append([method, *cells])
         return markdown_table(rows)
 
@@ -397,9 +392,7 @@ class LevelResults:
                 _refuse_misfits(arrays, scalars)
         if kind != cls.__name__:
             raise ValueError(f"{os.fspath(path)!r} holds {kind}; wanted {cls.__name__}.")
-        values: dict[str, Any] = {
-            name: array if array.ndim else array.item() for name, array in arrays.items()
-        }
+        values: dict[str, Any] = {k: v if v.ndim else v.item() for k, v in arrays.items()}
         values["methods"] = tuple(str(method) for method in arrays["methods"])
         return cls(**values)
 

@@ -23,12 +23,13 @@ from sklearn_clm.calibration._data import check_data
 from sklearn_clm.evaluation._results import TrialResults
 
 Method = str | Callable[..., float] | SetScore
+Methods = Sequence[Method] | Mapping[str, Method]
 RandomState = int | np.random.RandomState | None
 
 
 def run_trials(
     data: CalibrationData,
-    methods: Sequence[Method] | Mapping[str, Method] = ("first_k", "first_k_reject", "max", "sum"),
+    methods: Methods = ("first_k", "first_k_reject", "max", "sum"),
     epsilons: ArrayLike | None = None,
     *,
     delta: float = 0.05,
@@ -110,10 +111,8 @@ def run_trials(
     names, members = _resolve(methods)
     levels = check_levels("epsilons", epsilons)
     check_delta(delta)
-    n_frontier, n_testing = part_sizes(
-        data.n_prompts,
-        {"frontier_fraction": frontier_fraction, "testing_fraction": testing_fraction},
-    )
+    fractions = {"frontier_fraction": frontier_fraction, "testing_fraction": testing_fraction}
+    n_frontier, n_testing = part_sizes(data.n_prompts, fractions)
     weights = size_weight, excess_weight, draw_weight
     calibrate = partial(
         learn_then_test,
@@ -203,15 +202,11 @@ class _Trial(NamedTuple):
     first_k_error: float
 
 
-def _resolve(
-    methods: Sequence[Method] | Mapping[str, Method],
-) -> tuple[tuple[str, ...], tuple[Method, ...]]:
+def _resolve(methods: Methods) -> tuple[tuple[str, ...], tuple[Method, ...]]:
     """Names and members of the set scores to compare."""
     if isinstance(methods, str) or not isinstance(methods, (Sequence, Mapping)) or not methods:
-        raise ValueError(
-            "methods must be a non-empty sequence of set scores, or a dict of them, got "
-            f"{methods!r}."
-        )
+        wanted = "a non-empty sequence of set scores, or a dict of them"
+        raise ValueError(f"methods must be {wanted}, got {methods!r}.")
     members = tuple(methods.values() if isinstance(methods, Mapping) else methods)
     names = tuple(get_set_score(method).name for method in members)
     if isinstance(methods, Mapping):
@@ -243,21 +238,15 @@ def _run_one(data: CalibrationData, plan: _Plan, split: Split) -> _Trial:
             continue
         lambdas[m, found] = result.frontier.lambdas[chosen[found]]
         budgets[m, found] = result.frontier.k_max[chosen[found]]
+        path = result.frontier
         risks = evaluate_configurations(
-            test,
-            result.frontier.lambdas[distinct],
-            set_score=method,
-            k_max=result.frontier.k_max[distinct],
+            test, path.lambdas[distinct], set_score=method, k_max=path.k_max[distinct]
         )
         columns = np.column_stack([risks.loss, risks.excess, risks.size, risks.samples])
         measures[m, found] = columns[which]
-    return _Trial(
-        lambdas,
-        budgets,
-        measures,
-        float(1.0 - test.admissible[:, 0].mean()),
-        float(1.0 - test.admissible.any(axis=1).mean()),
-    )
+    first_1 = float(1.0 - test.admissible[:, 0].mean())
+    first_k = float(1.0 - test.admissible.any(axis=1).mean())
+    return _Trial(lambdas, budgets, measures, first_1, first_k)
 
 
 def _choose(n_errors: np.ndarray, objective: np.ndarray, critical: np.ndarray) -> np.ndarray:

@@ -35,7 +35,8 @@ from sklearn_clm.inspection._curves import ComponentCurveDisplay, RiskCurveDispl
 from sklearn_clm.inspection._frontier import FrontierDisplay
 from sklearn_clm.inspection._groups import GroupLossDisplay
 from sklearn_clm.inspection._monitor import RiskMonitorDisplay
-from sklearn_clm.inspection._report import CalibrationReport, Section
+from sklearn_clm.inspection._report import CalibrationReport
+from sklearn_clm.inspection._sections import Section
 
 __all__ = [
     "AchievableBandDisplay",

@@ -12,6 +12,7 @@ from sklearn_clm.scoring import (
     get_component_admission,
 )
 from sklearn_clm.scoring._admission import check_admissions, judge
+from sklearn_clm.scoring._components import ComponentMatch
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._splitters import Splitter
 
@@ -190,39 +191,21 @@ def component_recall(
             "references must be texts (or lists of texts) to say what share of them is covered, "
             "got callables."
         )
-    if splitter is None:
-        splitter = "sentence" if sets.selector is None else sets.selector.calibration_.splitter
-    almost = component_match(match, splitter)
-    return _averaged(
-        np.array(
-            [
-                _best_coverage(reference, one.components, almost.admission, splitter)
-                for reference, one in zip(checked, sets)
-            ]
-        ),
-        average,
-    )
-
-
-def _best_coverage(
-    reference: Reference,
-    components: Collection[Response],
-    match: Admission,
-    splitter: str | Splitter,
-) -> float:
-    aliases = reference if isinstance(reference, (list, tuple, set)) else [reference]
-    shares = [_coverage(alias, components, match, splitter) for alias in aliases]
-    return max((share for share in shares if not np.isnan(share)), default=np.nan)
+    almost = component_match(match, _splitter(sets) if splitter is None else splitter)
+    recalls = []
+    for reference, one in zip(checked, sets):
+        aliases = reference if isinstance(reference, (list, tuple, set)) else [reference]
+        shares = [_coverage(alias, one.components, almost) for alias in aliases]
+        recalls.append(max((share for share in shares if not np.isnan(share)), default=np.nan))
+    return _averaged(np.array(recalls), average)
 
 
 def _coverage(
-    reference: Reference,
-    components: Collection[Response],
-    match: Admission,
-    splitter: str | Splitter,
+    reference: Reference, components: Collection[Response], almost: ComponentMatch
 ) -> float:
-    parts = [component_of(reference, span) for span in component_spans(splitter, reference)]
-    covered = [any(match(part, component) for component in components) for part in parts]
+    spans = component_spans(almost.splitter, reference)
+    parts = [component_of(reference, span) for span in spans]
+    covered = [any(almost.admission(part, one) for one in components) for part in parts]
     return float(np.mean(covered)) if covered else np.nan
 
 
@@ -233,7 +216,6 @@ def _verdicts(
     n_jobs: int | None,
 ) -> list[np.ndarray]:
     checked = check_admissions(admissions, len(_checked(sets)))
-    splitter = "sentence" if sets.selector is None else sets.selector.calibration_.splitter
     if admission is None and sets.selector is not None:
         admission = sets.selector.admission
     if admission is None:
@@ -244,7 +226,12 @@ def _verdicts(
             )
         admission = "rouge_l"  # not asked, where every A^c_i is a callable
     components = [list(one.components) for one in sets]
-    return judge(get_component_admission(admission, splitter), checked, components, n_jobs=n_jobs)
+    judges = get_component_admission(admission, _splitter(sets))
+    return judge(judges, checked, components, n_jobs=n_jobs)
+
+
+def _splitter(sets: ComponentSets) -> str | Splitter:
+    return "sentence" if sets.selector is None else sets.selector.calibration_.splitter
 
 
 def _checked(sets: object) -> ComponentSets:

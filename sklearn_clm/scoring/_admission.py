@@ -13,8 +13,23 @@ from sklearn_clm.generators._draws import is_missing
 from sklearn_clm.generators._prompts import listed, lists_itself
 from sklearn_clm.scoring._exact_match import answer_key, exact_match, same_value
 from sklearn_clm.scoring._parallel import map_chunks
-from sklearn_clm.scoring._protocols import Admission, PairAdmission, PairJudge, Reference, Response
-from sklearn_clm.scoring._results import as_bool, as_score, check_draws, name_of
+from sklearn_clm.scoring._protocols import (
+    Admission,
+    PairAdmission,
+    PairJudge,
+    Reference,
+    Response,
+    Responses,
+)
+from sklearn_clm.scoring._results import (
+    Named,
+    as_bool,
+    as_score,
+    by_name,
+    check_draws,
+    name_of,
+    wrong_kind,
+)
 from sklearn_clm.scoring._similarity import rouge_l
 
 # a callable A_i, or references of which any will do
@@ -22,7 +37,7 @@ Checked: TypeAlias = Callable[[Response], bool] | tuple[Reference, ...]
 Task: TypeAlias = tuple[Any, Response]
 
 
-class ThresholdAdmission:
+class ThresholdAdmission(Named):
     """Admission of responses whose metric reaches a threshold.
 
     Also under the name ``threshold_admission``.
@@ -77,10 +92,6 @@ class ThresholdAdmission:
         )
         return value >= self.threshold
 
-    @property
-    def __name__(self) -> str:
-        return repr(self)
-
     def __repr__(self) -> str:
         return f"threshold_admission({name_of(self.metric)}, {self.threshold})"
 
@@ -98,7 +109,7 @@ class ThresholdAdmission:
 threshold_admission = ThresholdAdmission
 
 
-class LabelMatch(PairAdmission):
+class LabelMatch(Named, PairAdmission):
     """Admission of responses to which a labeller gives the labels of the reference.
 
     As the paper judges radiology reports: by the 14 labels that CheXbert finds in the report
@@ -138,19 +149,12 @@ class LabelMatch(PairAdmission):
     def __init__(self, labeler: Any, *, batched: bool | None = None) -> None:
         has_predict = hasattr(labeler, "predict")
         if isinstance(labeler, type) or not (callable(labeler) or has_predict):
-            raise TypeError(
-                "labeler must be a callable, or a classifier with predict, got "
-                f"{type(labeler).__name__} {labeler!r:.80}."
-            )
+            raise wrong_kind("labeler", "a callable, or a classifier with predict", labeler)
         self.labeler = labeler
         self.batched = has_predict if batched is None else bool(batched)
 
     def judge_pairs(
-        self,
-        references: Sequence[Response],
-        responses: Sequence[Response],
-        *,
-        n_jobs: int | None = None,
+        self, references: Responses, responses: Responses, *, n_jobs: int | None = None
     ) -> list[bool]:
         """Verdict on each pair, as in :class:`PairJudge`; each distinct text is labelled once."""
         texts = list(dict.fromkeys([*references, *responses]))
@@ -171,10 +175,6 @@ class LabelMatch(PairAdmission):
                 "texts; wanted one (or one row) for each."
             )
         return [_as_labels(label, text, self) for label, text in zip(labels, texts)]
-
-    @property
-    def __name__(self) -> str:
-        return repr(self)
 
     def __repr__(self) -> str:
         return f"label_match({name_of(self.labeler)})"
@@ -232,17 +232,11 @@ def get_admission(admission: str | Admission) -> Admission:
     threshold_admission(rouge_l, 0.35)
     """
     if isinstance(admission, str):
-        if admission not in _ADMISSIONS:
-            raise ValueError(
-                f"admission={admission!r} is unknown; wanted one of {sorted(_ADMISSIONS)} or a "
-                "callable (reference, response) -> bool."
-            )
-        return _ADMISSIONS[admission]
+        others = " or a callable (reference, response) -> bool"
+        return by_name("admission", admission, _ADMISSIONS, others)
     if isinstance(admission, type) or not callable(admission):
-        raise TypeError(
-            "admission must be a name or a callable (reference, response) -> bool, got "
-            f"{type(admission).__name__} {admission!r:.80}."
-        )
+        wanted = "a name or a callable (reference, response) -> bool"
+        raise wrong_kind("admission", wanted, admission)
     return admission
 
 
@@ -399,17 +393,15 @@ def checked_admissions(admissions: Sequence[Any], n_prompts: int) -> list[Checke
             f"admissions has length {len(admissions)}; wanted {n_prompts}, one for each prompt."
         )
     checked = list(admissions)
-    if checked and callable(checked[0]):
-        kind, other = "callable", "reference"
-    else:
-        kind, other = "reference", "callable"
+    of_callables = bool(checked) and callable(checked[0])
+    kinds = ("callable", "reference") if of_callables else ("reference", "callable")
     for i, value in enumerate(checked):
-        if callable(value) != (kind == "callable"):
+        if callable(value) != of_callables:
             raise TypeError(
-                f"admissions mixes callables and references: admissions[0] is a {kind} and "
-                f"admissions[{i}] a {other} ({value!r:.80}); wanted one kind for all prompts."
+                f"admissions mixes callables and references: admissions[0] is a {kinds[0]} and "
+                f"admissions[{i}] a {kinds[1]} ({value!r:.80}); wanted one kind for all prompts."
             )
-    if kind == "callable":
+    if of_callables:
         return checked
     return [_references(value, i) for i, value in enumerate(checked)]
 
@@ -490,11 +482,8 @@ def _judge_chunk(
 
 def _compare_each(tasks: Sequence[Task], admission: Admission) -> list[bool]:
     return [
-        any(
-            _as_verdict(admission(reference, response), admission, response, reference)
-            for reference in aliases
-        )
-        for aliases, response in tasks
+        any(_as_verdict(admission(alias, text), admission, text, alias) for alias in aliases)
+        for aliases, text in tasks
     ]
 
 
@@ -550,9 +539,8 @@ def warn_of_references(
     """
     if get_admission(admission) is not exact_match:
         return
-    checked = [
-        value for value in checked_admissions(admissions, len(admissions)) if not callable(value)
-    ]
+    every = checked_admissions(admissions, len(admissions))
+    checked = [value for value in every if not callable(value)]
     texts = [value[0] for value in checked if len(value) == 1 and isinstance(value[0], str)]
     labels = sorted({text.strip() for text in texts})
     if len(texts) == len(checked) and 2 * len(labels) <= len(texts):

@@ -6,6 +6,7 @@ maximum over its occurrences is its score.
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -20,17 +21,29 @@ from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._protocols import (
     Admission,
     ComponentScore,
+    Draws,
     PairAdmission,
     PairwiseSimilarity,
     Prompt,
+    Prompts,
     Reference,
     Response,
+    Responses,
     Similarity,
     Span,
     Spans,
 )
 from sklearn_clm.scoring._quality import LOGPROB_ROUNDING, ClassifierScore, length_normalised
-from sklearn_clm.scoring._results import as_bool, as_score, as_scores, name_of, refuse_unfitted
+from sklearn_clm.scoring._results import (
+    Named,
+    as_bool,
+    as_score,
+    as_scores,
+    by_name,
+    name_of,
+    refuse_unfitted,
+    wrong_kind,
+)
 from sklearn_clm.scoring._similarity import RougeL, get_similarity
 from sklearn_clm.scoring._splitters import Splitter, get_splitter
 
@@ -39,8 +52,6 @@ ComponentScorer = Callable[[Prompt, Response], float]
 
 # from which the paper takes two sentences of radiology reports for almost the same
 _ALMOST = 0.4
-_SCORES = ("random", "span_likelihood", "support")
-_ADMISSIONS = ("exact_match", "rouge_l")
 
 
 def component_spans(splitter: Splitter | str, response: Response) -> list[Span | None]:
@@ -170,9 +181,7 @@ class SpanLikelihood(BaseEstimator):
 
     needs_logprobs = True
 
-    def score_components(
-        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
-    ) -> Scores:
+    def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
         """Scores of all occurrences, as in :class:`ComponentScore`."""
         return [
             [
@@ -233,9 +242,7 @@ class RandomScore(BaseEstimator):
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
 
-    def score_components(
-        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
-    ) -> Scores:
+    def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
         """Scores of all occurrences, as in :class:`ComponentScore`."""
         return _score_distinct(self._draw, prompts, generations, spans)
 
@@ -284,9 +291,7 @@ class Support(BaseEstimator):
         self.similarity = similarity
         self.threshold = threshold
 
-    def score_components(
-        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
-    ) -> Scores:
+    def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
         """Scores of all occurrences, as in :class:`ComponentScore`."""
         return [self._one_prompt(draws, rows) for draws, rows in zip(generations, spans)]
 
@@ -337,9 +342,7 @@ class ComponentClassifier(ClassifierScore):
     array([0.7])
     """
 
-    def score_components(
-        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
-    ) -> Scores:
+    def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
         """Scores of all occurrences, as in :class:`ComponentScore`."""
         rows: list[object] = []
         ids: list[list[np.ndarray]] = []
@@ -358,9 +361,7 @@ class CallableScore:
         self.function = function
         self.__name__ = name_of(function)
 
-    def score_components(
-        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
-    ) -> Scores:
+    def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
         """Scores of all occurrences."""
         return _score_distinct(self.function, prompts, generations, spans)
 
@@ -369,10 +370,7 @@ class CallableScore:
 
 
 def _score_distinct(
-    function: ComponentScorer,
-    prompts: Sequence[Prompt],
-    generations: Sequence[Sequence[Generation]],
-    spans: Spans,
+    function: ComponentScorer, prompts: Prompts, generations: Draws, spans: Spans
 ) -> Scores:
     scored = []
     for prompt, draws, rows in zip(prompts, generations, spans):
@@ -389,17 +387,14 @@ def _pairwise(
     similarity: str | Similarity | PairwiseSimilarity, components: list[Response]
 ) -> np.ndarray:
     """Similarity of all pairs of components."""
-    compare = get_similarity(similarity)
+    compare, shape = get_similarity(similarity), (len(components),) * 2
     if isinstance(compare, PairwiseSimilarity):
-        return as_scores(
-            compare.pairwise(components), (len(components),) * 2, "similarity", compare
-        )
+        return as_scores(compare.pairwise(components), shape, "similarity", compare)
     values = [
         as_score(compare(a, b), "similarity", compare, "two components")
-        for a in components
-        for b in components
+        for a, b in product(components, repeat=2)
     ]
-    return np.array(values).reshape(len(components), len(components))
+    return np.array(values).reshape(shape)
 
 
 def get_component_score(
@@ -436,14 +431,13 @@ def get_component_score(
     Support()
     """
     if isinstance(component_score, str):
-        named = (RandomScore(seed=seed), SpanLikelihood(), Support())
-        by_name: dict[str, ComponentScore] = dict(zip(_SCORES, named))
-        if component_score not in by_name:
-            raise ValueError(
-                f"component_score={component_score!r} is unknown; wanted one of {list(_SCORES)}, a "
-                "callable, a classifier, or an object with a method score_components."
-            )
-        return by_name[component_score]
+        known: dict[str, ComponentScore] = {
+            "random": RandomScore(seed=seed),
+            "span_likelihood": SpanLikelihood(),
+            "support": Support(),
+        }
+        others = ", a callable, a classifier, or an object with a method score_components"
+        return by_name("component_score", component_score, known, others)
     if isinstance(component_score, type):
         raise TypeError(
             f"component_score is the class {component_score.__name__}; wanted an instance."
@@ -455,16 +449,14 @@ def get_component_score(
         return ComponentClassifier(component_score)
     if callable(component_score):
         return CallableScore(component_score)
-    raise TypeError(
-        "component_score must be a name, a callable, a classifier, or an object with a method "
-        f"score_components, got {type(component_score).__name__} {component_score!r:.80}."
-    )
+    wanted = "a name, a callable, a classifier, or an object with a method score_components"
+    raise wrong_kind("component_score", wanted, component_score)
 
 
 def component_scores(
     score: ComponentScore,
-    prompts: Sequence[Prompt],
-    generations: Sequence[Sequence[Generation]],
+    prompts: Prompts,
+    generations: Draws,
     spans: Spans,
     *,
     members: Sequence[Sequence[int] | np.ndarray] | None = None,
@@ -526,12 +518,8 @@ def component_scores(
                 f"component_score {name} returned scores for {len(row)} samples of prompt {i}; "
                 f"wanted {len(wanted)}."
             )
-        checked.append(
-            [
-                _checked_scores(name, scores, len(w), i, j)
-                for j, (scores, w) in enumerate(zip(row, wanted))
-            ]
-        )
+        pairs = enumerate(zip(row, wanted))
+        checked.append([_checked_scores(name, given, len(w), i, j) for j, (given, w) in pairs])
     return checked
 
 
@@ -548,8 +536,9 @@ def _checked_scores(name: str, scores: ArrayLike, n_wanted: int, i: int, j: int)
             f"component_score {name} returned scores of shape {array.shape} for sample {j} of "
             f"prompt {i}; wanted ({n_wanted},)."
         )
-    if np.isnan(array).any() or (array == np.inf).any():
-        bad = int(np.argmax(np.isnan(array) | (array == np.inf)))
+    wrong = np.isnan(array) | (array == np.inf)
+    if wrong.any():
+        bad = int(np.argmax(wrong))
         raise ValueError(
             f"component_score {name} returned {array[bad]} for component {bad} of sample {j} of "
             f"prompt {i}; wanted a number below +inf."
@@ -557,7 +546,7 @@ def _checked_scores(name: str, scores: ArrayLike, n_wanted: int, i: int, j: int)
     return array
 
 
-class ComponentMatch(PairAdmission):
+class ComponentMatch(Named, PairAdmission):
     """Admission of components that match some component of the reference.
 
     Also under the name ``component_match``.
@@ -587,24 +576,18 @@ class ComponentMatch(PairAdmission):
     """
 
     def __init__(self, admission: Admission | str, splitter: Splitter | str = "sentence") -> None:
-        if admission == "rouge_l":
-            admission = ThresholdAdmission(RougeL(), _ALMOST)
-        elif admission == "exact_match":
-            admission = exact_match
-        elif isinstance(admission, str):
-            raise ValueError(
-                f"admission={admission!r} is unknown; wanted one of {list(_ADMISSIONS)} or a "
-                "(reference, component) -> bool."
-            )
+        if isinstance(admission, str):
+            known: dict[str, Admission] = {
+                "exact_match": exact_match,
+                "rouge_l": ThresholdAdmission(RougeL(), _ALMOST),
+            }
+            others = " or a (reference, component) -> bool"
+            admission = by_name("admission", admission, known, others)
         self.admission = get_admission(admission)
         self.splitter = get_splitter(splitter)
 
     def judge_pairs(
-        self,
-        references: Sequence[Reference],
-        components: Sequence[Response],
-        *,
-        n_jobs: int | None = None,
+        self, references: Sequence[Reference], components: Responses, *, n_jobs: int | None = None
     ) -> list[bool]:
         """Verdict on each pair of a whole reference and a component, as in :class:`PairJudge`.
 
@@ -635,10 +618,6 @@ class ComponentMatch(PairAdmission):
             admitted: list[bool] = (values >= judge.threshold).any(axis=0).tolist()
             return admitted
         return [_any(judge(part, component) for part in parts) for component in components]
-
-    @property
-    def __name__(self) -> str:
-        return repr(self)
 
     def __repr__(self) -> str:
         return f"component_match({name_of(self.admission)}, {name_of(self.splitter)})"

@@ -8,11 +8,10 @@ import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.generators import Generation
 from sklearn_clm.generators.transformers._machine import evaluation_mode, import_transformers
 from sklearn_clm.scoring._components import component_of
-from sklearn_clm.scoring._protocols import PairAdmission, Prompt, Spans
-from sklearn_clm.scoring._results import near_boundary
+from sklearn_clm.scoring._protocols import Draws, PairAdmission, Prompt, Prompts, Spans
+from sklearn_clm.scoring._results import Named, near_boundary
 
 if TYPE_CHECKING:
     import torch
@@ -147,30 +146,20 @@ class EntailmentScore(BaseEstimator):
         return EntailmentAdmission(self, float(threshold))
 
     def score_components(
-        self,
-        prompts: Sequence[Prompt],
-        generations: Sequence[Sequence[Generation]],
-        spans: Spans,
+        self, prompts: Prompts, generations: Draws, spans: Spans
     ) -> list[list[np.ndarray]]:
         """Scores of all occurrences, as in :class:`ComponentScore`.
 
         Each distinct pair of a premise and a component is judged once.
         """
         positions: dict[tuple[str, str], int] = {}
-        ids = []
+        ids: list[list[list[int]]] = []
         for i, (prompt, draws, rows) in enumerate(zip(prompts, generations, spans)):
             premise = self._premise(prompt, i)
-            ids.append(
-                [
-                    [
-                        positions.setdefault(
-                            (premise, str(component_of(draw.response, span))), len(positions)
-                        )
-                        for span in row
-                    ]
-                    for draw, row in zip(draws, rows)
-                ]
-            )
+            ids.append([])
+            for draw, row in zip(draws, rows):
+                pairs = [(premise, str(component_of(draw.response, span))) for span in row]
+                ids[-1].append([positions.setdefault(pair, len(positions)) for pair in pairs])
         scores = self.score_pairs(list(positions))
         return [[scores[np.asarray(row, dtype=np.intp)] for row in rows] for rows in ids]
 
@@ -279,7 +268,7 @@ class EntailmentScore(BaseEstimator):
         return int(min(wanted, *limits, _NO_LIMIT))
 
 
-class EntailmentAdmission(PairAdmission):
+class EntailmentAdmission(Named, PairAdmission):
     """Admission by entailment; see :meth:`EntailmentScore.admission`.
 
     Parameters
@@ -303,10 +292,6 @@ class EntailmentAdmission(PairAdmission):
         distinct = list(dict.fromkeys(pairs))
         known = dict(zip(distinct, self.score.score_pairs(distinct) >= self.threshold))
         return [bool(known[pair]) for pair in pairs]
-
-    @property
-    def __name__(self) -> str:
-        return repr(self)
 
     def __repr__(self) -> str:
         return f"EntailmentAdmission({self.score!r}, {self.threshold})"

@@ -16,7 +16,15 @@ from sklearn.base import BaseEstimator
 from sklearn_clm.generators import Generation, Generator, prompt_bytes
 from sklearn_clm.generators._base import sample
 from sklearn_clm.generators._fingerprint import digest_of
-from sklearn_clm.scoring._protocols import PairAdmission, Prompt, Reference, Response
+from sklearn_clm.scoring._protocols import (
+    Draws,
+    PairAdmission,
+    Prompt,
+    Prompts,
+    Reference,
+    Response,
+    Responses,
+)
 
 Template: TypeAlias = str | Callable[[Prompt | Reference, Response], Prompt]
 Understood = TypeVar("Understood")
@@ -164,11 +172,7 @@ class LLMJudge(_Asking, PairAdmission):
     judges_whole = True
 
     def judge_pairs(
-        self,
-        references: Sequence[Reference],
-        responses: Sequence[Response],
-        *,
-        n_jobs: int | None = None,
+        self, references: Sequence[Reference], responses: Responses, *, n_jobs: int | None = None
     ) -> np.ndarray:
         """Verdict on each pair, as in :class:`PairJudge`, from one stream of questions.
 
@@ -208,9 +212,7 @@ class _AskedQuality(_Asking):
             return self
         return type(self)(**{**self.get_params(deep=False), "generator": generator})
 
-    def score_draws(
-        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], start: int = 0
-    ) -> np.ndarray:
+    def score_draws(self, prompts: Prompts, generations: Draws, start: int = 0) -> np.ndarray:
         """Quality of the draws from `start` on, as in :class:`DrawScorer`.
 
         Equal responses to a prompt are asked about once.

@@ -16,6 +16,9 @@ from sklearn_clm.generators._draws import Prompt as Prompt
 from sklearn_clm.generators._draws import Response as Response
 
 Reference: TypeAlias = Any
+Prompts: TypeAlias = Sequence[Prompt]
+Responses: TypeAlias = Sequence[Response]
+Draws: TypeAlias = Sequence[Sequence[Generation]]
 
 Span: TypeAlias = tuple[int, int]
 Spans: TypeAlias = Sequence[Sequence[Sequence[Span | None]]]
@@ -80,9 +83,7 @@ class PairScorer(Protocol):
 class DrawScorer(Protocol):
     """Quality of whole rows of draws."""
 
-    def score_draws(
-        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], start: int
-    ) -> ArrayLike:
+    def score_draws(self, prompts: Prompts, generations: Draws, start: int) -> ArrayLike:
         """Qualities of the draws from `start` on.
 
         Parameters
@@ -124,7 +125,7 @@ class PairJudge(Protocol):
     """
 
     def judge_pairs(
-        self, references: Sequence[Reference], responses: Sequence[Response], **options: int | None
+        self, references: Sequence[Reference], responses: Responses, **options: int | None
     ) -> Sequence[bool] | np.ndarray:
         """Verdict on each pair.
 
@@ -165,7 +166,7 @@ class ComponentScore(Protocol):
     """
 
     def score_components(
-        self, prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], spans: Spans
+        self, prompts: Prompts, generations: Draws, spans: Spans
     ) -> Sequence[Sequence[ArrayLike]]:
         """Scores of all occurrences.
 

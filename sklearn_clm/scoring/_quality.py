@@ -12,20 +12,24 @@ from sklearn_clm.scoring._language_model import PTrue, VerbalizedConfidence
 from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._protocols import (
     AskingQuality,
+    Draws,
     DrawScorer,
     PairScorer,
     PairwiseSimilarity,
     Prompt,
+    Prompts,
     Quality,
     Similarity,
 )
 from sklearn_clm.scoring._results import (
     as_score,
     as_scores,
+    by_name,
     check_draws,
     name_of,
     near_boundary,
     refuse_unfitted,
+    wrong_kind,
 )
 from sklearn_clm.scoring._similarity import similarity_tensor
 
@@ -115,12 +119,7 @@ class ClassifierQuality(ClassifierScore):
     array([[0.7, 0.3]])
     """
 
-    def score_draws(
-        self,
-        prompts: Sequence[Prompt],
-        generations: Sequence[Sequence[Generation]],
-        start: int = 0,
-    ) -> np.ndarray:
+    def score_draws(self, prompts: Prompts, generations: Draws, start: int = 0) -> np.ndarray:
         """Quality of the draws from `start` on, as in :class:`DrawScorer`."""
         rows = [
             generation.response if self.features is None else self.features(prompt, generation)
@@ -185,12 +184,7 @@ class SelfConsistency(BaseEstimator):
         self.threshold = threshold
         self.prior = prior
 
-    def score_draws(
-        self,
-        prompts: Sequence[Prompt],
-        generations: Sequence[Sequence[Generation]],
-        start: int = 0,
-    ) -> np.ndarray:
+    def score_draws(self, prompts: Prompts, generations: Draws, start: int = 0) -> np.ndarray:
         """Quality of the draws from `start` on, as in :class:`DrawScorer`.
 
         The numbers are the same, to the last bit, for any `start` and K.
@@ -241,9 +235,7 @@ def likelihood(prompt: Prompt, generation: Generation) -> float:
     return float(_likelihoods([prompt], [[generation]], 0)[0, 0])
 
 
-def _likelihoods(
-    prompts: Sequence[Prompt], generations: Sequence[Sequence[Generation]], start: int
-) -> np.ndarray:
+def _likelihoods(prompts: Prompts, generations: Draws, start: int) -> np.ndarray:
     rows = [row[start:] for row in generations]
     logprob = np.array([[g.logprob for g in row] for row in rows], dtype=np.float64)
     n_tokens = np.array([[g.n_tokens for g in row] for row in rows], dtype=np.float64)
@@ -281,6 +273,10 @@ _QUALITIES: dict[str, Quality | type[DrawScorer]] = {
     "self_consistency": SelfConsistency,
     "verbalized": VerbalizedConfidence,
 }
+_OTHERS = (
+    "a callable (prompt, generation) -> float, an object with a method score_draws, or a fitted "
+    "classifier with predict_proba"
+)
 
 
 def get_quality(quality: str | Quality | DrawScorer | BaseEstimator) -> Quality | DrawScorer:
@@ -315,13 +311,7 @@ def get_quality(quality: str | Quality | DrawScorer | BaseEstimator) -> Quality 
     SelfConsistency()
     """
     if isinstance(quality, str):
-        if quality not in _QUALITIES:
-            raise ValueError(
-                f"quality={quality!r} is unknown; wanted one of {sorted(_QUALITIES)}, a callable "
-                "(prompt, generation) -> float, an object with a method score_draws, or a fitted "
-                "classifier with predict_proba."
-            )
-        named = _QUALITIES[quality]
+        named = by_name("quality", quality, _QUALITIES, f", {_OTHERS}")
         return named() if isinstance(named, type) else named
     if not isinstance(quality, type):
         if isinstance(quality, DrawScorer):
@@ -331,11 +321,7 @@ def get_quality(quality: str | Quality | DrawScorer | BaseEstimator) -> Quality 
             return ClassifierQuality(quality)
         if callable(quality):
             return quality
-    raise TypeError(
-        "quality must be a name, a callable (prompt, generation) -> float, an object with a "
-        "method score_draws, or a fitted classifier with predict_proba, got "
-        f"{type(quality).__name__} {quality!r:.80}."
-    )
+    raise wrong_kind("quality", f"a name, {_OTHERS}", quality)
 
 
 def bind_quality(
@@ -348,8 +334,8 @@ def bind_quality(
 
 def quality_matrix(
     quality: str | Quality | DrawScorer | BaseEstimator,
-    prompts: Sequence[Prompt],
-    generations: Sequence[Sequence[Generation]],
+    prompts: Prompts,
+    generations: Draws,
     *,
     start: int = 0,
     n_jobs: int | None = None,

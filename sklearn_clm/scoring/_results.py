@@ -1,11 +1,35 @@
 """Checks of what callables and objects of users give."""
 
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
+from typing import TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
+
+Found = TypeVar("Found")
+
+
+class Named:
+    """A callable object that is called in messages what its repr says."""
+
+    @property
+    def __name__(self) -> str:
+        return repr(self)
+
+
+def by_name(argument: str, name: str, known: Mapping[str, Found], others: str) -> Found:
+    """What a name stands for, or a ValueError that lists the names and what else is possible."""
+    if name not in known:
+        names = sorted(known)
+        raise ValueError(f"{argument}={name!r} is unknown; wanted one of {names}{others}.")
+    return known[name]
+
+
+def wrong_kind(argument: str, wanted: str, value: object) -> TypeError:
+    """The error about an argument that is none of what is possible."""
+    return TypeError(f"{argument} must be {wanted}, got {type(value).__name__} {value!r:.80}.")
 
 
 def refuse_unfitted(classifier: object, argument: str) -> None:

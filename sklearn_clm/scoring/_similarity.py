@@ -19,7 +19,13 @@ import numpy as np
 from sklearn_clm.scoring._exact_match import answer_key, exact_match, same_value
 from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._protocols import PairScorer, PairwiseSimilarity, Response, Similarity
-from sklearn_clm.scoring._results import as_score, as_scores, check_draws
+from sklearn_clm.scoring._results import (
+    as_score,
+    as_scores,
+    by_name,
+    check_draws,
+    wrong_kind,
+)
 
 if TYPE_CHECKING:
     from nltk.stem.porter import PorterStemmer
@@ -129,15 +135,10 @@ def rouge_l_matrix(
     columns = dict.fromkeys(second)
     row_codes = [code_of[text] for text in rows]
     column_codes = [code_of[text] for text in columns]
-    common = _common_lengths(
-        row_codes,
-        column_codes,
-        symmetric=texts_b is None,
-        workers=effective_n_jobs(n_jobs),
-    )
-    measure = _f_measure(
-        common, _half_lengths(row_codes)[:, np.newaxis], _half_lengths(column_codes)
-    )
+    workers = effective_n_jobs(n_jobs)
+    common = _common_lengths(row_codes, column_codes, symmetric=texts_b is None, workers=workers)
+    halves = _half_lengths(row_codes)[:, np.newaxis], _half_lengths(column_codes)
+    measure = _f_measure(common, *halves)
     if len(rows) < len(first):
         measure = measure[_positions(first, rows)]
     if len(columns) < len(second):
@@ -227,10 +228,8 @@ class RougeL:
         return measure
 
 
-def _f_measure(
-    common: np.ndarray, half_lengths_a: np.ndarray, half_lengths_b: np.ndarray
-) -> np.ndarray:
-    measure: np.ndarray = half_lengths_a + half_lengths_b
+def _f_measure(common: np.ndarray, halves_a: np.ndarray, halves_b: np.ndarray) -> np.ndarray:
+    measure: np.ndarray = halves_a + halves_b
     np.divide(common, measure, out=measure)
     return measure
 
@@ -353,6 +352,7 @@ _SIMILARITIES: dict[str, Similarity] = {
     "exact_match": exact_match_similarity,
     "rouge_l": RougeL(),
 }
+_OTHERS = "a callable, or an object with a method pairwise"
 
 
 def get_similarity(
@@ -389,19 +389,11 @@ def get_similarity(
     0.5
     """
     if isinstance(similarity, str):
-        if similarity not in _SIMILARITIES:
-            raise ValueError(
-                f"similarity={similarity!r} is unknown; wanted one of {sorted(_SIMILARITIES)}, a "
-                "callable, or an object with a method pairwise."
-            )
-        return _SIMILARITIES[similarity]
+        return by_name("similarity", similarity, _SIMILARITIES, f", {_OTHERS}")
     if isinstance(similarity, type) or not (
         callable(similarity) or isinstance(similarity, PairwiseSimilarity)
     ):
-        raise TypeError(
-            "similarity must be a name, a callable, or an object with a method pairwise, got "
-            f"{type(similarity).__name__} {similarity!r:.80}."
-        )
+        raise wrong_kind("similarity", f"a name, {_OTHERS}", similarity)
     return RougeL() if similarity is rouge_l else similarity
 
 

@@ -11,12 +11,13 @@ letters; BlingFire (no release since 2021) weighs 42 MB.
 import operator
 import re
 from collections.abc import Callable, Iterable
+from itertools import accumulate, pairwise
 from typing import cast
 
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.scoring._protocols import Span
-from sklearn_clm.scoring._results import name_of
+from sklearn_clm.scoring._results import by_name, name_of, wrong_kind
 
 Offsets = list[Span]
 # gives offsets, or the parts themselves
@@ -117,12 +118,8 @@ def split_lines(text: str) -> Offsets:
     >>> split_lines("one\\n\\n two\\n")
     [(0, 3), (6, 9)]
     """
-    offsets: Offsets = []
-    stop = 0
-    for line in _as_text(text).splitlines(keepends=True):
-        offsets.append((stop, stop + len(line)))
-        stop += len(line)
-    return _trimmed(text, offsets)
+    lengths = map(len, _as_text(text).splitlines(keepends=True))
+    return _trimmed(text, pairwise(accumulate(lengths, initial=0)))
 
 
 class CheckedSplitter:
@@ -135,19 +132,17 @@ class CheckedSplitter:
         """Offsets of the components of `text`, without the white space around them."""
         parts = self.function(_as_text(text))
         if isinstance(parts, str) or not isinstance(parts, Iterable):
-            raise TypeError(
-                f"splitter {name_of(self.function)} returned {parts!r:.80}; wanted a list of "
-                "(start, stop) offsets or of str."
-            )
+            wanted = "a list of (start, stop) offsets or of str"
+            raise TypeError(f"{self._returned(parts)}; wanted {wanted}.")
         offsets: Offsets = []
         end = 0
         for part in parts:
             start, stop = self._offsets(part, text, end)
             if not end <= start <= stop <= len(text):
                 raise ValueError(
-                    f"splitter {name_of(self.function)} returned the offsets {part!r:.80} after "
-                    f"position {end} of a text of {len(text)} characters; wanted components in "
-                    "order, inside the text, that do not overlap."
+                    f"{self._returned(part, 'the offsets ')} after position {end} of a text of "
+                    f"{len(text)} characters; wanted components in order, inside the text, that do "
+                    "not overlap."
                 )
             offsets.append((start, stop))
             end = stop
@@ -158,19 +153,19 @@ class CheckedSplitter:
             start = text.find(part, end)
             if start < 0:
                 raise ValueError(
-                    f"splitter {name_of(self.function)} returned {part!r:.80}, which is not in "
-                    f"the text after position {end}; wanted components as they stand in the text, "
-                    "in order."
+                    f"{self._returned(part)}, which is not in the text after position {end}; "
+                    "wanted components as they stand in the text, in order."
                 )
             return start, start + len(part)
         try:
             start, stop = cast(Span, part)
             return operator.index(start), operator.index(stop)
         except (TypeError, ValueError) as error:
-            raise TypeError(
-                f"splitter {name_of(self.function)} returned {part!r:.80} as a component; wanted "
-                "(start, stop) or a str."
-            ) from error
+            wanted = "(start, stop) or a str"
+            raise TypeError(f"{self._returned(part)} as a component; wanted {wanted}.") from error
+
+    def _returned(self, value: object, what: str = "") -> str:
+        return f"splitter {name_of(self.function)} returned {what}{value!r:.80}"
 
     def __repr__(self) -> str:
         return f"get_splitter({name_of(self.function)})"
@@ -215,22 +210,13 @@ def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
     [(0, 3), (5, 8)]
     """
     if isinstance(splitter, str):
-        if splitter not in _SPLITTERS:
-            raise ValueError(
-                f"splitter={splitter!r} is unknown; wanted one of {sorted(_SPLITTERS)} or a "
-                "callable."
-            )
-        return _SPLITTERS[splitter]
-    if isinstance(splitter, (CheckedSplitter, SentenceSplitter)) or splitter in (
-        split_lines,
-        split_periods,
-    ):
+        return by_name("splitter", splitter, _SPLITTERS, " or a callable")
+    if isinstance(splitter, (CheckedSplitter, SentenceSplitter)):
+        return splitter
+    if splitter is split_lines or splitter is split_periods:
         return splitter
     if isinstance(splitter, type) or not callable(splitter):
-        raise TypeError(
-            "splitter must be a name or a callable, got "
-            f"{type(splitter).__name__} {splitter!r:.80}."
-        )
+        raise wrong_kind("splitter", "a name or a callable", splitter)
     return CheckedSplitter(splitter)
 
 
