@@ -12,7 +12,6 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
-    InvalidParameterError,
     StrOptions,
 )
 from sklearn.utils.validation import check_is_fitted
@@ -40,7 +39,7 @@ from sklearn_clm.policies import (
     Losses,
     ThresholdPolicy,
 )
-from sklearn_clm.policies._attributes import SamplerAttributes
+from sklearn_clm.policies._attributes import N_JOBS, SamplerAttributes
 from sklearn_clm.policies._base import (
     CalibratedRule,
     Policy,
@@ -60,7 +59,6 @@ from sklearn_clm.policies._collection import (
 from sklearn_clm.policies._files import (
     read_calibration,
     refuse_other_sampler,
-    write_calibration,
 )
 from sklearn_clm.policies._records import SamplerCalibration
 from sklearn_clm.policies._sampling import DrawScores, QualityLike, SimilarityLike
@@ -79,27 +77,6 @@ from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
 from sklearn_clm.scoring._protocols import Admission
 from sklearn_clm.scoring._quality import bind_quality
-
-# values of the parameter n_jobs; joblib refuses 0 only after draws have been paid for
-N_JOBS = [
-    Interval(Integral, None, -1, closed="right"),
-    Interval(Integral, 1, None, closed="left"),
-    None,
-]
-
-
-_CHOICES = {
-    "policy": ExitPolicy,
-    "judging": LazyJudging,
-    "groups": Groups,
-    "shift": CovariateShift,
-    "losses": Losses,
-}
-_ADVICE = {
-    "groups": "Groups(by=function); groups of the very prompts belong to fit(X, y, groups=...)",
-    "shift": "CovariateShift(weight=function); weights of the very prompts belong to "
-    "fit(X, y, prompt_weight=...)",
-}
 
 
 class ConformalSampler(  # type: ignore[call-arg]
@@ -300,6 +277,13 @@ class ConformalSampler(  # type: ignore[call-arg]
         "groups": [None, Groups],
         "shift": [None, CovariateShift],
         "losses": [None, Losses],
+    }
+    _options: ClassVar[dict[str, type[BaseEstimator]]] = {
+        "policy": ExitPolicy,
+        "judging": LazyJudging,
+        "groups": Groups,
+        "shift": CovariateShift,
+        "losses": Losses,
     }
 
     def __init__(
@@ -688,19 +672,6 @@ class ConformalSampler(  # type: ignore[call-arg]
         outcomes = judge_sets(self.admission, references, sets, n_jobs=self.n_jobs)
         return -objective_of(outcomes, record.size_weight, record.excess_weight, record.draw_weight)
 
-    def save_calibration(self, path: str | os.PathLike[str]) -> None:
-        """Write what calibration found to a small, readable JSON file.
-
-        Parameters
-        ----------
-        path : str or path
-            The file. It holds the thresholds, what they were calibrated for, the versions in use
-            and fingerprints of the generator and the scores, null where they are unknown; no
-            data, and no model.
-        """
-        check_is_fitted(self)
-        write_calibration(path, self.calibration_.content())
-
     def load_calibration(self, path: str | os.PathLike[str]) -> "ConformalSampler":
         """Take over a calibration written by :meth:`save_calibration`.
 
@@ -779,46 +750,9 @@ class ConformalSampler(  # type: ignore[call-arg]
         """The random state of splits."""
         return 0 if self.random_state is None and self.judging != "all" else self.random_state
 
-    def set_params(self, **params: Any) -> "ConformalSampler":
-        """Set parameters, such as `epsilon` or ``policy__look_ahead``.
-
-        Parameters
-        ----------
-        **params
-            The parameters.
-
-        Returns
-        -------
-        ConformalSampler
-            Itself.
-        """
-        for name, kind in _CHOICES.items():
-            value = params.get(name, getattr(self, name))
-            if not isinstance(value, BaseEstimator) and any(
-                key.startswith(f"{name}__") for key in params
-            ):
-                raise ValueError(
-                    f"{name} must be an object for its parameters to be set, such as "
-                    f"{kind.__name__}(), got {value!r} instead."
-                )
-        super().set_params(**params)
-        return self
-
     def _validate_params(self) -> None:
         refuse_other_models(self.generator, type(self).__name__)
-        for name, kind in _CHOICES.items():
-            value = getattr(self, name)
-            if isinstance(value, type) or (name in _ADVICE and not isinstance(value, kind | None)):
-                is_class = isinstance(value, type)
-                shown = f"the class {value.__name__}" if is_class else repr(value)
-                raise InvalidParameterError(
-                    f"The {name!r} parameter of {type(self).__name__} must be an instance, such as "
-                    f"{_ADVICE.get(name, f'{kind.__name__}()')}. Got {shown:.60} instead."
-                )
         super()._validate_params()
-        for part in (getattr(self, name) for name in _CHOICES):
-            if isinstance(part, BaseEstimator):
-                part._validate_params()
         refuse_combinations(
             *(self._policy, self.k_max, self.guarantee, self.judging),
             *(self.groups, self.shift, self.losses),

@@ -18,7 +18,7 @@ from sklearn_clm._results import (
     PredictionSets,
     visual_block,
 )
-from sklearn_clm._sampler import N_JOBS, ConformalSampler
+from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
     Provenance,
@@ -27,7 +27,7 @@ from sklearn_clm.calibration._data import split_positions
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import Groups
-from sklearn_clm.policies._attributes import SelectorAttributes
+from sklearn_clm.policies._attributes import N_JOBS, SelectorAttributes
 from sklearn_clm.policies._collection import needed_shift
 from sklearn_clm.policies._component_tests import ComponentTest, planned_tests, run_tests
 from sklearn_clm.policies._components import (
@@ -46,7 +46,6 @@ from sklearn_clm.policies._files import (
     read_calibration,
     refuse_differences,
     refuse_other_groups,
-    write_calibration,
 )
 from sklearn_clm.policies._judging import ComponentVerdicts
 from sklearn_clm.policies._records import PARTS, SelectorCalibration
@@ -250,6 +249,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         "verbose": ["verbose"],
         "groups": [None, Groups],
     }
+    _options: ClassVar[dict[str, type[BaseEstimator]]] = {"loss": WrongFraction, "groups": Groups}
 
     def __init__(
         self,
@@ -571,19 +571,6 @@ class ComponentSelector(  # type: ignore[call-arg]
         """
         return float(np.mean(self.predict(X, groups=groups).sizes))
 
-    def save_calibration(self, path: str | os.PathLike[str]) -> None:
-        """Write what calibration found to a small, readable JSON file.
-
-        Parameters
-        ----------
-        path : str or path
-            The file. It holds the threshold, what it was calibrated for, the versions in use and
-            fingerprints, null where they are unknown; no data, and no model. The calibration of
-            the sampler is a file of its own.
-        """
-        check_is_fitted(self)
-        write_calibration(path, self.calibration_.content())
-
     def load_calibration(self, path: str | os.PathLike[str]) -> "ComponentSelector":
         """Take over a calibration written by :meth:`save_calibration`.
 
@@ -665,12 +652,7 @@ class ComponentSelector(  # type: ignore[call-arg]
 
     def _validate_params(self) -> None:
         super()._validate_params()
-        if self.groups is not None:
-            self.groups._validate_params()
-        if self._fraction is None:
-            return
-        self._fraction._validate_params()
-        if self.judging == "lazy":
+        if self._fraction is not None and self.judging == "lazy":
             raise ValueError(
                 "judging must be 'all' where loss is a fraction, got 'lazy' instead: one wrong "
                 "component settles whether there is any, but not how many there are."

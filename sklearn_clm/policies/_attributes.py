@@ -1,10 +1,14 @@
-"""Attributes of fitted estimators, read from what was calibrated."""
+"""What both estimators have in common, and their attributes, read from what was calibrated."""
 
+import os
 from collections.abc import Hashable
-from typing import Any, Self
+from numbers import Integral
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Interval, InvalidParameterError
+from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import in_search
 from sklearn_clm.caching import DrawMemory
@@ -21,12 +25,82 @@ from sklearn_clm.generators import Generation, Generator
 from sklearn_clm.policies import Shift
 from sklearn_clm.policies._base import CalibratedRule
 from sklearn_clm.policies._collection import CollectedDraws
+from sklearn_clm.policies._files import write_calibration
 from sklearn_clm.policies._records import SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._source import DrawSource
+
+# joblib refuses 0 only after draws have been paid for
+N_JOBS: list[object] = [
+    Interval(Integral, None, -1, closed="right"),
+    Interval(Integral, 1, None, closed="left"),
+    None,
+]
+_ADVICE = {
+    "groups": "Groups(by=function); groups of the very prompts belong to fit(X, y, groups=...)",
+    "shift": "CovariateShift(weight=function); weights of the very prompts belong to "
+    "fit(X, y, prompt_weight=...)",
+}
 
 
 class CalibratedEstimator(BaseEstimator):
     """An estimator with one record of what was calibrated."""
+
+    calibration_: SamplerCalibration | SelectorCalibration
+    # parameters that may be objects with parameters of their own
+    _options: ClassVar[dict[str, type[BaseEstimator]]]
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, such as `delta` or ``groups__unknown``.
+
+        Parameters
+        ----------
+        **params
+            The parameters.
+
+        Returns
+        -------
+        ConformalSampler or ComponentSelector
+            Itself.
+        """
+        for name, kind in self._options.items():
+            value = params.get(name, getattr(self, name))
+            if not isinstance(value, BaseEstimator) and any(
+                key.startswith(f"{name}__") for key in params
+            ):
+                raise ValueError(
+                    f"{name} must be an object for its parameters to be set, such as "
+                    f"{kind.__name__}(), got {value!r} instead."
+                )
+        super().set_params(**params)
+        return self
+
+    def save_calibration(self, path: str | os.PathLike[str]) -> None:
+        """Write what calibration found to a small, readable JSON file.
+
+        Parameters
+        ----------
+        path : str or path
+            The file. It holds the thresholds, what they were calibrated for, the versions in use
+            and fingerprints of the generator and the scores, null where they are unknown; no
+            data, and no model. A sampler and the selector after it have a file each.
+        """
+        check_is_fitted(self)
+        write_calibration(path, self.calibration_.content())
+
+    def _validate_params(self) -> None:
+        for name, kind in self._options.items():
+            value = getattr(self, name)
+            if isinstance(value, type) or (name in _ADVICE and not isinstance(value, kind | None)):
+                is_class = isinstance(value, type)
+                shown = f"the class {value.__name__}" if is_class else repr(value)
+                raise InvalidParameterError(
+                    f"The {name!r} parameter of {type(self).__name__} must be an instance, such as "
+                    f"{_ADVICE.get(name, f'{kind.__name__}()')}. Got {shown:.60} instead."
+                )
+        super()._validate_params()
+        for part in (getattr(self, name) for name in self._options):
+            if isinstance(part, BaseEstimator):
+                part._validate_params()
 
     def __sklearn_clone__(self) -> Self:
         copy: Self = super().__sklearn_clone__()
