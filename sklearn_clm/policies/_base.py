@@ -117,6 +117,8 @@ class Request:
     @property
     def n_needed(self) -> int:
         """Calibration prompts below which nothing can be certified."""
+        if self.risks is not None and not self.risks.tests_admission:
+            return 1  # epsilon has no part in it, and each loss has its own p-value
         if self.guarantee == "marginal":
             return math.ceil(1 / self.epsilon) - 1
         return prompts_needed(self.epsilon, self.delta)
@@ -214,6 +216,8 @@ def refuse_combinations(
     elif shift is not None and shift.method == "betting":
         risks = "shift.method='betting'"
     policy.refuse(k_max, guarantee, risks)
+    if isinstance(judging, LazyJudging):
+        judging.refuse(draw_budgets(k_max)[-1])
     if risks is not None and judging != "all":
         raise ValueError(
             f"judging must be 'all' with {risks}, got {judging!r} instead: a test of several or "

@@ -208,12 +208,13 @@ class ExitPolicy(Policy[ExitModel]):
                 f"k_max must be one integer with an exit policy, got {k_max!r} instead."
             )
 
-    def refuse_path(self, path: ExitModel, data: CalibrationData, request: Request) -> None:
-        if path.k_max != data.k_max:
+        if self.path is not None and self.path.k_max != np.max(k_max):
             raise ValueError(
-                f"policy must be fitted with k_max={data.k_max} draws, got one fitted with "
-                f"{path.k_max} instead."
+                f"policy must be fitted with k_max={np.max(k_max)} draws, got one fitted with "
+                f"{self.path.k_max} instead."
             )
+
+    def refuse_path(self, path: ExitModel, data: CalibrationData, request: Request) -> None:
         refuse_common_prompts("a fitted policy", path.seen, data)
 
     def search(self, part: CalibrationData, rows: np.ndarray, request: Request) -> ExitModel:

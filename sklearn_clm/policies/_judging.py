@@ -99,6 +99,26 @@ class LazyJudging(BaseEstimator):
         self.estimator = estimator
         self.optimization_admission = optimization_admission
 
+    def refuse(self, k_max: int) -> None:
+        """Refuse what would fail once draws have been paid for.
+
+        Parameters
+        ----------
+        k_max : int
+            The budget K.
+
+        Raises
+        ------
+        ValueError
+            If more draws are to be judged than there are, or a judge is unknown.
+        """
+        self.judgements_per_prompt(1, k_max)
+        if self.optimization_admission is not None:
+            try:
+                get_admission(self.optimization_admission)
+            except ValueError as error:
+                raise ValueError(f"optimization_admission must be a judge: {error}") from None
+
     def judgements_per_prompt(self, n_prompts: int, k_max: int) -> int:
         """How many draws of each optimisation prompt are judged.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
 from typing import ClassVar, Literal, TypeAlias
 
@@ -19,6 +20,7 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Prompt, Reference
 
 Loss: TypeAlias = Callable[[Prompt, Reference, PredictionSet], float]
@@ -179,22 +181,31 @@ class SetLosses:
         draws: Sequence[Sequence[Generation]],
     ) -> None:
         self._prompts, self._references, self._draws = prompts, references, draws
-        self._known: dict[tuple[Loss, int, bytes, int], float] = {}
+        self._without_functions = False
+        # by the loss as it is now, so that a change of its attributes is not overlooked
+        self._known: dict[tuple[str, int, bytes, int, float, bool], float] = {}
 
     def __getstate__(self) -> dict[str, object]:
         # functions, often of a notebook, must not keep a sampler from a pickle
         kept = [None if callable(one) else one for one in self._references]
-        return {**self.__dict__, "_references": kept, "_known": {}}
+        lacking = self._without_functions or any(map(callable, self._references))
+        return {
+            **self.__dict__,
+            "_references": kept,
+            "_without_functions": lacking,
+            "_known": {},
+        }
 
     def of(
         self,
         name: str,
         loss: Loss,
+        digest: str,
         rows: np.ndarray,
         quality: np.ndarray,
         accepted: np.ndarray,
         samples: np.ndarray,
-        set_score: SetScore,
+        stop: "Stop",
     ) -> np.ndarray:
         """The loss of one set of each of the prompts at `rows`.
 
@@ -204,14 +215,16 @@ class SetLosses:
             Name of the loss.
         loss : callable
             The loss.
+        digest : str
+            Tells it from other losses, and from itself with other attributes.
         rows : ndarray of int, shape (m,)
             Positions of the prompts.
         quality, accepted : ndarray of shape (m, K)
             Quality of the draws, and which of them are in the set.
         samples : ndarray of int, shape (m,)
             Draws taken.
-        set_score : SetScore
-            The set function F.
+        stop : Stop
+            What ended the sampling.
 
         Returns
         -------
@@ -222,21 +235,28 @@ class SetLosses:
         ValueError, TypeError
             If a loss is no number in [0, 1].
         """
+        if self._without_functions:
+            raise ValueError(
+                f"admissions that are functions are not in a pickle, and loss {name!r} is to be "
+                "given them; call collect again."
+            )
         found = np.empty(len(rows))
         for m, i in enumerate(rows.tolist()):
             taken = int(samples[m])
-            key = (loss, i, np.packbits(accepted[m]).tobytes(), taken)
+            members = np.flatnonzero(accepted[m])
+            values = quality[m, members].astype(np.float64)
+            score = stop.score(quality[m], accepted[m], taken)
+            stopped = stop.stopped(score, taken)
+            key = (digest, i, np.packbits(accepted[m]).tobytes(), taken, score, stopped)
             if key not in self._known:
-                members = np.flatnonzero(accepted[m])
-                values = quality[m, members].astype(np.float64)
                 one = PredictionSet(
                     prompt=self._prompts.prompts[i],
                     responses=tuple(self._draws[i][j].response for j in members.tolist()),
                     quality=values,
                     indices=members,
                     n_samples=taken,
-                    set_score=set_score.of_set(values, taken) if len(members) else -np.inf,
-                    stopped=taken < accepted.shape[1],
+                    set_score=score,
+                    stopped=stopped,
                     guaranteed=False,
                     generations=tuple(self._draws[i][:taken]),
                 )
@@ -256,6 +276,39 @@ def _checked(value: object, name: str, i: int) -> float:
     if not 0.0 <= number <= 1.0:
         raise ValueError(f"loss {name!r} must lie in [0, 1], got {number} for prompt {i} instead.")
     return number
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What ends the sampling under one configuration, as prediction knows it.
+
+    Parameters
+    ----------
+    set_score : SetScore
+        The set function F.
+    threshold : float
+        Its value at which sampling stops.
+    k_max : int
+        The budget, which may be smaller than the number of draws that were collected.
+    """
+
+    set_score: SetScore
+    threshold: float
+    k_max: int
+
+    def score(self, quality: np.ndarray, accepted: np.ndarray, taken: int) -> float:
+        """F of a set; -inf while it is empty."""
+        if not accepted.any():
+            return -np.inf
+        if self.set_score.running is None and self.set_score.of_sets is not None:
+            values = np.where(accepted, quality, 0.0).astype(np.float64)
+            return float(self.set_score.of_sets(values[None], accepted[None])[0])
+        return self.set_score.of_set(quality[accepted].astype(np.float64), taken)
+
+    def stopped(self, score: float, taken: int) -> bool:
+        """Whether the score reached its threshold, as opposed to the budget being used up."""
+        # at the last draw both may happen; before it only the score ends the sampling
+        return taken < self.k_max or score >= self.threshold
 
 
 @dataclass(frozen=True)
@@ -279,6 +332,11 @@ class RiskTest:
     weights: np.ndarray | None = None
     weight_bound: float = 1.0
 
+    @property
+    def tests_admission(self) -> bool:
+        """Whether the risk of holding no admissible response is one of them."""
+        return self.losses is None or self.losses.admission
+
     def p_value(
         self,
         rows: np.ndarray,
@@ -287,7 +345,7 @@ class RiskTest:
         samples: np.ndarray,
         missed: np.ndarray,
         epsilon: float,
-        set_score: SetScore,
+        stop: Stop,
     ) -> tuple[float, dict[str, float]]:
         """The largest p-value, and the mean of each loss.
 
@@ -295,7 +353,7 @@ class RiskTest:
         ----------
         rows : ndarray of int, shape (m,)
             Positions of the prompts.
-        quality, accepted, samples, set_score
+        quality, accepted, samples, stop
             As in :meth:`SetLosses.of`.
         missed : ndarray of bool, shape (m,)
             Prompts whose set holds no admissible response.
@@ -309,15 +367,22 @@ class RiskTest:
         """
         named = {} if self.losses is None else self.losses.named()
         p_values, means = [], {}
-        if self.losses is None or self.losses.admission:
+        if self.tests_admission:
             p_values.append(self._p_value(missed.astype(np.float64), rows, epsilon, "binomial"))
         if self.outcomes is not None:
             for name, (loss, level) in named.items():
-                values = self.outcomes.of(name, loss, rows, quality, accepted, samples, set_score)
+                values = self.outcomes.of(
+                    *(name, loss, self._digests[name]), rows, quality, accepted, samples, stop
+                )
                 kind = "betting" if self.losses is None else self.losses.p_value
                 p_values.append(self._p_value(values, rows, level, kind, name))
                 means[name] = float(values.mean())
         return max(p_values), means
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        named = {} if self.losses is None else self.losses.named()
+        return {name: f"{name} {score_fingerprint(loss)}" for name, (loss, _) in named.items()}
 
     def _p_value(
         self, values: np.ndarray, rows: np.ndarray, level: float, kind: str, name: str = ""

@@ -26,6 +26,7 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._data import refuse_common_prompts
 from sklearn_clm.calibration._learn_then_test import choose_configuration
 from sklearn_clm.policies._base import Policy, Request, ThresholdRule
+from sklearn_clm.policies._risks import Stop
 
 
 class ThresholdPolicy(Policy[Frontier]):
@@ -77,20 +78,33 @@ class ThresholdPolicy(Policy[Frontier]):
                 "guarantee must be 'pac' with a policy of thresholds, got 'marginal' instead: it "
                 "needs nested sets, which the frontier of thresholds has not; take an ExitPolicy."
             )
+        self._refuse_frontier(int(np.max(k_max)))
 
     def refuse_path(self, path: Frontier, data: CalibrationData, request: Request) -> None:
-        if not len(path.lambdas) or len(path.lambdas) != len(path.k_max):
+        refuse_common_prompts("the policy's frontier", path.seen, data)
+
+    def _refuse_frontier(self, largest: int) -> None:
+        """Refuse a frontier of nothing, or of other budgets."""
+        path = self.frontier
+        if path is None:
+            return
+        lambdas, budgets = np.asarray(path.lambdas), np.asarray(path.k_max)
+        if not len(lambdas) or len(lambdas) != len(budgets):
             raise ValueError(
                 "frontier must hold configurations, at least one, and as many budgets, got "
-                f"{len(path.lambdas)} and {len(path.k_max)} instead."
+                f"{len(lambdas)} and {len(budgets)} instead."
             )
-        largest = int(path.k_max.max())
-        if largest != request.budgets[-1]:
+        for name, array, kinds in (("lambdas", lambdas, "fiu"), ("k_max", budgets, "iu")):
+            if not isinstance(getattr(path, name), np.ndarray) or array.dtype.kind not in kinds:
+                raise TypeError(
+                    f"frontier.{name} must be an array of {'numbers' if 'f' in kinds else 'int'}, "
+                    f"got {type(getattr(path, name)).__name__} of {array.dtype} instead."
+                )
+        if int(budgets.max()) != largest:
             raise ValueError(
-                f"k_max must be {largest}, the largest budget of the policy's frontier, got "
-                f"{request.budgets[-1]} instead."
+                f"k_max must be {budgets.max()}, the largest budget of the policy's frontier, got "
+                f"{largest} instead."
             )
-        refuse_common_prompts("the policy's frontier", path.seen, data)
 
     def search(self, part: CalibrationData, rows: np.ndarray, request: Request) -> Frontier:
         if request.judging is not None:
@@ -194,11 +208,13 @@ class ThresholdPolicy(Policy[Frontier]):
             same = np.all(path.lambdas == chosen["lambda_hat"], axis=1)
             best = means[int(np.flatnonzero(same & (path.k_max == chosen["k_max_hat"]))[0])]
         first = "".join(f", mean {name} {value:.3g}" for name, value in means[0].items())
+        about_admission = request.risks is None or request.risks.tests_admission
+        level = f"epsilon={request.epsilon:g}, " if about_admission else "the levels of losses, "
+        missed = f"{risks.n_errors[0]} sets without an admissible response"
         why = (
-            f"no configuration is certified at epsilon={request.epsilon:g}, delta="
-            f"{request.delta:g} with {n} calibration prompts. The first that was tested has a "
-            f"p-value of {p_values[0]:.3g}: {risks.n_errors[0]} sets without an admissible "
-            f"response{first}."
+            f"no configuration is certified at {level}delta={request.delta:g} with {n} calibration "
+            f"prompts. The first that was tested has a p-value of {p_values[0]:.3g}: "
+            f"{missed if about_admission else ''}{first if about_admission else first[2:]}."
         )
         result = LearnThenTestResult(
             **chosen,
@@ -226,6 +242,5 @@ def _p_values(
         accepted, samples = sets_at_stop(part, Configuration(*thresholds), k_max, score)
         missed = ~np.any(accepted & part.admissible, axis=1)
         if test is not None:
-            yield test.p_value(
-                rows, part.quality, accepted, samples, missed, request.epsilon, score
-            )
+            stop = Stop(score, thresholds[2], k_max)
+            yield test.p_value(rows, part.quality, accepted, samples, missed, request.epsilon, stop)
