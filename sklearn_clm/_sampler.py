@@ -715,6 +715,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             },
             groups=self.groups,
             losses=self.losses,
+            shift=self.shift,
         )
         read["losses"] = frozen(self.losses)
         if self.groups is not None:

@@ -15,7 +15,7 @@ The group of a prompt must be known from the prompt alone: a group that depends 
 on their labels makes step 1 wrong.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -260,13 +260,14 @@ def learn_then_test_groups(
 
 def check_groups(groups: object, n_prompts: int) -> tuple[list[Hashable], np.ndarray]:
     """The groups in the order in which they first occur, and the position of each prompt's."""
-    if isinstance(groups, (str, bytes)) or not isinstance(groups, _Column):
+    # a set has no order, and a mapping would give its keys
+    if isinstance(groups, (str, bytes, Mapping, Set)) or not isinstance(groups, _Column):
         raise TypeError(
             f"groups must be a sequence with one group for each prompt, got "
             f"{type(groups).__name__} instead."
         )
-    if isinstance(groups, np.ndarray) and groups.ndim != 1:
-        raise ValueError(f"groups must have shape (n,), got {groups.shape} instead.")
+    if isinstance(groups, _Shaped) and len(groups.shape) != 1:
+        raise ValueError(f"groups must have shape (n,), got {tuple(groups.shape)} instead.")
     items = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
     if len(items) != n_prompts:
         raise ValueError(
@@ -275,8 +276,7 @@ def check_groups(groups: object, n_prompts: int) -> tuple[list[Hashable], np.nda
     positions: dict[Hashable, int] = {}
     of_prompt = np.empty(n_prompts, dtype=np.intp)
     for i, item in enumerate(items):
-        # NaN alone differs from itself; a comparison with the NA of pandas has no truth value
-        if item is None or type(item).__name__ in ("NAType", "NaTType") or item != item:
+        if _is_missing(item):
             raise ValueError(f"groups must not be missing, got {item!r} at position {i} instead.")
         name = item.item() if isinstance(item, np.generic) else item
         try:
@@ -287,6 +287,27 @@ def check_groups(groups: object, n_prompts: int) -> tuple[list[Hashable], np.nda
                 f"position {i} instead."
             ) from None
     return list(positions), of_prompt
+
+
+def _is_missing(item: object) -> bool:
+    # NaN alone differs from itself; a comparison with the NA of pandas has no truth value, nor has
+    # one of arrays, and a signaling NaN refuses it
+    if item is None or type(item).__name__ in ("NAType", "NaTType"):
+        return True
+    try:
+        return bool(item != item)
+    except ArithmeticError:
+        return True
+    except ValueError:
+        return False
+
+
+@runtime_checkable
+class _Shaped(Protocol):
+    """An array or a data frame."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
 
 
 @runtime_checkable

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
@@ -386,7 +387,7 @@ def choose_configuration(
 
 def _checked_weights(size_weight: float, excess_weight: float, draw_weight: float) -> Weights:
     for name, weight in zip(Weights.__annotations__, (size_weight, excess_weight, draw_weight)):
-        if not 0.0 <= weight < math.inf:
+        if not isinstance(weight, Real) or not 0.0 <= weight < math.inf:
             raise ValueError(f"{name} must be finite and at least 0, got {weight!r}.")
     return {"size_weight": size_weight, "excess_weight": excess_weight, "draw_weight": draw_weight}
 

@@ -187,7 +187,10 @@ def group_sequence_tests(
 def check_weights(weights: object, bound: float, name: str = "weights") -> np.ndarray:
     """Weights as an array, each in [0, bound] and not all zero."""
     try:
-        values = np.asarray(weights, dtype=np.float64)
+        given = np.asarray(weights)
+        if given.dtype.kind == "c":
+            raise TypeError("complex numbers have no order")
+        values = given.astype(np.float64)
     except (TypeError, ValueError):
         raise TypeError(
             f"{name} must be numbers, got {type(weights).__name__} that holds something else "

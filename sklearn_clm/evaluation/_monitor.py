@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS monitor (settings TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS audits (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, loss REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS monitored_scores (id INTEGER PRIMARY KEY, score REAL NOT NULL)
 """
+_AUDITS = np.uint64(0x9FB21C651E98DF25)
 AFTER_ALARM = (
     "The risk is above {epsilon:g}, or an event of probability {alpha:g} has occurred. Stop "
     "relying on the guarantee. Calibrate again on new prompts of the present kind, and start a new "
@@ -362,8 +363,10 @@ class RiskMonitor:
             self._open()
 
     def _chosen(self, prompts: CheckedPrompts) -> np.ndarray:
-        shares = np.full(len(prompts), self.share)
-        return keep_by_weight(shares, 1.0, prompts.digests(), seed=self.seed)
+        # other numbers than those by which a CovariateShift of the same seed keeps prompts: it
+        # would keep too many of those that were audited
+        keys = prompts.digests() ^ _AUDITS
+        return keep_by_weight(np.full(len(prompts), self.share), 1.0, keys, seed=self.seed)
 
     def _check_prompts(self, prompts: Sequence[object], n: int) -> list[bytes]:
         """Digests of the prompts, all of them to be audited and different."""
@@ -428,7 +431,10 @@ class RiskMonitor:
         self._take_scores(scores)
 
     def _refuse_others(self, saved: str, settings: dict[str, float | str | None]) -> None:
-        known = json.loads(saved)
+        try:
+            known = dict(json.loads(saved))
+        except (TypeError, ValueError):
+            raise self._damaged("no settings") from None
         for name, value in settings.items():
             if known.get(name) != value:
                 raise ValueError(
@@ -436,6 +442,9 @@ class RiskMonitor:
                     f"{name} is {known.get(name)!r} there and {value!r} here. Start a new file for "
                     "a new monitor."
                 )
+
+    def _damaged(self, what: str) -> ValueError:
+        return ValueError(f"path={os.fspath(self.path or '')!r} is damaged: it holds {what}.")
 
     def _unseen(self, connection: sqlite3.Connection) -> tuple[list[Outcome], list[float]]:
         """Outcomes and scores in the file that this object has not taken yet."""
@@ -446,7 +455,16 @@ class RiskMonitor:
             "SELECT score FROM monitored_scores WHERE id > ? ORDER BY id", (len(self._scores),)
         ).fetchall()
         if not all(isinstance(loss, float) and 0.0 <= loss <= 1.0 for _, loss in rows):
-            raise ValueError(f"path={os.fspath(self.path or '')!r} is damaged: it holds no losses.")
+            raise self._damaged("no losses")
+        if not all(isinstance(score, float) for (score,) in scores):
+            raise self._damaged("no scores")
+        for table, n in (
+            ("audits", self.n_audited_ + len(rows)),
+            ("monitored_scores", len(self._scores) + len(scores)),
+        ):
+            count, last = connection.execute(f"SELECT COUNT(*), MAX(id) FROM {table}").fetchone()
+            if (count, last or 0) != (n, n):
+                raise self._damaged(f"{count} rows in {table}, not the {max(n, last or 0)} it had")
         return rows, [score for (score,) in scores]
 
 
@@ -458,10 +476,18 @@ def _watched(target: ConformalSampler | ComponentSelector | float) -> tuple[floa
             record = target.calibration_
             certified, risk, known = record.certified, record.epsilon, record.provenance
             text = f"{record.digest} {known}"
+            if certified and record.losses is not None and not record.losses.admission:
+                raise ValueError(
+                    "target must promise admissible responses, got a ConformalSampler with "
+                    "losses.admission=False instead: give the level of the loss that is watched, "
+                    "and update with that loss."
+                )
         else:
             selected = target.calibration_
-            certified, risk = selected.gamma_hat < np.inf, selected.alpha
+            certified, risk = selected.certified, selected.alpha
             text = f"{selected.gamma_hat} {selected.provenance}"
+            if selected.by_group is not None:
+                text += f" {selected.loss} {list(selected.by_group.items())!r}"
         if not certified:
             raise ValueError(
                 f"target must be certified, got a {type(target).__name__} whose calibration is "
@@ -490,7 +516,13 @@ def _check_scores(scores: ArrayLike, name: str) -> np.ndarray:
 
 
 def _check_outcomes(outcomes: ArrayLike) -> np.ndarray:
-    array = np.asarray(outcomes)
+    try:
+        array = np.asarray(outcomes)
+    except ValueError:  # of rows of different lengths
+        raise ValueError(
+            "outcomes must be booleans or numbers of shape (n,), got a ragged "
+            f"{type(outcomes).__name__} instead."
+        ) from None
     if array.ndim != 1 or (array.size and array.dtype.kind not in "biuf"):
         raise ValueError(
             f"outcomes must be booleans or numbers of shape (n,), got dtype {array.dtype} of "

@@ -1,8 +1,10 @@
 """How many calibration prompts to collect, from a small pilot."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from sklearn_clm.calibration import (
     search_frontier,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._binomial import check_probability
+from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._data import check_data, optimization_size, size_that_leaves
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.evaluation._expectations import mean_interval
@@ -74,6 +76,9 @@ class Plan:
         As asked for.
     n_pilot, k_max : int
         Prompts of the pilot, and draws for each.
+    share_kept : float
+        Of a pilot whose prompts were kept by their weights: the share that was. All numbers of
+        prompts are of those that are kept.
 
     Examples
     --------
@@ -102,6 +107,7 @@ class Plan:
     confidence: float
     n_pilot: int
     k_max: int
+    share_kept: float = 1.0
 
     def _columns(self) -> dict[str, tuple[np.ndarray, np.ndarray, str]]:
         return {
@@ -144,6 +150,13 @@ class Plan:
             f"{high:.3f}]. No number of prompts certifies an epsilon below it.",
             self._recommendation(),
         ]
+        if self.share_kept < 1.0:
+            lines.insert(
+                1,
+                "The pilot's prompts are those that their weights kept, "
+                f"{100 * self.share_kept:.3g} % of all. The numbers of prompts here are of kept "
+                f"ones: collect {1 / self.share_kept:.3g} times as many.",
+            )
         header = ["prompts", "calibration part", "smallest epsilon", f"chance of {self.epsilon:g}"]
         rows = [[*header, "set size", "draws", "judge calls"]]
         for i, (n, m) in enumerate(zip(self.n_prompts, self.n_calibration)):
@@ -258,17 +271,32 @@ def plan(
     (array([0.09, 0.05]), 45)
     """
     check_data(data)
-    checked = {"epsilon": epsilon, "delta": delta, "power": power, "confidence": confidence}
-    for name, value in checked.items():
-        check_probability(value, name)
+    for name, value in {
+        "epsilon": epsilon,
+        "delta": delta,
+        "power": power,
+        "confidence": confidence,
+        "optimization_fraction": optimization_fraction,
+    }.items():
+        check_level(value, name)
     if data.n_prompts < _SMALLEST_PILOT:
         raise ValueError(
             f"data must hold at least {_SMALLEST_PILOT} prompts for a plan, better 50 to 100, got "
             f"{data.n_prompts} instead."
         )
+    if isinstance(n_trials, bool) or not isinstance(n_trials, Integral):
+        raise TypeError(f"n_trials must be an integer, got {n_trials!r} instead.")
     if n_trials < 2:
         raise ValueError(f"n_trials must be at least 2, got {n_trials!r} instead.")
+    if random_state is not None and (
+        isinstance(random_state, bool) or not isinstance(random_state, Integral) or random_state < 0
+    ):
+        raise ValueError(
+            f"random_state must be an integer >= 0, or None, got {random_state!r} instead."
+        )
     planned = _check_sizes(_SIZES if sizes is None else sizes)
+    if k_max is not None and (not np.size(k_max) or np.asarray(k_max).dtype.kind not in "iu"):
+        raise ValueError(f"k_max must be an integer or a sequence of integers, got {k_max!r}.")
     largest = data.k_max if k_max is None else int(np.max(k_max))
     parts = np.array([int(n) - optimization_size(int(n), optimization_fraction) for n in planned])
     n_errors = int(np.count_nonzero(~data.admissible[:, :largest].any(axis=1)))
@@ -325,7 +353,16 @@ def plan(
         confidence=float(confidence),
         n_pilot=n,
         k_max=largest,
+        share_kept=_share_kept(data),
     )
+
+
+def _share_kept(data: CalibrationData) -> float:
+    """The share of prompts that their weights let into the data."""
+    if data.provenance.shift is None:
+        return 1.0
+    shift = json.loads(data.provenance.shift)
+    return float(shift["n_kept"] / shift["n_offered"])
 
 
 def _simulate(

@@ -73,6 +73,13 @@ class Section:
     display: Display | None = field(default=None, compare=False, repr=False)
 
 
+_WATCH_LOSSES = (
+    "Watch each loss: compute it for a random share of the sets, and give the values to a "
+    "sklearn_clm.evaluation.RiskMonitor of its level. After an alarm stop relying on the "
+    "guarantee, and calibrate again on new prompts."
+)
+
+
 def sections_of(estimator: ConformalSampler | ComponentSelector) -> Iterable[Section]:
     """All that is said of a calibrated estimator."""
     record: Any = estimator.calibration_
@@ -80,6 +87,9 @@ def sections_of(estimator: ConformalSampler | ComponentSelector) -> Iterable[Sec
         yield from _selector_sections(estimator, record)
     else:
         yield from _sampler_sections(estimator, record)
+        if not _promises_admission(record):
+            yield Section("In use", (_WATCH_LOSSES,))
+            return
     watched = record.alpha if isinstance(estimator, ComponentSelector) else record.epsilon
     yield Section(
         "In use",
@@ -115,7 +125,7 @@ def _sampler_sections(sampler: ConformalSampler, record: Any) -> Iterable[Sectio
         yield _thresholds(record)
     if counts and pooled and result is not None:
         yield _tests(record)
-    if labelled:
+    if labelled and _promises_admission(record):
         yield _band(record, AchievableBandDisplay._of_calibration(sampler))
     safest = None
     if pooled and left is not None:
@@ -228,10 +238,15 @@ def _sampler_guarantee(record: Any) -> Section:
             texts.append(f"With it, and with the same confidence for both, {losses}.")
         elif record.losses is not None:
             texts = [
-                f"{confidence} {losses}, for {who}. Nothing is said of admissible responses. "
-                f"{_AVERAGE}"
+                f"{confidence} {losses}, for {who.rstrip(',')}. Nothing is said of admissible "
+                f"responses. {_AVERAGE}"
             ]
     return Section("Guarantee", (*texts, *_under_conditions(record)))
+
+
+def _promises_admission(record: Any) -> bool:
+    """Whether the risk of holding no admissible response is one that was tested."""
+    return record.losses is None or bool(record.losses.admission)
 
 
 def _who(record: Any) -> str:
@@ -653,11 +668,25 @@ def _selector_guarantee(record: Any) -> Section:
         )
     confidence = f"With confidence {_percent(1 - record.delta)} over the calibration prompts, "
     text = f"{confidence}{promise}. {_AVERAGE}"
-    together = (
-        "The guarantee of the sampler's sets and this one hold at once with confidence 1 - 2 "
-        "delta, by the union bound."
-    )
-    return Section("Guarantee", (text, *_under_conditions(record), together))
+    return Section("Guarantee", (text, *_under_conditions(record), _together(record)))
+
+
+def _together(record: Any) -> str:
+    """What is known of the sampler's guarantee and that of components at once."""
+    sets = None if record.sampler is None else record.sampler.calibration_
+    both = "The guarantee of the sampler's sets and this one hold at once with confidence"
+    if sets is None:
+        return f"{both} 1 - 2 delta, by the union bound."
+    if not sets.certified:
+        return "Nothing is guaranteed of the sampler's sets."
+    if sets.guarantee == "marginal":
+        return (
+            "The guarantee of the sampler's sets holds on average over calibrations (marginal "
+            "guarantee), and no confidence is known with which both hold at once."
+        )
+    same = sets.delta == record.delta
+    confidence = "1 - 2 delta" if same else _percent(1 - record.delta - sets.delta)
+    return f"{both} {confidence}, by the union bound."
 
 
 def _selector_warnings(record: Any) -> list[str]:

@@ -21,6 +21,7 @@ from sklearn_clm.policies._base import CalibratedRule, ThresholdRule
 from sklearn_clm.policies._exit import ExitResult, model_from_json, model_to_json
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._risks import Losses
+from sklearn_clm.policies._shift import CovariateShift, Shift
 from sklearn_clm.scoring._identity import score_fingerprint
 
 
@@ -93,6 +94,7 @@ def refuse_other_sampler(
     parameters: Mapping[str, object],
     groups: Groups | None,
     losses: Losses | None,
+    shift: CovariateShift | None,
 ) -> None:
     """Refuse a file that belongs to a sampler with another generator, scores or parameters."""
     known, rule = saved["provenance"], saved["rule"]
@@ -107,6 +109,12 @@ def refuse_other_sampler(
     kept = {"losses": content.get("losses") or "none"}
     refuse_differences(name, "parameters", kept, {"losses": losses_content(losses) or "none"})
     refuse_other_groups(name, content.get("groups"), groups)
+    found: Shift | None = saved.get("shift")
+    # without a shift of its own the sampler takes over that of the file, as its sets say
+    if shift is not None and (found is None or not shift.agrees(found)):
+        own = {"method": shift.method, "weight_bound": float(shift.weight_bound)}
+        there = None if found is None else {key: getattr(found, key) for key in own}
+        refuse_differences(name, "parameters", {"shift": there or "none"}, {"shift": own})
 
 
 def refuse_other_groups(name: str, saved: Mapping[str, Any] | None, groups: Groups | None) -> None:

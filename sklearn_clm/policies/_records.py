@@ -237,6 +237,8 @@ class SamplerCalibration(_Calibration):
         known = self.drawn_with
         scores = known.quality, known.similarity, score_fingerprint(self.set_score)
         text = f"{levels} {self.guarantee} {known.generator} {known.seed} {scores}"
+        if self.by_group is not None:
+            text += f" {list(self.by_group)!r} {self.groups and groups_content(self.groups)}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     @property
@@ -496,7 +498,8 @@ def places_of_groups(
 
 
 def _group_in_file(name: Hashable) -> Hashable:
-    if type(name) not in (str, int, float, bool):
+    finite = type(name) is not float or math.isfinite(name)
+    if type(name) not in (str, int, float, bool) or not finite:
         raise ValueError(
             f"groups must be text or numbers for a JSON file, got {name!r:.80} instead; pickle the "
             "estimator."

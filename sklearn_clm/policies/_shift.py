@@ -4,7 +4,7 @@ import copy
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -300,7 +300,7 @@ class DensityRatio(BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "classifier": [None, HasMethods(["fit", "predict_proba"])],
         "weight_bound": [Interval(Real, 0, None, closed="neither")],
-        "n_folds": [Interval(Real, 2, None, closed="left")],
+        "n_folds": [Interval(Integral, 2, None, closed="left")],
     }
 
     def __init__(
@@ -338,6 +338,19 @@ class DensityRatio(BaseEstimator):
             )
         if parts[0].numeric != parts[1].numeric:
             raise ValueError("old and new must hold prompts of one kind, got numbers and others.")
+        if parts[0].n_features != parts[1].n_features:
+            raise ValueError(
+                "old and new must have the same number of columns, got "
+                f"{parts[0].n_features} and {parts[1].n_features} instead."
+            )
+        if self.classifier is None and not parts[0].numeric:
+            for name, part in zip(("old", "new"), parts):
+                other = next((one for one in part if not isinstance(one, str)), None)
+                if other is not None:
+                    raise TypeError(
+                        f"{name} must hold text or rows of numbers for classifier=None, got "
+                        f"{type(other).__name__} instead; give a classifier of such prompts."
+                    )
         self._odds = len(parts[0]) / len(parts[1])
         X = [*parts[0], *parts[1]]
         y = np.repeat([0, 1], [len(part) for part in parts])
