@@ -4,7 +4,7 @@ import hashlib
 import logging
 import os
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from sklearn.utils.metaestimators import available_if
@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn_clm.caching._queue import DrawKeeper, KeepingQueue, serve_kept
 from sklearn_clm.caching._store import Record, ResultCache, Row, Shared, Space, encoded
 from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator, _base
-from sklearn_clm.generators._base import WrappingGenerator, wraps_trainable
+from sklearn_clm.generators._base import Prompts, Stream, WrappingGenerator, wraps_trainable
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
 from sklearn_clm.generators._queue import rounds_of
@@ -140,9 +140,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         """
         serve_kept(self._inner(), queue, self._keeper(queue.seed, queue.n_draws))
 
-    def stream(
-        self, prompts: Sequence[Any], n_samples: int, *, start: int = 0, seed: int = 0
-    ) -> Iterator[tuple[int, int, Generation]]:
+    def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
         """Yield kept draws, then the missing ones as they arrive and are stored.
 
         Parameters and what is yielded are those of :meth:`BaseGenerator.stream`.
@@ -324,6 +322,6 @@ def _restored(text: str, path: str | os.PathLike[str] | None) -> Generation:
         return draw_from_record(json_value(text))
 
 
-def _drained(ready: "deque[tuple[int, int, Generation]]") -> Iterator[tuple[int, int, Generation]]:
+def _drained(ready: "deque[tuple[int, int, Generation]]") -> Stream:
     while ready:
         yield ready.popleft()

@@ -12,6 +12,8 @@ from sklearn_clm.generators._fingerprint import Fingerprinted, digest_of, state_
 from sklearn_clm.generators._queue import DrawQueue, QueueGenerator, rounds_of
 
 Prompts = Sequence[Any]  # anything that a generator takes as a prompt: text, chats, rows, images
+Rows = list[list[Generation]]  # the draws of each prompt
+Stream = Iterator[tuple[int, int, Generation]]  # position of the prompt, index of the draw, draw
 Template = str | Callable[[Any], object] | None
 OPEN_PROMPTS = 4096  # at once, where draws are made in rounds: they are scored together
 
@@ -25,9 +27,7 @@ class Generator(Protocol):
     :class:`BaseGenerator` are optional; where they are missing, its defaults hold.
     """
 
-    def sample(
-        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
-    ) -> list[list[Generation]]:
+    def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
         """Draws ``start`` to ``start + n_samples - 1`` of each prompt."""
 
 
@@ -35,9 +35,7 @@ class Generator(Protocol):
 class StreamingGenerator(Protocol):
     """A generator whose draws become known one by one."""
 
-    def stream(
-        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
-    ) -> Iterator[tuple[int, int, Generation]]:
+    def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
         """Position of the prompt, index of the draw and the draw, in any order."""
 
 
@@ -90,9 +88,7 @@ class BaseGenerator(BaseEstimator):
     gives_labels: bool = False
     is_cheap: bool = True
 
-    def sample(
-        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
-    ) -> list[list[Generation]]:
+    def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
         """Draw responses.
 
         Parameters
@@ -115,9 +111,7 @@ class BaseGenerator(BaseEstimator):
             raise TypeError(f"{type(self).__name__} defines neither sample nor stream; wanted one.")
         return sample(self, prompts, n_samples, start=start, seed=seed)
 
-    def stream(
-        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
-    ) -> Iterator[tuple[int, int, Generation]]:
+    def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
         """Yield draws as they become known, in any order.
 
         Parameters
@@ -309,7 +303,7 @@ def refuse_single_text(prompts: Prompts) -> None:
 
 def stream(
     generator: object, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
-) -> Iterator[tuple[int, int, Generation]]:
+) -> Stream:
     """Yield the draws of any generator as :meth:`BaseGenerator.stream` does, checked.
 
     Plain strings are taken for responses without a log-probability.
@@ -320,16 +314,25 @@ def stream(
             f"{generator.__name__}(...)."
         )
     refuse_single_text(prompts)
+    name, last = f"generator {type(generator).__name__}", start + n_samples - 1
     if isinstance(generator, StreamingGenerator) and not _streams_samples(generator):
         wanted = set(range(len(prompts) * n_samples))
         for i, j, generation in generator.stream(prompts, n_samples, start=start, seed=seed):
-            _check_off(wanted, generator, (i, j), (len(prompts), n_samples, start))
-            yield i, j, _checked(generator, generation, i, j)
+            if not (0 <= i < len(prompts) and start <= j <= last):
+                raise ValueError(
+                    f"{name} gave draw {j} of prompt {i}; wanted draws {start} to {last} of "
+                    f"{len(prompts)} prompts."
+                )
+            position = i * n_samples + j - start
+            if position not in wanted:
+                raise ValueError(f"{name} gave draw {j} of prompt {i} twice.")
+            wanted.remove(position)
+            yield i, j, _checked(name, generation, i, j)
         if wanted:
             n_all = len(prompts) * n_samples
             raise ValueError(
-                f"generator {_name(generator)} gave {n_all - len(wanted)} draws in all; wanted "
-                f"{len(prompts)} prompts x {n_samples} draws = {n_all}."
+                f"{name} gave {n_all - len(wanted)} draws in all; wanted {len(prompts)} prompts x "
+                f"{n_samples} draws = {n_all}."
             )
         return
     if not isinstance(generator, Generator):
@@ -341,24 +344,24 @@ def stream(
         if not isinstance(rows, Sequence) or len(rows) != len(chunk):
             n_rows = len(rows) if isinstance(rows, Sequence) else type(rows).__name__
             raise ValueError(
-                f"generator {_name(generator)} returned draws for {n_rows} prompts; wanted one "
-                f"list for each of {len(chunk)}."
+                f"{name} returned draws for {n_rows} prompts; wanted one list for each of "
+                f"{len(chunk)}."
             )
         for i, row in enumerate(rows):
             is_list = isinstance(row, Sequence) and not isinstance(row, str)
             if not is_list or len(row) != n_samples:
                 got = f"{len(row)} draws" if is_list else f"a single {type(row).__name__}"
                 raise ValueError(
-                    f"generator {_name(generator)} returned {got} for prompt {first + i}; wanted "
-                    f"a list of {n_samples} (draws {start} to {start + n_samples - 1})."
+                    f"{name} returned {got} for prompt {first + i}; wanted a list of {n_samples} "
+                    f"(draws {start} to {last})."
                 )
             for j, generation in enumerate(row):
-                yield first + i, start + j, _checked(generator, generation, first + i, start + j)
+                yield first + i, start + j, _checked(name, generation, first + i, start + j)
 
 
 def sample(
     generator: object, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
-) -> list[list[Generation]]:
+) -> Rows:
     """Draws of any generator, checked as in :func:`stream`, as a list for each prompt."""
     draws: list[list[Any]] = [[None] * n_samples for _ in prompts]
     for i, j, generation in stream(generator, prompts, n_samples, start=start, seed=seed):
@@ -390,38 +393,18 @@ def _streams_samples(generator: object) -> bool:
     return getattr(type(generator), "stream", None) is BaseGenerator.stream
 
 
-def _check_off(
-    wanted: set[int], generator: object, draw: tuple[int, int], request: tuple[int, int, int]
-) -> None:
-    """Strike a draw that arrived off the list of those that were asked for."""
-    (i, j), (n_prompts, n_samples, start) = draw, request
-    if not (0 <= i < n_prompts and start <= j < start + n_samples):
-        raise ValueError(
-            f"generator {_name(generator)} gave draw {j} of prompt {i}; wanted draws {start} to "
-            f"{start + n_samples - 1} of {n_prompts} prompts."
-        )
-    position = i * n_samples + j - start
-    if position not in wanted:
-        raise ValueError(f"generator {_name(generator)} gave draw {j} of prompt {i} twice.")
-    wanted.remove(position)
-
-
-def _checked(generator: object, generation: object, i: int, j: int) -> Generation:
+def _checked(name: str, generation: object, i: int, j: int) -> Generation:
+    where = f"draw {j} of prompt {i}"
     if isinstance(generation, str):
         generation = Generation(generation)
     if not isinstance(generation, Generation):
         raise TypeError(
-            f"generator {_name(generator)} returned a {type(generation).__name__} as draw {j} of "
-            f"prompt {i}; wanted a Generation (or a str)."
+            f"{name} returned a {type(generation).__name__} as {where}; wanted a Generation (or a "
+            "str)."
         )
     if generation.response is None:
         raise ValueError(
-            f"generator {_name(generator)} returned no response (None) as draw {j} of prompt {i}; "
-            "wanted a str or a number."
+            f"{name} returned no response (None) as {where}; wanted a str or a number."
         )
-    check_text(generation.response, f"draw {j} of prompt {i}")
+    check_text(generation.response, where)
     return generation
-
-
-def _name(generator: object) -> str:
-    return type(generator).__name__

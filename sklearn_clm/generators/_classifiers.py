@@ -11,7 +11,13 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm.generators._base import OPEN_PROMPTS, BaseGenerator, Prompts, refuse_single_text
+from sklearn_clm.generators._base import (
+    OPEN_PROMPTS,
+    BaseGenerator,
+    Prompts,
+    Rows,
+    refuse_single_text,
+)
 from sklearn_clm.generators._draws import Generation, first_uniforms, prompt_bytes
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
@@ -100,12 +106,10 @@ class EstimatorGenerator(BaseGenerator):
             self.classes_ = np.asarray(self.estimator_.classes_)
         return self
 
-    def sample(
-        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
-    ) -> list[list[Generation]]:
+    def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
         """Draw classes, as in :meth:`BaseGenerator.sample`; each is one token."""
         refuse_single_text(prompts)
-        rows: list[list[Generation]] = []
+        rows: Rows = []
         size = self._batch_size()
         for first in range(0, len(prompts), size):
             distributions = self._distributions(prompts[first : first + size])
@@ -179,9 +183,7 @@ class _Distribution(NamedTuple):
     made: dict[int, Generation]  # by position in `responses`
 
 
-def _rows(
-    distributions: Sequence[_Distribution], seed: int, draws: range
-) -> list[list[Generation]]:
+def _rows(distributions: Sequence[_Distribution], seed: int, draws: range) -> Rows:
     """The same draws of each prompt."""
     repeated = [each for each in distributions for _ in draws]
     made = iter(_draw(repeated, seed, [*draws] * len(distributions)))
@@ -272,9 +274,7 @@ class ResamplingGenerator(BaseGenerator):
         self.log_frequencies_ = np.log(counts / counts.sum())
         return self
 
-    def sample(
-        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
-    ) -> list[list[Generation]]:
+    def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
         """Draw references, as in :meth:`BaseGenerator.sample`; each is one token.
 
         A prompt keys its draws, and is ignored otherwise.

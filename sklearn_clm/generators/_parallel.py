@@ -14,6 +14,8 @@ from joblib.parallel import get_active_backend
 from sklearn_clm.generators._base import (
     Generator,
     Prompts,
+    Rows,
+    Stream,
     WrappingGenerator,
     description,
     refuse_single_text,
@@ -29,7 +31,7 @@ _WINDOW = 1024  # prompts that are open at once
 # what dask and ray raise where a worker is lost; naming them imports neither
 _LOST = ("KilledWorker", "WorkerCrashedError", "NodeDiedError", "ActorDiedError")
 
-_Result = tuple[int, list[list[Generation]]]  # number of the task, its rows
+_Result = tuple[int, Rows]  # number of the task, its rows
 _Call = tuple[Callable[..., _Result], tuple[object, ...], dict[str, object]]  # of joblib
 _Key = tuple[str, int, bytes, int]  # generator, seed, prompt, draw
 
@@ -82,9 +84,7 @@ class ParallelGenerator(WrappingGenerator):
         self.n_jobs = n_jobs
         self.chunk_size = chunk_size
 
-    def stream(
-        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
-    ) -> Iterator[tuple[int, int, Generation]]:
+    def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
         """Yield draws as workers finish them, as in :meth:`BaseGenerator.stream`."""
         refuse_single_text(prompts)
         if self._n_workers() == 1:
@@ -121,9 +121,7 @@ class ParallelGenerator(WrappingGenerator):
             )
         return int(effective_n_jobs(self.n_jobs))
 
-    def _made(
-        self, queue: DrawQueue, wanted: list["_Task"]
-    ) -> Iterator[tuple[int, int, Generation]]:
+    def _made(self, queue: DrawQueue, wanted: list["_Task"]) -> Stream:
         """Draws of some tasks, those first that an earlier call left."""
         inner = self._inner()
         token = description(inner)  # a fingerprint could load the model in this process too
@@ -150,9 +148,9 @@ class ParallelGenerator(WrappingGenerator):
         try:
             calls = (
                 delayed(_draws_of)(
-                    number, token, inner, queue.prompts_at(indices), start, stop, queue.seed
+                    k, token, inner, queue.prompts_at(task.indices), task, queue.seed
                 )
-                for number, (start, stop, indices) in enumerate(tasks)
+                for k, task in enumerate(tasks)
             )
             with closing(self._results(calls)) as results:
                 for number, rows in results:
@@ -212,17 +210,12 @@ _lock = Lock()
 
 
 def _draws_of(
-    number: int,
-    token: str,
-    generator: Generator,
-    prompts: Prompts,
-    start: int,
-    stop: int,
-    seed: int,
+    number: int, token: str, generator: Generator, prompts: Prompts, task: _Task, seed: int
 ) -> _Result:
     with _lock:
         if token not in _held:
             _held.clear()
             _held[token] = generator
         generator = _held[token]
-    return number, sample(generator, prompts, stop - start, start=start, seed=seed)
+    n_samples = task.stop - task.start
+    return number, sample(generator, prompts, n_samples, start=task.start, seed=seed)

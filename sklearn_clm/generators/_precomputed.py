@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from sklearn_clm.generators._base import BaseGenerator, Prompts
+from sklearn_clm.generators._base import BaseGenerator, Prompts, Rows
 from sklearn_clm.generators._draws import Generation, is_missing, prompt_bytes
 from sklearn_clm.generators._prompts import is_number, plain_prompt
 from sklearn_clm.generators._records import (
@@ -159,9 +159,7 @@ class PrecomputedGenerator(BaseGenerator):
         """Whether every draw comes with its log-probability."""
         return self._index_of_draws().gives_logprobs
 
-    def sample(
-        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
-    ) -> list[list[Generation]]:
+    def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
         """Serve draws of known prompts, as in :meth:`BaseGenerator.sample`.
 
         A prompt that is unknown, or has fewer draws than asked for, is a ValueError.
@@ -290,7 +288,7 @@ class _DrawTable:
         if generation.logprob is None:
             self.without_logprob.append(where)
 
-    def lists(self) -> tuple[list[object], list[list[Generation]]]:
+    def lists(self) -> tuple[list[object], Rows]:
         for key, row in self.rows.items():
             gap = next((j for j in range(len(row)) if j not in row), None)
             if gap is not None:

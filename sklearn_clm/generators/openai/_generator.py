@@ -11,9 +11,16 @@ from typing import Any, ClassVar, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from sklearn.base import clone
-from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_clm.generators._base import BaseGenerator, Template, filled, refuse_single_text
+from sklearn_clm.generators._base import (
+    BaseGenerator,
+    Prompts,
+    Stream,
+    Template,
+    filled,
+    refuse_single_text,
+)
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
@@ -30,16 +37,8 @@ from sklearn_clm.generators.openai._requests import (
 from sklearn_clm.generators.openai._service import Account, Secret, Service
 
 _SHAPES_RESPONSES = (
-    "model",
-    "endpoint",
-    "temperature",
-    "top_p",
-    "max_tokens",
-    "stop",
-    "logprobs",
-    "prompt_template",
-    "system_prompt",
-    "extra_body",
+    *("model", "endpoint", "temperature", "top_p", "max_tokens", "stop"),
+    *("logprobs", "prompt_template", "system_prompt", "extra_body"),
 )
 _NO_LOGPROBS = (
     "the service gives no log-probabilities (model {model!r}, endpoint={endpoint!r}), which "
@@ -258,9 +257,7 @@ class OpenAIGenerator(BaseGenerator):
                 )
             return shared.gives_logprobs[key]
 
-    def stream(
-        self, prompts: Sequence[object], n_samples: int, *, start: int = 0, seed: int = 0
-    ) -> Iterator[tuple[int, int, Generation]]:
+    def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
         """Yield draws as they arrive, as in :meth:`BaseGenerator.stream`.
 
         A prompt that occurs several times is asked about once.
@@ -402,9 +399,7 @@ class OpenAIGenerator(BaseGenerator):
                 self._warn_of_reasoning()
             yield digest, draw, generation
 
-    def _conversation(
-        self, queue: DrawQueue, n_samples: int | None = None
-    ) -> Iterator[tuple[int, int, Generation]]:
+    def _conversation(self, queue: DrawQueue, n_samples: int | None = None) -> Stream:
         """Answer a queue, and yield each draw; `n_samples` of each prompt, where that is known."""
         self._validate()
         for prompt in queue.prompts:
@@ -424,9 +419,8 @@ class OpenAIGenerator(BaseGenerator):
                     # only once there is something to draw: a cache may hold all of it
                     suits = suits or (bool(requests) and self.probe())
                     if requests and not suits:
-                        raise ValueError(
-                            _NO_LOGPROBS.format(model=self.model, endpoint=self.endpoint)
-                        )
+                        service = {"model": self.model, "endpoint": self.endpoint}
+                        raise ValueError(_NO_LOGPROBS.format(**service))
                     if not requests:
                         yield None
                     for i, start, stop in requests:
@@ -545,9 +539,7 @@ class OpenAIGenerator(BaseGenerator):
         return shared
 
     def _validate(self) -> None:
-        validate_parameter_constraints(
-            self._parameter_constraints, self.get_params(deep=False), type(self).__name__
-        )
+        self._validate_params()
         if isinstance(self.prompt_template, str) and "{prompt}" not in self.prompt_template:
             raise ValueError(
                 "prompt_template must hold '{prompt}', where the prompt goes; got "

@@ -14,12 +14,13 @@ decodes. Its own generation is not used, for three things that it lacks:
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from sklearn_clm.generators._base import Stream
 from sklearn_clm.generators._draws import Generation, draw_stream
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest
 from sklearn_clm.generators.transformers._forward import (
@@ -101,7 +102,7 @@ class Engine:
         self._largest = 0  # of the states so far, in bytes
         self._pending: deque[tuple[int, int]] = deque()  # draws that were taken and wait for a row
 
-    def run(self, queue: DrawQueue) -> Iterator[tuple[int, int, Generation]]:
+    def run(self, queue: DrawQueue) -> Stream:
         """Yield ``(prompt index, draw, generation)`` as draws are finished, to be put."""
         import torch
 

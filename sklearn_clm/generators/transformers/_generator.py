@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import os
 import pickle  # for its exception alone  # nosec B403
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 
-from sklearn_clm.generators._base import BaseGenerator, Prompts, Template
-from sklearn_clm.generators._draws import Generation, prompt_bytes
+from sklearn_clm.generators._base import BaseGenerator, Prompts, Stream, Template
+from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
 from sklearn_clm.generators.transformers._checkpoint import Checkpoint, checkpoint_of
@@ -208,9 +208,7 @@ class TransformersGenerator(BaseGenerator):
         self.n_threads = n_threads
         self.max_state_bytes = max_state_bytes
 
-    def stream(
-        self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0
-    ) -> Iterator[tuple[int, int, Generation]]:
+    def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
         """Yield draws as they are finished, as in :meth:`BaseGenerator.stream`.
 
         Raises
@@ -264,7 +262,7 @@ class TransformersGenerator(BaseGenerator):
         stop: tuple[str, ...],
         queue: DrawQueue,
         encode: Callable[[Sequence[int]], Sequence[EncodedPrompt]],
-    ) -> Iterator[tuple[int, int, Generation]]:
+    ) -> Stream:
         """Put the draws that a queue asks for, and yield them."""
         first = encode([0])[0]
         with evaluation_mode(checkpoint.model):
