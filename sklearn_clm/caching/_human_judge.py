@@ -275,10 +275,7 @@ class HumanJudge(StoreBacked, PairAdmission):
         :class:`VerdictsWanted` lists the pairs that have not been judged.
         """
         self._warn_of_changes()
-        pairs = [
-            self.wanted_pair(reference, response)
-            for reference, response in zip(references, responses)
-        ]
+        pairs = list(map(self.wanted_pair, references, responses))
         verdicts = self.verdicts(pairs)
         in_use = self._shared().in_use
         missing = {}
@@ -616,17 +613,7 @@ class HumanJudge(StoreBacked, PairAdmission):
             "INSERT OR IGNORE INTO verdicts "
             "(question, key, verdict, judge, time, note, blind, source, checksum) "
             "SELECT ?, id, ?, ?, ?, ?, ?, ?, ? FROM keys WHERE digest = ?",
-            (
-                self.question,
-                None if row.verdict is None else int(row.verdict),
-                row.judge,
-                row.time,
-                row.note,
-                int(row.blind),
-                source,
-                self._checksum(row),
-                bytes.fromhex(row.id),
-            ),
+            (self.question, *row[1:], source, self._checksum(row), bytes.fromhex(row.id)),
         )
         return cursor.rowcount == 1
 
@@ -658,9 +645,8 @@ class HumanJudge(StoreBacked, PairAdmission):
             if content is not None:
                 prompt, references, response = decoded(content, self.path)
                 around = None if context is None else Context(*decoded(context, self.path))
-                pairs.append(
-                    WantedVerdict(JudgedPrompt(prompt, tuple(references), around), response)
-                )
+                asked = JudgedPrompt(prompt, tuple(references), around)
+                pairs.append(WantedVerdict(asked, response))
                 if pairs[-1]._digest != bytes(digest):
                     raise ValueError(
                         f"path={str(self.path)!r} is damaged: {response!r:.40} was altered."

@@ -122,16 +122,15 @@ class DrawMemory:
         list of n lists of `n_samples` Generation
         """
         rows: list[dict[int, Generation]] = [{} for _ in prompts]
+        stop, first = start + n_samples, [start] * len(prompts)
         if n_samples > 0:
-            queue = DrawQueue(
-                prompts,
-                start + n_samples,
-                seed=seed,
-                first=[start] * len(prompts),
-                on_draw=lambda i, j, generation: rows[i].update({j: generation}),
-            )
+
+            def on_draw(i: int, j: int, generation: Generation) -> None:
+                rows[i][j] = generation
+
+            queue = DrawQueue(prompts, stop, seed=seed, first=first, on_draw=on_draw)
             self.serve(generator, queue, fingerprint=fingerprint)
-        return [[row[j] for j in range(start, start + n_samples)] for row in rows]
+        return [[row[j] for j in range(start, stop)] for row in rows]
 
     def known(
         self,

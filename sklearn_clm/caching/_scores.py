@@ -13,7 +13,7 @@ from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, st
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest, naming
 from sklearn_clm.scoring._admission import admission_matrix, get_admission
 from sklearn_clm.scoring._parallel import map_as_done
-from sklearn_clm.scoring._protocols import Admission, PairAdmission, Reference, Response
+from sklearn_clm.scoring._protocols import Admission, PairAdmission, Reference, Responses
 from sklearn_clm.scoring._results import as_score
 
 Pair: TypeAlias = tuple[Any, Any]  # a reference or a prompt, and a response or a draw
@@ -155,11 +155,7 @@ class CachedAdmission(_PairCache, PairAdmission):
         self.key = key
 
     def judge_pairs(
-        self,
-        references: Sequence[Reference],
-        responses: Sequence[Response],
-        *,
-        n_jobs: int | None = None,
+        self, references: Sequence[Reference], responses: Responses, *, n_jobs: int | None = None
     ) -> np.ndarray:
         """Verdict on each pair, as in :class:`sklearn_clm.scoring.PairJudge`.
 

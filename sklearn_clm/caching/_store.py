@@ -49,13 +49,11 @@ _FROM_VERSION_1 = "ALTER TABLE entries ADD COLUMN checksum BLOB"
 _BUSY_SECONDS = 60.0
 _LOOKUP_KEYS = 400  # stays below SQLite's historical limit of 999 bound parameters
 
-_open_stores: weakref.WeakValueDictionary[tuple[str, int, int], Store] = (
-    weakref.WeakValueDictionary()
-)
+Identity = tuple[str, int, int]
+_open_stores: weakref.WeakValueDictionary[Identity, Store] = weakref.WeakValueDictionary()
 _open_lock = threading.Lock()
-_inherited: list[
-    sqlite3.Connection | None
-] = []  # connections of a parent process, which a child must not close
+# connections of a parent process, which a child must not close
+_inherited: list[sqlite3.Connection | None] = []
 
 
 class Space(NamedTuple):
@@ -229,14 +227,7 @@ class Store:
         cursor = connection.execute(
             "INSERT OR IGNORE INTO entries (space, key, seed, draw, value, checksum) "
             "SELECT ?, id, ?, ?, ?, ? FROM keys WHERE digest = ?",
-            (
-                self._spaces[row.space],
-                row.seed,
-                row.draw,
-                row.value,
-                _checksum(row),
-                row.digest,
-            ),
+            (self._spaces[row.space], *row[3:], _checksum(row), row.digest),
         )
         return cursor.rowcount == 1
 
@@ -313,7 +304,7 @@ def _already_open(name: str) -> Store | None:
     return None
 
 
-def _identity(name: str) -> tuple[str, int, int]:
+def _identity(name: str) -> Identity:
     # a file that was deleted and made anew under the same name is another file
     status = os.stat(name)
     return name, status.st_dev, status.st_ino
@@ -382,17 +373,15 @@ def _check_header(path: str) -> None:
         return
     except OSError as error:
         raise OSError(f"cache path={path!r} cannot be read: {error.strerror}.") from error
-    if not header:
-        return
-    if len(header) < 100 or header[:16] != b"SQLite format 3\0":
+    foreign = None
+    if header and (len(header) < 100 or header[:16] != b"SQLite format 3\0"):
+        foreign = "not a SQLite file"
+    elif header and int.from_bytes(header[68:72], "big") != _APPLICATION_ID:
+        foreign = "a SQLite file of another application"
+    if foreign is not None:
         raise ValueError(
-            f"path={path!r} is not a SQLite file; it is left as it is. Wanted a file that a cache "
-            "wrote, or a new path."
-        )
-    if int.from_bytes(header[68:72], "big") != _APPLICATION_ID:
-        raise ValueError(
-            f"path={path!r} is a SQLite file of another application; it is left as it is. Wanted a "
-            "file that a cache wrote, or a new path."
+            f"path={path!r} is {foreign}; it is left as it is. Wanted a file that a cache wrote, "
+            "or a new path."
         )
 
 

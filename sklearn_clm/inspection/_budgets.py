@@ -1,7 +1,7 @@
 """What more draws and more calibration prompts bring: the band of Appendix C, and its edge."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,7 +11,16 @@ from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
 from sklearn_clm.calibration._data import check_data, optimization_size
 from sklearn_clm.evaluation import first_k_errors, smallest_epsilons
-from sklearn_clm.inspection._figures import BLUE, DASHED, RED, TRIVIAL, AxesLike, Display
+from sklearn_clm.inspection._figures import (
+    BLUE,
+    DASHED,
+    DOTTED,
+    LIMIT,
+    RED,
+    TRIVIAL,
+    AxesLike,
+    Display,
+)
 from sklearn_clm.inspection._record import calibrated, calibrated_sampler, calibration_of
 
 
@@ -167,13 +176,12 @@ class AchievableBandDisplay(Display):
     ) -> Self:
         n, n_errors = len(admissible), first_k_errors(admissible)
         low, high = clopper_pearson(n_errors, n, confidence)
+        reachable = [smallest_epsilons(int(e), n, [n_calibration], delta)[0] for e in n_errors]
         return cls(
             error=n_errors / n,
             low=low,
             high=high,
-            reachable=np.array(
-                [smallest_epsilons(int(e), n, [n_calibration], delta)[0] for e in n_errors]
-            ),
+            reachable=np.array(reachable),
             n_prompts=n,
             n_calibration=n_calibration,
             confidence=confidence,
@@ -186,39 +194,23 @@ class AchievableBandDisplay(Display):
         k = np.arange(1, len(self.error) + 1)
         top = min(1.0, 1.25 * max(self.high[0], self.reachable[0]))
         ax.axhspan(self.error[0], top, color=TRIVIAL, lw=0, zorder=0, label="trivial: one draw")
-        ax.plot(
-            k,
-            self.reachable,
-            color=RED,
-            linestyle=DASHED,
-            marker="s",
-            markerfacecolor="none",
-            markersize=5.5,
-            linewidth=1.4,
-            label=f"smallest $\\epsilon$ within reach, n = {self.n_calibration}, "
-            f"$\\delta$ = {self.delta:g}",
-        )
-        ax.errorbar(
-            k,
-            self.error,
-            yerr=[self.error - self.low, self.high - self.error],
-            color=BLUE,
-            marker="o",
-            markersize=3.5,
-            linewidth=1.6,
-            capsize=2,
-            label=f"error of first-k, bars: {100 * self.confidence:g} % interval",
-        )
+        label = f"smallest $\\epsilon$ within reach, n = {self.n_calibration}, "
+        label += f"$\\delta$ = {self.delta:g}"
+        squares: dict[str, Any] = {
+            "marker": "s",
+            "markerfacecolor": "none",
+            "markersize": 5.5,
+            "linewidth": 1.4,
+        }
+        ax.plot(k, self.reachable, color=RED, linestyle=DASHED, label=label, **squares)
+        label = f"error of first-k, bars: {100 * self.confidence:g} % interval"
+        bars = [self.error - self.low, self.high - self.error]
+        points: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linewidth": 1.6, "capsize": 2}
+        ax.errorbar(k, self.error, yerr=bars, color=BLUE, label=label, **points)
         if self.epsilon is not None:
-            ax.axhline(
-                self.epsilon, color="black", linewidth=1.0, label=f"$\\epsilon$ = {self.epsilon:g}"
-            )
-        ax.plot(
-            [],
-            [],
-            " ",
-            label=f"achievable, not trivial: {self.error[-1]:.3f} to {self.error[0]:.3f}",
-        )
+            ax.axhline(self.epsilon, label=f"$\\epsilon$ = {self.epsilon:g}", **LIMIT)
+        label = f"achievable, not trivial: {self.error[-1]:.3f} to {self.error[0]:.3f}"
+        ax.plot([], [], " ", label=label)
         ax.set_xlabel("k (budget of draws)")
         ax.set_ylabel(f"Share of {self.n_prompts} prompts without\nan admissible response")
         ax.set_ylim(0.0, top)
@@ -315,12 +307,8 @@ class PromptGainDisplay(Display):
                     "more prompts bring to an exit policy, got another guarantee, or too few "
                     "labels, instead."
                 )
-            return cls(
-                n_errors=left.n_hopeless,
-                n_calibration=left.n_calibration,
-                delta=left.delta,
-                level=level,
-            )
+            n = left.n_calibration
+            return cls(n_errors=left.n_hopeless, n_calibration=n, delta=left.delta, level=level)
         if record.result is None or not len(record.result.n_errors):
             return None
         if selector and record.loss == "fraction":
@@ -350,21 +338,15 @@ class PromptGainDisplay(Display):
         ends = [round(float(end) * n) for end in clopper_pearson(self.n_errors, n)]
         middle, low, high = (self._smooth(e, sizes) for e in (self.n_errors, *ends))
         symbol = f"$\\{self.symbol}$"
-        ax.fill_between(
-            sizes, low, high, color=BLUE, alpha=0.15, lw=0, label="95 % interval of that share"
-        )
+        label = "95 % interval of that share"
+        ax.fill_between(sizes, low, high, color=BLUE, alpha=0.15, lw=0, label=label)
         label = f"smallest {symbol}, $\\delta$ = {self.delta:g}, same share of errors"
         ax.plot(sizes, middle, color=BLUE, linewidth=1.6, label=label)
-        ax.plot(
-            [n],
-            self.smallest([n]),
-            "o",
-            color=BLUE,
-            label=f"this calibration part: n = {n}, {symbol} = {self.smallest([n])[0]:.3f}",
-        )
-        ax.axhline(self.level, color="black", linewidth=1.0, label=f"{symbol} = {self.level:g}")
+        label = f"this calibration part: n = {n}, {symbol} = {self.smallest([n])[0]:.3f}"
+        ax.plot([n], self.smallest([n]), "o", color=BLUE, label=label)
+        ax.axhline(self.level, label=f"{symbol} = {self.level:g}", **LIMIT)
         floor = f"share of errors of the safest rule: {share:.3f}"
-        ax.axhline(share, color="0.4", linewidth=1.0, linestyle=(0, (1, 2)), label=floor)
+        ax.axhline(share, color="0.4", linewidth=1.0, linestyle=DOTTED, label=floor)
         ax.set_xscale("log")
         ax.set_ylim(bottom=0.0)
         ax.set_xlabel("Prompts in the calibration part")

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -143,8 +143,9 @@ class _CurveDisplay:
         finish(self.axes_, f"{self.title}{trials}{reason}", legend=legend, above=True)
         for measure, axes in zip(self.mean, self.axes_):
             if not np.isnan(self.auc[measure]).all():
-                areas = ", ".join(map(_area, self.methods, self.auc[measure]))
-                axes.set_title(f"AUC: {areas}", loc="left", fontsize="x-small")
+                areas = ["–" if np.isnan(area) else f"{area:#.3g}" for area in self.auc[measure]]
+                shown = ", ".join(map(" ".join, zip(self.methods, areas)))
+                axes.set_title(f"AUC: {shown}", loc="left", fontsize="x-small")
         return self
 
     def _left(self, right: float) -> float:
@@ -158,16 +159,13 @@ class _CurveDisplay:
         name = self.level_label.split()[0]
         text = f"No {name} worth having was certified in enough trials: it takes more prompts, or "
         text += "a lower min_share."
-        axes.text(
-            0.5,
-            0.5,
-            textwrap.fill(text, 58),
-            transform=axes.transAxes,
-            ha="center",
-            va="center",
-            fontsize="small",
-            color="0.35",
-        )
+        style: dict[str, Any] = {
+            "ha": "center",
+            "va": "center",
+            "fontsize": "small",
+            "color": "0.35",
+        }
+        axes.text(0.5, 0.5, textwrap.fill(text, 58), transform=axes.transAxes, **style)
 
     def _plot_measure(self, axes: "Axes", measure: str, band: bool, inside: np.ndarray) -> None:
         levels = self.levels[inside]
@@ -182,10 +180,6 @@ class _CurveDisplay:
         if band:
             label = "shaded: mean ± 1 standard deviation over splits"
             axes.fill_between([], [], color="0.5", alpha=0.3, lw=0, label=label)
-
-
-def _area(method: str, area: float) -> str:
-    return f"{method} {'–' if np.isnan(area) else f'{area:#.3g}'}"
 
 
 class RiskCurveDisplay(_CurveDisplay):

@@ -1,7 +1,7 @@
 """What all figures share: axes, lines, and the meaning of grey."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -17,23 +17,15 @@ else:
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 BLUE, RED = _COLORS[:2]
 DASHED = (0, (5, 2))
+DOTTED = (0, (1, 2))
+LIMIT: dict[str, Any] = {"color": "black", "linewidth": 1.0}  # of a line that stands for a level
 _LINES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 # grey shades the risks that a single draw satisfies, in every figure
 TRIVIAL = "0.92"
 
 
-class LineStyle(TypedDict):
-    """Arguments of ``Axes.plot`` for one method."""
-
-    color: str
-    linestyle: str | tuple[int, tuple[float, ...]]
-    marker: str
-    markersize: float
-    linewidth: float
-
-
-def line_style(position: int) -> LineStyle:
+def line_style(position: int) -> dict[str, Any]:
     """Colour, dashes and marker of the method at this position."""
     return {
         "color": _COLORS[position % len(_COLORS)],

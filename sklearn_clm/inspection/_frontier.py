@@ -1,13 +1,13 @@
 """The tested sequence of configurations, and where the test stopped."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import LearnThenTestResult, critical_count
-from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
+from sklearn_clm.inspection._figures import BLUE, DASHED, DOTTED, LIMIT, RED, AxesLike, Display
 from sklearn_clm.inspection._record import calibration_of
 
 if TYPE_CHECKING:
@@ -15,18 +15,6 @@ if TYPE_CHECKING:
 
 # p-values far in the tail say nothing more
 _SMALLEST_P = 1e-6
-
-
-class _PointStyle(TypedDict, total=False):
-    """Arguments of ``Axes.scatter`` for one kind of configuration."""
-
-    marker: str
-    c: str
-    facecolors: str
-    edgecolors: str
-    s: float
-    linewidths: float
-    zorder: float
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -184,26 +172,14 @@ class FrontierDisplay(Display):
             self._plot_tests(self.axes_[1])
 
     def _plot_frontier(self, axes: "Axes") -> None:
-        axes.plot(
-            self.optimization_objective,
-            self.optimization_loss,
-            color="0.5",
-            linestyle=(0, (1, 2)),
-            linewidth=1.0,
-            label="frontier, optimisation part",
-        )
+        found = self.optimization_objective, self.optimization_loss
+        label = "frontier, optimisation part"
+        axes.plot(*found, color="0.5", linestyle=DOTTED, linewidth=1.0, label=label)
         self._points(axes, self.objective, self.loss)
-        axes.axhline(
-            self.epsilon, color="black", linewidth=1.0, label=f"$\\epsilon$ = {self.epsilon:.3g}"
-        )
+        axes.axhline(self.epsilon, label=f"$\\epsilon$ = {self.epsilon:.3g}", **LIMIT)
         if not np.isnan(self.critical_loss):
-            axes.axhline(
-                self.critical_loss,
-                color="black",
-                linewidth=1.0,
-                linestyle=DASHED,
-                label=f"largest loss that passes, $\\delta$ = {self.delta:g}",
-            )
+            label = f"largest loss that passes, $\\delta$ = {self.delta:g}"
+            axes.axhline(self.critical_loss, linestyle=DASHED, label=label, **LIMIT)
         axes.set_xlabel("Objective of Eq. 7 (size and excess draws)")
         # one costly rule would squeeze all others onto the axis
         typical = float(np.median(self.objective))
@@ -217,14 +193,13 @@ class FrontierDisplay(Display):
     def _plot_tests(self, axes: "Axes") -> None:
         order = np.arange(1, len(self.p_values) + 1)
         self._points(axes, order, np.maximum(self.p_values, _SMALLEST_P))
-        axes.axhline(self.delta, color="black", linewidth=1.0, linestyle=DASHED)
-        axes.annotate(
-            f"$\\delta$ = {self.delta:g}",
-            (1, self.delta),
-            xytext=(0, 3),
-            textcoords="offset points",
-            fontsize="x-small",
-        )
+        axes.axhline(self.delta, linestyle=DASHED, **LIMIT)
+        above: dict[str, Any] = {
+            "xytext": (0, 3),
+            "textcoords": "offset points",
+            "fontsize": "x-small",
+        }
+        axes.annotate(f"$\\delta$ = {self.delta:g}", (1, self.delta), **above)
         axes.set_yscale("log")
         axes.set_ylim(_SMALLEST_P / 2.0, 2.0)
         axes.set_xlabel("Order of the tests, from the safest")
@@ -234,9 +209,9 @@ class FrontierDisplay(Display):
     def _points(self, axes: "Axes", x: np.ndarray, y: np.ndarray) -> None:
         n, stop = len(x), self.n_valid
         axes.plot(x, y, color="0.8", linewidth=0.8, zorder=1)
-        groups: list[tuple[slice, str, _PointStyle]] = []
+        groups: list[tuple[slice, str, dict[str, Any]]] = []
         if stop:
-            style: _PointStyle = {"marker": "o", "c": BLUE, "s": 13, "zorder": 3}
+            style: dict[str, Any] = {"marker": "o", "c": BLUE, "s": 13, "zorder": 3}
             groups.append((slice(0, stop), f"valid ({stop})", style))
         if stop + 1 < n:
             style = {"marker": "o", "facecolors": "none", "edgecolors": "0.5", "s": 13, "zorder": 2}

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn_clm.calibration import confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.evaluation._monitor import first_alarm
-from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
+from sklearn_clm.inspection._figures import BLUE, DASHED, LIMIT, RED, AxesLike, Display
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,15 +97,11 @@ class RiskMonitorDisplay(Display):
 
     def _draw(self) -> None:
         first, n = self.axes_[0], len(self.losses)
-        first.plot(
-            np.arange(1, n + 1),
-            np.maximum(self.e_values, _SMALLEST_E),
-            color=BLUE,
-            linewidth=1.4,
-            label=f"e-value (no less than {_SMALLEST_E:g} shown)",
-        )
+        label = f"e-value (no less than {_SMALLEST_E:g} shown)"
+        shown = np.maximum(self.e_values, _SMALLEST_E)
+        first.plot(np.arange(1, n + 1), shown, color=BLUE, linewidth=1.4, label=label)
         label = f"alarm at 1 / $\\alpha$ = {1.0 / self.alpha:g}"
-        first.axhline(1.0 / self.alpha, color="black", linewidth=1.0, linestyle=DASHED, label=label)
+        first.axhline(1.0 / self.alpha, linestyle=DASHED, label=label, **LIMIT)
         if len(self.axes_) == 2:
             self._plot_risk()
         if self.alarm_at is not None:
@@ -125,7 +121,6 @@ class RiskMonitorDisplay(Display):
         label = f"{100 * (1 - self.alpha):g} % confidence sequence"
         axes.fill_between(times, low, high, color=BLUE, alpha=0.15, lw=0, label=label)
         axes.plot(times, totals / times, color=BLUE, linewidth=1.4, label="mean loss")
-        label = f"$\\epsilon$ = {self.epsilon:g}"
-        axes.axhline(self.epsilon, color="black", linewidth=1.0, label=label)
+        axes.axhline(self.epsilon, label=f"$\\epsilon$ = {self.epsilon:g}", **LIMIT)
         axes.set_ylim(0.0, min(1.0, max(2.5 * self.epsilon, 1.2 * float(high[-1]))))
         axes.set_ylabel("Risk")
