@@ -69,11 +69,7 @@ from sklearn_clm.evaluation._expectations import (
 )
 from sklearn_clm.evaluation._monitor import RiskMonitor
 from sklearn_clm.evaluation._plan import Plan, plan
-from sklearn_clm.evaluation._results import (
-    ComponentTrialResults,
-    PairedDifference,
-    TrialResults,
-)
+from sklearn_clm.evaluation._results import ComponentTrialResults, PairedDifference, TrialResults
 from sklearn_clm.evaluation._trials import Split, random_splits, run_trials
 
 __all__ = [

@@ -11,13 +11,7 @@ from sklearn_clm.metrics._components import (
     component_precision,
     component_recall,
 )
-from sklearn_clm.metrics._sets import (
-    set_coverage,
-    set_excess,
-    set_objective,
-    set_samples,
-    set_size,
-)
+from sklearn_clm.metrics._sets import set_coverage, set_excess, set_objective, set_samples, set_size
 
 Scorer = Callable[..., float]  # of an estimator, prompts and admissions
 

@@ -284,9 +284,7 @@ class Support(BaseEstimator):
     counts_taken_draws = True
 
     def __init__(
-        self,
-        similarity: str | Similarity | PairwiseSimilarity = "rouge_l",
-        threshold: float = 0.9,
+        self, similarity: str | Similarity | PairwiseSimilarity = "rouge_l", threshold: float = 0.9
     ) -> None:
         self.similarity = similarity
         self.threshold = threshold

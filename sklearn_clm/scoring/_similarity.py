@@ -19,13 +19,7 @@ import numpy as np
 from sklearn_clm.scoring._exact_match import answer_key, exact_match, same_value
 from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._protocols import PairScorer, PairwiseSimilarity, Response, Similarity
-from sklearn_clm.scoring._results import (
-    as_score,
-    as_scores,
-    by_name,
-    check_draws,
-    wrong_kind,
-)
+from sklearn_clm.scoring._results import as_score, as_scores, by_name, check_draws, wrong_kind
 
 if TYPE_CHECKING:
     from nltk.stem.porter import PorterStemmer
@@ -348,10 +342,7 @@ def exact_match_similarity(first: Response, second: Response) -> float:
     return float(exact_match(first, second))
 
 
-_SIMILARITIES: dict[str, Similarity] = {
-    "exact_match": exact_match_similarity,
-    "rouge_l": RougeL(),
-}
+_SIMILARITIES: dict[str, Similarity] = {"exact_match": exact_match_similarity, "rouge_l": RougeL()}
 _OTHERS = "a callable, or an object with a method pairwise"
 
 
