@@ -149,13 +149,11 @@ class CachedGenerator(ResultCache, WrappingGenerator):
             return
         prompts = list(prompts)  # a pandas Series looks positions up among its labels
         stop, ready = start + n_samples, deque[tuple[int, int, Generation]]()
-        outer = DrawQueue(
-            prompts,
-            stop,
-            seed=seed,
-            first=[start] * len(prompts),
-            on_draw=lambda i, j, generation: ready.append((i, j, generation)),
-        )
+
+        def on_draw(i: int, j: int, generation: Generation) -> None:
+            ready.append((i, j, generation))
+
+        outer = DrawQueue(prompts, stop, seed=seed, first=[start] * len(prompts), on_draw=on_draw)
         queue, chunk_size = KeepingQueue(outer, self._keeper(seed, stop)), self.chunk_size
         while (requests := queue.take_block(chunk_size)) is not None:
             yield from _drained(ready)
@@ -288,11 +286,9 @@ class _FileKeeper(DrawKeeper):
     def _read_ahead(self, keys: Sequence[bytes], requests: Sequence[DrawRequest]) -> None:
         """Read what is kept from the first draw that is wanted on, later ones included."""
         starts = [request.start for request in requests]
-        new = [
-            key
-            for key, start in zip(keys, starts)
-            if key not in self._read or start < self._read[key].start
-        ]
+        read = self._read
+        pairs = zip(keys, starts)
+        new = [key for key, start in pairs if key not in read or start < read[key].start]
         if not new:
             return
         first = min(starts)
@@ -300,10 +296,9 @@ class _FileKeeper(DrawKeeper):
         if rows:
             path = self._store.path
             _logger.info("%d draws of %d prompts are kept: %s", len(rows), len(new), path)
-        for key in new:
-            self._read[key] = _Read(first)
+        read.update({key: _Read(first) for key in new})
         for (key, draw), value in rows.items():
-            self._read[key].values[draw] = value
+            read[key].values[draw] = value
 
 
 class _Read:

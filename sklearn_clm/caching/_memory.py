@@ -246,12 +246,8 @@ def _packed(generation: Generation) -> bytes | Generation:
     logprob, n_tokens = generation.logprob, generation.n_tokens
     logprobs, spans = generation.token_logprobs, generation.token_spans
     reason = generation.finish_reason
-    if (
-        type(generation.response) is not str
-        or type(reason) not in (str, type(None))
-        or type(logprobs) not in (tuple, type(None))
-        or type(spans) not in (tuple, type(None))
-    ):
+    texts = type(generation.response) is str and type(reason) in (str, type(None))
+    if not texts or {type(logprobs), type(spans)} - {tuple, type(None)}:
         return generation
     try:
         text = generation.response.encode()

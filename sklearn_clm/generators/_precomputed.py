@@ -139,11 +139,8 @@ class PrecomputedGenerator(BaseGenerator):
         unknown = [name for name in wanted if name not in names]
         if unknown:
             raise ValueError(f"frame has no column {unknown[0]!r}; it has {names}.")
-        extra = [
-            name
-            for name in ("draw", "logprob", "n_tokens", "finish_reason", "generator", "seed")
-            if name in names and name not in wanted
-        ]
+        known = ("draw", "logprob", "n_tokens", "finish_reason", "generator", "seed")
+        extra = [name for name in known if name in names and name not in wanted]
         columns = [_listed(frame[name]) for name in wanted + extra]
         _refuse_missing(columns[1], response)
         table = _DrawTable()
@@ -210,10 +207,7 @@ class PrecomputedGenerator(BaseGenerator):
         caller = sys._getframe(1)
         place = caller.f_globals.get("__name__"), caller.f_code.co_name
         if place[0] == "sklearn.utils._pprint" or place == ("sklearn.base", "_get_params_html"):
-            return {
-                name: None if value is None else _Rows(f"<{len(value)} rows>")
-                for name, value in params.items()
-            }
+            return {k: v if v is None else _Rows(f"<{len(v)} rows>") for k, v in params.items()}
         return params
 
     def __sklearn_clone__(self) -> Self:

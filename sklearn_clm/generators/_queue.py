@@ -180,11 +180,8 @@ class DrawQueue:
         list of DrawRequest
             Spread over the prompts that have the fewest draws under way.
         """
-        waiting = [
-            (one.asked - one.decided, index)
-            for index, one in self._open.items()
-            if one.asked < self.n_draws
-        ]
+        incomplete = ((i, one) for i, one in self._open.items() if one.asked < self.n_draws)
+        waiting = [(one.asked - one.decided, index) for index, one in incomplete]
         heapq.heapify(waiting)
         counts: dict[int, int] = {}
         for _ in range(max_draws):
@@ -297,9 +294,9 @@ class DrawQueue:
             return False
         arrived = [(index, list(self._open[index].in_order())) for index in self._arrived]
         self._arrived.clear()
-        counts: Iterable[int] = (
-            [self.n_draws] * len(arrived) if self._decide is None else self._decide(arrived)
-        )
+        counts: Iterable[int] = [self.n_draws] * len(arrived)
+        if self._decide is not None:
+            counts = self._decide(arrived)
         for (index, _), wanted in zip(arrived, counts, strict=True):
             one = self._open[index]
             one.wanted = min(int(wanted), self.n_draws)

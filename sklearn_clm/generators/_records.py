@@ -14,6 +14,7 @@ import numpy as np
 
 from sklearn_clm.generators._draws import Generation, check_text, is_missing, prompt_bytes
 
+_UNEXPECTED = (ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError)
 _LARGEST = 2**63 - 1  # what SQLite and NumPy can hold
 
 
@@ -22,14 +23,7 @@ def naming(where: str) -> Iterator[None]:
     """Turn what a value of an unexpected type or size makes Python raise into a ValueError."""
     try:
         yield
-    except (
-        ValueError,
-        TypeError,
-        AttributeError,
-        LookupError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except _UNEXPECTED as error:
         raise ValueError(f"{where}: {error}") from error
 
 

@@ -284,13 +284,10 @@ def set_objective(
     if not sets.guaranteed:
         return np.inf
     record = getattr(sets.sampler, "calibration_", None)
+    usual = {"size_weight": 0.5, "excess_weight": 0.5, "draw_weight": 0.0}
     weights = [
-        float(getattr(record, name, usual) if given is None else given)
-        for name, given, usual in (
-            ("size_weight", size_weight, 0.5),
-            ("excess_weight", excess_weight, 0.5),
-            ("draw_weight", draw_weight, 0.0),
-        )
+        float(getattr(record, name, usual[name]) if given is None else given)
+        for name, given in zip(usual, (size_weight, excess_weight, draw_weight))
     ]
     return objective_of(set_outcomes(admissions, sets, admission=admission), *weights)
 
@@ -327,12 +324,9 @@ def judge_sets(
         ]
         if not asked:
             continue
-        verdicts = admission_matrix(
-            admission,
-            [admissions[i] for i in asked],
-            [[sets[i].generations[draw].response] for i in asked],
-            n_jobs=n_jobs,
-        )[:, 0]
+        references = [admissions[i] for i in asked]
+        responses = [[sets[i].generations[draw].response] for i in asked]
+        verdicts = admission_matrix(admission, references, responses, n_jobs=n_jobs)[:, 0]
         for i in np.asarray(asked)[verdicts]:
             first_admissible[i] = first_admissible[i] or draw + 1
             covered[i] |= draw in members[i]

@@ -148,16 +148,15 @@ class Account:
     def count_request(self, body: object) -> None:
         """Count one answered request by the ``usage`` in its body."""
         usage = body.get("usage") if isinstance(body, dict) else None
-        prompt, completion = (
+        counts = [
             usage.get(name) if isinstance(usage, dict) else None
             for name in ("prompt_tokens", "completion_tokens")
-        )
+        ]
+        prompt, completion = (n if isinstance(n, int) and n > 0 else 0 for n in counts)
         with self.lock:
             self.requests += 1
-            self.prompt_tokens += prompt if isinstance(prompt, int) and prompt > 0 else 0
-            self.completion_tokens += (
-                completion if isinstance(completion, int) and completion > 0 else 0
-            )
+            self.prompt_tokens += prompt
+            self.completion_tokens += completion
 
     def reservation(self, max_draws: int | None) -> "Reservation":
         """Room for draws within a budget, to be filled as they are requested."""
@@ -165,17 +164,11 @@ class Account:
 
     def usage(self, prices: Mapping[str, float] | None) -> dict[str, float]:
         """The counts, and what they cost."""
-        counts: dict[str, float] = {
-            "requests": self.requests,
-            "draws": self.draws,
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-        }
+        names = ("requests", "draws", "prompt_tokens", "completion_tokens")
+        counts: dict[str, float] = {name: getattr(self, name) for name in names}
         if prices is not None:
-            counts["cost"] = (
-                prices["prompt"] * self.prompt_tokens
-                + prices["completion"] * self.completion_tokens
-            ) / 1e6
+            cost = sum(prices[kind] * counts[f"{kind}_tokens"] for kind in ("prompt", "completion"))
+            counts["cost"] = cost / 1e6
         return counts
 
 
@@ -237,11 +230,11 @@ class _Failure(NamedTuple):
 
     def wait(self, attempt: int) -> float | None:
         """Seconds until the request is worth repeating, None where it is not."""
-        if not self.worth_repeating:
-            return None
         asked_for = _seconds(self.retry_after)
+        if not self.worth_repeating or asked_for > _LONGEST_RETRY_AFTER:
+            return None
         if asked_for > 0.0:
-            return asked_for if asked_for <= _LONGEST_RETRY_AFTER else None
+            return asked_for
         jitter = random.uniform(0.75, 1.0)  # spreads requests, hides nothing  # nosec B311
         return float(min(_FIRST_WAIT * 2.0 ** min(attempt, 30), _LONGEST_WAIT) * jitter)
 
@@ -289,9 +282,8 @@ class Service:
         # knows the addresses and headers; its own requests take twice the time of the HTTP client's
         api = openai.OpenAI(api_key=api_key or "none", base_url=base_url, http_client=self._client)
         headers = {**api.default_headers, **api.auth_headers, "Accept-Encoding": "gzip"}
-        self._client.headers.update(
-            {name: value for name, value in headers.items() if isinstance(value, str)}
-        )
+        texts = {name: value for name, value in headers.items() if isinstance(value, str)}
+        self._client.headers.update(texts)
         base_url = str(api.base_url).rstrip("/")
         self._urls = {name: self._http.URL(base_url + path) for name, path in PATHS.items()}
 
@@ -347,19 +339,18 @@ class Service:
         if response.is_success:
             return str(response.text)
         status, headers = response.status_code, response.headers
+        said = {"true": True, "false": False}.get(headers.get("x-should-retry"))
+        repeat = said if said is not None else status in (408, 409, 429) or status >= 500
         return _Failure(
             f"the service answered with status {status}: {self._excerpt(response.text)}",
-            {"true": True, "false": False}.get(
-                headers.get("x-should-retry"), status in (408, 409, 429) or status >= 500
-            ),
+            repeat,
             status,
             headers.get("retry-after"),
         )
 
     def _unusable(self, error: ResponseFormatError) -> _Failure:
         excerpt = self._excerpt(str(error))
-        message = f"the service gave unusable responses, {{n}} in a row: {excerpt}."
-        return _Failure(message)
+        return _Failure(f"the service gave unusable responses, {{n}} in a row: {excerpt}.")
 
     def _excerpt(self, text: str) -> str:
         # redacted before it is cut: half a key is a secret, too
@@ -408,11 +399,8 @@ def _bounded_client(openai: ModuleType, http: ModuleType) -> Any:
                         raise http.ReadTimeout(f"{seconds} s are over", request=request)
             finally:
                 response.close()
-            headers = [
-                (name, value)
-                for name, value in response.headers.multi_items()
-                if name not in ("content-encoding", "content-length", "transfer-encoding")
-            ]
+            of_body = ("content-encoding", "content-length", "transfer-encoding")
+            headers = [one for one in response.headers.multi_items() if one[0] not in of_body]
             return http.Response(
                 response.status_code, headers=headers, content=bytes(content), request=request
             )

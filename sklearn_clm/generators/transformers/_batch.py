@@ -246,11 +246,8 @@ class Batch:
         width = max(self._encoded_lengths)
         for k, like in enumerate(states[0].encoded):
             n_layers, heads, _, head_width = like.shape
-            old = (
-                self._encoded[k]
-                if self._encoded[k:]
-                else like.new_zeros((n_layers, 0, heads, 0, 0))
-            )
+            empty = like.new_zeros((n_layers, 0, heads, 0, 0))
+            old = self._encoded[k] if self._encoded[k:] else empty
             _, n_rows, _, n_tokens, _ = old.shape
             if n_rows < len(self) or n_tokens < width:
                 shape = (n_layers, max(n_rows, len(self)), heads, max(width, n_tokens), head_width)

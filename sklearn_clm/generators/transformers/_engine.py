@@ -247,14 +247,9 @@ class Engine:
             row.logprobs.append(round(logprob / LOGPROB_GRID) * LOGPROB_GRID)
 
     def _choose(self, logits: Tensor, uniforms: Tensor, *, guard: bool) -> Choice:
-        sampling = self.sampling
+        temperature, top_k, top_p, *_ = self.sampling
         return choose(
-            logits,
-            uniforms,
-            temperature=sampling.temperature,
-            top_k=sampling.top_k,
-            top_p=sampling.top_p,
-            guard=guard,
+            logits, uniforms, temperature=temperature, top_k=top_k, top_p=top_p, guard=guard
         )
 
     def _finished(self, row: Row) -> Generation | None:

@@ -143,9 +143,8 @@ class Forward(ABC):
         batch.admit([1], self.prefill([short], None)[0])
         rows = [Written(long, ids[5:7]), Written(short, ids[4:5])]
         logits = self.step(batch, rows)
-        return not any(
-            self._differ(found, self.logits_after(row)[0]) for found, row in zip(logits, rows)
-        )
+        pairs = zip(logits, rows)
+        return not any(self._differ(found, self.logits_after(row)[0]) for found, row in pairs)
 
     def _differ(self, a: Tensor, b: Tensor) -> bool:
         # what is no number at all is reported where tokens are drawn
@@ -378,11 +377,8 @@ class EncoderDecoderForward(Forward):
 
         if mask is not None:
             kwargs["attention_mask"] = mask
-        return self.model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=encoded),
-            decoder_input_ids=ids,
-            **kwargs,
-        )
+        output = BaseModelOutput(last_hidden_state=encoded)
+        return self.model(encoder_outputs=output, decoder_input_ids=ids, **kwargs)
 
     def _encode(self, prompts: Sequence[EncodedPrompt]) -> tuple[Tensor, Tensor | None]:
         import torch
