@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -123,9 +123,8 @@ class GroupLossDisplay(Display):
             self.ax_.hlines(place + offset, low, high, color=color, linewidth=1.4)
             share = errors / self.n_prompts
             self.ax_.plot(share, place + offset, marker, color=color, markersize=4.5, label=label)
-        self.ax_.axvline(
-            self.epsilon, color="0.4", linestyle=DASHED, linewidth=1.0, label="epsilon"
-        )
+        line: dict[str, Any] = {"color": "0.4", "linestyle": DASHED, "linewidth": 1.0}
+        self.ax_.axvline(self.epsilon, label="epsilon", **line)
         labels = [f"{name} (n={n})" for name, n in zip(self.groups, self.n_prompts, strict=True)]
         self.ax_.set_yticks(place, labels)
         self.ax_.set_ylim(-0.6, len(self.groups) - 0.4)

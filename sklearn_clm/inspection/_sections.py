@@ -441,18 +441,15 @@ _COLLECTED = ("generator", "seed", "quality", "similarity", "admission")
 
 def _provenance(record: Any) -> Section:
     unknown = _COLLECTED if record.provenance is None else record.provenance.unknown
+    text = "The data say with what they were collected; it is what the estimator uses."
     if set(_COLLECTED) <= set(unknown):
-        text = (
-            "Provenance unknown: the data do not say with which generator, seed and scores they "
-            "were collected. The guarantee holds only if these are the estimator's own."
-        )
+        text = "Provenance unknown: the data do not say with which generator, seed and scores they "
+        text += "were collected."
     elif unknown:
-        text = (
-            f"The data say with what they were collected, apart from {', '.join(unknown)} "
-            "(provenance unknown). The guarantee holds only if these are the estimator's own."
-        )
-    else:
-        text = "The data say with what they were collected; it is what the estimator uses."
+        text = f"The data say with what they were collected, apart from {', '.join(unknown)} "
+        text += "(provenance unknown)."
+    if unknown:
+        text += " The guarantee holds only if these are the estimator's own."
     return Section("Provenance", (text,))
 
 
@@ -488,7 +485,7 @@ def _thresholds(record: Any) -> Section:
 def _tests(record: Any) -> Section:
     result, lazy = record.result, record.result.exact is not None
     m, n_valid = len(result.frontier), len(result.valid_lambdas)
-    chosen = result.position
+    chosen, weights = result.position, (record.size_weight, record.excess_weight)
     if lazy:
         text = (
             "Tested from the safest configuration on, until one failed. A test ends as soon as its "
@@ -505,7 +502,7 @@ def _tests(record: Any) -> Section:
         else:
             text += f"{'all' if n_valid == m else n_valid} passed. "
             text += "lambda-hat is the one of lowest objective (Eq. 7) among them."
-    objective = result.risks.objective(record.size_weight, record.excess_weight)
+    objective = result.risks.objective(*weights)
     rows = []
     for i in _shown(m, n_valid, chosen):
         bound = _bound(result, i, n_valid)
@@ -519,9 +516,7 @@ def _tests(record: Any) -> Section:
         rows.append((str(i + 1), thresholds, *cells, role))
     costs = [] if lazy else ["objective"]
     header = ("test", "similarity, quality, set score", "errors", *costs, "p-value", "")
-    display = None
-    if not lazy:
-        display = FrontierDisplay._of(result, record.size_weight, record.excess_weight)
+    display = None if lazy else FrontierDisplay._of(result, *weights)
     table = (header, *_with_gaps(rows, m))
     return Section("Frontier and tests", (text,), table, display=display)
 
@@ -546,16 +541,13 @@ def _shown(m: int, n_valid: int, chosen: int | None) -> list[int]:
 
 def _with_gaps(rows: Sequence[tuple[str, ...]], m: int) -> Iterable[tuple[str, ...]]:
     """The rows, and between them how many of the m tests are left out."""
-    before = 0
-    for row in rows:
-        position = int(row[0])
-        if position - before > 1:
-            left_out = f"({position - before - 1} more)"
-            yield ("...", left_out, *[""] * (len(row) - 2))
+    positions, rest = [int(row[0]) for row in rows], [""] * (len(rows[0]) - 2)
+    for before, at, row in zip([0, *positions], positions, rows):
+        if at > before + 1:
+            yield ("...", f"({at - before - 1} more)", *rest)
         yield row
-        before = position
-    if m > before:
-        yield ("...", f"({m - before} more)", *[""] * (len(rows[0]) - 2))
+    if m > positions[-1]:
+        yield ("...", f"({m - positions[-1]} more)", *rest)
 
 
 def _band(record: Any, display: AchievableBandDisplay) -> Section:
@@ -721,14 +713,14 @@ def _component_tests(record: Any) -> Section:
     m = len(result.thresholds)
     n_valid = int(np.count_nonzero(result.thresholds >= record.gamma_hat))
     fraction = result.loss == "fraction"
-    what, of = "distinct score", "of the calibration data"
+    what, of = "distinct score", "of the calibration data were tested"
     if fraction:
         what = "threshold"
         of = f"from the scores of {counted(record.data.n_prompts - result.n_calibration, 'prompt')}"
         of += f", which took no other part, were tested on the other {result.n_calibration}"
     text = (
-        f"The {counted(m, what)} {of}{'' if fraction else ' were tested'} from the largest "
-        f"down, each at level delta = {result.delta:g}, until one failed: "
+        f"The {counted(m, what)} {of} from the largest down, each at level delta = "
+        f"{result.delta:g}, until one failed: "
         f"{'all' if n_valid == m else n_valid or 'none'} passed."
     )
     rows = []

@@ -1,7 +1,7 @@
 """Measures of prediction sets: what came of them, per prompt or on average."""
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from sklearn_clm.calibration import relative_excess
 from sklearn_clm.scoring import admission_matrix
 from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._protocols import Admission, Reference
+
+Admissions: TypeAlias = Collection[object]
+Judge: TypeAlias = str | Admission | None
 
 
 class SetOutcomes(NamedTuple):
@@ -43,10 +46,10 @@ class SetOutcomes(NamedTuple):
 
 
 def set_outcomes(
-    admissions: Collection[object],
+    admissions: Admissions,
     sets: PredictionSets,
     *,
-    admission: str | Admission | None = None,
+    admission: Judge = None,
     n_jobs: int | None = None,
 ) -> SetOutcomes:
     """Loss, size, samples and excess of each prediction set.
@@ -101,11 +104,7 @@ def set_outcomes(
 
 
 def set_loss(
-    admissions: Collection[object],
-    sets: PredictionSets,
-    *,
-    admission: str | Admission | None = None,
-    average: bool = True,
+    admissions: Admissions, sets: PredictionSets, *, admission: Judge = None, average: bool = True
 ) -> float | np.ndarray:
     """Share of sets that hold no admissible response: the risk that epsilon bounds.
 
@@ -135,11 +134,7 @@ def set_loss(
 
 
 def set_coverage(
-    admissions: Collection[object],
-    sets: PredictionSets,
-    *,
-    admission: str | Admission | None = None,
-    average: bool = True,
+    admissions: Admissions, sets: PredictionSets, *, admission: Judge = None, average: bool = True
 ) -> float | np.ndarray:
     """Share of sets that hold an admissible response: one minus :func:`set_loss`.
 
@@ -214,11 +209,7 @@ def set_samples(sets: PredictionSets, *, average: bool = True) -> float | np.nda
 
 
 def set_excess(
-    admissions: Collection[object],
-    sets: PredictionSets,
-    *,
-    admission: str | Admission | None = None,
-    average: bool = True,
+    admissions: Admissions, sets: PredictionSets, *, admission: Judge = None, average: bool = True
 ) -> float | np.ndarray:
     """Relative excess of draws: the share taken after the first admissible one (Eq. 7).
 
@@ -246,10 +237,10 @@ def set_excess(
 
 
 def set_objective(
-    admissions: Collection[object],
+    admissions: Admissions,
     sets: PredictionSets,
     *,
-    admission: str | Admission | None = None,
+    admission: Judge = None,
     size_weight: float | None = None,
     excess_weight: float | None = None,
     draw_weight: float | None = None,
