@@ -28,15 +28,9 @@ def map_chunks(
     if n_workers == 1 or len(items) <= min_chunk:
         return list(function(items, *args)) if len(items) else []
     size = max(min_chunk, -(-len(items) // (_CHUNKS_PER_WORKER * n_workers)))
-    results = Parallel(n_jobs=n_jobs)(
-        delayed(function)(chunk, *args) for chunk in _chunks(items, size)
-    )
+    chunks = (items[first : first + size] for first in range(0, len(items), size))
+    results = Parallel(n_jobs=n_jobs)(delayed(function)(chunk, *args) for chunk in chunks)
     return [value for chunk in results for value in chunk]
-
-
-def _chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    for first in range(0, len(items), size):
-        yield items[first : first + size]
 
 
 def map_as_done(
