@@ -155,7 +155,8 @@ def _of_page(page: str, pattern: re.Pattern[str]) -> dict[str, str]:
 
 
 def _in_order(found: dict[str, str], tasks: list[str]) -> list[str]:
-    return [found[title] for name in tasks for title in found if title.startswith(f"{name}, ")]
+    starts = [f"{name}, n = {n}," for name in tasks for n in SIZES]
+    return [found[title] for start in starts for title in found if title.startswith(start)]
 
 
 def _kept(name: str) -> bool:
