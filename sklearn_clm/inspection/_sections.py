@@ -13,7 +13,6 @@ from sklearn_clm.calibration import (
     ComponentCalibrationData,
     ComponentThreshold,
     LearnThenTestResult,
-    clopper_pearson,
     get_set_score,
     smallest_epsilon,
     wrong_fractions,
@@ -23,17 +22,25 @@ from sklearn_clm.evaluation import (
     RuleOutcomes,
     chance_of_null,
     first_k_errors,
-    mean_interval,
     rule_outcomes,
 )
 from sklearn_clm.evaluation._monitor import AFTER_ALARM
 from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
+from sklearn_clm.inspection._tables import (
+    INTERVAL,
+    MEANS,
+    bound_word,
+    mean_cells,
+    percent,
+    role_of,
+    rounded_up,
+    share_cells,
+    shown_positions,
+    with_gaps,
+)
 
-_CONFIDENCE = 0.95
-_INTERVAL = "95 % interval"
-_MEANS = ("what", "mean", _INTERVAL)
 # the rule is run draw by draw; more prompts would not make the means any clearer
 _MAX_PROMPTS = 20_000
 _GROWTH = (1, 2, 5, 10)
@@ -187,7 +194,7 @@ def _warnings_without_labels(record: Any) -> list[str]:
     if record.by_group is not None:
         return texts
     if not record.certified:
-        smallest = _rounded_up(found.smallest_epsilon)
+        smallest = rounded_up(found.smallest_epsilon)
         texts.append(f"Null: no epsilon below {smallest} can be certified with these data.")
     elif left is not None and left.guarantee == "pac":
         n = left.n_calibration
@@ -200,10 +207,10 @@ def _warnings_without_labels(record: Any) -> list[str]:
 def _exit_expectations(left: Any) -> Section:
     n = left.n_calibration
     rows = (
-        _MEANS,
-        ("error", *_share(left.n_errors, n)),
-        ("size", *_mean(left.sizes)),
-        ("draws", *_mean(left.draws)),
+        MEANS,
+        ("error", *share_cells(left.n_errors, n)),
+        ("size", *mean_cells(left.sizes)),
+        ("draws", *mean_cells(left.draws)),
     )
     text = (
         f"Means over the {n} prompts of the calibration part. The level was chosen on them, so "
@@ -224,15 +231,15 @@ def _sampler_guarantee(record: Any) -> Section:
     elif record.guarantee == "marginal":
         texts = [
             f"The set for {who} holds an admissible response with "
-            f"probability at least {_percent(1 - record.epsilon)}, on average over calibration "
+            f"probability at least {percent(1 - record.epsilon)}, on average over calibration "
             f"prompts and new prompts together (marginal guarantee). {_AVERAGE}"
         ]
     else:
-        confidence = f"With confidence {_percent(1 - record.delta)} over the calibration prompts,"
+        confidence = f"With confidence {percent(1 - record.delta)} over the calibration prompts,"
         losses = "the mean of each loss below is at most its level"
         texts = [
             f"{confidence} the set for {who} holds an admissible response with "
-            f"probability at least {_percent(1 - record.epsilon)}. {_AVERAGE}"
+            f"probability at least {percent(1 - record.epsilon)}. {_AVERAGE}"
         ]
         if record.losses is not None and record.losses.admission:
             texts.append(f"With it, and with the same confidence for both, {losses}.")
@@ -280,7 +287,7 @@ def _under_conditions(record: Any) -> Iterable[str]:
 def _conditions(record: Any) -> Iterable[Section]:
     """Groups, a shift of prompts, and other losses, where calibration looked at them."""
     if record.by_group is not None:
-        header = ("group", "", "rule", "errors", _INTERVAL, "smallest epsilon")
+        header = ("group", "", "rule", "errors", INTERVAL, "smallest epsilon")
         rows = [_group_row(name, rule, record) for name, rule in record.by_group.items()]
         yield Section("Groups", (_pooled(record),), (header, *rows))
     yield from _shift(record)
@@ -332,7 +339,7 @@ def _group_row(name: object, rule: Any, record: Any) -> tuple[str, ...]:
         # what is tested first is to accept all draws
         chosen = result.position or 0
         errors = int(result.n_errors[chosen])
-        bound = _bound(result, chosen, len(result.valid_lambdas))
+        bound = bound_word(result, chosen, len(result.valid_lambdas))
         if rule.certified:
             values = ", ".join(f"{value:.4g}" for value in rule.lambda_hat)
             used = f"similarity, quality, set score {values}"
@@ -340,8 +347,8 @@ def _group_row(name: object, rule: Any, record: Any) -> tuple[str, ...]:
         return (str(name), state, used, "", "", "")
     return (
         *(str(name), state, used, f"{bound}{errors} of {n}"),
-        "" if bound else _share(errors, n)[1],
-        "" if math.isnan(smallest) else _rounded_up(smallest),
+        "" if bound else share_cells(errors, n)[1],
+        "" if math.isnan(smallest) else rounded_up(smallest),
     )
 
 
@@ -371,14 +378,14 @@ def _sampler_warnings(record: Any, outcomes: RuleOutcomes) -> list[str]:
     if record.lambda_hat is None:
         texts.append(
             "Null: the smallest epsilon that these data certify is "
-            f"{_rounded_up(result.smallest_epsilon)}."
+            f"{rounded_up(result.smallest_epsilon)}."
         )
     else:
         texts += _null_near_by(int(result.n_errors[0]), result.n_calibration, epsilon, delta)
     exhausted = float(outcomes.exhausted.mean())
     if record.lambda_hat is not None and record.k_max > 1 and exhausted > _OFTEN:
         texts.append(
-            f"The budget is exhausted often: for {_percent(exhausted)} of the prompts all "
+            f"The budget is exhausted often: for {percent(exhausted)} of the prompts all "
             f"{record.k_max} draws are made without reaching the set score to stop at."
         )
     return texts
@@ -389,13 +396,13 @@ def _outside_the_band(record: Any) -> list[str]:
     (low, high), epsilon, texts = record.achievable_epsilon, record.epsilon, []
     if epsilon >= high:
         texts.append(
-            f"epsilon = {epsilon:g} is trivial: the first draw alone errs for {_percent(high)} of "
+            f"epsilon = {epsilon:g} is trivial: the first draw alone errs for {percent(high)} of "
             "the prompts."
         )
     if epsilon <= low:
         texts.append(
             f"epsilon = {epsilon:g} is out of reach: even all {record.data.k_max} draws err for "
-            f"{_percent(low)} of the prompts. Raise epsilon or k_max, or improve the generator."
+            f"{percent(low)} of the prompts. Raise epsilon or k_max, or improve the generator."
         )
     return texts
 
@@ -416,7 +423,7 @@ def _null_near_by(n_errors: int, n: int, level: float, delta: float) -> list[str
         return []
     return [
         f"Null is near by: with another {n} calibration prompts of this kind, nothing would be "
-        f"certified with probability about {_percent(chance)}."
+        f"certified with probability about {percent(chance)}."
     ]
 
 
@@ -504,59 +511,30 @@ def _tests(record: Any) -> Section:
             text += "lambda-hat is the one of lowest objective (Eq. 7) among them."
     objective = result.risks.objective(*weights)
     rows = []
-    for i in _shown(m, n_valid, chosen):
-        bound = _bound(result, i, n_valid)
+    for i in shown_positions(m, n_valid, chosen):
+        bound = bound_word(result, i, n_valid)
         cells = [f"{bound}{result.n_errors[i]} of {result.n_calibration}"]
         cells += [] if lazy else [f"{objective[i]:.4g}"]
         cells.append(f"{bound}{result.p_values[i]:.3g}")
         if lazy and i > n_valid:
             cells = ["", ""]
         thresholds = ", ".join(f"{value:.4g}" for value in result.frontier.lambdas[i])
-        role = "lambda-hat" if i == chosen else _role(i, n_valid)
+        role = "lambda-hat" if i == chosen else role_of(i, n_valid)
         rows.append((str(i + 1), thresholds, *cells, role))
     costs = [] if lazy else ["objective"]
     header = ("test", "similarity, quality, set score", "errors", *costs, "p-value", "")
     display = None if lazy else FrontierDisplay._of(result, *weights)
-    table = (header, *_with_gaps(rows, m))
+    table = (header, *with_gaps(rows, m))
     return Section("Frontier and tests", (text,), table, display=display)
-
-
-def _role(i: int, n_valid: int) -> str:
-    return "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
-
-
-def _bound(result: LearnThenTestResult | ComponentThreshold, i: int, n_valid: int) -> str:
-    """What stands before a number that unknown labels leave open."""
-    if result.exact is None or result.exact[i]:
-        return ""
-    return "at most " if i < n_valid else "at least "
-
-
-def _shown(m: int, n_valid: int, chosen: int | None) -> list[int]:
-    """A few positions from the whole sequence, and those that decided."""
-    steps = np.linspace(0, m - 1, min(m, 7)).round().astype(int).tolist()
-    decisive = [min(n_valid, m - 1), *([] if chosen is None else [chosen])]
-    return sorted({*steps, *decisive})
-
-
-def _with_gaps(rows: Sequence[tuple[str, ...]], m: int) -> Iterable[tuple[str, ...]]:
-    """The rows, and between them how many of the m tests are left out."""
-    positions, rest = [int(row[0]) for row in rows], [""] * (len(rows[0]) - 2)
-    for before, at, row in zip([0, *positions], positions, rows):
-        if at > before + 1:
-            yield ("...", f"({at - before - 1} more)", *rest)
-        yield row
-    if m > positions[-1]:
-        yield ("...", f"({m - positions[-1]} more)", *rest)
 
 
 def _band(record: Any, display: AchievableBandDisplay) -> Section:
     n, k_max = record.data.n_prompts, record.data.k_max
     errors = first_k_errors(record.data.admissible)
     rows = (
-        ("policy", "error", _INTERVAL),
-        ("always one draw", *_share(int(errors[0]), n)),
-        (f"always {counted(k_max, 'draw')}", *_share(int(errors[-1]), n)),
+        ("policy", "error", INTERVAL),
+        ("always one draw", *share_cells(int(errors[0]), n)),
+        (f"always {counted(k_max, 'draw')}", *share_cells(int(errors[-1]), n)),
     )
     text = (
         "Above the first number, epsilon is trivial; below the second, it is out of reach for "
@@ -569,8 +547,8 @@ def _band(record: Any, display: AchievableBandDisplay) -> Section:
 
 def _expectations(record: Any, outcomes: RuleOutcomes) -> Section:
     n, n_prompts = len(outcomes.error), record.data.n_prompts
-    rows = [("error", *_share(int(outcomes.error.sum()), n))]
-    rows += [(name, *_mean(getattr(outcomes, name))) for name in ("size", "draws", "excess")]
+    rows = [("error", *share_cells(int(outcomes.error.sum()), n))]
+    rows += [(name, *mean_cells(getattr(outcomes, name))) for name in ("size", "draws", "excess")]
     text = f"Means over {f'the {n}' if n == n_prompts else f'{n} of the {n_prompts}'} prompts "
     text += "that calibrated. "
     if record.lambda_hat is not None:
@@ -579,7 +557,7 @@ def _expectations(record: Any, outcomes: RuleOutcomes) -> Section:
         "Size counts the responses in a set; draws, those made for it; excess is the share of "
         "them after the first admissible one."
     )
-    return Section("What to expect of predict", (text,), (_MEANS, *rows))
+    return Section("What to expect of predict", (text,), (MEANS, *rows))
 
 
 def _more_prompts(display: PromptGainDisplay | None, safest: str) -> Iterable[Section]:
@@ -589,7 +567,7 @@ def _more_prompts(display: PromptGainDisplay | None, safest: str) -> Iterable[Se
     sizes = [growth * n for growth in _GROWTH]
     smallest = display.smallest(sizes)
     rows = [
-        (f"{growth} x", str(size), _rounded_up(float(value)))
+        (f"{growth} x", str(size), rounded_up(float(value)))
         for growth, size, value in zip(_GROWTH, sizes, smallest)
     ]
     rows.append(("without end", "", f"{n_errors / n:.4f}"))
@@ -649,16 +627,16 @@ def _selector_guarantee(record: Any) -> Section:
     if record.loss == "fraction":
         promise = (
             f"the fraction of wrong components among those selected for {_who(record)} is at most "
-            f"{_percent(record.alpha)} on average, where an empty "
+            f"{percent(record.alpha)} on average, where an empty "
             "selection counts as 0. A single selection may hold more wrong ones. It holds for the "
             "sets of the sampler as it was calibrated then, and for no other"
         )
     else:
         promise = (
             f"all components selected for {_who(record)} are admissible "
-            f"with probability at least {_percent(1 - record.alpha)}"
+            f"with probability at least {percent(1 - record.alpha)}"
         )
-    confidence = f"With confidence {_percent(1 - record.delta)} over the calibration prompts, "
+    confidence = f"With confidence {percent(1 - record.delta)} over the calibration prompts, "
     text = f"{confidence}{promise}. {_AVERAGE}"
     return Section("Guarantee", (text, *_under_conditions(record), _together(record)))
 
@@ -677,7 +655,7 @@ def _together(record: Any) -> str:
             "guarantee), and no confidence is known with which both hold at once."
         )
     same = sets.delta == record.delta
-    confidence = "1 - 2 delta" if same else _percent(1 - record.delta - sets.delta)
+    confidence = "1 - 2 delta" if same else percent(1 - record.delta - sets.delta)
     return f"{both} {confidence}, by the union bound."
 
 
@@ -694,7 +672,7 @@ def _selector_warnings(record: Any) -> list[str]:
     if record.gamma_hat == math.inf:
         texts.append(
             f"Null: the smallest alpha that these data certify is "
-            f"{'' if result.exact[0] else 'at least '}{_rounded_up(result.smallest_alpha)}."
+            f"{'' if result.exact[0] else 'at least '}{rounded_up(result.smallest_alpha)}."
         )
     else:
         if record.loss == "any":
@@ -724,8 +702,8 @@ def _component_tests(record: Any) -> Section:
         f"{'all' if n_valid == m else n_valid or 'none'} passed."
     )
     rows = []
-    for i in _shown(m, n_valid, n_valid - 1 if n_valid else None):
-        bound = _bound(result, i, n_valid)
+    for i in shown_positions(m, n_valid, n_valid - 1 if n_valid else None):
+        bound = bound_word(result, i, n_valid)
         errors = f"{bound}{result.n_errors[i]} of {result.n_calibration}"
         rows.append(
             (
@@ -734,12 +712,12 @@ def _component_tests(record: Any) -> Section:
                 f"{result.losses[i]:.4g}" if fraction else errors,
                 f"{result.n_components[i]:.4g}",
                 f"{bound}{result.p_values[i]:.3g}",
-                "gamma-hat" if i == n_valid - 1 else _role(i, n_valid),
+                "gamma-hat" if i == n_valid - 1 else role_of(i, n_valid),
             )
         )
     loss = "mean fraction wrong" if fraction else "prompts with an error"
     header = ("test", "score", loss, "components selected", "p-value", "")
-    return Section("Tests of thresholds", (text,), (header, *_with_gaps(rows, m)))
+    return Section("Tests of thresholds", (text,), (header, *with_gaps(rows, m)))
 
 
 def _component_band(record: Any) -> Section:
@@ -748,13 +726,13 @@ def _component_band(record: Any) -> Section:
     if result.loss == "fraction":
         name, data = "mean fraction wrong", _tested(record)
         safest, every = (
-            _mean(wrong_fractions(data, result.thresholds[[i]])[:, 0]) for i in (0, -1)
+            mean_cells(wrong_fractions(data, result.thresholds[[i]])[:, 0]) for i in (0, -1)
         )
     else:
         name = "error"
-        safest, every = (_share(int(result.n_errors[i]), n) for i in (0, -1))
+        safest, every = (share_cells(int(result.n_errors[i]), n) for i in (0, -1))
     rows = (
-        ("policy", name, _INTERVAL),
+        ("policy", name, INTERVAL),
         ("select everything", *every),
         ("select what has the highest score", *safest),
     )
@@ -773,14 +751,14 @@ def _component_expectations(record: Any) -> Section:
     # the most there can be, where labels that no test needed are unknown
     wrong = np.bincount(data.prompt_index[chosen & (data.labels != 1)], minlength=n) > 0
     rows = [
-        _MEANS,
-        ("error" if not fraction else "any wrong", *_share(int(wrong.sum()), n)),
-        ("components selected", *_mean(number)),
+        MEANS,
+        ("error" if not fraction else "any wrong", *share_cells(int(wrong.sum()), n)),
+        ("components selected", *mean_cells(number)),
     ]
     text = f"Means over the {n} prompts that calibrated, with the components of "
     if fraction:
         share = wrong_fractions(data, [record.gamma_hat])[:, 0]
-        rows.insert(1, ("fraction wrong", *_mean(share)))
+        rows.insert(1, ("fraction wrong", *mean_cells(share)))
         text += "the sets that predict makes for them."
     else:
         text += "all draws: sets that stop early hold fewer components, and no more errors."
@@ -794,26 +772,3 @@ def _tested(record: Any) -> ComponentCalibrationData:
         return data
     n_path = data.n_prompts - record.result.n_calibration
     return data.take(path_part(data.n_prompts, n_path / data.n_prompts)[1])
-
-
-def _mean(values: np.ndarray) -> tuple[str, str]:
-    mean, low, high = mean_interval(values, _CONFIDENCE)
-    return f"{mean:.4g}", _interval(low, high)
-
-
-def _share(count: int, n: int) -> tuple[str, str]:
-    low, high = clopper_pearson(count, n, _CONFIDENCE)
-    return f"{count / n:.4f}", _interval(float(low), float(high))
-
-
-def _interval(low: float, high: float) -> str:
-    return f"{low:.4g} to {high:.4g}"
-
-
-def _percent(share: float) -> str:
-    return f"{100.0 * share:.3g} %"
-
-
-def _rounded_up(level: float) -> str:
-    """The level with four decimals, so that a test at the level that is named does succeed."""
-    return f"{math.ceil(level * 1e4) / 1e4:.4f}"
