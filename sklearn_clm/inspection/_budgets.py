@@ -21,7 +21,7 @@ from sklearn_clm.inspection._figures import (
     AxesLike,
     Display,
 )
-from sklearn_clm.inspection._record import calibrated, calibrated_sampler, calibration_of
+from sklearn_clm.inspection._record import calibrated, calibrated_one, calibration_of
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -94,7 +94,7 @@ class AchievableBandDisplay(Display):
         AchievableBandDisplay
             The display, plotted.
         """
-        sampler = calibrated_sampler(estimator)
+        sampler = calibrated_one(estimator, ConformalSampler)
         check_data(sampler.calibration_data_)
         return cls._of_calibration(sampler, confidence).plot(ax=ax)
 

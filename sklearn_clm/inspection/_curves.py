@@ -21,7 +21,7 @@ from sklearn_clm.inspection._figures import (
     marker_positions,
     new_axes,
 )
-from sklearn_clm.inspection._record import calibration_of
+from sklearn_clm.inspection._record import calibrated_one, calibration_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -287,7 +287,7 @@ class RiskCurveDisplay(_CurveDisplay):
         RiskCurveDisplay
             The display, plotted.
         """
-        record = calibration_of(estimator)
+        record = calibration_of(estimator, ConformalSampler)
         results = run_trials(
             record.data,
             (record.set_score,) if methods is None else methods,
@@ -369,9 +369,10 @@ class ComponentCurveDisplay(_CurveDisplay):
         ComponentCurveDisplay
             The display, plotted.
         """
-        record = calibration_of(estimator)
+        selector = calibrated_one(estimator, ComponentSelector)
+        record = calibration_of(selector)
         if name is None:
-            score = estimator.component_score
+            score = selector.component_score
             name = score if isinstance(score, str) else type(score).__name__
         results = run_component_trials(
             {name: record.data},

@@ -111,7 +111,7 @@ class FrontierDisplay(Display):
         FrontierDisplay
             The display, plotted.
         """
-        record = calibration_of(estimator)
+        record = calibration_of(estimator, ConformalSampler)
         if record.exit is not None:
             raise ValueError(
                 "estimator must be calibrated with thresholds, got one with an exit policy "

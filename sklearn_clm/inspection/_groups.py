@@ -88,7 +88,7 @@ class GroupLossDisplay(Display):
         ValueError
             If there are no groups, an exit policy or lazy judging, or no group could be tested.
         """
-        record = calibration_of(sampler)
+        record = calibration_of(sampler, ConformalSampler)
         if not record.by_group or record.result is None or record.data.unknown is not None:
             raise ValueError(
                 "sampler must be calibrated with groups, thresholds and all labels, got one "

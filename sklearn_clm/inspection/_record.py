@@ -1,11 +1,13 @@
 """The one door from a fitted estimator to what was calibrated."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import ComponentSelector, ConformalSampler
+
+Estimator = TypeVar("Estimator", ConformalSampler, ComponentSelector)
 
 
 def calibrated(estimator: object) -> ConformalSampler | ComponentSelector:
@@ -15,9 +17,11 @@ def calibrated(estimator: object) -> ConformalSampler | ComponentSelector:
         steps = [step for _, step in estimator.steps if isinstance(step, (*kinds, Pipeline))]
         estimator = steps[-1] if steps else None
     if not isinstance(estimator, kinds):
+        found = getattr(given, "best_estimator_", None)
+        advice = f" Its best_estimator_ is a {type(found).__name__}." if found is not None else ""
         raise TypeError(
             "estimator must be a ConformalSampler, a ComponentSelector or a pipeline of them, got "
-            f"{type(given).__name__} instead."
+            f"{type(given).__name__} instead.{advice}"
         )
     check_is_fitted(
         estimator,
@@ -28,16 +32,17 @@ def calibrated(estimator: object) -> ConformalSampler | ComponentSelector:
     return estimator
 
 
-def calibrated_sampler(estimator: object) -> ConformalSampler:
-    """The sampler itself, or the one of a pipeline, which has data."""
+def calibrated_one(estimator: object, kind: type[Estimator]) -> Estimator:
+    """The sampler, or the selector, itself, or the one that ends a pipeline, which has data."""
     found = calibrated(estimator)
-    if not isinstance(found, ConformalSampler):
-        raise TypeError(
-            f"estimator must be a ConformalSampler, got {type(found).__name__} instead."
-        )
+    if not isinstance(found, kind):
+        raise TypeError(f"estimator must be a {kind.__name__}, got {type(found).__name__} instead.")
     return found
 
 
-def calibration_of(estimator: object) -> Any:
-    """The frozen record of a calibration, with the data that it looked at."""
-    return calibrated(estimator).calibration_
+def calibration_of(
+    estimator: object, kind: type[ConformalSampler] | type[ComponentSelector] | None = None
+) -> Any:
+    """The frozen record of a calibration, of one kind or of any, with the data that it saw."""
+    found = calibrated(estimator) if kind is None else calibrated_one(estimator, kind)
+    return found.calibration_

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import Pipeline
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import (
@@ -18,8 +20,10 @@ from sklearn_clm.evaluation import RiskMonitor, run_component_trials, run_trials
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import (
     AchievableBandDisplay,
+    CalibrationReport,
     ComponentCurveDisplay,
     FrontierDisplay,
+    GroupLossDisplay,
     RiskCurveDisplay,
     RiskMonitorDisplay,
 )
@@ -352,3 +356,28 @@ def test_monitor_on_given_axes():
     assert RiskMonitorDisplay.from_monitor(monitor, ax=axes).axes_.tolist() == [axes]
     with pytest.raises(ValueError, match="monitor must have at least one outcome, got none"):
         RiskMonitorDisplay.from_monitor(RiskMonitor(0.3))
+
+
+@pytest.mark.parametrize("display", [FrontierDisplay, RiskCurveDisplay, GroupLossDisplay])
+def test_figures_of_samplers_refuse_selectors(display, component_data):
+    selector = ComponentSelector(alpha=0.4, component_score="support").calibrate(component_data)
+    with pytest.raises(TypeError, match="must be a ConformalSampler, got ComponentSelector"):
+        display.from_estimator(selector)
+
+
+def test_figures_of_selectors_refuse_samplers_and_take_pipelines(sampler, component_data):
+    with pytest.raises(TypeError, match="must be a ComponentSelector, got ConformalSampler"):
+        ComponentCurveDisplay.from_estimator(sampler)
+    selector = ComponentSelector(alpha=0.4, component_score="support").calibrate(component_data)
+    pipeline = Pipeline([("sampler", sampler), ("selector", selector)])
+    display = ComponentCurveDisplay.from_estimator(pipeline, alphas=[0.4, 0.6], n_trials=2)
+    assert "support" in labels(display.axes_[0])
+
+
+def test_a_search_is_told_where_its_estimator_is(sampler):
+    search = GridSearchCV(sampler, {"k_max": [2, 6]})
+    search.best_estimator_ = sampler
+    with pytest.raises(
+        TypeError, match=r"got GridSearchCV instead\. Its best_estimator_ is a Conf"
+    ):
+        CalibrationReport.from_estimator(search)
