@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send(400, {"error": {"message": "logprobs are not supported"}})
         elif fault == "429":
             self.send(429, {"error": {"message": "slow down"}}, {"Retry-After": owner.retry_after})
-        elif fault in ("400", "401", "500", "503"):
+        elif fault in ("400", "401", "404", "500", "503"):
             self.send(int(fault), {"error": {"message": self.complaint()}})
         elif fault == "hang":
             threading.Event().wait(owner.hang)

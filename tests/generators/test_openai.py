@@ -363,7 +363,27 @@ def test_a_service_that_stays_broken_is_an_error(server):
 
 def test_no_service_at_all():
     generator = OpenAIGenerator("m", base_url="http://127.0.0.1:9/v1", max_retries=0)
-    with pytest.raises(ServiceError, match=r"cannot be reached \(ConnectError; 1 attempts\)"):
+    with pytest.raises(
+        ServiceError, match=r"cannot be reached \(ConnectError; 1 attempts\)"
+    ) as one:
+        generator.sample(["a"], 1)
+    assert str(one.value).endswith(" at http://127.0.0.1:9/v1/chat/completions.")
+
+
+def test_the_address_in_an_error_holds_no_secret():
+    url = "http://127.0.0.1:9/sk-secret/v1?token=hidden"
+    generator = OpenAIGenerator("m", base_url=url, api_key="sk-secret", max_retries=0)
+    with pytest.raises(ServiceError, match=r" at http://127\.0\.0\.1:9/") as caught:
+        generator.sample(["a"], 1)
+    for secret in ("sk-secret", "hidden"):
+        assert secret not in str(caught.value)
+
+
+def test_an_address_that_a_server_does_not_know_is_named(server):
+    generator = generator_for(server)
+    generator.probe()
+    server.fault_rate, server.faults = 1.0, ["404"]
+    with pytest.raises(ServiceError, match=r"404 at http://\S+/chat/completions \(base_url mostly"):
         generator.sample(["a"], 1)
 
 

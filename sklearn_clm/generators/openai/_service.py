@@ -327,22 +327,27 @@ class Service:
 
     def _post(self, endpoint: str, request: Mapping[str, object]) -> str | _Failure:
         """The text of the answer, or what went wrong."""
+        url = self._urls[endpoint]
+        # without what may stand there of a user, a password or a query
+        place = f"{url.scheme}://{url.netloc.decode()}{url.path}"
+        address = f" at {self._excerpt(place)}"
         try:
             response = self._client.post(self._urls[endpoint], json=request)
         except ResponseFormatError as error:
             return self._unusable(error)
         except self._http.TimeoutException:
-            return _Failure("the service did not answer in time ({n} attempts).")
+            return _Failure(f"the service did not answer in time ({{n}} attempts){address}.")
         except (self._http.HTTPError, self._http.InvalidURL, OSError) as error:
             cause = type(error).__name__
-            return _Failure(f"the service cannot be reached ({cause}; {{n}} attempts).")
+            return _Failure(f"the service cannot be reached ({cause}; {{n}} attempts){address}.")
         if response.is_success:
             return str(response.text)
         status, headers = response.status_code, response.headers
         said = {"true": True, "false": False}.get(headers.get("x-should-retry"))
         repeat = said if said is not None else status in (408, 409, 429) or status >= 500
+        lost = f"{address} (base_url mostly ends in /v1)" if status == 404 else ""
         return _Failure(
-            f"the service answered with status {status}: {self._excerpt(response.text)}",
+            f"the service answered with status {status}{lost}: {self._excerpt(response.text)}",
             repeat,
             status,
             headers.get("retry-after"),
