@@ -94,7 +94,7 @@ def _message(error: Exception, arguments: argparse.Namespace) -> str:
     named = "|".join(sorted(options, key=len, reverse=True))
     text = re.sub(rf"The '({named})' parameter of \w+", lambda m: options[m[1]], str(error))
     # a name stands before its value or before what it must be
-    return re.sub(rf"(?<![\w-])({named})(?==| must)", lambda m: options[m[1]], text)
+    return re.sub(rf"(?<![\w-])({named})(?==| must| [+=] )", lambda m: options[m[1]], text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -229,8 +229,11 @@ def _add_judge(commands: _Commands) -> None:
         help="responses to judge, in JSON Lines, as HumanJudge.export writes them (default: those "
         "that the last calibration with this STORE lacked)",
     )
-    text = "what is asked; that of the HumanJudge"
-    judge.add_argument("--question", default=HumanJudge("").question, metavar="TEXT", help=text)
+    text = (
+        "what is asked; that of the HumanJudge (default: the one question of the STORE, or "
+        f"{HumanJudge('').question})"
+    )
+    judge.add_argument("--question", metavar="TEXT", help=text)
     judge.add_argument("--name", metavar="NAME", help="who judges (default: the user)")
     text = (
         "judge this share of what others have judged, at random and without seeing their "
@@ -472,12 +475,19 @@ def _plan(arguments: argparse.Namespace) -> int:
 def _judge(arguments: argparse.Namespace) -> int:
     if not Path(arguments.store).exists() and arguments.wanted is None:
         raise FileNotFoundError(errno.ENOENT, "No such file", arguments.store)
-    judge = HumanJudge(arguments.store, question=arguments.question, judge=arguments.name)
+    judge = HumanJudge(arguments.store, judge=arguments.name)
+    known = judge.questions() if Path(arguments.store).exists() else []
+    if arguments.question is not None:
+        judge.question = arguments.question
+    elif len(known) == 1:
+        (judge.question,) = known
     wanted = judge.wanted() if arguments.wanted is None else wanted_from_file(arguments.wanted)
-    if not wanted and not arguments.second_opinions:
+    if not wanted and not (arguments.second_opinions and judge.judged()):
+        others = [repr(question) for question in known if question != judge.question]
+        advice = f" Give --question: the store knows {', '.join(others)}." if others else ""
         raise ValueError(
             f"{arguments.wanted or arguments.store} holds nothing to judge on the question "
-            f"{arguments.question!r}."
+            f"{judge.question!r}.{advice}"
         )
     serve(judge, wanted, port=arguments.port, second_opinions=arguments.second_opinions)
     return 0

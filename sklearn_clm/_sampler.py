@@ -691,6 +691,11 @@ class ConformalSampler(  # type: ignore[call-arg]
         ValueError
             If the file belongs to another generator, other scores or other parameters, or is no
             such file.
+
+        Warns
+        -----
+        NullCalibrationWarning
+            If the file holds a null calibration; with `on_null` "raise" it is an error.
         """
         self._validate_params()
         budgets = draw_budgets(self.k_max)
@@ -725,8 +730,11 @@ class ConformalSampler(  # type: ignore[call-arg]
                 f"{name!r} was calibrated for k_max={rule.k_max}, but this sampler has "
                 f"k_max={self.k_max!r}."
             )
-        self._source, self._collected = source.with_seed(known.seed), None
-        self.calibration_ = self._record(source=self._source, **read)
+        source = source.with_seed(known.seed)
+        record = self._record(source=source, **read)
+        if not record.certified:
+            report_null(f"{name!r} holds a null calibration: it certifies nothing.", self.on_null)
+        self._source, self._collected, self.calibration_ = source, None, record
         if self.calibration_.unknown:
             warn(
                 f"{name!r} was calibrated on arrays, which do not tell the "

@@ -609,7 +609,11 @@ class ComponentSelector(  # type: ignore[call-arg]
             refuse_larger_budget(sampler.k_max_, read["n_draws"])
         if self.groups is not None:
             read["groups"] = frozen(self.groups)
-        self.calibration_ = self._record(**{**read, "sampler": sampler})
+        record = self._record(**{**read, "sampler": sampler})
+        if not record.certified:
+            why = f"{name!r} holds a null calibration: it certifies nothing."
+            report_null(why, self.on_null, _NOTHING)
+        self.calibration_ = record
         return self
 
     @property

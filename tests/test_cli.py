@@ -266,6 +266,49 @@ def test_plan_names_the_option_that_is_wrong(files, option, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_a_file_that_is_no_npy_file_is_not_called_a_pickle(files, capsys):
+    np.savetxt("scores.csv", [[0.1, 0.2]], delimiter=",")
+    assert main(["calibrate", "--scores", "scores.csv", *files[2:]]) == 2
+    error = capsys.readouterr().err
+    assert "not an intact .npy file of numbers: it does not begin as one does" in error
+    assert "pickle" not in error
+
+
+def test_an_output_folder_that_is_not_there_is_named(files, tmp_path, capsys):
+    gone = tmp_path / "gone"
+    assert main(["calibrate", *files, "--epsilon", "0.5", "--output", str(gone / "x.json")]) == 2
+    assert capsys.readouterr().err.rstrip().endswith(f"No such file or directory: {gone}")
+
+
+def test_fractions_are_named_as_options(files, capsys):
+    assert main(["evaluate", *files, "--testing-fraction", "0.9"]) == 2
+    assert "--frontier-fraction + --testing-fraction = 1.1 leaves" in capsys.readouterr().err
+
+
+def test_judge_asks_the_question_that_the_store_knows(tmp_path, monkeypatch, capsys):
+    store, asked = tmp_path / "verdicts.sqlite", []
+    monkeypatch.setattr(cli, "serve", lambda judge, *_, **options: asked.append(judge.question))
+    with pytest.raises(VerdictsWanted):
+        HumanJudge(store, question="Is it right?")("Paris", "Lyon")
+    assert main(["judge", str(store)]) == 0
+    assert asked == ["Is it right?"]
+    with pytest.raises(VerdictsWanted):
+        HumanJudge(store, question="Is it true?")("Paris", "Lyon")
+    assert main(["judge", str(store)]) == 2
+    error = capsys.readouterr().err
+    assert "Give --question: the store knows 'Is it right?', 'Is it true?'." in error
+    assert main(["judge", str(store), "--question", "Is it true?"]) == 0
+    assert asked == ["Is it right?", "Is it true?"]
+
+
+def test_no_page_for_second_opinions_on_nothing(tmp_path, monkeypatch, capsys):
+    store = tmp_path / "verdicts.sqlite"
+    monkeypatch.setattr(cli, "serve", lambda *_, **options: pytest.fail("an empty page"))
+    assert HumanJudge(store).judged() == []
+    assert main(["judge", str(store), "--second-opinions", "0.2"]) == 2
+    assert "holds nothing to judge" in capsys.readouterr().err
+
+
 def test_judge_serves_what_the_last_calibration_lacked(tmp_path, monkeypatch, capsys):
     store, served = tmp_path / "verdicts.sqlite", []
     monkeypatch.setattr(

@@ -13,7 +13,12 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
-from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm import (
+    ComponentSelector,
+    ConformalSampler,
+    NullCalibrationError,
+    NullCalibrationWarning,
+)
 from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator
 from sklearn_clm.scoring import rouge_l, threshold_admission
@@ -149,8 +154,13 @@ def test_infinities_and_null(set_score, tmp_path):
     with pytest.warns(NullCalibrationWarning):
         null = toy_sampler(epsilon=0.001).fit(*questions(60))
     null.save_calibration(tmp_path / "null.json")
-    loaded = toy_sampler(epsilon=0.001).load_calibration(tmp_path / "null.json")
+    with pytest.warns(NullCalibrationWarning, match=r"null\.json' holds a null calibration"):
+        loaded = toy_sampler(epsilon=0.001).load_calibration(tmp_path / "null.json")
     assert loaded.lambda_hat_ is None
+    strict = toy_sampler(epsilon=0.001, on_null="raise")
+    with pytest.raises(NullCalibrationError, match="holds a null calibration"):
+        strict.load_calibration(tmp_path / "null.json")
+    assert not hasattr(strict, "calibration_")
     assert loaded.predict(NEW) == null.predict(NEW)
 
 
@@ -240,6 +250,25 @@ def test_damaged_files(fitted, tmp_path, damage):
     path.write_text("{")
     with pytest.raises(ValueError, match="not an intact file"):
         toy_sampler().load_calibration(path)
+
+
+def test_files_of_the_other_estimator_are_named_as_such(fitted, tmp_path):
+    fitted.save_calibration(tmp_path / "sampler.json")
+    selector = ComponentSelector(fitted, alpha=0.9, component_score="support", splitter="line")
+    with pytest.raises(ValueError, match="a ConformalSampler wrote it, wanted one of a Component"):
+        selector.load_calibration(tmp_path / "sampler.json")
+    selector.fit(*questions(120)).save_calibration(tmp_path / "selector.json")
+    with pytest.raises(ValueError, match="a ComponentSelector wrote it, wanted one of a Conformal"):
+        toy_sampler().load_calibration(tmp_path / "selector.json")
+
+
+def test_a_selector_that_selects_nothing_is_loaded_with_a_warning(fitted, tmp_path):
+    options = {"alpha": 1e-6, "component_score": "support"}
+    with pytest.warns(NullCalibrationWarning):
+        null = ComponentSelector(fitted, **options).fit(*questions(20))
+    null.save_calibration(tmp_path / "null.json")
+    with pytest.warns(NullCalibrationWarning, match="certifies nothing. Every such selection"):
+        ComponentSelector(fitted, **options).load_calibration(tmp_path / "null.json")
 
 
 def test_saving_needs_a_calibration(tmp_path):

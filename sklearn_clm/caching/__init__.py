@@ -26,9 +26,15 @@ same thresholds when it is started again.
 >>> cached.n_misses_, cached.n_hits_
 (3, 2)
 
-Another model, temperature, template or training is another key. Where a fingerprint cannot be
-known, ``key=`` names the generator; draws of different generators under one key would be taken for
-each other's. Files hold prompts and responses in the clear.
+A draw is kept when it arrives: at once from the generators of this package, and from one of your
+own at the end of each call of its ``sample``, which is for 256 prompts. Where draws are paid for,
+let it have ``chunk_size = 1``, or a ``stream``, so that a call that fails loses little.
+
+Another model, temperature, template or training is another key, and so is other code, where the
+generator is a class of your own: once it was edited, all draws are made anew. Where the edit does
+not change what is drawn (it repeats failed requests, say), or a fingerprint cannot be known,
+``key=`` names the generator from the first run on; draws of different generators under one key
+would be taken for each other's. Files hold prompts and responses in the clear.
 
 Judges and scores that cost are kept likewise:
 

@@ -34,9 +34,11 @@ class CachedGenerator(ResultCache, WrappingGenerator):
 
     Draws are kept by the generator's fingerprint (so another model, temperature or prompt template
     is another key), the prompt, the seed and the index of the draw. A process that is killed at
-    any moment loses none; the next run asks only for what is missing. A prompt that occurs several
-    times in a call is asked about once. Several threads and processes may share a file: where two
-    of them make the same draw, the one stored first is what both return.
+    any moment loses none that had arrived; the next run asks only for what is missing. Draws arrive
+    one by one from a generator with a ``stream``, and otherwise when a call of ``sample`` returns,
+    which is for `chunk_size` prompts (256, unless the generator says otherwise). A prompt that
+    occurs several times in a call is asked about once. Several threads and processes may share a
+    file: where two of them make the same draw, the one stored first is what both return.
 
     So a service that cannot repeat a draw, or a GPU whose rounding depends on the batch, gives
     draws that depend on (generator, prompt, seed, draw) alone.
@@ -49,8 +51,9 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         The SQLite file, created where there is none. None (or ``":memory:"``) keeps draws in
         this process, shared by this object and its clones.
     key : str, default=None
-        Stands in for the generator's fingerprint. For one whose address changed, say; draws of
-        different generators under one key would be taken for each other's.
+        Stands in for the generator's fingerprint. For one whose address changed, say, or whose
+        code, which counts by its content where it is your own; draws of different generators
+        under one key would be taken for each other's.
 
     Attributes
     ----------

@@ -394,6 +394,27 @@ class HumanJudge(StoreBacked, PairAdmission):
         pairs = self._pairs(condition, self.question)
         return [pair for pair, known in zip(pairs, self.verdicts(pairs)) if known is None]
 
+    def questions(self) -> list[str]:
+        """The questions on which the file holds verdicts, or wants some, in alphabetical order.
+
+        Returns
+        -------
+        list of str
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from sklearn_clm.caching import HumanJudge
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     judge = HumanJudge(os.path.join(folder, "verdicts.sqlite"), question="Is it true?")
+        ...     _ = judge.record(judge.wanted_pair("4", "four"), True)
+        ...     judge.questions()
+        ['Is it true?']
+        """
+        query = "SELECT question FROM verdicts UNION SELECT question FROM wanted ORDER BY question"
+        with self._log().reading() as connection:
+            return [question for (question,) in connection.execute(query)]
+
     def pair(self, id_: str) -> WantedVerdict | None:
         """The response and what was asked about it, by its id.
 

@@ -4,6 +4,7 @@ Memory-mapped arrays are read as they are needed, without filling memory with wh
 """
 
 import contextlib
+import errno
 import math
 import mmap
 import os
@@ -21,6 +22,7 @@ from sklearn_clm.calibration._provenance import Provenance
 # what stands for an array: values, or the path of a .npy file
 Source = ArrayLike | str | os.PathLike[str]
 
+_NPY_BEGINS = b"\x93NUMPY"
 _ROWS_AT_ONCE = 1024
 _CHUNK_BYTES = 64 * 2**20
 
@@ -30,6 +32,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     """Name of a file to write, which takes the place of the one at `path` once it is complete."""
     target = os.path.abspath(os.fspath(path))
     unfinished = f"{target}.{os.getpid()}.partial"
+    folder = os.path.dirname(target)
+    if not os.path.isdir(folder):  # named as it was asked for, not by the unfinished file
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
     try:
         yield unfinished
         os.replace(unfinished, target)
@@ -315,8 +320,12 @@ def read_npy(source: Source, name: str, *, mmap: bool = False) -> ArrayLike:
     except FileNotFoundError:
         raise
     except Exception as error:
+        why = str(error)
+        with open(source, "rb") as file:
+            if file.read(len(_NPY_BEGINS)) != _NPY_BEGINS:  # NumPy takes any such file for a pickle
+                why = "it does not begin as one does; write it with numpy.save"
         raise ValueError(
-            f"{name}: {os.fspath(source)!r} is not an intact .npy file of numbers: {error}"
+            f"{name}: {os.fspath(source)!r} is not an intact .npy file of numbers: {why}"
         ) from error
     if not isinstance(array, np.ndarray):
         array.close()

@@ -59,7 +59,8 @@ class BaseGenerator(BaseEstimator):
     ----------
     chunk_size : int, default=256
         How many prompts one call of :meth:`sample` is given at most where the caller wants to
-        report progress between calls.
+        report progress, or to keep draws, between calls. What fails within a call loses its draws:
+        1 is right for a service that answers one prompt after the other.
     gives_logprobs : bool, default=True
         Whether draws come with their log-probability.
     gives_labels : bool, default=False

@@ -24,6 +24,11 @@ from sklearn_clm.policies._risks import Losses
 from sklearn_clm.policies._shift import CovariateShift, Shift
 from sklearn_clm.scoring._identity import score_fingerprint
 
+_WRITTEN_BY = {
+    "sklearn_clm.calibration/1": "ConformalSampler",
+    "sklearn_clm.component_calibration/1": "ComponentSelector",
+}
+
 
 class Record(Protocol):
     """What a file holds."""
@@ -59,6 +64,11 @@ def read_calibration(
         content = json_value(text)
         if not isinstance(content, dict):
             raise ValueError(f"it is not a JSON object but a {type(content).__name__}")
+        if content.get("format") in _WRITTEN_BY.keys() - {kind.written_as}:
+            raise ValueError(
+                f"a {_WRITTEN_BY[content['format']]} wrote it, wanted one of a "
+                f"{_WRITTEN_BY[kind.written_as]}"
+            )
         missing = ({"format"} | kind.in_file) - content.keys()
         if missing:
             raise ValueError(f"it has no {', '.join(sorted(missing))}")

@@ -278,6 +278,23 @@ def test_gives_logprobs_is_known_from_what_is_kept(path):
     assert cached.usage_ == {}
 
 
+@pytest.mark.parametrize(("size", "n_kept"), [(1, 7), (3, 6), (256, 0)])
+def test_what_a_failing_call_of_sample_had_drawn_is_lost_with_its_chunk(path, size, n_kept):
+    class Paid(Counting):
+        chunk_size = size
+
+        def draw(self, prompt, seed, j):
+            if prompt == "prompt 7":
+                raise RuntimeError("the service went away")
+            return super().draw(prompt, seed, j)
+
+    cached = CachedGenerator(Paid(), path)
+    prompts = [f"prompt {i}" for i in range(10)]
+    with pytest.raises(RuntimeError, match="went away"):
+        cached.sample(prompts, 2)
+    assert len(cached.known_draws(prompts, 2)) == 2 * n_kept
+
+
 def test_traits_are_the_inner_ones():
     class Labels(Counting):
         gives_labels = True
