@@ -30,6 +30,7 @@ import numpy as np
 
 from sklearn_clm.generators._draws import prompt_bytes
 
+_PACKAGE = __name__.partition(".")[0]
 _PROTOCOL = 4
 _CONSTANTS = (str, bytes, bool, int, float, np.bool_, np.int64, np.float64)
 _ADDING = {"add", "append", "appendleft", "extend", "insert", "put", "setdefault", "update"}
@@ -192,7 +193,9 @@ def _function(function: types.FunctionType) -> list[Any]:
     origin = _origin(function.__globals__.get("__name__"))
     cells = zip(code.co_freevars, function.__closure__ or ())
     if origin is not None:
-        content = [origin, code.co_firstlineno, [[name, _contents(cell)] for name, cell in cells]]
+        # of functions with one name; those here have different ones, in every version
+        line = None if origin == _PACKAGE else code.co_firstlineno
+        content = [origin, line, [[name, _contents(cell)] for name, cell in cells]]
     else:
         names = _names(code)
         free = [[name, _contents(cell)] for name, cell in cells if name not in names.written]
@@ -385,7 +388,7 @@ def _compiled(value: Any) -> Any:
 def _origin(module: str | None) -> str | None:
     """Package and version of an installed module; None where it is the user's own."""
     root = (module or "__main__").partition(".")[0]
-    if root == __name__.partition(".")[0]:
+    if root == _PACKAGE:
         return root  # whose meaning stays, whatever the version
     if root == "__main__":
         return None

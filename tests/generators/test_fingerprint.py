@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 import textwrap
+import types
 
 import pytest
 
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.generators._base import fingerprint
 from sklearn_clm.generators._fingerprint import UnidentifiedError, identity, strictly
+from sklearn_clm.scoring import likelihood, rouge_l, threshold_admission
 
 # a notebook: every cell is run in one namespace, which is that of __main__
 NOTEBOOK = """
@@ -242,3 +244,14 @@ def test_what_is_learnt_counts_wherever_it_is_kept():
     before = one.fingerprint()
     one.sample(["a"], 3)
     assert one.fingerprint() == before == fingerprint(same) != other.fingerprint()
+
+
+def test_functions_of_the_package_are_themselves_in_every_version():
+    moved = types.FunctionType(
+        likelihood.__code__.replace(co_firstlineno=likelihood.__code__.co_firstlineno + 7),
+        likelihood.__globals__,
+        likelihood.__name__,
+    )
+    assert identity(moved) == identity(likelihood)
+    strict, lax = (threshold_admission(rouge_l, threshold=level) for level in (0.8, 0.4))
+    assert identity(strict) != identity(lax)
