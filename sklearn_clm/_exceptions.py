@@ -169,8 +169,8 @@ def _report(path: str) -> None:
     nulls = [message for message in found if message is not None]
     if nulls:
         warn(
-            f"{len(nulls)} of the {len(found)} calibrations of this search are null; each scores "
-            f"-inf. The first: {nulls[0]}",
+            f"{len(nulls)} of the {len(found)} calibrations of this search are null; where scored, "
+            f"each scores -inf. The first: {nulls[0]}",
             NullCalibrationWarning,
         )
 

@@ -582,6 +582,9 @@ def test_prompts_that_repeat_earlier_ones_are_warned_of_once():
     assert len([one for one in caught if one.category is UserWarning]) == 1
     warned = CalibrationReport.from_estimator(again).warnings
     assert any("20 of 80 prompts repeat an earlier one" in text for text in warned)
+    # two references of a prompt, one in each row, all of it twice
+    with pytest.warns(UserWarning, match="40 of 80 prompts repeat an earlier one with"):
+        toy_sampler().collect((X[:20] * 2) * 2, (y[:20] + y[1:21]) * 2)
     numbers = np.ones((80, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -28,7 +28,7 @@ from sklearn_clm.calibration._groups import check_groups
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.policies._drawing import DrawnPart, LazyDraws
-from sklearn_clm.policies._groups import Groups
+from sklearn_clm.policies._groups import Groups, why_null_groups
 from sklearn_clm.policies._judging import LazyJudging, Verdicts
 from sklearn_clm.policies._risks import Losses, RiskTest
 from sklearn_clm.policies._sampling import AnyOpenSets, DrawScores, Marks, ThresholdSets
@@ -454,6 +454,5 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
             )
         # what unknown groups get, or only for comparison
         rule = self.test(data, seen, rows, path, one if pooled else request)
-        if pooled:
-            reasons.append(rule.why_null("The rule for all prompts"))
-        return Calibrated(rule, found, " ".join(filter(None, reasons)) or None)
+        pooled_null = rule.why_null("The rule for all prompts") if pooled else None
+        return Calibrated(rule, found, why_null_groups(reasons, pooled_null))

@@ -33,6 +33,7 @@ from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality
 
+_MOST_REFERENCES = 20  # of one prompt, that later ones are compared with
 _MANY_REPEATED = 0.25
 SCORES = ("quality", "similarity", "admission")
 
@@ -317,12 +318,14 @@ def warn_of_repetitions(prompts: CheckedPrompts, references: Sequence[Reference]
     """
     if prompts.numeric:
         return
-    first: dict[int, Reference] = {}
+    seen: dict[int, list[Reference]] = {}
     n_repeated = 0
     for digest, reference in zip(prompts.digests().tolist(), references):
-        if digest in first:
-            n_repeated += _are_equal(first[digest], reference)
-        first.setdefault(digest, reference)
+        known = seen.setdefault(digest, [])
+        if any(_are_equal(one, reference) for one in known):
+            n_repeated += 1
+        elif len(known) < _MOST_REFERENCES:
+            known.append(reference)
     if n_repeated >= _MANY_REPEATED * len(prompts):
         warn(
             f"{n_repeated} of {len(prompts)} prompts repeat an earlier one with its reference: a "

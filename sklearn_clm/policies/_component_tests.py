@@ -22,7 +22,7 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._component_fractions import component_path, path_part
 from sklearn_clm.calibration._groups import check_groups
-from sklearn_clm.policies._groups import Groups
+from sklearn_clm.policies._groups import Groups, why_null_groups
 from sklearn_clm.policies._risks import WrongFraction
 
 
@@ -112,12 +112,10 @@ def run_tests(
                 )
             reason = _null(subject, result)
         found[test.group] = result
-        if test.claimed:
-            reasons.append(reason)
+        reasons.append(reason if test.claimed else None)
     pooled = found.pop(None)
-    return TestedComponents(
-        pooled, found if len(tests) > 1 else None, " ".join(filter(None, reasons)) or None
-    )
+    why = why_null_groups(reasons[:-1], reasons[-1])
+    return TestedComponents(pooled, found if len(tests) > 1 else None, why)
 
 
 def _too_few(subject: str, n: int, needed: int, alpha: float, delta: float) -> str:

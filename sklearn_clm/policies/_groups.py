@@ -1,6 +1,6 @@
 """Guarantees within groups of prompts."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import ClassVar, Literal
 
 from sklearn.base import BaseEstimator
@@ -9,6 +9,8 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn_clm.calibration._groups import check_groups
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts
+
+_MOST_TOLD = 5  # null groups that a message tells of one by one
 
 
 class Groups(BaseEstimator):
@@ -112,3 +114,12 @@ class Groups(BaseEstimator):
             )
         names, of_prompt = check_groups(given, n_prompts)
         return [names[g] for g in of_prompt]
+
+
+def why_null_groups(of_groups: Sequence[str | None], of_all: str | None) -> str | None:
+    """Why groups are null, a few of them in full, and why the rule for all prompts is."""
+    told = [reason for reason in of_groups if reason is not None]
+    if len(told) > _MOST_TOLD:
+        left = len(told) - _MOST_TOLD
+        told[_MOST_TOLD:] = [f"So are {left} more, {len(told)} of {len(of_groups)} groups in all."]
+    return " ".join([*told, *filter(None, [of_all])]) or None

@@ -116,6 +116,17 @@ def test_unknown_groups(fitted):
     assert shared.result_.delta == shared.groups_["group 0"].result.delta == 0.05 / 4
 
 
+def test_of_many_small_groups_a_few_are_told_in_full(fitted):
+    data, names = fitted.calibration_data_, [f"group {i % 100}" for i in range(N)]
+    counted = r"it lacks \d of 6\. So are 95 more, 100 of 100 groups in all\. predict returns"
+    with pytest.warns(NullCalibrationWarning, match=counted) as caught:
+        sampler().calibrate(data, groups=names)
+    assert str(caught[0].message).count("Group 'group ") == 5
+    pooled = Groups(by=None, unknown="pooled")
+    with pytest.warns(NullCalibrationWarning, match=r"groups in all\. The rule for all prompts is"):
+        sampler(groups=pooled, epsilon=0.03).calibrate(data, groups=names)
+
+
 def test_small_groups_are_null_and_say_what_they_lack(fitted):
     names = ["rare" if i < 9 else "common" for i in range(N)]
     data = fitted.calibration_data_
