@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sklearn_clm import ComponentSet, ComponentSets, PredictionSet, PredictionSets
+from sklearn_clm import (
+    ComponentSet,
+    ComponentSets,
+    ConformalSampler,
+    NullCalibrationWarning,
+    PredictionSet,
+    PredictionSets,
+)
+from sklearn_clm.policies import ExitPolicy
 
 EVIL = (
     '<script>document.title = "run"</script><img src=x onerror="document.title=\'run\'"> & "done".'
@@ -243,3 +251,20 @@ def test_an_empty_set_is_no_blank_cell():
     page = Reader(PredictionSets([empty], k_max=5)._repr_html_()).text
     assert "none accepted" in page
     assert "-inf" not in "".join(page)
+
+
+def test_what_was_calibrated_prints_within_a_screen():
+    prompts = [f"prompt {i}" for i in range(300)]
+    references = ["yes" if i % 3 else "no" for i in range(300)]
+    known = {"random_state": 0, "epsilon": 0.5, "quality": lambda prompt, draw: 0.5}
+    groups = np.array(["a", "b"])[np.arange(300) % 2]
+    for policy in ("thresholds", ExitPolicy()):
+        one = ConformalSampler(policy=policy, **known).fit(prompts, references, groups=groups)
+        shown = [one.calibration_, one.calibration_.rule, one.groups_, one.result_, one.frontier_]
+        assert max(len(repr(each)) for each in [*shown, one.memory_]) < 80 * 24
+
+
+def test_a_null_names_no_epsilon_that_cannot_be():
+    one = ConformalSampler(random_state=0, quality=lambda prompt, draw: 0.5)
+    with pytest.warns(NullCalibrationWarning, match=r"No epsilon would have worked\. Sets of"):
+        one.fit([f"prompt {i}" for i in range(60)], [f"answer {i}" for i in range(60)])

@@ -67,6 +67,9 @@ class DrawMemory:
         self._forget_all()
         self._lock = threading.RLock()
 
+    def __repr__(self) -> str:
+        return f"DrawMemory(max_bytes={self.max_bytes}, n_bytes={self.n_bytes})"
+
     @property
     def n_bytes(self) -> int:
         """About how much memory draws take."""

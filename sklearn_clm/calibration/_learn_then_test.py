@@ -110,10 +110,13 @@ class Frontier:
     k_max: np.ndarray
     loss: np.ndarray
     objective: np.ndarray
-    seen: np.ndarray | None = field(default=None, repr=False)
+    seen: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.lambdas)
+
+    def __repr__(self) -> str:
+        return f"Frontier(n_configurations={len(self)})"
 
 
 @dataclass(frozen=True)
@@ -163,20 +166,20 @@ class LearnThenTestResult:
 
     lambda_hat: Configuration | None
     k_max_hat: int | None
-    valid_lambdas: np.ndarray
-    valid_k_max: np.ndarray
+    valid_lambdas: np.ndarray = field(repr=False)
+    valid_k_max: np.ndarray = field(repr=False)
     frontier: Frontier
-    n_errors: np.ndarray
-    p_values: np.ndarray
+    n_errors: np.ndarray = field(repr=False)
+    p_values: np.ndarray = field(repr=False)
     n_optimization: int
     n_calibration: int
     epsilon: float
     delta: float
     smallest_epsilon: float
     achievable_epsilon: AchievableEpsilon
-    risks: ConfigurationRisks
+    risks: ConfigurationRisks = field(repr=False)
     provenance: Provenance = field(default_factory=Provenance)
-    exact: np.ndarray | None = None
+    exact: np.ndarray | None = field(default=None, repr=False)
     n_judgements: int | None = None
 
     @property

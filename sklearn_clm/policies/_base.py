@@ -269,7 +269,7 @@ class ThresholdRule:
 
     lambda_hat: Configuration | None
     k_max: int
-    result: LearnThenTestResult | None = None
+    result: LearnThenTestResult | None = field(default=None, repr=False)
     means: Mapping[str, float] = field(default_factory=dict)
     why: str | None = None
 
@@ -304,8 +304,9 @@ class ThresholdRule:
                 "know more."
             )
         hint = " No draw is admissible for any prompt: check admission and references."
+        would = f"The smallest epsilon that would have worked is {smallest:g}."
         return (
-            f"{what} The smallest epsilon that would have worked is {smallest:g}. Sets of the "
+            f"{what} {would if smallest < 1 else 'No epsilon would have worked.'} Sets of the "
             f"first draw alone err for {high:.1%} of the prompts, and sets of all "
             f"{result.frontier.k_max.max()} draws still for {low:.1%}; epsilon can sensibly lie "
             f"between the two (appendix C).{hint if low == 1.0 else ''}"

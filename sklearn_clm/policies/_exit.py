@@ -359,7 +359,7 @@ class ExitResult:
         With lazy judging: how many responses of the calibration part were judged.
     """
 
-    model: ExitModel
+    model: ExitModel = field(repr=False)
     same_text: float | None
     equal_texts: bool
     level: float
