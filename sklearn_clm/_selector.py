@@ -13,16 +13,9 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import pipeline_steps, report_null, warn
-from sklearn_clm._results import (
-    ComponentSets,
-    PredictionSets,
-    visual_block,
-)
+from sklearn_clm._results import ComponentSets, PredictionSets, visual_block
 from sklearn_clm._sampler import ConformalSampler
-from sklearn_clm.calibration import (
-    ComponentCalibrationData,
-    Provenance,
-)
+from sklearn_clm.calibration import ComponentCalibrationData, Provenance
 from sklearn_clm.calibration._data import split_positions
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
@@ -42,20 +35,12 @@ from sklearn_clm.policies._components import (
     shift_of_prompts,
     unseen_prompts,
 )
-from sklearn_clm.policies._files import (
-    read_calibration,
-    refuse_differences,
-    refuse_other_groups,
-)
+from sklearn_clm.policies._files import read_calibration, refuse_differences, refuse_other_groups
 from sklearn_clm.policies._judging import ComponentVerdicts
 from sklearn_clm.policies._records import PARTS, SelectorCalibration
 from sklearn_clm.policies._risks import WrongFraction
 from sklearn_clm.policies._source import seed_of_draws
-from sklearn_clm.scoring import (
-    get_component_admission,
-    get_component_score,
-    get_splitter,
-)
+from sklearn_clm.scoring import get_component_admission, get_component_score, get_splitter
 from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
 
@@ -323,12 +308,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         return self.calibrate(self.collect(X, y, groups=groups, prompt_weight=prompt_weight))
 
     def collect(
-        self,
-        prompts: Any,
-        admissions: Any,
-        *,
-        groups: object = None,
-        prompt_weight: object = None,
+        self, prompts: Any, admissions: Any, *, groups: object = None, prompt_weight: object = None
     ) -> ComponentCalibrationData:
         """Draw, split, score and judge: the expensive half of ``fit``.
 

@@ -131,10 +131,7 @@ from sklearn_clm.calibration._binomial import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._bounded_losses import betting_p_value, hoeffding_bentkus_p_value
-from sklearn_clm.calibration._component_fractions import (
-    component_fraction_test,
-    wrong_fractions,
-)
+from sklearn_clm.calibration._component_fractions import component_fraction_test, wrong_fractions
 from sklearn_clm.calibration._components import (
     ComponentCalibrationData,
     ComponentThreshold,

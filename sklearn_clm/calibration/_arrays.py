@@ -207,10 +207,7 @@ def opened(path: str | os.PathLike[str], writer: str) -> Iterator[IO[bytes]]:
 
 
 def read_arrays(
-    file: IO[bytes],
-    names: Sequence[str],
-    format_: str | None = None,
-    optional: Sequence[str] = (),
+    file: IO[bytes], names: Sequence[str], format_: str | None = None, optional: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The named members of an open .npz file, and those of the optional ones that it has.
 

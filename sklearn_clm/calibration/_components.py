@@ -457,9 +457,7 @@ def component_learn_then_test(
 
 
 def component_learn_then_test(
-    data: ComponentCalibrationData,
-    alpha: float | Sequence[float] | np.ndarray,
-    delta: float = 0.05,
+    data: ComponentCalibrationData, alpha: float | Sequence[float] | np.ndarray, delta: float = 0.05
 ) -> ComponentThreshold | tuple[ComponentThreshold, ...]:
     """Find the lowest safe threshold on component scores.
 

@@ -98,11 +98,7 @@ class TextPaths:
     """
 
     def __init__(
-        self,
-        n_prompts: int,
-        k_max: int,
-        quality_scale: ScoreScale,
-        similarity_scale: ScoreScale,
+        self, n_prompts: int, k_max: int, quality_scale: ScoreScale, similarity_scale: ScoreScale
     ) -> None:
         shape = (n_prompts, k_max)
         self.quality_scale, self.similarity_scale = quality_scale, similarity_scale

@@ -8,9 +8,7 @@ import numpy as np
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
-from sklearn_clm.calibration import (
-    Provenance,
-)
+from sklearn_clm.calibration import Provenance
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._records import SamplerCalibration, SelectorCalibration

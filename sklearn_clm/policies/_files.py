@@ -12,9 +12,7 @@ import scipy
 import sklearn
 
 from sklearn_clm._version import __version__
-from sklearn_clm.calibration import (
-    Configuration,
-)
+from sklearn_clm.calibration import Configuration
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.generators._records import json_value, naming
 from sklearn_clm.policies._base import CalibratedRule, ThresholdRule

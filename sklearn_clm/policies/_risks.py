@@ -189,12 +189,7 @@ class SetLosses:
         # functions, often of a notebook, must not keep a sampler from a pickle
         kept = [None if callable(one) else one for one in self._references]
         lacking = self._without_functions or any(map(callable, self._references))
-        return {
-            **self.__dict__,
-            "_references": kept,
-            "_without_functions": lacking,
-            "_known": {},
-        }
+        return {**self.__dict__, "_references": kept, "_without_functions": lacking, "_known": {}}
 
     def of(
         self,
