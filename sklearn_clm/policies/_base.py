@@ -151,20 +151,8 @@ class Request:
     ) -> VerdictsWanted:
         """The error with a bound of all verdicts that may still be wanted.
 
-        Parameters
-        ----------
-        error : VerdictsWanted
-            What the judge raised.
-        texts : ndarray of bool, shape (m, K)
-            All texts of the prompts at `rows` that tests may ask for.
-        rows : ndarray of int, shape (m,)
-            Positions of prompts.
-        n_more : int, default=0
-            How many are wanted of other prompts.
-
-        Returns
-        -------
-        VerdictsWanted
+        `texts`, of shape (m, K), are those of the prompts at `rows` that tests may ask for; of
+        other prompts `n_more` are wanted.
         """
         if self.verdicts is None:
             return error

@@ -131,19 +131,7 @@ class CollectedDraws:
         return drawn if data.k_max == drawn.k_max else drawn.truncate(data.k_max)
 
     def renewed(self, data: CalibrationData, *, everything: bool) -> CalibrationData:
-        """The data with the draws and the verdicts of people as they are now.
-
-        Parameters
-        ----------
-        data : CalibrationData
-            What calibration was given.
-        everything : bool
-            Whether people are asked about each draw at once.
-
-        Returns
-        -------
-        CalibrationData
-        """
+        """The data with draws as they are now, and verdicts as in :meth:`Verdicts.renewed`."""
         data = self.as_drawn(data)
         if self.verdicts is None or data.provenance.admission is None:
             return data  # labels from elsewhere stay

@@ -27,24 +27,12 @@ from sklearn_clm.policies._risks import WrongFraction
 
 
 class ComponentTest(NamedTuple):
-    """A test of component thresholds that is to be made.
+    """A test of component thresholds that is to be made."""
 
-    Parameters
-    ----------
-    rows : ndarray of int
-        Positions of its prompts, ascending.
-    delta : float
-        Its level.
-    group : hashable or None
-        The group that it speaks of; None for all prompts together.
-    claimed : bool
-        Whether predictions may rest on it; it is made for comparison otherwise.
-    """
-
-    rows: np.ndarray
+    rows: np.ndarray  # positions of its prompts, ascending
     delta: float
-    group: Hashable | None = None
-    claimed: bool = True
+    group: Hashable | None = None  # all prompts together
+    claimed: bool = True  # predictions may rest on it; it is made for comparison otherwise
 
 
 @dataclass(frozen=True)

@@ -66,18 +66,7 @@ class LazyDraws:
     ) -> None:
         """Say who makes the next draws, and how they are scored.
 
-        Parameters
-        ----------
-        serve : callable
-            Answers a queue of draws.
-        quality : callable or DrawScorer
-            The quality; one that asks a generator knows it already.
-        similarity : str, callable or object
-            The similarity.
-        n_jobs : int or None
-            Processes or threads for scores.
-        on_draw : callable, default=None
-            Called for each draw as it arrives.
+        A quality that asks a generator knows it already; `on_draw` is told each draw as it arrives.
         """
         self._means = serve, quality, similarity, n_jobs, on_draw
 
@@ -89,19 +78,7 @@ class LazyDraws:
         return {**self.__dict__, "_means": None}
 
     def data(self, labels: np.ndarray, provenance: Provenance | None) -> CalibrationData:
-        """The draws as they are now; further ones show in the same arrays.
-
-        Parameters
-        ----------
-        labels : ndarray of int8, shape (n, K)
-            1, 0, or -1 for unknown.
-        provenance : Provenance or None
-            What the draws are collected with.
-
-        Returns
-        -------
-        CalibrationData
-        """
+        """The draws as they are now, with int8 labels; further ones show in the same arrays."""
         return CalibrationData(
             self.quality,
             self.similarity,
@@ -113,15 +90,7 @@ class LazyDraws:
         )
 
     def make(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
-        """Make and score draws, until so many are made of each of some prompts.
-
-        Parameters
-        ----------
-        rows : ndarray of int, shape (m,)
-            Positions of the prompts.
-        n_draws : int, or ndarray of int, shape (m,)
-            How many draws of each are wanted.
-        """
+        """Make and score draws, until so many are made of each of the prompts at `rows`."""
         counts = np.broadcast_to(n_draws, rows.shape)
         lacking = counts > self.n_draws[rows]
         rows, counts = rows[lacking], counts[lacking]
@@ -204,13 +173,7 @@ class DrawnPart:
         return 0 if data.n_draws is None else int(np.sum(data.k_max - data.n_draws))
 
     def draw(self, prompts: np.ndarray) -> None:
-        """Make the next draw of each of some prompts.
-
-        Parameters
-        ----------
-        prompts : ndarray of int
-            Their positions in this part.
-        """
+        """Make the next draw of each of some prompts of this part."""
         if self.data.n_draws is not None:
             self._draws.make(self._rows[prompts], self.data.n_draws[prompts] + 1)
             self._refresh(prompts)

@@ -1,10 +1,10 @@
 """One nested level that decides when to stop and what to return."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -27,14 +27,7 @@ from sklearn_clm.calibration._data import (
     refuse_common_prompts,
     refuse_missing_draws,
 )
-from sklearn_clm.calibration._exit_policy import (
-    ARRIVAL_FEATURES,
-    TEXT_FEATURES,
-    Classifier,
-    ConstantClassifier,
-    ExitScores,
-    ScoreScale,
-)
+from sklearn_clm.calibration._exit_policy import ExitScores
 from sklearn_clm.policies._base import Policy, Request, ThresholdRule
 from sklearn_clm.policies._judging import classifier_factory
 from sklearn_clm.policies._sampling import AnyOpenSets, DrawScores, ExitSets, Marks, text_of_draw
@@ -207,7 +200,6 @@ class ExitPolicy(Policy[ExitModel]):
             raise ValueError(
                 f"k_max must be one integer with an exit policy, got {k_max!r} instead."
             )
-
         if self.path is not None and self.path.k_max != np.max(k_max):
             raise ValueError(
                 f"policy must be fitted with k_max={np.max(k_max)} draws, got one fitted with "
@@ -431,104 +423,3 @@ class ExitResult:
         if not self.certified:
             return ThresholdRule(None, self.k_max).open_sets(scores, marks)
         return ExitSets(self.model, self.level, self.same_text, self.equal_texts, scores, marks)
-
-
-class _Linear:
-    """A logistic model from a file."""
-
-    def __init__(self, coefficients: list[float], intercept: float) -> None:
-        self.coef_ = np.array([coefficients], dtype=np.float64)
-        self.intercept_ = np.array([intercept], dtype=np.float64)
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> "_Linear":
-        return self
-
-    def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        share = 1.0 / (1.0 + np.exp(-(X @ self.coef_[0] + self.intercept_[0])))
-        return np.stack((1.0 - share, share), axis=1)
-
-
-def model_to_json(model: ExitModel) -> dict[str, Any]:
-    """An exit model as JSON values; logistic models only.
-
-    Parameters
-    ----------
-    model : ExitModel
-        The model.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    ValueError
-        If its classifiers are of another kind, which a JSON file cannot hold.
-    """
-
-    def of(classifier: Any) -> dict[str, Any]:
-        if isinstance(classifier, ConstantClassifier):
-            return {"probability": float(classifier.probability)}
-        if np.shape(getattr(classifier, "coef_", ())) in ((1, 5), (1, 6)):
-            return {
-                "coefficients": [float(value) for value in classifier.coef_[0]],
-                "intercept": float(np.ravel(classifier.intercept_)[0]),
-            }
-        raise ValueError(
-            "the policy's estimator must be a logistic regression for a JSON file, got "
-            f"{type(classifier).__name__} instead; pickle the sampler."
-        )
-
-    return {
-        "text": of(model.text_classifier),
-        "arrival": of(model.arrival_classifier),
-        "quality": [_threshold(value) for value in model.quality_scale.knots],
-        "similarity": [_threshold(value) for value in model.similarity_scale.knots],
-        "rho": float(model.rho),
-        "k_max": int(model.k_max),
-    }
-
-
-def model_from_json(content: Mapping[str, Any]) -> ExitModel:
-    """The exit model that :func:`model_to_json` wrote.
-
-    Parameters
-    ----------
-    content : mapping
-        The JSON values.
-
-    Returns
-    -------
-    ExitModel
-    """
-
-    def of(part: Mapping[str, Any], features: Sequence[str]) -> Classifier:
-        if "probability" in part:
-            return ConstantClassifier(float(part["probability"]))
-        coefficients = np.array([float(value) for value in part["coefficients"]])
-        if coefficients.shape != (len(features),) or not np.isfinite(coefficients).all():
-            raise ValueError(f"coefficients must be {len(features)} finite numbers")
-        return _Linear(coefficients.tolist(), float(part["intercept"]))
-
-    def scale(values: Sequence[float | str]) -> ScoreScale:
-        knots = np.array([float(value) for value in values])
-        if not len(knots) or np.isnan(knots).any() or np.any(knots[1:] < knots[:-1]):
-            raise ValueError("quantiles of scores must be ascending numbers")
-        return ScoreScale(knots)
-
-    rho = float(content["rho"])
-    if not 0.0 < rho < np.inf:
-        raise ValueError(f"rho must be a positive number, got {rho!r} instead")
-    return ExitModel(
-        of(content["text"], TEXT_FEATURES),
-        of(content["arrival"], ARRIVAL_FEATURES),
-        scale(content["quality"]),
-        scale(content["similarity"]),
-        rho,
-        int(content["k_max"]),
-    )
-
-
-def _threshold(value: float) -> float | str:
-    # JSON has no infinities
-    return float(value) if np.isfinite(value) else str(float(value))

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -12,11 +12,18 @@ import scipy
 import sklearn
 
 from sklearn_clm._version import __version__
-from sklearn_clm.calibration import Configuration
+from sklearn_clm.calibration import Configuration, ExitModel
 from sklearn_clm.calibration._arrays import replacing
+from sklearn_clm.calibration._exit_policy import (
+    ARRIVAL_FEATURES,
+    TEXT_FEATURES,
+    Classifier,
+    ConstantClassifier,
+    ScoreScale,
+)
 from sklearn_clm.generators._records import json_value, naming
 from sklearn_clm.policies._base import CalibratedRule, ThresholdRule
-from sklearn_clm.policies._exit import ExitResult, model_from_json, model_to_json
+from sklearn_clm.policies._exit import ExitResult
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._risks import Losses
 from sklearn_clm.policies._shift import CovariateShift, Shift
@@ -203,7 +210,7 @@ def exit_content(found: ExitResult) -> dict[str, Any]:
         "n_optimization": found.n_optimization,
         "size": found.size,
         "samples": found.samples,
-        "model": model_to_json(found.model),
+        "model": _model_to_json(found.model),
     }
 
 
@@ -225,7 +232,7 @@ def rule_of(part: Mapping[str, Any], content: Mapping[str, Any], k_max: int) -> 
 
 def exit_of(part: Mapping[str, Any], content: Mapping[str, Any]) -> ExitResult:
     same_text = part["same_text"]
-    model = model_from_json(as_section(as_section(content, "exit"), "model"))
+    model = _model_from_json(as_section(as_section(content, "exit"), "model"))
     if model.k_max != content["k_max"]:
         raise ValueError(f"its exit model is one of k_max={model.k_max}")
     return ExitResult(
@@ -249,3 +256,74 @@ def as_guarantee(value: object) -> str:
     if value not in ("pac", "marginal"):
         raise ValueError(f"guarantee must be 'pac' or 'marginal', got {value!r:.40} instead")
     return str(value)
+
+
+class _Linear:
+    """A logistic model from a file."""
+
+    def __init__(self, coefficients: list[float], intercept: float) -> None:
+        self.coef_ = np.array([coefficients], dtype=np.float64)
+        self.intercept_ = np.array([intercept], dtype=np.float64)
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> "_Linear":
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        share = 1.0 / (1.0 + np.exp(-(X @ self.coef_[0] + self.intercept_[0])))
+        return np.stack((1.0 - share, share), axis=1)
+
+
+def _model_to_json(model: ExitModel) -> dict[str, Any]:
+    """An exit model as JSON values; logistic models only."""
+
+    def of(classifier: Any) -> dict[str, Any]:
+        if isinstance(classifier, ConstantClassifier):
+            return {"probability": float(classifier.probability)}
+        if np.shape(getattr(classifier, "coef_", ())) in ((1, 5), (1, 6)):
+            return {
+                "coefficients": [float(value) for value in classifier.coef_[0]],
+                "intercept": float(np.ravel(classifier.intercept_)[0]),
+            }
+        raise ValueError(
+            "the policy's estimator must be a logistic regression for a JSON file, got "
+            f"{type(classifier).__name__} instead; pickle the sampler."
+        )
+
+    return {
+        "text": of(model.text_classifier),
+        "arrival": of(model.arrival_classifier),
+        "quality": [threshold_text(value) for value in model.quality_scale.knots],
+        "similarity": [threshold_text(value) for value in model.similarity_scale.knots],
+        "rho": float(model.rho),
+        "k_max": int(model.k_max),
+    }
+
+
+def _model_from_json(content: Mapping[str, Any]) -> ExitModel:
+    """The exit model that :func:`_model_to_json` wrote."""
+
+    def of(part: Mapping[str, Any], features: Sequence[str]) -> Classifier:
+        if "probability" in part:
+            return ConstantClassifier(float(part["probability"]))
+        coefficients = np.array([float(value) for value in part["coefficients"]])
+        if coefficients.shape != (len(features),) or not np.isfinite(coefficients).all():
+            raise ValueError(f"coefficients must be {len(features)} finite numbers")
+        return _Linear(coefficients.tolist(), float(part["intercept"]))
+
+    def scale(values: Sequence[float | str]) -> ScoreScale:
+        knots = np.array([float(value) for value in values])
+        if not len(knots) or np.isnan(knots).any() or np.any(knots[1:] < knots[:-1]):
+            raise ValueError("quantiles of scores must be ascending numbers")
+        return ScoreScale(knots)
+
+    rho = float(content["rho"])
+    if not 0.0 < rho < np.inf:
+        raise ValueError(f"rho must be a positive number, got {rho!r} instead")
+    return ExitModel(
+        of(content["text"], TEXT_FEATURES),
+        of(content["arrival"], ARRIVAL_FEATURES),
+        scale(content["quality"]),
+        scale(content["similarity"]),
+        rho,
+        int(content["k_max"]),
+    )

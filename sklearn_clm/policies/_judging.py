@@ -242,17 +242,7 @@ class Verdicts:
         self._others: list[tuple[object, Verdicts]] = []
 
     def by(self, admission: str | Admission) -> "Verdicts":
-        """Verdicts of another judge on the same draws, kept apart from these.
-
-        Parameters
-        ----------
-        admission : str or callable
-            The judge; it is given the references that people see.
-
-        Returns
-        -------
-        Verdicts
-        """
+        """Verdicts of another judge, which sees the references of people, kept apart from these."""
         for other, verdicts in self._others:
             if other is admission:
                 return verdicts
@@ -281,19 +271,9 @@ class Verdicts:
         self.n_judgements = 0
 
     def renewed(self, data: CalibrationData, *, everything: bool) -> CalibrationData:
-        """The data with labels looked up anew, where people judge.
+        """The data, with all draws or the first ones, and labels looked up anew where people judge.
 
-        Parameters
-        ----------
-        data : CalibrationData
-            The collected prompts, with all draws or the first ones.
-        everything : bool
-            Whether people are asked about each draw; otherwise labels are unknown until a test
-            asks for them.
-
-        Returns
-        -------
-        CalibrationData
+        Unless people are asked about everything, labels are unknown until a test asks for them.
         """
         if not self.of_people:
             return data
@@ -311,18 +291,8 @@ class Verdicts:
     ) -> VerdictsWanted:
         """The error with all verdicts that may still be wanted, or their number.
 
-        Parameters
-        ----------
-        error : VerdictsWanted
-            What the admission raised.
-        prompts, draws : ndarray of int
-            All draws that may be asked for from now on, of different texts.
-        n_more : int, default=0
-            How many are wanted of other prompts.
-
-        Returns
-        -------
-        VerdictsWanted
+        `prompts` and `draws` are all that may be asked for from now on, of different texts;
+        `n_more` verdicts are wanted of other prompts.
         """
         judge, n_left = get_admission(self._admission), len(prompts)
         later: list[WantedVerdict] = []
@@ -347,17 +317,7 @@ class Verdicts:
         return VerdictsWanted(error.wanted, max(n_left + n_more, len(error.wanted)), later)
 
     def labelled(self, data: CalibrationData) -> CalibrationData:
-        """The data with the labels that are known by now, equal responses alike.
-
-        Parameters
-        ----------
-        data : CalibrationData
-            The collected prompts, with all draws or the first ones.
-
-        Returns
-        -------
-        CalibrationData
-        """
+        """All data, or those of first draws, with labels as known by now, equal responses alike."""
         own = data.labels
         known = np.where(own >= 0, own, self.labels[:, : data.k_max])
         table = LabelTable(data.first, self.of_rows(np.arange(data.n_prompts)), known)
@@ -366,18 +326,7 @@ class Verdicts:
         return labelled
 
     def of_rows(self, rows: np.ndarray) -> Callable[[np.ndarray, np.ndarray], Iterator[bool]]:
-        """The judge of some of the prompts, which are then counted from 0.
-
-        Parameters
-        ----------
-        rows : ndarray of int
-            Positions of the prompts.
-
-        Returns
-        -------
-        callable
-            ``judge(prompts, draws)``, see :data:`sklearn_clm.calibration.Judge`.
-        """
+        """The :data:`sklearn_clm.calibration.Judge` of the prompts at `rows`, counted from 0."""
 
         def judge(prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
             return self._ask(rows[prompts], draws)
@@ -451,27 +400,10 @@ class ComponentVerdicts(Verdicts):
         *,
         lazily: bool,
     ) -> ComponentCalibrationData:
-        """The data with all labels of the tested prompts, or with those that the tests need.
+        """The data with all labels of the tested prompts, or lazily with those that tests need.
 
-        Parameters
-        ----------
-        data : ComponentCalibrationData
-            What was collected; its labels are not looked at.
-        alpha : float
-            Of the tests.
-        tests : sequence of (ndarray of int, float)
-            Of each test the positions of its prompts, ascending, and its level.
-        lazily : bool
-            Whether only what the tests need is judged.
-
-        Returns
-        -------
-        ComponentCalibrationData
-
-        Raises
-        ------
-        VerdictsWanted
-            If people have to judge first.
+        Labels in `data` are not looked at. Of each test: positions of its prompts, ascending, and
+        its level.
         """
         if self.of_people:
             self.forget()

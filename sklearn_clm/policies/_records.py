@@ -207,9 +207,8 @@ class SamplerCalibration(_Calibration):
 
     def open_sets(self, scores: DrawScores, given: object, progress: Progress) -> SetsByRule:
         """The sets of prompts before their first draw, each by the rule of its group."""
-        of_prompt = places_of_groups(
-            self.by_group, self.groups, given, len(scores.prompts), scores.prompts
-        )
+        prompts = scores.prompts
+        of_prompt = places_of_groups(self.by_group, self.groups, given, len(prompts), prompts)
         names = [*(self.by_group or ()), *([None] if self.uses_pooled_rule else [])]
         approximate = self.shift is not None and self.shift.estimated
         about = (not self.unknown, self.guarantee, progress)
@@ -255,7 +254,7 @@ class SamplerCalibration(_Calibration):
             "lambda_hat": thresholds_content(self.rule),
             **({} if self.exit is None else {"exit": exit_content(self.exit)}),
             "k_max": self.rule.k_max,
-            "groups": self._groups_content(),
+            "groups": _groups_content(self, _rule_content),
             "shift": None if self.shift is None else asdict(self.shift),
             "losses": losses_content(self.losses),
             "width": self.width,
@@ -277,18 +276,6 @@ class SamplerCalibration(_Calibration):
             and {"class": type(self.generator).__name__, "fingerprint": known.generator},
         }
 
-    def _groups_content(self) -> dict[str, Any] | None:
-        if self.by_group is None or self.groups is None:
-            return None
-        rules = []
-        for name, rule in self.by_group.items():
-            own: dict[str, Any] = {"k_max": rule.k_max, "lambda_hat": thresholds_content(rule)}
-            if isinstance(rule, ExitResult):
-                # the model is that of all prompts
-                own["exit"] = {**exit_content(rule), "delta": rule.delta, "model": None}
-            rules.append({"group": _group_in_file(name), **own})
-        return {**groups_content(self.groups), "rules": rules}
-
     @staticmethod
     def read(content: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of a record, from the content of a file."""
@@ -296,21 +283,16 @@ class SamplerCalibration(_Calibration):
         low, high = content["achievable_epsilon"]
         k_max = as_count(content, "k_max", 1)
         width = as_count(content, "width", k_max, _MOST_DRAWS)
-        rule = rule_of(content, content, k_max)
-        groups: dict[str, Any] = {}
-        if content.get("groups") is not None:
-            part = as_section(content, "groups")
-            groups["groups"] = _read_groups(part)
-            groups["by_group"] = {
-                one["group"]: rule_of(one, content, as_count(one, "k_max", 1, width))
-                for one in part["rules"]
-            }
-        if content.get("shift") is not None:
-            groups["shift"] = Shift(**as_section(content, "shift"))
+
+        def rule_of_group(one: Mapping[str, Any]) -> CalibratedRule:
+            return rule_of(one, content, as_count(one, "k_max", 1, width))
+
+        shift = content.get("shift")
         return {
-            "rule": rule,
+            "rule": rule_of(content, content, k_max),
             "width": width,
-            **groups,
+            **_read_groups(content, rule_of_group),
+            "shift": None if shift is None else Shift(**as_section(content, "shift")),
             **{name: as_number(content, name) for name in _NUMBERS},
             "achievable_epsilon": AchievableEpsilon(
                 *(math.nan if value is None else float(value) for value in (low, high))
@@ -428,7 +410,7 @@ class SelectorCalibration(_Calibration):
             "format": self.written_as,
             "gamma_hat": threshold_text(self.gamma_hat),
             "loss": self.loss,
-            "groups": self._groups_content(),
+            "groups": _groups_content(self, lambda gamma: {"gamma_hat": threshold_text(gamma)}),
             "alpha": float(self.alpha),
             "delta": float(self.delta),
             "achievable_alpha": None if math.isnan(low) else [low, high],
@@ -437,28 +419,12 @@ class SelectorCalibration(_Calibration):
             "provenance": asdict(self.provenance),
         }
 
-    def _groups_content(self) -> dict[str, Any] | None:
-        if self.by_group is None or self.groups is None:
-            return None
-        rules = [
-            {"group": _group_in_file(name), "gamma_hat": threshold_text(gamma)}
-            for name, gamma in self.by_group.items()
-        ]
-        return {**groups_content(self.groups), "rules": rules}
-
     @staticmethod
     def read(content: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of a record, from the content of a file."""
         low, high = content["achievable_alpha"] or (math.nan, math.nan)
-        groups: dict[str, Any] = {}
-        if content.get("groups") is not None:
-            part = as_section(content, "groups")
-            groups["groups"] = _read_groups(part)
-            groups["by_group"] = {
-                one["group"]: as_threshold(one["gamma_hat"]) for one in part["rules"]
-            }
         return {
-            **groups,
+            **_read_groups(content, lambda one: as_threshold(one["gamma_hat"])),
             "gamma_hat": as_threshold(content["gamma_hat"]),
             "loss": _as_loss(content.get("loss", "any")),
             "alpha": as_number(content, "alpha"),
@@ -507,10 +473,35 @@ def _group_in_file(name: Hashable) -> Hashable:
     return name
 
 
-def _read_groups(part: Mapping[str, Any]) -> Groups:
+def _groups_content(
+    record: SamplerCalibration | SelectorCalibration, content: Callable[[Any], dict[str, Any]]
+) -> dict[str, Any] | None:
+    if record.by_group is None or record.groups is None:
+        return None
+    rules = [
+        {"group": _group_in_file(name), **content(rule)} for name, rule in record.by_group.items()
+    ]
+    return {**groups_content(record.groups), "rules": rules}
+
+
+def _rule_content(rule: CalibratedRule) -> dict[str, Any]:
+    content: dict[str, Any] = {"k_max": rule.k_max, "lambda_hat": thresholds_content(rule)}
+    if isinstance(rule, ExitResult):
+        # the model is that of all prompts
+        content["exit"] = {**exit_content(rule), "delta": rule.delta, "model": None}
+    return content
+
+
+def _read_groups(
+    content: Mapping[str, Any], rule_of_group: Callable[[Mapping[str, Any]], object]
+) -> dict[str, Any]:
+    if content.get("groups") is None:
+        return {}
+    part = as_section(content, "groups")
     groups = Groups(guarantee=part["guarantee"], unknown=part["unknown"])
     groups._validate_params()
-    return groups
+    rules = {one["group"]: rule_of_group(one) for one in part["rules"]}
+    return {"groups": groups, "by_group": rules}
 
 
 def _levels(rule: CalibratedRule) -> tuple[float, ...]:

@@ -202,33 +202,10 @@ class SetLosses:
         samples: np.ndarray,
         stop: "Stop",
     ) -> np.ndarray:
-        """The loss of one set of each of the prompts at `rows`.
+        """The loss of one set of each of the m prompts at `rows`.
 
-        Parameters
-        ----------
-        name : str
-            Name of the loss.
-        loss : callable
-            The loss.
-        digest : str
-            Tells it from other losses, and from itself with other attributes.
-        rows : ndarray of int, shape (m,)
-            Positions of the prompts.
-        quality, accepted : ndarray of shape (m, K)
-            Quality of the draws, and which of them are in the set.
-        samples : ndarray of int, shape (m,)
-            Draws taken.
-        stop : Stop
-            What ended the sampling.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-
-        Raises
-        ------
-        ValueError, TypeError
-            If a loss is no number in [0, 1].
+        `digest` tells the loss from others, and from itself with other attributes. `quality` and
+        `accepted`, which says what is in the set, have shape (m, K); `samples` are the draws taken.
         """
         if self._without_functions:
             raise ValueError(
@@ -342,23 +319,10 @@ class RiskTest:
         epsilon: float,
         stop: Stop,
     ) -> tuple[float, dict[str, float]]:
-        """The largest p-value, and the mean of each loss.
+        """The largest p-value, and the mean of each loss; arguments as in :meth:`SetLosses.of`.
 
-        Parameters
-        ----------
-        rows : ndarray of int, shape (m,)
-            Positions of the prompts.
-        quality, accepted, samples, stop
-            As in :meth:`SetLosses.of`.
-        missed : ndarray of bool, shape (m,)
-            Prompts whose set holds no admissible response.
-        epsilon : float
-            Tolerated share of them.
-
-        Returns
-        -------
-        p_value : float
-        means : dict of float
+        `missed` are the prompts whose set holds no admissible response, of which a share of
+        `epsilon` is tolerated.
         """
         named = {} if self.losses is None else self.losses.named()
         p_values, means = [], {}

@@ -80,18 +80,7 @@ class DrawScores:
     ) -> np.ndarray:
         """Quality of the draws from `start` on, in the precision that was calibrated.
 
-        Parameters
-        ----------
-        members : sequence of int, length m
-            Positions of the prompts.
-        draws : sequence of m lists of length start + r
-            All their draws.
-        start : int
-            First draw to score.
-
-        Returns
-        -------
-        ndarray of shape (m, r)
+        For m prompts with start + r draws each: an array of shape (m, r).
         """
         quality = np.empty((len(members), len(draws[0]) - start))
         new = [m for m, i in enumerate(members) if not self._knows(i, len(draws[m]))]
@@ -115,18 +104,9 @@ class DrawScores:
         draws: Sequence[list[Generation]],
         earlier: Sequence[Sequence[int]],
     ) -> np.ndarray:
-        """Similarity of each prompt's last draw to some of its earlier ones.
+        """Similarity of each prompt's last draw to n of its earlier ones, of shape (m, n).
 
-        Parameters
-        ----------
-        members, draws
-            As in `quality_of`; prompts may have different numbers of draws.
-        earlier : sequence of m sequences of n int
-            Which earlier draws.
-
-        Returns
-        -------
-        ndarray of shape (m, n)
+        Prompts may have different numbers of draws.
         """
         n = len(earlier[0])
         alike = np.empty((len(members), n))
@@ -147,20 +127,9 @@ def text_of_draw(
 ) -> np.ndarray:
     """Draw in which the text of the next draw occurs first, near duplicates counted as one.
 
-    Parameters
-    ----------
-    texts : ndarray of int, shape (m, j)
-        The same for the draws before, which are j for each prompt.
-    first : ndarray of int, shape (m,)
-        Draw that holds an equal response first; j where there is none.
-    similarity : ndarray of shape (m, at least j)
-        Similarity to the draws before.
-    same_text : float or None
-        Similarity above which a response repeats the earliest such text; clusters do not chain.
-
-    Returns
-    -------
-    ndarray of int, shape (m,)
+    Of m prompts with j draws each, `texts`, of shape (m, j), says the same for these. `first` is
+    the draw that holds an equal response first, j where there is none. A response repeats the
+    earliest text to which its similarity is above `same_text`; clusters do not chain.
     """
     j = texts.shape[1]
     own = np.concatenate((texts, np.full((len(texts), 1), j)), axis=1)

@@ -122,13 +122,8 @@ class ThresholdPolicy(Policy[Frontier]):
         # the set of all draws errs least, but may well have the largest of other losses
         p_values = np.array([p for p, _ in _p_values(part, rows, frontier, request)])
         order = np.argsort(p_values, kind="stable")
-        return replace(
-            frontier,
-            lambdas=frontier.lambdas[order],
-            k_max=frontier.k_max[order],
-            loss=frontier.loss[order],
-            objective=frontier.objective[order],
-        )
+        fields = ("lambdas", "k_max", "loss", "objective")
+        return replace(frontier, **{name: getattr(frontier, name)[order] for name in fields})
 
     def test(
         self,
@@ -203,10 +198,6 @@ class ThresholdPolicy(Policy[Frontier]):
         )
         objective = risks.objective(**request.weights)
         chosen = choose_configuration(path, p_values <= request.delta, objective, self.select)
-        best = {}
-        if chosen["lambda_hat"] is not None:
-            same = np.all(path.lambdas == chosen["lambda_hat"], axis=1)
-            best = means[int(np.flatnonzero(same & (path.k_max == chosen["k_max_hat"]))[0])]
         first = "".join(f", mean {name} {value:.3g}" for name, value in means[0].items())
         about_admission = request.risks is None or request.risks.tests_admission
         level = f"epsilon={request.epsilon:g}, " if about_admission else "the levels of losses, "
@@ -230,7 +221,7 @@ class ThresholdPolicy(Policy[Frontier]):
             risks=risks,
             provenance=part.provenance,
         )
-        return result, best, why
+        return result, {} if result.position is None else means[result.position], why
 
 
 def _p_values(
