@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from numbers import Real
-from typing import Any, ClassVar, Literal, TypeGuard
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
@@ -16,6 +16,8 @@ from sklearn_clm._exceptions import pipeline_steps, report_null, warn
 from sklearn_clm._results import ComponentSets, PredictionSets, visual_block
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import ComponentCalibrationData, Provenance
+from sklearn_clm.calibration._arrays import refuse_unknown
+from sklearn_clm.calibration._components import check_components
 from sklearn_clm.calibration._data import split_positions
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
@@ -24,6 +26,7 @@ from sklearn_clm.policies._attributes import N_JOBS, SelectorAttributes
 from sklearn_clm.policies._collection import needed_shift
 from sklearn_clm.policies._component_tests import ComponentTest, planned_tests, run_tests
 from sklearn_clm.policies._components import (
+    CollectedComponents,
     components_of_draws,
     components_of_sets,
     draws_of,
@@ -31,13 +34,17 @@ from sklearn_clm.policies._components import (
     refuse_larger_budget,
     refuse_other_calibration,
     refuse_other_draws,
+    refuse_other_loss,
+    refuse_other_parts,
+    refuse_without_logprobs,
     select_components,
     shift_of_prompts,
     unseen_prompts,
 )
 from sklearn_clm.policies._files import read_calibration, refuse_differences, refuse_other_groups
+from sklearn_clm.policies._groups import groups_of
 from sklearn_clm.policies._judging import ComponentVerdicts
-from sklearn_clm.policies._records import PARTS, SelectorCalibration
+from sklearn_clm.policies._records import SelectorCalibration
 from sklearn_clm.policies._risks import WrongFraction
 from sklearn_clm.policies._source import seed_of_draws
 from sklearn_clm.scoring import get_component_admission, get_component_score, get_splitter
@@ -45,21 +52,7 @@ from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
 
 _N_TRIED = 100  # calibration prompts on which the threshold is tried
-
-
-@dataclass(frozen=True)
-class _Collected:
-    """Components that were collected, of which prompts, who judges them, and who drew them.
-
-    `groups` are those that were given with these prompts, None where none were.
-    """
-
-    data: ComponentCalibrationData
-    verdicts: ComponentVerdicts
-    sampler: ConformalSampler
-    prompts: CheckedPrompts
-    indices: np.ndarray
-    groups: list[Hashable] | None = None
+_NOTHING = "Every such selection will be empty, which is valid."
 
 
 class ComponentSelector(  # type: ignore[call-arg]
@@ -328,15 +321,16 @@ class ComponentSelector(  # type: ignore[call-arg]
         self._validate_params()
         splitter, component_score = self._parts()
         admission = get_component_admission(self.admission, splitter)
-        self._refuse_without_logprobs(component_score, prompts)
         given = prompts if isinstance(prompts, PredictionSets) else None
+        maker = None if given is None else given.sampler
+        refuse_without_logprobs(self.component_score, component_score, maker or self.sampler)
         if given is None:
             checked = self._checked(prompts)
         else:
             sampler, checked, indices = self._prompts_of_sets(given)
         references = check_admissions(admissions, len(checked), estimator=self)
         # a mistake is found before anything is paid for
-        names = self._groups_of(groups, len(checked), checked)
+        names = groups_of(self.groups, groups, len(checked), checked)
         names = None if groups is None else names
         if given is None:
             sampler, indices = self._fitted_sampler(checked, references, names, prompt_weight)
@@ -376,7 +370,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         if self.judging == "all":
             data = self._judged(verdicts, data, None)
         self.__dict__.pop("calibration_", None)
-        self._collected = _Collected(data, verdicts, sampler, checked, indices, names)
+        self._collected = CollectedComponents(data, verdicts, sampler, checked, indices, names)
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
             if hasattr(sampler, name):
@@ -412,23 +406,14 @@ class ComponentSelector(  # type: ignore[call-arg]
             If nothing can be certified and ``on_null="raise"``.
         """
         self._validate_params()
-        if not isinstance(data, ComponentCalibrationData):
-            raise TypeError(f"data must be ComponentCalibrationData, got {type(data).__name__}.")
-        known, own = data.provenance, self._fingerprints()
-        for name in PARTS:
-            if getattr(known, name) not in (None, own[name]):
-                raise ValueError(
-                    f"data was collected with {name}={getattr(known, name)!r:.80}, but now "
-                    f"{name}={own[name]!r:.80}; wanted data collected with what predict is to use. "
-                    "Call collect, or fit, again."
-                )
-        self._refuse_other_loss(known)
+        check_components(data)
+        known, prompts = data.provenance, None
+        refuse_other_parts(known, self._fingerprints())
+        refuse_other_loss(known, self.loss, of_sets=self._fraction is not None)
         collected = self._collected_of(data)
         if collected is not None:
-            groups = collected.groups if groups is None else groups
-        names = self._groups_of(
-            groups, data.n_prompts, None if collected is None else collected.prompts
-        )
+            prompts, groups = collected.prompts, collected.groups if groups is None else groups
+        names = groups_of(self.groups, groups, data.n_prompts, prompts)
         data = self._labelled(data, names)
         sampler = self._sampler_of(data)
         if sampler is not None:
@@ -436,19 +421,13 @@ class ComponentSelector(  # type: ignore[call-arg]
         tests = self._tests(data.n_prompts, names)
         found = run_tests(data, self.alpha, tests, self._fraction)
         report_null(found.why_null, self.on_null, _NOTHING)
-        result, by_group = found.result, found.by_group
         self.calibration_ = self._record(
-            gamma_hat=np.inf if result is None else result.gamma_hat,
+            **found.fields(),
             n_draws=known.k_max,
             provenance=known,
-            achievable_alpha=(np.nan, np.nan) if result is None else result.achievable_alpha,
             sampler=sampler,
-            result=result,
             data=data,
-            by_group=by_group
-            and {name: np.inf if own is None else own.gamma_hat for name, own in by_group.items()},
-            groups=None if by_group is None else frozen(self.groups or Groups()),
-            group_results=by_group,
+            groups=None if found.by_group is None else frozen(self.groups or Groups()),
         )
         self._warn_if_out_of_reach()
         return self
@@ -579,13 +558,11 @@ class ComponentSelector(  # type: ignore[call-arg]
         refuse_differences(name, "parameters", read, own)
         refuse_differences(name, "scores", asdict(known), self._fingerprints())
         refuse_other_groups(name, content.get("groups"), self.groups)
-        sampler = self.sampler if _is_fitted(self.sampler) else None
+        sampler = _fitted(self.sampler)
         if sampler is not None:
-            drawn = asdict(
-                replace(sampler.calibration_.drawn_with, sampler=sampler.calibration_.digest)
-            )
-            drawn = {key: drawn[key] for key in ("generator", "seed", "sampler")}
-            refuse_differences(name, "draws", asdict(known), drawn)
+            made = sampler.calibration_
+            drawn = {"generator": made.source.fingerprint, "seed": made.seed}
+            refuse_differences(name, "draws", asdict(known), {**drawn, "sampler": made.digest})
             refuse_larger_budget(sampler.k_max_, read["n_draws"])
         if self.groups is not None:
             read["groups"] = frozen(self.groups)
@@ -651,32 +628,10 @@ class ComponentSelector(  # type: ignore[call-arg]
             "admission": score_fingerprint(self.admission),
         }
 
-    def _refuse_without_logprobs(self, component_score: Any, X: Any) -> None:
-        """Refuse what can be known to fail before anything is paid for."""
-        sampler = (X.sampler if isinstance(X, PredictionSets) else None) or self.sampler
-        generator = sampler.generator_ if _is_fitted(sampler) else getattr(sampler, "generator", 0)
-        if getattr(component_score, "needs_logprobs", False) and not getattr(
-            generator, "gives_logprobs", True
-        ):
-            raise ValueError(
-                f"component_score={self.component_score!r} needs log-probabilities, which "
-                f"{type(generator).__name__} does not give; wanted another component_score, such "
-                "as 'support' or a callable (prompt, component) -> float, or a generator that "
-                "gives log-probabilities."
-            )
-
     def _checked(self, X: Any) -> CheckedPrompts:
-        if _is_fitted(self.sampler):
+        if _fitted(self.sampler) is not None:
             return check_fitted_prompts(self.sampler, X)
         return check_prompts(X, estimator=self)
-
-    def _groups_of(
-        self, given: object, n_prompts: int, prompts: CheckedPrompts | None
-    ) -> list[Hashable] | None:
-        """The group of each prompt, where there are groups."""
-        if given is None and self.groups is None:
-            return None
-        return (self.groups or Groups()).of(given, n_prompts, prompts)
 
     def _fitted_sampler(
         self,
@@ -686,8 +641,9 @@ class ComponentSelector(  # type: ignore[call-arg]
         prompt_weight: object,
     ) -> tuple[ConformalSampler, np.ndarray]:
         """The sampler, fitted on the prompts where it was not, and which of them may calibrate."""
-        if self.sampler is not None and _is_fitted(self.sampler):
-            return self.sampler, unseen_prompts(self.sampler.calibration_, prompts, self._loss)
+        given = _fitted(self.sampler)
+        if given is not None:
+            return given, unseen_prompts(given.calibration_, prompts, self._loss)
         sampler = ConformalSampler() if self.sampler is None else clone(self.sampler)
         if sampler.random_state is None:
             sampler.set_params(random_state=self.random_state)
@@ -696,16 +652,17 @@ class ComponentSelector(  # type: ignore[call-arg]
         weights = None
         if prompt_weight is not None:
             weights = needed_shift(sampler.shift).of(prompt_weight, len(prompts), prompts)
-        given = groups if sampler.groups is not None and sampler.groups.by is None else None
+        if sampler.groups is None or sampler.groups.by is not None:
+            groups = None  # not given, but none or found from the prompts
         sampler._memory = self._memory = getattr(self, "_memory", sampler.memory_)
         if self._fraction is None:
-            sampler.fit(prompts, references, groups=given, prompt_weight=weights)
+            sampler.fit(prompts, references, groups=groups, prompt_weight=weights)
             return sampler, sampler.calibration_indices_
         own, rest = split_positions(len(prompts), 0.5, seed_of_draws(self.random_state))
         sampler.fit(
             prompts.take(own),
             [references[i] for i in own],
-            groups=None if given is None else [given[i] for i in own],
+            groups=None if groups is None else [groups[i] for i in own],
             prompt_weight=None if weights is None else weights[own],
         )
         return sampler, rest
@@ -713,8 +670,8 @@ class ComponentSelector(  # type: ignore[call-arg]
     def _prompts_of_sets(
         self, sets: PredictionSets
     ) -> tuple[ConformalSampler, CheckedPrompts, np.ndarray]:
-        sampler = self.sampler if sets.sampler is None else sets.sampler
-        if not _is_fitted(sampler):
+        sampler = _fitted(self.sampler if sets.sampler is None else sets.sampler)
+        if sampler is None:
             raise ValueError(
                 "X holds prediction sets that know neither all their draws nor the sampler that "
                 "made them; wanted those of a fitted sampler (as in a Pipeline), a fitted "
@@ -726,26 +683,18 @@ class ComponentSelector(  # type: ignore[call-arg]
                 "loss='fraction' needs a sampler that was fitted on others. Give the selector "
                 "prompts and a sampler= that is not fitted: it is then fitted on half of them."
             )
-        refuse_other_draws(
-            sets, sampler.calibration_.drawn_with, "those that their sampler makes now"
-        )
+        record = sampler.calibration_
+        refuse_other_draws(sets, record.drawn_with, "those that their sampler makes now")
         prompts: Any = [one.prompt for one in sets]
         numeric = bool(sampler._numeric_prompts) if hasattr(sampler, "_numeric_prompts") else False
         checked = CheckedPrompts(np.asarray(prompts) if numeric else prompts, numeric)
-        rows = unseen_prompts(sampler.calibration_, checked, self._loss, warns=not sets.of_fit)
-        return sampler, checked, rows
+        return (
+            sampler,
+            checked,
+            unseen_prompts(record, checked, self._loss, warns=not sets.of_fit),
+        )
 
     # --- calibrate ----------------------------------------------------------------------------
-
-    def _refuse_other_loss(self, known: Provenance) -> None:
-        if known.generator is None or (known.sampler is None) == (self._fraction is None):
-            return
-        kinds = ["all draws", "the sets of a sampler"]
-        here, there = kinds if self._fraction is None else kinds[::-1]
-        raise ValueError(
-            f"data must hold components of {here} where loss={self.loss!r}, got components of "
-            f"{there} instead. Call collect, or fit, again."
-        )
 
     def _tests(self, n_prompts: int, names: list[Hashable] | None) -> list[ComponentTest]:
         return planned_tests(n_prompts, self.delta, self._fraction, names, self.groups or Groups())
@@ -759,16 +708,10 @@ class ComponentSelector(  # type: ignore[call-arg]
         tests = [(test.rows, test.delta) for test in self._tests(data.n_prompts, names)]
         return verdicts.of_components(data, self.alpha, tests, lazily=self.judging == "lazy")
 
-    def _collected_of(self, data: ComponentCalibrationData) -> _Collected | None:
+    def _collected_of(self, data: ComponentCalibrationData) -> CollectedComponents | None:
         """What this selector has collected, if that is what the data are."""
-        collected: _Collected | None = getattr(self, "_collected", None)
-        if (
-            collected is None
-            or data.scores is not collected.data.scores
-            or data.provenance != collected.data.provenance
-        ):
-            return None
-        return collected
+        collected: CollectedComponents | None = getattr(self, "_collected", None)
+        return collected if collected is not None and collected.are(data) else None
 
     def _labelled(
         self, data: ComponentCalibrationData, names: list[Hashable] | None
@@ -777,12 +720,9 @@ class ComponentSelector(  # type: ignore[call-arg]
         collected = self._collected_of(data)
         tested = data.take(self._tests(data.n_prompts, None)[-1].rows)
         if collected is None:
-            if tested.unknown is not None:
-                raise ValueError(
-                    "data must have a label for each component, or be what this selector has "
-                    f"collected, got {int(tested.unknown.sum())} unknown labels instead: there is "
-                    "nobody to ask about components from elsewhere."
-                )
+            wanted = "component, or be what this selector has collected"
+            nobody = ": there is nobody to ask about components from elsewhere."
+            refuse_unknown(tested, wanted, nobody)
             return data
         if tested.unknown is None and not collected.verdicts.of_people:
             return data
@@ -795,22 +735,18 @@ class ComponentSelector(  # type: ignore[call-arg]
         collected = getattr(self, "_collected", None)
         if collected is not None and data is collected.data:
             return collected.sampler
-        given = self.sampler if _is_fitted(self.sampler) else None
-        sampler = given or (collected and collected.sampler)
+        given = _fitted(self.sampler)
+        sampler: ConformalSampler | None = given or (collected and collected.sampler)
         if sampler is None:
             return None
-        other = [
-            name
-            for name in data.provenance.differences(sampler.calibration_.drawn_with)
-            if name in ("generator", "seed")
-        ]
+        known, drawn = data.provenance, sampler.calibration_.drawn_with
+        other = [name for name in ("generator", "seed") if name in known.differences(drawn)]
         if other and sampler is not given:
             return None
         if other:
             raise ValueError(
                 f"data was collected from draws with another {' and '.join(other)} than the "
-                f"sampler makes: {data.provenance} there, {sampler.calibration_.drawn_with} here. "
-                "Call collect, or fit, again."
+                f"sampler makes: {known} there, {drawn} here. Call collect, or fit, again."
             )
         refuse_larger_budget(sampler.k_max_, data.provenance.k_max)
         return sampler
@@ -848,9 +784,7 @@ class ComponentSelector(  # type: ignore[call-arg]
     # --- predict ------------------------------------------------------------------------------
 
     def _sampler_for_prompts(self) -> ConformalSampler:
-        sampler = self.calibration_.sampler
-        if sampler is None and _is_fitted(self.sampler):
-            sampler = self.sampler
+        sampler: ConformalSampler | None = self.calibration_.sampler or _fitted(self.sampler)
         if sampler is None:
             raise NotFittedError(
                 "X holds prompts, but this ComponentSelector was calibrated on arrays and has no "
@@ -863,11 +797,11 @@ class ComponentSelector(  # type: ignore[call-arg]
         return ComponentSets(selected, min_width=sets.k_max, selector=self)
 
 
-_NOTHING = "Every such selection will be empty, which is valid."
-
-
-def _is_fitted(sampler: object) -> TypeGuard[ConformalSampler]:
-    return isinstance(sampler, ConformalSampler) and hasattr(sampler, "calibration_")
+def _fitted(sampler: object) -> ConformalSampler | None:
+    """The sampler, where it is one that is fitted."""
+    if isinstance(sampler, ConformalSampler) and hasattr(sampler, "calibration_"):
+        return sampler
+    return None
 
 
 def _of_sampler(sampler: ConformalSampler, groups: Any) -> Any:

@@ -308,6 +308,17 @@ class SavedArrays:
             return cls(**read_arrays(file, cls._members, format_, cls._optional))
 
 
+def refuse_unknown(
+    data: SavedArrays, each: str, advice: str = "; lazy judging asks for those that a test needs."
+) -> None:
+    """Refuse data with unknown labels."""
+    if data.unknown is not None:
+        raise ValueError(
+            f"data must have a label for each {each}, got {int(data.unknown.sum())} unknown labels "
+            f"instead{advice}"
+        )
+
+
 def read_npy(source: Source, name: str, *, mmap: bool = False) -> ArrayLike:
     """The array of a .npy file; what is no path is returned as it is."""
     if not isinstance(source, (str, os.PathLike)):

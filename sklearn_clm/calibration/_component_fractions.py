@@ -39,9 +39,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sklearn_clm.calibration._arrays import refuse_unknown
 from sklearn_clm.calibration._binomial import check_level, prompts_needed
 from sklearn_clm.calibration._bounded_losses import betting_p_value, hoeffding_bentkus_p_value
-from sklearn_clm.calibration._components import ComponentCalibrationData, ComponentThreshold
+from sklearn_clm.calibration._components import (
+    ComponentCalibrationData,
+    ComponentThreshold,
+    check_components,
+)
 from sklearn_clm.calibration._data import split_positions
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 
@@ -121,10 +126,7 @@ def component_fraction_test(
     >>> bool(few_wrong.gamma_hat < none_wrong.gamma_hat)
     True
     """
-    if not isinstance(data, ComponentCalibrationData):
-        raise TypeError(
-            f"data must be ComponentCalibrationData, got {type(data).__name__} instead."
-        )
+    check_components(data)
     check_level(alpha, "alpha")
     check_level(delta, "delta")
     bounds = {"betting": betting_p_value, "hoeffding_bentkus": hoeffding_bentkus_p_value}
@@ -144,11 +146,7 @@ def component_fraction_test(
             f"data must leave at least {needed} prompts for the tests, for any p-value to reach "
             f"delta={delta} at alpha={alpha}, got {data.n_prompts} instead."
         )
-    if data.unknown is not None:
-        raise ValueError(
-            "data must have a label for each component of the prompts that are tested, got "
-            f"{int(data.unknown.sum())} unknown labels instead."
-        )
+    refuse_unknown(data, "component of the prompts that are tested", ".")
     losses, n_selected, n_wrong = _counts(data, gammas)
     p_values = p_value_of(losses, alpha) if len(gammas) else np.empty(0)
     certified = fixed_sequence_test(p_values, delta)

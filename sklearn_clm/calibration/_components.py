@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import SavedArrays, read_npy
+from sklearn_clm.calibration._arrays import SavedArrays, read_npy, refuse_unknown
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_level,
@@ -181,11 +181,7 @@ class ComponentCalibrationData(SavedArrays):
         ValueError
             If labels are unknown.
         """
-        if self.unknown is not None:
-            raise ValueError(
-                f"data must have a label for each component here, got {int(self.unknown.sum())} "
-                "unknown labels instead; lazy judging asks for those that a test needs."
-            )
+        refuse_unknown(self, "component here")
         distinct, ranks = _ranked(self)
         worst = _worst(self, ranks, ~self.admissible)
         return distinct[worst[worst >= 0]]
@@ -291,6 +287,14 @@ class ComponentCalibrationData(SavedArrays):
             )
         merged = _merge_occurrences(scores, known, owner, components, n)
         return cls(*merged, provenance or Provenance())
+
+
+def check_components(data: object) -> None:
+    """Refuse what is no data of components."""
+    if not isinstance(data, ComponentCalibrationData):
+        raise TypeError(
+            f"data must be ComponentCalibrationData, got {type(data).__name__} instead."
+        )
 
 
 def _merge_occurrences(
@@ -505,8 +509,7 @@ def component_learn_then_test(
     >>> bool(0.6 < result.gamma_hat < 0.95)
     True
     """
-    if not isinstance(data, ComponentCalibrationData):
-        raise TypeError(f"data must be ComponentCalibrationData, got {type(data).__name__}.")
+    check_components(data)
     alphas = np.atleast_1d(check_probability(alpha, "alpha"))
     check_level(delta, "delta")
     if alphas.ndim != 1 or not alphas.size:

@@ -17,6 +17,7 @@ from sklearn_clm.calibration._arrays import (
     copy_rows,
     read_npy,
     refuse_nan,
+    refuse_unknown,
 )
 from sklearn_clm.calibration._provenance import Provenance, of_arrays
 
@@ -432,11 +433,7 @@ def check_data(data: object) -> None:
     if not check_collected(data):
         return
     refuse_missing_draws(data)
-    if data.unknown is not None:
-        raise ValueError(
-            f"data must have a label for each draw here, got {int(data.unknown.sum())} unknown "
-            "labels instead; lazy judging asks for those that a test needs."
-        )
+    refuse_unknown(data, "draw here")
 
 
 def split_positions(

@@ -11,13 +11,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance, equal_texts
-from sklearn_clm.calibration._arrays import array_of_blocks
+from sklearn_clm.calibration._arrays import array_of_blocks, refuse_unknown
 from sklearn_clm.calibration._data import refuse_missing_draws, row_digests
 from sklearn_clm.generators import DrawQueue, Generation
 from sklearn_clm.generators._base import is_trainable
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._drawing import LazyDraws
-from sklearn_clm.policies._groups import Groups
+from sklearn_clm.policies._groups import Groups, groups_of
 from sklearn_clm.policies._judging import Verdicts
 from sklearn_clm.policies._risks import Losses, RiskTest, SetLosses
 from sklearn_clm.policies._sampling import QualityLike, SimilarityLike
@@ -427,12 +427,11 @@ def conditions_of(
     else:
         collected = None
     draws_of = source() if collected is None else collected.source
-    names = prompts = None
+    prompts = None
     if asked is not None:
         prompts = asked.prompts
         given_groups = asked.groups if given_groups is None else given_groups
-    if given_groups is not None or groups is not None:
-        names = (groups or Groups()).of(given_groups, data.n_prompts, prompts)
+    names = groups_of(groups, given_groups, data.n_prompts, prompts)
     if losses is not None and outcomes is None:
         raise ValueError(
             "data must be what this sampler has collected with losses, got other data instead: "
@@ -497,15 +496,12 @@ def _labelled(
     """The data with draws and labels as they are now, and who is asked for those that lack."""
     if collected is not None:
         data = collected.renewed(data, everything=judges_all)
-    if data.unknown is None:
+    verdicts = None if collected is None else collected.verdicts
+    if data.unknown is None or verdicts is None:
+        wanted = "draw, or be what this sampler has collected"
+        refuse_unknown(data, wanted, ": there is nobody to ask about draws from elsewhere.")
         return data, None
-    if collected is None or collected.verdicts is None:
-        raise ValueError(
-            f"data must have a label for each draw, or be what this sampler has collected, got "
-            f"{int(data.unknown.sum())} unknown labels instead: there is nobody to ask about "
-            "draws from elsewhere."
-        )
-    return collected.verdicts.labelled(data), collected.verdicts
+    return verdicts.labelled(data), verdicts
 
 
 def needed_shift(shift: CovariateShift | None) -> CovariateShift:

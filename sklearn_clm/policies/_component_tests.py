@@ -9,7 +9,7 @@ delta / G all of them hold together (union bound).
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,21 @@ class TestedComponents:
     result: ComponentThreshold | None
     by_group: Mapping[Hashable, ComponentThreshold | None] | None
     why_null: str | None
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of the record of a calibration."""
+        result, by_group = self.result, self.by_group
+        return {
+            "gamma_hat": _gamma(result),
+            "achievable_alpha": (np.nan, np.nan) if result is None else result.achievable_alpha,
+            "result": result,
+            "by_group": by_group and {name: _gamma(one) for name, one in by_group.items()},
+            "group_results": by_group,
+        }
+
+
+def _gamma(result: ComponentThreshold | None) -> float:
+    return np.inf if result is None else result.gamma_hat
 
 
 def planned_tests(

@@ -1,20 +1,41 @@
 """Components of sets: which prompts may calibrate, and what is selected."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
-from sklearn_clm.calibration import Provenance
+from sklearn_clm.calibration import ComponentCalibrationData, Provenance
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.policies._records import SamplerCalibration, SelectorCalibration
+from sklearn_clm.policies._judging import ComponentVerdicts
+from sklearn_clm.policies._records import PARTS, SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._shift import CovariateShift, Shift
 from sklearn_clm.scoring import component_scores, component_spans
 from sklearn_clm.scoring._components import DistinctComponents, distinct_components
+
+
+@dataclass(frozen=True)
+class CollectedComponents:
+    """Components that were collected, of which prompts, who judges them, and who drew them.
+
+    `groups` are those that were given with these prompts, None where none were.
+    """
+
+    data: ComponentCalibrationData
+    verdicts: ComponentVerdicts
+    sampler: Any
+    prompts: CheckedPrompts
+    indices: np.ndarray
+    groups: list[Hashable] | None = None
+
+    def are(self, data: ComponentCalibrationData) -> bool:
+        """Whether these very components are what data hold, of any labels."""
+        return data.scores is self.data.scores and data.provenance == self.data.provenance
 
 
 def unseen_prompts(
@@ -85,6 +106,42 @@ def kept_prompts(calibrated: np.ndarray, prompts: CheckedPrompts, rows: np.ndarr
             left[digest] -= 1
             kept.append(i)
     return np.array(kept, dtype=np.intp)
+
+
+def refuse_without_logprobs(named: object, component_score: Any, sampler: Any) -> None:
+    """Refuse a score that is known to fail, before anything is paid for."""
+    is_fitted = hasattr(sampler, "calibration_")
+    generator = sampler.generator_ if is_fitted else getattr(sampler, "generator", 0)
+    needs = getattr(component_score, "needs_logprobs", False)
+    if needs and not getattr(generator, "gives_logprobs", True):
+        raise ValueError(
+            f"component_score={named!r} needs log-probabilities, which {type(generator).__name__} "
+            "does not give; wanted another component_score, such as 'support' or a callable "
+            "(prompt, component) -> float, or a generator that gives log-probabilities."
+        )
+
+
+def refuse_other_parts(known: Provenance, own: Mapping[str, str]) -> None:
+    """Refuse components of another splitter, score or admission."""
+    for name in PARTS:
+        if getattr(known, name) not in (None, own[name]):
+            raise ValueError(
+                f"data was collected with {name}={getattr(known, name)!r:.80}, but now "
+                f"{name}={own[name]!r:.80}; wanted data collected with what predict is to use. "
+                "Call collect, or fit, again."
+            )
+
+
+def refuse_other_loss(known: Provenance, loss: object, *, of_sets: bool) -> None:
+    """Refuse components of all draws where those of sets are wanted, and the other way round."""
+    if known.generator is None or (known.sampler is not None) == of_sets:
+        return
+    kinds = ["all draws", "the sets of a sampler"]
+    there, here = kinds if of_sets else kinds[::-1]
+    raise ValueError(
+        f"data must hold components of {here} where loss={loss!r}, got components of {there} "
+        "instead. Call collect, or fit, again."
+    )
 
 
 def refuse_betting(shift: CovariateShift | Shift | None) -> None:

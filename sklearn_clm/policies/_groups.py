@@ -116,6 +116,15 @@ class Groups(BaseEstimator):
         return [names[g] for g in of_prompt]
 
 
+def groups_of(
+    options: Groups | None, given: object, n_prompts: int, prompts: CheckedPrompts | None
+) -> list[Hashable] | None:
+    """The group of each prompt; None where there are none."""
+    if given is None and options is None:
+        return None
+    return (options or Groups()).of(given, n_prompts, prompts)
+
+
 def why_null_groups(of_groups: Sequence[str | None], of_all: str | None) -> str | None:
     """Why groups are null, a few of them in full, and why the rule for all prompts is."""
     told = [reason for reason in of_groups if reason is not None]
