@@ -233,7 +233,7 @@ class ExitModel:
 
     def probabilities(self, paths: TextPaths, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """p_k(c) of shape (m, K), -inf where there is no text, and g_k of shape (m,)."""
-        text = _text_probabilities(self.text_classifier, paths, rows)
+        text = _text_probabilities(self.text_classifier, *paths.text_features(rows))
         arrival = probability(self.arrival_classifier, paths.arrival_features(rows, text))
         return text, arrival
 
@@ -541,7 +541,7 @@ def fit_exit_model(
         known = np.broadcast_to(admissible[:, np.newaxis, :], present.shape)
         learner = _Learner(new_classifier, present, features, known)
         chance = learner.text_probabilities(learner.text_classifier(rows), rows)[:, -1]
-        labels = _completed(admissible, first, chance, rng)
+        labels = completed(admissible, first, chance, rng)
     learner = _Learner(new_classifier, present, features, _best(labels, present, features))
     text = np.full(present.shape, -np.inf)
     for fold in np.unique(folds):
@@ -590,10 +590,7 @@ class _Learner:
         return fitted(self.new_classifier, self.features[at][known], self.labels[at][known] > 0)
 
     def text_probabilities(self, classifier: Classifier, rows: np.ndarray) -> np.ndarray:
-        present = self.present[rows]
-        text = np.full(present.shape, -np.inf)
-        text[present] = probability(classifier, self.features[rows][present])
-        return text
+        return _text_probabilities(classifier, self.present[rows], self.features[rows])
 
 
 class ConstantClassifier:
@@ -637,8 +634,9 @@ def probability(classifier: Classifier, features: np.ndarray) -> np.ndarray:
     return np.round(found, 6)
 
 
-def _text_probabilities(classifier: Classifier, paths: TextPaths, rows: np.ndarray) -> np.ndarray:
-    present, features = paths.text_features(rows)
+def _text_probabilities(
+    classifier: Classifier, present: np.ndarray, features: np.ndarray
+) -> np.ndarray:
     text = np.full(present.shape, -np.inf)
     text[present] = probability(classifier, features[present])
     return text
@@ -653,7 +651,7 @@ def _best(labels: np.ndarray, present: np.ndarray, features: np.ndarray) -> np.n
     return np.where(np.isfinite(ranked), best, 0)
 
 
-def _completed(
+def completed(
     admissible: np.ndarray, first: np.ndarray, chance: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Labels in which unknown ones are drawn from their probability, equal texts alike."""

@@ -43,6 +43,7 @@ from sklearn_clm.calibration._exit_policy import (
     Classifier,
     ScoreScale,
     TextPaths,
+    completed,
     fitted,
     probability,
 )
@@ -313,9 +314,9 @@ def judge_lazily(
         while low < high and rejects.get(low):
             low += 1
         middle = low if high == len(accepted_sets) else (low + high) // 2
-    tests = []
+    tests, labels = [], table.labels
     for m in range(min(high + 1, len(accepted_sets))):
-        covered, unjudged = _known(accepted_sets[m], table)
+        covered, unjudged = _known(accepted_sets[m], labels)
         open_prompts = unjudged.any(axis=1)
         if isinstance(accepted_sets, StoppedSets):
             open_prompts |= ~covered & accepted_sets.unfinished(m)
@@ -356,8 +357,7 @@ def texts_for_tests(
     labels = table.labels
     asked = np.zeros(labels.shape, dtype=bool)
     for accepted in accepted_sets:
-        covered = np.any(accepted & (labels == 1), axis=1)
-        unjudged = accepted & (labels < 0) & ~covered[:, np.newaxis]
+        covered, unjudged = _known(accepted, labels)
         if np.sum(~covered & ~unjudged.any(axis=1)) > n_errors:
             break
         if np.sum(~covered) > n_errors:
@@ -368,9 +368,8 @@ def texts_for_tests(
     return texts
 
 
-def _known(accepted: np.ndarray, table: LabelTable) -> tuple[np.ndarray, np.ndarray]:
+def _known(accepted: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which prompts have a witness, and which draws of the others may still be one."""
-    labels = table.labels
     covered = np.any(accepted & (labels == 1), axis=1)
     return covered, accepted & (labels < 0) & ~covered[:, np.newaxis]
 
@@ -386,11 +385,11 @@ def _rejects(
     """Decide test m, unless it is decided already."""
     if m in rejects:
         return rejects[m]
-    covered, _ = _known(sets[m], table)
+    covered, _ = _known(sets[m], table.labels)
     if isinstance(sets, StoppedSets) and np.sum(~covered) > n_errors:
         sets.finish(m, np.flatnonzero(~covered))
     accepted = sets[m]
-    covered, unjudged = _known(accepted, table)
+    covered, unjudged = _known(accepted, table.labels)
     waiting = np.flatnonzero(unjudged.any(axis=1))
     most = int(np.sum(~covered))
     fewest = most - len(waiting)
@@ -400,9 +399,7 @@ def _rejects(
         rows = waiting[batch]
         table.ask(rows, draws[batch])
         # what is known of the others has not changed
-        labels = table.labels_of(rows)
-        found = np.any(accepted[rows] & (labels == 1), axis=1)
-        unjudged = accepted[rows] & (labels < 0) & ~found[:, np.newaxis]
+        found, unjudged = _known(accepted[rows], table.labels_of(rows))
         settled = ~unjudged.any(axis=1)
         draws[batch], value[batch] = _preferred(unjudged, preference[rows])
         most -= int(found.sum())
@@ -782,8 +779,7 @@ def impute_labels(
     classifier = fitted(new_classifier, features[judged], known[judged] > 0)
     chance = np.zeros((n, k_max))
     chance[present] = probability(classifier, features[present])
-    drawn = np.random.default_rng(random_state).random((n, k_max)) < chance
-    return np.where(known >= 0, known > 0, np.take_along_axis(drawn, first, axis=1))
+    return completed(known, first, chance, np.random.default_rng(random_state))
 
 
 def equal_texts(responses: Sequence[Sequence[object]]) -> np.ndarray:

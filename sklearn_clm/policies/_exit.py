@@ -18,6 +18,7 @@ from sklearn_clm.calibration import (
     exit_level,
     fit_exit_model,
     judge_in_falling_order,
+    relative_excess,
     smallest_epsilon,
     texts_for_exit,
 )
@@ -145,10 +146,9 @@ class ExitPolicy(Policy[ExitModel]):
         price = draw_weight + self.draw_price
 
         def cost(sizes: np.ndarray, samples: np.ndarray, arrived: np.ndarray) -> float:
-            late = np.where(arrived > 0, np.maximum(samples - arrived, 0), 0) / samples
             return float(
                 size_weight * np.mean(sizes)
-                + excess_weight * np.mean(late)
+                + excess_weight * np.mean(relative_excess(samples, arrived))
                 + price * np.mean(samples)
             )
 
