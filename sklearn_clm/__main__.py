@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -312,6 +312,12 @@ def _add_search(command: argparse.ArgumentParser) -> None:
     _number(command, "--seed", "S", 0, "seed of the splits")
 
 
+def _search(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What :func:`_add_search` asks for, but for the budgets, as parameters."""
+    names = ("delta", "n_lambdas", "size_weight", "excess_weight")
+    return {name: getattr(arguments, name) for name in names} | {"random_state": arguments.seed}
+
+
 def _load(arguments: argparse.Namespace) -> CalibrationData:
     named = ("scores", "labels", "similarity")
     given = [name for name in named if getattr(arguments, name) is not None]
@@ -357,15 +363,11 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         data,
         arguments.methods,
         _levels(arguments.epsilons),
-        delta=arguments.delta,
         n_trials=arguments.trials,
         frontier_fraction=arguments.frontier_fraction,
         testing_fraction=arguments.testing_fraction,
-        n_lambdas=arguments.n_lambdas,
-        size_weight=arguments.size_weight,
-        excess_weight=arguments.excess_weight,
         k_max=arguments.k_max,
-        random_state=arguments.seed,
+        **_search(arguments),
         n_jobs=arguments.jobs,
         verbose=0 if arguments.quiet else 1,
     )
@@ -417,14 +419,10 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         _Arrays(),
         k_max=budgets[0] if len(budgets) == 1 else budgets,
         epsilon=arguments.epsilon,
-        delta=arguments.delta,
         set_score=arguments.set_score,
-        size_weight=arguments.size_weight,
-        excess_weight=arguments.excess_weight,
-        n_lambdas=arguments.n_lambdas,
         optimization_fraction=arguments.optimization_fraction,
         on_null="raise",
-        random_state=arguments.seed,
+        **_search(arguments),
     )
     # what the data were collected with concerns the file, not this stand-in for a sampler
     known = data.provenance
@@ -450,18 +448,14 @@ def _plan(arguments: argparse.Namespace) -> int:
     expected = plan(
         _load(arguments),
         arguments.epsilon,
-        arguments.delta,
         sizes=arguments.sizes,
         set_score=arguments.set_score,
         k_max=arguments.k_max,
         optimization_fraction=arguments.optimization_fraction,
-        n_lambdas=arguments.n_lambdas,
-        size_weight=arguments.size_weight,
-        excess_weight=arguments.excess_weight,
         power=arguments.power,
         confidence=arguments.confidence,
         n_trials=arguments.trials,
-        random_state=arguments.seed,
+        **_search(arguments),
     )
     text = expected.to_markdown()
     if arguments.output is not None:

@@ -36,6 +36,7 @@ from sklearn_clm.policies._components import (
     refuse_other_draws,
     refuse_other_loss,
     refuse_other_parts,
+    refuse_sets_of_fit,
     refuse_without_logprobs,
     select_components,
     shift_of_prompts,
@@ -414,7 +415,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         if collected is not None:
             prompts, groups = collected.prompts, collected.groups if groups is None else groups
         names = groups_of(self.groups, groups, data.n_prompts, prompts)
-        data = self._labelled(data, names)
+        data = self._labelled(data, names, collected)
         sampler = self._sampler_of(data)
         if sampler is not None:
             refuse_other_calibration(sampler.calibration_.digest, known.sampler, "data")
@@ -677,22 +678,14 @@ class ComponentSelector(  # type: ignore[call-arg]
                 "made them; wanted those of a fitted sampler (as in a Pipeline), a fitted "
                 "sampler=, or prompts."
             )
-        if sets.of_fit and self._fraction is not None:
-            raise ValueError(
-                "X holds sets of the prompts that their sampler was fitted on, as in a Pipeline; "
-                "loss='fraction' needs a sampler that was fitted on others. Give the selector "
-                "prompts and a sampler= that is not fitted: it is then fitted on half of them."
-            )
+        refuse_sets_of_fit(sets, self._loss)
         record = sampler.calibration_
         refuse_other_draws(sets, record.drawn_with, "those that their sampler makes now")
         prompts: Any = [one.prompt for one in sets]
         numeric = bool(sampler._numeric_prompts) if hasattr(sampler, "_numeric_prompts") else False
         checked = CheckedPrompts(np.asarray(prompts) if numeric else prompts, numeric)
-        return (
-            sampler,
-            checked,
-            unseen_prompts(record, checked, self._loss, warns=not sets.of_fit),
-        )
+        rows = unseen_prompts(record, checked, self._loss, warns=not sets.of_fit)
+        return sampler, checked, rows
 
     # --- calibrate ----------------------------------------------------------------------------
 
@@ -714,10 +707,12 @@ class ComponentSelector(  # type: ignore[call-arg]
         return collected if collected is not None and collected.are(data) else None
 
     def _labelled(
-        self, data: ComponentCalibrationData, names: list[Hashable] | None
+        self,
+        data: ComponentCalibrationData,
+        names: list[Hashable] | None,
+        collected: CollectedComponents | None,
     ) -> ComponentCalibrationData:
         """The data with the labels that are needed, those of people as they are now."""
-        collected = self._collected_of(data)
         tested = data.take(self._tests(data.n_prompts, None)[-1].rows)
         if collected is None:
             wanted = "component, or be what this selector has collected"

@@ -120,11 +120,11 @@ def prediction_set_html(one: ResponseSet) -> str:
 
 def prediction_sets_html(sets: Sequence[ResponseSet], k_max: int) -> str:
     """Many prediction sets as one table."""
-    head = _head("prompt", "responses", "draws", "set score", "guaranteed")
     rows = "".join(_prediction_row(one) for one in sets[:SHOWN_ROWS])
     caption = f"{counted(len(sets), 'prompt')}, k_max={k_max}" + _more(len(sets))
     caption += "".join(f"; <b>{remark}</b>" for remark in common_remarks(sets))
-    return _styled(f"<p>{caption}</p><table>{head}<tbody>{rows}</tbody></table>")
+    table = _table(rows, "prompt", "responses", "draws", "set score", "guaranteed")
+    return _styled(f"<p>{caption}</p>{table}")
 
 
 def component_set_html(one: TrustedSet) -> str:
@@ -139,8 +139,7 @@ def _components_html(one: TrustedSet) -> str:
         for component, score, places in zip(one.components, one.scores, one.occurrences)
     )
     kind = _kind(one)
-    head = _head("score", f"{kind} component", "draws")
-    table = f"<table>{head}<tbody>{rows}</tbody></table>"
+    table = _table(rows, "score", f"{kind} component", "draws")
     responses = _set_html(one.prediction_set, _marks(one), _note(one.prediction_set))
     return f"<div>{responses}{table if rows else f'<p>No {kind} component.</p>'}</div>"
 
@@ -241,8 +240,7 @@ def _set_html(one: ResponseSet, marks: dict[int, list[Mark]], note: str) -> str:
     title = f'<p style="white-space:pre-wrap">{_prompt_html(one.prompt)}<br>{note}</p>'
     if not rows:
         return f"<div>{title}<p>No response was accepted.</p></div>"
-    head = _head("draw", "response", "quality")
-    return f"<div>{title}<table>{head}<tbody>{rows}</tbody></table></div>"
+    return f"<div>{title}{_table(rows, 'draw', 'response', 'quality')}</div>"
 
 
 def _prediction_row(one: ResponseSet) -> str:
@@ -265,8 +263,9 @@ def _prediction_row(one: ResponseSet) -> str:
     )
 
 
-def _head(*names: str) -> str:
-    return f"<thead><tr>{''.join(f'<th{_LEFT}>{name}</th>' for name in names)}</tr></thead>"
+def _table(rows: str, *names: str) -> str:
+    head = "".join(f"<th{_LEFT}>{name}</th>" for name in names)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _more(n: int) -> str:

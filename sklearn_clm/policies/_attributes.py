@@ -74,6 +74,11 @@ class CalibratedEstimator(BaseEstimator):
         super().set_params(**params)
         return self
 
+    @property
+    def shift_(self) -> Shift | None:
+        """The shift of prompts that the guarantee holds for; None for none."""
+        return self.calibration_.shift
+
     def save_calibration(self, path: str | os.PathLike[str]) -> None:
         """Write what calibration found to a small, readable JSON file.
 
@@ -149,11 +154,6 @@ class SamplerAttributes(CalibratedEstimator):
         if self.calibration_.by_group is None:
             raise AttributeError("groups_ needs a calibration with groups.")
         return dict(self.calibration_.by_group)
-
-    @property
-    def shift_(self) -> Shift | None:
-        """The shift of prompts that the guarantee holds for; None for none."""
-        return self.calibration_.shift
 
     @property
     def n_judgements_(self) -> int:
@@ -271,11 +271,6 @@ class SelectorAttributes(CalibratedEstimator):
         if self.calibration_.group_results is None:
             raise AttributeError("group_results_ needs a calibration with groups, not from a file.")
         return dict(self.calibration_.group_results)
-
-    @property
-    def shift_(self) -> Shift | None:
-        """The shift of prompts that the guarantee holds for; None for none."""
-        return self.calibration_.shift
 
     @property
     def result_(self) -> ComponentThreshold | None:

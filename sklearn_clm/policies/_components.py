@@ -176,6 +176,16 @@ def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> N
     )
 
 
+def refuse_sets_of_fit(sets: PredictionSets, loss: str) -> None:
+    """Refuse sets of prompts whose labels have shaped them, where their fractions are tested."""
+    if sets.of_fit and loss == "fraction":
+        raise ValueError(
+            "X holds sets of the prompts that their sampler was fitted on, as in a Pipeline; "
+            "loss='fraction' needs a sampler that was fitted on others. Give the selector "
+            "prompts and a sampler= that is not fitted: it is then fitted on half of them."
+        )
+
+
 def refuse_larger_budget(k_max: int, n_draws: int | None) -> None:
     """Refuse a sampler that may draw more than the components were calibrated on."""
     if n_draws is not None and n_draws < k_max:

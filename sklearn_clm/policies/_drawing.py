@@ -143,21 +143,10 @@ class LazyDraws:
 
 
 class DrawnPart:
-    """Some prompts of :class:`LazyDraws`, counted from 0.
+    """The prompts at `rows` of :class:`LazyDraws`, counted from 0.
 
-    Parameters
-    ----------
-    draws : LazyDraws
-        All prompts.
-    data : CalibrationData
-        Theirs, of the budget that calibrates.
-    rows : ndarray of int, shape (m,)
-        Positions of these prompts.
-
-    Attributes
-    ----------
-    data : CalibrationData
-        A copy of their draws, which :meth:`draw` updates.
+    `data` are those of all prompts, of the budget that calibrates; the attribute is a copy of the
+    draws of these prompts, which :meth:`draw` updates.
     """
 
     def __init__(self, draws: LazyDraws, data: CalibrationData, rows: np.ndarray) -> None:

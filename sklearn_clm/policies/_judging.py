@@ -359,18 +359,8 @@ class Verdicts:
 class ComponentVerdicts(Verdicts):
     """The admission, asked for single components of collected prompts.
 
-    Parameters
-    ----------
-    admission : callable
-        As :func:`sklearn_clm.scoring.get_component_admission` gives it.
-    references : list of length n
-        Admission of each prompt.
-    responses : list of n lists
-        The draws of each prompt.
-    found : list of n DistinctComponents
-        Their components.
-    n_jobs : int or None
-        Processes or threads that judge.
+    The admission is one of :func:`sklearn_clm.scoring.get_component_admission`; each prompt has a
+    reference, responses, and components that were found in them.
     """
 
     def __init__(

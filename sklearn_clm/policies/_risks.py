@@ -162,17 +162,7 @@ class WrongFraction(BaseEstimator):
 
 
 class SetLosses:
-    """Losses of sets of collected draws, each computed once.
-
-    Parameters
-    ----------
-    prompts : CheckedPrompts
-        The prompts.
-    references : list of length n
-        Admission of each prompt: a callable, a reference or a list of references.
-    draws : list of n lists of length K
-        The draws.
-    """
+    """Losses of sets of the draws that were collected for n prompts, each computed once."""
 
     def __init__(
         self,
@@ -252,21 +242,11 @@ def _checked(value: object, name: str, i: int) -> float:
 
 @dataclass(frozen=True)
 class Stop:
-    """What ends the sampling under one configuration, as prediction knows it.
-
-    Parameters
-    ----------
-    set_score : SetScore
-        The set function F.
-    threshold : float
-        Its value at which sampling stops.
-    k_max : int
-        The budget, which may be smaller than the number of draws that were collected.
-    """
+    """What ends the sampling under one configuration, as prediction knows it."""
 
     set_score: SetScore
     threshold: float
-    k_max: int
+    k_max: int  # the budget, which may be smaller than the number of draws that were collected
 
     def score(self, quality: np.ndarray, accepted: np.ndarray, taken: int) -> float:
         """F of a set; -inf while it is empty."""
@@ -285,24 +265,12 @@ class Stop:
 
 @dataclass(frozen=True)
 class RiskTest:
-    """P-values of all risks of a configuration.
+    """P-values of all risks of a configuration."""
 
-    Parameters
-    ----------
-    losses : Losses or None
-        Losses besides, or instead of, that of admission.
-    outcomes : SetLosses or None
-        Computes them.
-    weights : ndarray of shape (n,), or None
-        Weight of each prompt of the data, tested by betting; None where all are alike.
-    weight_bound : float
-        Largest weight that any prompt may have.
-    """
-
-    losses: Losses | None = None
-    outcomes: SetLosses | None = None
-    weights: np.ndarray | None = None
-    weight_bound: float = 1.0
+    losses: Losses | None = None  # besides, or instead of, that of admission
+    outcomes: SetLosses | None = None  # computes them
+    weights: np.ndarray | None = None  # of the n prompts, tested by betting
+    weight_bound: float = 1.0  # the largest that any prompt may have
 
     @property
     def tests_admission(self) -> bool:

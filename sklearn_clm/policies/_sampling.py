@@ -154,15 +154,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Marks:
-    """What each set says of itself, and what shows that it is done.
-
-    Parameters
-    ----------
-    guaranteed, provenance_known, guarantee, group, approximate, pooled
-        As in :class:`sklearn_clm.PredictionSet`.
-    progress : progress bar
-        Counts prompts.
-    """
+    """What each set says of itself, as in PredictionSet; `progress` counts those that are done."""
 
     guaranteed: bool
     provenance_known: bool
@@ -188,15 +180,7 @@ class _OpenSet(Generic[Rule]):
 
 
 class OpenSets(ABC, Generic[Rule]):
-    """The sets of many prompts; a subclass knows the rule.
-
-    Parameters
-    ----------
-    scores : DrawScores
-        The prompts, and scores of their draws.
-    marks : Marks
-        What each set says of itself.
-    """
+    """The sets of many prompts; a subclass knows the rule."""
 
     def __init__(self, scores: DrawScores, marks: Marks) -> None:
         self.closed: list[PredictionSet | None] = [None] * len(scores.prompts)
@@ -275,17 +259,7 @@ class OpenSets(ABC, Generic[Rule]):
 
 
 class ThresholdSets(OpenSets[SamplingRule]):
-    """Algorithm 1 on many prompts.
-
-    Parameters
-    ----------
-    configuration : Configuration or None
-        The thresholds; None accepts all draws.
-    k_max : int
-        The budget.
-    scores, marks
-        As in :class:`OpenSets`.
-    """
+    """Algorithm 1 on many prompts; a configuration of None accepts all draws."""
 
     def __init__(
         self, configuration: Configuration | None, k_max: int, scores: DrawScores, marks: Marks
@@ -349,21 +323,7 @@ class ThresholdSets(OpenSets[SamplingRule]):
 
 
 class ExitSets(OpenSets[ExitRule]):
-    """The exit policy on many prompts.
-
-    Parameters
-    ----------
-    model : ExitModel
-        What was learnt.
-    level : float
-        u-hat.
-    same_text : float or None
-        Similarity above which a response repeats an earlier text.
-    equal_texts : bool
-        Whether equal responses are one text.
-    scores, marks
-        As in :class:`OpenSets`.
-    """
+    """The exit policy on many prompts, at the level u-hat; texts as in ExitResult."""
 
     def __init__(
         self,
@@ -431,14 +391,8 @@ AnyOpenSets: TypeAlias = OpenSets[SamplingRule] | OpenSets[ExitRule]
 class SetsByRule:
     """The sets of many prompts, each by one of several rules.
 
-    Parameters
-    ----------
-    parts : list of OpenSets
-        For each rule.
-    of_prompt : list of int or None
-        Which of them each prompt belongs to; None where there is one.
-    progress : progress bar
-        Shows the number of draws.
+    `of_prompt` says which of the parts each prompt belongs to, None that there is one alone;
+    `progress` shows the number of draws.
     """
 
     def __init__(
