@@ -49,57 +49,23 @@ def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Request:
-    """What a calibration is asked for.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Tolerated risk, and tolerated probability of exceeding it.
-    guarantee : {"pac", "marginal"}
-        Whether the risk is bounded with confidence 1 - delta over the calibration prompts, or on
-        average over calibration and new prompts together.
-    budgets : list of int
-        Budgets of draws to choose from, ascending.
-    set_score : str, callable or SetScore
-        The set function F.
-    weights : mapping
-        `size_weight`, `excess_weight` and `draw_weight`.
-    n_lambdas : int
-        Most observed values to try for each threshold.
-    optimization_fraction : float
-        Part of the prompts that is searched or learnt from.
-    random_state : int, Generator, RandomState or None
-        Source of the split.
-    judging : LazyJudging, default=None
-        How labels are asked for; None where the data have them all.
-    verdicts : Verdicts, default=None
-        Whom to ask.
-    groups : list of hashable, default=None
-        The group of each prompt; None tests all prompts together alone.
-    options : Groups, default=None
-        What the guarantee of groups is.
-    risks : RiskTest, default=None
-        Other risks than that of admission, or weighted prompts; None is the exact binomial test of
-        admission alone.
-    draws : LazyDraws, default=None
-        Who makes draws that data lack; None where they have all.
-    """
+    """What a calibration is asked for."""
 
     epsilon: float
     delta: float
-    guarantee: str
-    budgets: list[int]
+    guarantee: str  # "pac": with confidence 1 - delta; "marginal": on average over calibrations
+    budgets: list[int]  # to choose from, ascending
     set_score: SetScoreLike
-    weights: Weights
-    n_lambdas: int
-    optimization_fraction: float
-    random_state: RandomState
-    judging: LazyJudging | None = None
-    verdicts: Verdicts | None = None
-    groups: list[Hashable] | None = None
-    options: Groups | None = None
-    risks: RiskTest | None = None
-    draws: LazyDraws | None = None
+    weights: Weights  # of size, excess and draws in the objective
+    n_lambdas: int  # most observed values to try for each threshold
+    optimization_fraction: float  # part of the prompts that is searched or learnt from
+    random_state: RandomState  # source of the split
+    judging: LazyJudging | None = None  # how labels are asked for; None where data have all
+    verdicts: Verdicts | None = None  # whom to ask
+    groups: list[Hashable] | None = None  # of each prompt; None tests all prompts together alone
+    options: Groups | None = None  # what the guarantee of groups is
+    risks: RiskTest | None = None  # None is the exact binomial test of admission alone
+    draws: LazyDraws | None = None  # who makes draws that data lack; None where they have all
 
     def whole(self, data: CalibrationData, rows: np.ndarray) -> CalibrationData:
         """The prompts at `rows` with all their draws."""
@@ -306,21 +272,11 @@ class ThresholdRule:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What a policy found.
+    """What a policy found."""
 
-    Parameters
-    ----------
-    rule : CalibratedRule
-        The rule for all prompts.
-    by_group : mapping from group to CalibratedRule, or None
-        The rule of each group.
-    why_null : str or None
-        Why nothing is certified for a group, or for all prompts; None if something is for each.
-    """
-
-    rule: CalibratedRule
+    rule: CalibratedRule  # for all prompts
     by_group: Mapping[Hashable, CalibratedRule] | None
-    why_null: str | None
+    why_null: str | None  # for a group, or for all prompts; None if something is certified for each
 
 
 class Policy(BaseEstimator, ABC, Generic[Path]):

@@ -40,27 +40,13 @@ SCORES = ("quality", "similarity", "admission")
 
 @dataclass(frozen=True)
 class CalibrationPrompts:
-    """The prompts that calibrate, and what is known of them.
-
-    Parameters
-    ----------
-    prompts : CheckedPrompts
-        The prompts, n.
-    indices : ndarray of int, shape (n,)
-        Their positions among the prompts that were given.
-    groups : list of n hashable, or None
-        Groups that were given with them.
-    shift : Shift, or None
-        The shift that they were weighted for.
-    weights : ndarray of shape (n,), or None
-        Their weights, where they are tested by betting.
-    """
+    """The prompts that calibrate, and what is known of them."""
 
     prompts: CheckedPrompts
-    indices: np.ndarray
-    groups: list[Hashable] | None = None
-    shift: Shift | None = None
-    weights: np.ndarray | None = None
+    indices: np.ndarray  # their positions among the prompts that were given
+    groups: list[Hashable] | None = None  # that were given with them
+    shift: Shift | None = None  # that they were weighted for
+    weights: np.ndarray | None = None  # where they are tested by betting
 
     @classmethod
     def of(
@@ -85,30 +71,14 @@ class CalibrationPrompts:
 
 @dataclass(frozen=True)
 class CollectedDraws:
-    """The draws that an estimator has collected.
-
-    Parameters
-    ----------
-    source : DrawSource
-        Where they come from.
-    asked : CalibrationPrompts
-        Their prompts.
-    data : CalibrationData
-        Their scores and labels.
-    verdicts : Verdicts, or None
-        Whom to ask for labels that the data lack.
-    outcomes : SetLosses, or None
-        Computes other losses of sets of these draws.
-    lazily : LazyDraws, or None
-        The draws, where they are made as tests ask for them.
-    """
+    """The draws that an estimator has collected."""
 
     source: DrawSource
     asked: CalibrationPrompts
     data: CalibrationData
-    verdicts: Verdicts | None = None
-    outcomes: SetLosses | None = None
-    lazily: LazyDraws | None = None
+    verdicts: Verdicts | None = None  # whom to ask for labels that the data lack
+    outcomes: SetLosses | None = None  # computes other losses of sets of these draws
+    lazily: LazyDraws | None = None  # the draws, where they are made as tests ask for them
 
     def are(self, data: CalibrationData) -> bool:
         """Whether these very draws are what data hold, all or the first, of any labels."""
@@ -140,30 +110,14 @@ class CollectedDraws:
 
 @dataclass(frozen=True)
 class Collector:
-    """Collects the draws of prompts, with their scores and verdicts.
-
-    Parameters
-    ----------
-    quality, similarity, admission : str, callable or object
-        As in :class:`sklearn_clm.ConformalSampler`.
-    judges_all : bool
-        Whether each draw is judged at once, or when a test asks for it.
-    keeps_draws : bool
-        Whether draws are kept for other losses.
-    memory : DrawMemory
-        The draws that were made in this process.
-    n_jobs : int or None
-        Processes or threads for scores and admissions.
-    verbose : int
-        Whether to show progress.
-    """
+    """Collects the draws of prompts, with their scores and verdicts."""
 
     quality: QualityLike
     similarity: SimilarityLike
     admission: str | Admission
-    judges_all: bool
-    keeps_draws: bool
-    memory: DrawMemory
+    judges_all: bool  # at once, and not when a test asks for it
+    keeps_draws: bool  # for other losses
+    memory: DrawMemory  # the draws that were made in this process
     n_jobs: int | None
     verbose: int
 
@@ -361,33 +315,15 @@ def source_of(
 
 @dataclass(frozen=True)
 class Conditions:
-    """The draws that calibrate, and what holds for their prompts.
-
-    Parameters
-    ----------
-    data : CalibrationData
-        The draws of the prompts that calibrate.
-    source : DrawSource
-        Where they come from.
-    collected : CollectedDraws or None
-        How the estimator collected them; None where they come from elsewhere.
-    groups : list of hashable, or None
-        The group of each prompt.
-    shift : Shift or None
-        The shift of prompts that they are weighted for.
-    risks : RiskTest or None
-        Other tests than the exact binomial one of admission.
-    verdicts : Verdicts or None
-        Who is asked for labels; None where the data have them all.
-    """
+    """The draws that calibrate, and what holds for their prompts."""
 
     data: CalibrationData
     source: DrawSource
-    collected: CollectedDraws | None
-    groups: list[Hashable] | None
-    shift: Shift | None
-    risks: RiskTest | None
-    verdicts: Verdicts | None
+    collected: CollectedDraws | None  # None where the draws come from elsewhere
+    groups: list[Hashable] | None  # of each prompt
+    shift: Shift | None  # that prompts are weighted for
+    risks: RiskTest | None  # other tests than the exact binomial one of admission
+    verdicts: Verdicts | None  # who is asked for labels; None where the data have them all
 
     @property
     def draws(self) -> LazyDraws | None:

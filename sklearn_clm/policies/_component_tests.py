@@ -37,20 +37,11 @@ class ComponentTest(NamedTuple):
 
 @dataclass(frozen=True)
 class TestedComponents:
-    """What tests of component thresholds found.
+    """What tests of component thresholds found."""
 
-    Parameters
-    ----------
-    result : ComponentThreshold or None
-        Of all prompts together; None where they are too few.
-    by_group : mapping from group to ComponentThreshold or None
-        Of each group, the same; None without groups.
-    why_null : str or None
-        Why nothing is certified, for a group or for all prompts; None where something is for each.
-    """
-
-    result: ComponentThreshold | None
-    by_group: Mapping[Hashable, ComponentThreshold | None] | None
+    result: ComponentThreshold | None  # of all prompts together; None where they are too few
+    by_group: Mapping[Hashable, ComponentThreshold | None] | None  # None without groups
+    # for a group or for all prompts; None where something is certified for each
     why_null: str | None
 
     def fields(self) -> dict[str, Any]:

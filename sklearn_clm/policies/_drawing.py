@@ -24,25 +24,9 @@ class LazyDraws:
     Draws are keyed, and scores of a draw depend on it and earlier ones alone: so those that are
     made one by one are those that would be made all at once.
 
-    Parameters
-    ----------
-    prompts : CheckedPrompts
-        The prompts, n.
-    k_max : int
-        The budget K.
-    seed : int
-        Seed of the draws.
-
-    Attributes
-    ----------
-    quality, similarity, texts : ndarray of shape (n, K), (n, K, K) and (n, K)
-        As in :class:`~sklearn_clm.calibration.CalibrationData`.
-    n_draws : ndarray of int, shape (n,)
-        How many draws of each prompt were made.
-    draws : list of n lists of Generation
-        The draws themselves.
-    responses : list of n lists
-        Their responses.
+    For n prompts and a budget of K: `quality`, `similarity` and `texts` as in
+    :class:`~sklearn_clm.calibration.CalibrationData`, how many draws were made of each prompt in
+    `n_draws`, and these in `draws` and `responses`.
     """
 
     def __init__(self, prompts: CheckedPrompts, k_max: int, seed: int) -> None:

@@ -203,25 +203,8 @@ class LazyJudging(BaseEstimator):
 class Verdicts:
     """The admission, asked for single draws of collected prompts.
 
-    Parameters
-    ----------
-    admission : str or callable
-        As in :class:`sklearn_clm.ConformalSampler`.
-    references : list of length n
-        Admission of each prompt: a callable, a reference or a list of references.
-    responses : list of n lists of length K
-        The draws.
-    n_jobs : int or None
-        Processes or threads that judge.
-    k_max : int, default=None
-        K, where further draws will be appended to `responses`; None is their length.
-
-    Attributes
-    ----------
-    labels : ndarray of int8, shape (n, K)
-        1, 0, or -1 for unknown, at the draws that were judged.
-    n_judgements : int
-        How many draws were judged.
+    Further draws may be appended to `responses`; K is then `k_max`. `labels`, of shape (n, K), are
+    1, 0, or -1 for unknown, at the draws that were judged, `n_judgements` in all.
     """
 
     def __init__(

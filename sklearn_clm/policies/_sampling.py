@@ -34,39 +34,17 @@ _ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
 
 @dataclass(frozen=True)
 class DrawScores:
-    """Scores of draws, as calibration computed them.
+    """Scores of draws, as calibration computed them."""
 
-    Parameters
-    ----------
-    quality : callable or DrawScorer
-        The quality; one that asks a generator knows it already.
-    similarity : str, callable or object
-        The similarity.
-    set_score : SetScore
-        The set function F.
-    width : int
-        The largest budget that calibration saw.
-    prompts : CheckedPrompts
-        The prompts.
-    provenance : Provenance
-        Of the calibration: its precision is that of the thresholds.
-    n_jobs : int or None
-        Processes or threads for scores.
-    data : CalibrationData or None
-        Where the scores of some prompts are known.
-    known : mapping of int to int
-        The row in `data` of those prompts.
-    """
-
-    quality: Quality | DrawScorer
+    quality: Quality | DrawScorer  # one that asks a generator knows it already
     similarity: SimilarityLike
     set_score: SetScore
-    width: int
+    width: int  # the largest budget that calibration saw
     prompts: CheckedPrompts
-    provenance: Provenance
+    provenance: Provenance  # of the calibration: its precision is that of the thresholds
     n_jobs: int | None
-    data: CalibrationData | None
-    known: Mapping[int, int]
+    data: CalibrationData | None  # where the scores of some prompts are known
+    known: Mapping[int, int]  # the row in `data` of those prompts
 
     def _knows(self, prompt: int, n_draws: int) -> bool:
         """Whether the scores of so many draws of a prompt are known."""

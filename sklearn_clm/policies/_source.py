@@ -30,24 +30,12 @@ _DRAWS_AT_ONCE = 100_000  # with 60 tokens each they take almost a gigabyte
 
 @dataclass(frozen=True)
 class DrawSource:
-    """Where the draws of an estimator come from.
+    """Where the draws of an estimator come from."""
 
-    Parameters
-    ----------
-    generator : Generator
-        A copy that belongs to the estimator, trained where it can be.
-    fingerprint : str
-        Of the generator, before it drew anything.
-    seed : int
-        Seed of all draws.
-    trained_on : ndarray of uint64
-        Digests of the prompts that trained the generator.
-    """
-
-    generator: Generator
-    fingerprint: str
-    seed: int
-    trained_on: np.ndarray = field(repr=False)
+    generator: Generator  # a copy that belongs to the estimator, trained where it can be
+    fingerprint: str  # of the generator, before it drew anything
+    seed: int  # of all draws
+    trained_on: np.ndarray = field(repr=False)  # digests of the prompts that trained it
 
     @classmethod
     def train(
