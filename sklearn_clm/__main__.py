@@ -14,13 +14,7 @@ import numpy as np
 from sklearn_clm import ConformalSampler, NullCalibrationError, __version__
 from sklearn_clm._results import counted
 from sklearn_clm.caching import CachedGenerator, HumanJudge
-from sklearn_clm.calibration import (
-    CalibrationData,
-    Configuration,
-    LearnThenTestResult,
-    Provenance,
-    get_set_score,
-)
+from sklearn_clm.calibration import CalibrationData, Provenance, get_set_score
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation import TrialResults, plan, run_trials
 from sklearn_clm.generators import BaseGenerator, Generation, OpenAIGenerator
@@ -438,9 +432,8 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         content["scores"] |= scores
         text = json.dumps(content, indent=2, allow_nan=False) + "\n"
         Path(unfinished).write_text(text, encoding="utf-8")
-    result, thresholds = sampler.result_, sampler.lambda_hat_
-    if not arguments.quiet and result is not None and thresholds is not None:
-        _describe(result, thresholds, sampler.k_max_, arguments, known.unknown)
+    if not arguments.quiet:
+        _describe(sampler, arguments, known.unknown)
     return 0
 
 
@@ -515,19 +508,18 @@ def _batch(arguments: argparse.Namespace) -> int:
 
 
 def _describe(
-    result: LearnThenTestResult,
-    thresholds: Configuration,
-    k_max: int,
-    arguments: argparse.Namespace,
-    unknown: Sequence[str],
+    sampler: ConformalSampler, arguments: argparse.Namespace, unknown: Sequence[str]
 ) -> None:
+    result, thresholds = sampler.result_, sampler.lambda_hat_
+    if result is None or thresholds is None:
+        return
     tested = counted(len(result.frontier), "configuration")
     print(
         f"epsilon={arguments.epsilon:g}, delta={arguments.delta:g}: {len(result.valid_lambdas)} "
         f"of {tested} valid on {counted(result.n_calibration, 'prompt')}.\n"
         f"lambda-hat: similarity <= {thresholds.similarity:g}, quality >= "
         f"{thresholds.quality:g}, stop at {get_set_score(arguments.set_score).name} >= "
-        f"{thresholds.set_score:g}, at most {counted(k_max, 'draw')}."
+        f"{thresholds.set_score:g}, at most {counted(sampler.k_max_, 'draw')}."
     )
     if unknown:
         print(

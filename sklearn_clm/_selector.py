@@ -715,9 +715,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         """The data with the labels that are needed, those of people as they are now."""
         tested = data.take(self._tests(data.n_prompts, None)[-1].rows)
         if collected is None:
-            wanted = "component, or be what this selector has collected"
             nobody = ": there is nobody to ask about components from elsewhere."
-            refuse_unknown(tested, wanted, nobody)
+            refuse_unknown(tested, "component, or be what this selector has collected", nobody)
             return data
         if tested.unknown is None and not collected.verdicts.of_people:
             return data
@@ -766,8 +765,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         tried = collected.prompts.take(range(min(_N_TRIED, len(collected.prompts))))
         names = collected.groups and collected.groups[: len(tried)]
         sets = collected.sampler._sets(tried, groups=_of_sampler(collected.sampler, names))
-        in_all = np.array([len(one) for one in self._select(sets, names)])
-        if in_all.any() or not any(len(one) for one in sets):
+        if any(map(len, self._select(sets, names))) or not any(map(len, sets)):
             return
         warn(
             f"gamma_hat_={record.gamma_hat:.4g} is hardly ever reached in prediction: of the sets "

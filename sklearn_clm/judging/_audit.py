@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.caching import HumanJudge, JudgedPrompt
+from sklearn_clm.caching import HumanJudge
 from sklearn_clm.calibration import clopper_pearson, smallest_epsilon
 from sklearn_clm.calibration._binomial import check_probability
 from sklearn_clm.generators._records import key_digest
@@ -229,17 +229,14 @@ def audit_judge(
     verdicts = admission_matrix(
         admission, references, [[pair.response] for pair, _ in judged], n_jobs=n_jobs
     )
+    keys = [key_digest([pair.asked.prompt, list(pair.asked.references)]) for pair, _ in judged]
     numbers: dict[bytes, int] = {}
     return JudgeAudit.from_verdicts(
         verdicts[:, 0] if judged else [],
         [verdict for _, verdict in judged],
-        prompts=[numbers.setdefault(_key(pair.asked), len(numbers)) for pair, _ in judged],
+        prompts=[numbers.setdefault(key, len(numbers)) for key in keys],
         confidence=confidence,
     )
-
-
-def _key(asked: JudgedPrompt) -> bytes:
-    return key_digest([asked.prompt, list(asked.references)])
 
 
 def _as_verdicts(values: ArrayLike | Sequence[bool], name: str) -> np.ndarray:

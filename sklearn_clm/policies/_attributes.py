@@ -95,8 +95,8 @@ class CalibratedEstimator(BaseEstimator):
     def _validate_params(self) -> None:
         for name, kind in self._options.items():
             value = getattr(self, name)
-            if isinstance(value, type) or (name in _ADVICE and not isinstance(value, kind | None)):
-                is_class = isinstance(value, type)
+            is_class = isinstance(value, type)
+            if is_class or (name in _ADVICE and not isinstance(value, kind | None)):
                 shown = f"the class {value.__name__}" if is_class else repr(value)
                 raise InvalidParameterError(
                     f"The {name!r} parameter of {type(self).__name__} must be an instance, such as "

@@ -234,9 +234,9 @@ class Verdicts:
             for one in self._references
         ]
         k_max = self.labels.shape[1]
-        other = Verdicts(admission, bare, self._responses, self._n_jobs, k_max)
-        self._others.append((admission, other))
-        return self._others[-1][1]
+        verdicts = Verdicts(admission, bare, self._responses, self._n_jobs, k_max)
+        self._others.append((admission, verdicts))
+        return verdicts
 
     def __getstate__(self) -> dict[str, Any]:
         # admissions that are functions, often of a notebook, must not keep a sampler from a pickle

@@ -292,17 +292,16 @@ class RiskTest:
         `missed` are the prompts whose set holds no admissible response, of which a share of
         `epsilon` is tolerated.
         """
-        named = {} if self.losses is None else self.losses.named()
         p_values, means = [], {}
         if self.tests_admission:
             p_values.append(self._p_value(missed.astype(np.float64), rows, epsilon, "binomial"))
-        if self.outcomes is not None:
-            for name, (loss, level) in named.items():
+        if self.losses is not None and self.outcomes is not None:
+            for name, (loss, level) in self.losses.named().items():
+                digest = self._digests[name]
                 values = self.outcomes.of(
-                    *(name, loss, self._digests[name]), rows, quality, accepted, samples, stop
+                    name, loss, digest, rows, quality, accepted, samples, stop
                 )
-                kind = "betting" if self.losses is None else self.losses.p_value
-                p_values.append(self._p_value(values, rows, level, kind, name))
+                p_values.append(self._p_value(values, rows, level, self.losses.p_value, name))
                 means[name] = float(values.mean())
         return max(p_values), means
 
