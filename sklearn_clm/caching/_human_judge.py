@@ -1,9 +1,11 @@
 """Verdicts of people, kept in the file of a cache."""
 
+import codecs
 import csv
 import datetime as dt
 import getpass
 import hashlib
+import io
 import json
 import os
 import warnings
@@ -507,7 +509,8 @@ class HumanJudge(StoreBacked, PairAdmission):
         path : str or path
             The file, replaced where it exists: CSV where its name ends in ``.csv``, JSON Lines
             where it ends in ``.jsonl``, ``.ndjson`` or ``.json``. In CSV the references of a prompt
-            are one cell, a list in JSON.
+            are one cell, a list in JSON. Both are UTF-8; CSV that is not ASCII alone begins with a
+            byte order mark, by which spreadsheets know it ("utf-8-sig" in Python).
         pairs : iterable of WantedVerdict
             What is wanted, for instance of a :class:`VerdictsWanted`.
 
@@ -524,24 +527,26 @@ class HumanJudge(StoreBacked, PairAdmission):
         with self._log().writing() as connection:
             for pair in pairs:
                 _identify(connection, pair)
-        with (
-            replacing(path) as unfinished,
-            open(unfinished, "w", encoding="utf-8", newline="") as file,
-        ):
-            table = csv.DictWriter(file, _FIELDS)
+        file = io.StringIO(newline="")
+        table = csv.DictWriter(file, _FIELDS)
+        if is_csv:
+            table.writeheader()
+        for pair in pairs:
+            prompt, references, response = pair._content
+            if content_json(pair._content) is None:
+                prompt = None  # an image, say, which no text can hold
+            context = pair.asked.context and list(pair.asked.context)
+            values = (pair.id, prompt, references, context, response, "", "", "")
+            record = dict(zip(_FIELDS, values))
             if is_csv:
-                table.writeheader()
-            for pair in pairs:
-                prompt, references, response = pair._content
-                if content_json(pair._content) is None:
-                    prompt = None  # an image, say, which no text can hold
-                context = pair.asked.context and list(pair.asked.context)
-                values = (pair.id, prompt, references, context, response, "", "", "")
-                record = dict(zip(_FIELDS, values))
-                if is_csv:
-                    table.writerow({name: _as_cell(value) for name, value in record.items()})
-                else:
-                    file.write(json.dumps(record) + "\n")
+                table.writerow({name: _as_cell(value) for name, value in record.items()})
+            else:
+                file.write(json.dumps(record) + "\n")
+        text = file.getvalue()
+        # without the mark, Excel takes UTF-8 for the code page of the machine
+        encoding = "utf-8-sig" if is_csv and not text.isascii() else "utf-8"
+        with replacing(path) as unfinished:
+            Path(unfinished).write_bytes(text.encode(encoding))
         return len(pairs)
 
     def import_(self, path: str | os.PathLike[str]) -> ImportedVerdicts:
@@ -554,11 +559,18 @@ class HumanJudge(StoreBacked, PairAdmission):
         Parameters
         ----------
         path : str or path
-            The file: CSV where its name ends in ``.csv``, JSON Lines otherwise.
+            The file: CSV where its name ends in ``.csv``, with commas, semicolons or tabs, as
+            spreadsheets save it; JSON Lines otherwise. In UTF-8, or UTF-16 with its mark.
 
         Returns
         -------
         ImportedVerdicts
+
+        Raises
+        ------
+        ValueError
+            If the file is of another encoding, or has no columns id and verdict. Nothing is kept
+            of it, and what was recorded before is as it was.
         """
         n_new = n_known = n_empty = 0
         refused: list[str] = []
@@ -759,20 +771,37 @@ def _asked(reference: Reference) -> JudgedPrompt:
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Record]]:
     """The records of a file, each with the words that name its line."""
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        if not _is_csv(path):
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield f"line {number}", _parsed(line)
-            return
-        table = csv.DictReader(file)
-        if table.fieldnames is None or not {"id", "verdict"} <= set(table.fieldnames):
-            raise ValueError(
-                f"{os.fspath(path)!s} must have the columns id and verdict, got "
-                f"{table.fieldnames!r:.200} instead."
-            )
-        for record in table:
-            yield f"line {table.line_num}", record
+    text = _decoded_file(path)
+    if not _is_csv(path):
+        for number, line in enumerate(io.StringIO(text, newline=""), start=1):
+            if line.strip():
+                yield f"line {number}", _parsed(line)
+        return
+    # spreadsheets write semicolons where the comma is the decimal point
+    header = text.partition("\n")[0]
+    delimiter = max(",;\t", key=header.count)
+    table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+    if table.fieldnames is None or not {"id", "verdict"} <= set(table.fieldnames):
+        raise ValueError(
+            f"{os.fspath(path)!s} must have the columns id and verdict, got "
+            f"{table.fieldnames!r:.200} instead."
+        )
+    for record in table:
+        yield f"line {table.line_num}", record
+
+
+def _decoded_file(path: str | os.PathLike[str]) -> str:
+    """The text of a file; another code page than UTF-8 is refused, for nothing tells which."""
+    content = Path(path).read_bytes()
+    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return content.decode("utf-16" if is_wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{os.fspath(path)!s} must be encoded as UTF-8, got {content[error.start :][:1]!r} "
+            f'at byte {error.start} instead. Save it anew, as "CSV UTF-8" where a spreadsheet '
+            "asks; no verdict of it was kept, and none is lost."
+        ) from None
 
 
 def _parsed(line: str) -> Record:

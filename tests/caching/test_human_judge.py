@@ -180,6 +180,46 @@ def test_broken_lines_of_json_are_refused(judge, tmp_path):
     assert [line.split(":")[0] for line in imported.refused] == ["line 1", "line 2"]
 
 
+@pytest.mark.parametrize(
+    ("encoding", "delimiter"),
+    [("utf-8", ";"), ("utf-8-sig", ";"), ("utf-8-sig", "\t"), ("utf-16", "\t"), ("utf-16", ",")],
+)
+def test_tables_that_spreadsheets_save_are_read(judge, tmp_path, encoding, delimiter):
+    asked = judge.asked(["Où est Zürich; \"北京\"?\nSagen Sie, wo!"], ["Zürich, 北京"])
+    with pytest.raises(VerdictsWanted) as caught:
+        admission_matrix(judge, asked, [["Zürich; 北京", "=là"]])
+    pairs = caught.value.wanted
+    path = tmp_path / "wanted.csv"
+    judge.export(path, pairs)
+    assert path.read_bytes().startswith(b"\xef\xbb\xbfid,")  # Excel knows UTF-8 by it
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        records = list(csv.DictReader(file))
+    with open(path, "w", encoding=encoding, newline="") as file:
+        table = csv.DictWriter(file, list(records[0]), delimiter=delimiter)
+        table.writeheader()
+        table.writerows({**record, "verdict": "n"} for record in records)
+    assert judge.import_(path) == (2, 0, 0, ())
+    assert judge.verdicts(pairs) == [False, False]
+
+
+def test_a_table_in_ascii_begins_with_its_header(judge, tmp_path):
+    judge.export(tmp_path / "wanted.csv", wanted(judge))
+    assert (tmp_path / "wanted.csv").read_bytes().startswith(b"id,")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_a_file_in_another_code_page_is_refused_and_blames_the_file(judge, tmp_path, suffix):
+    pairs = wanted(judge)
+    judge.record(pairs[0], True)
+    path = tmp_path / f"wanted{suffix}"
+    judge.export(path, pairs)
+    fill(path, pairs, ["y"] * 8)
+    path.write_bytes(path.read_bytes() + "größer".encode("cp1252"))
+    with pytest.raises(ValueError, match=rf"wanted\{suffix} must be encoded as UTF-8, got b'\\xf6'"):
+        judge.import_(path)
+    assert judge.verdicts(pairs) == [True] + [None] * 7
+
+
 def test_the_latest_time_counts_whatever_the_order_of_files(judge, tmp_path):
     pairs = wanted(judge)[:1]
     for name, verdict, time in [
