@@ -114,12 +114,12 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
     Parameters
     ----------
     set_score : {"first_k", "first_k_reject", "max", "sum"} or callable
-        A name, or a callable in one of two forms, distinguished by the number of arguments it
-        requires: ``f(quality) -> float`` takes the 1-D array of the accepted qualities in draw
-        order; ``f(quality, accepted) -> array of shape (n,)`` takes two arrays of shape (n, K),
-        the second boolean, and scores n sets at once (much faster in calibration); qualities
-        outside of the sets are given as 0. F need not be monotone in the set, but must depend on
-        the accepted members alone.
+        A name (see *Notes*), or a callable in one of two forms, distinguished by the number of
+        arguments it requires: ``f(quality) -> float`` takes the 1-D array of the accepted
+        qualities in draw order; ``f(quality, accepted) -> array of shape (n,)`` takes two arrays
+        of shape (n, K), the second boolean, and scores n sets at once (much faster in
+        calibration); qualities outside of the sets are given as 0. F need not be monotone in the
+        set, but must depend on the accepted members alone.
 
     Returns
     -------
@@ -132,6 +132,17 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
         If the name is unknown.
     TypeError
         If it is neither a name nor a callable.
+
+    Notes
+    -----
+    The names are the scores of the paper. A set never stops sampling while it is empty.
+
+    | name | F | rejected draws |
+    |---|---|---|
+    | "first_k" | number of members | none |
+    | "first_k_reject" | number of draws so far, the rejected ones included | those too similar |
+    | "max" | largest quality of a member | those too similar or of low quality |
+    | "sum" | sum of the qualities of the members | those too similar or of low quality |
 
     Examples
     --------

@@ -12,7 +12,7 @@ one.
 
 Names: admissions "exact_match" and "rouge_l"; qualities "likelihood", "self_consistency",
 "verbalized" and "p_true"; similarities "rouge_l" and "exact_match"; set scores "max", "sum",
-"first_k" and "first_k_reject".
+"first_k" and "first_k_reject" (:func:`get_set_score` defines them).
 
 Components (sentences) ask two more: how a response is split (`splitter`: "sentence", "period",
 "line", or a callable), and how certain a component is (`component_score`: "span_likelihood",
@@ -24,9 +24,9 @@ size, never the guarantee.
 
 ## Choosing the admission
 
-- Short answers: "exact_match", which ignores case, articles, white space and idle punctuation, as
-  is usual for TriviaQA; a reference may be a list of aliases. Labels and numbers compare by
-  equality.
+- Short answers: "exact_match", which ignores case, English articles, white space and idle ASCII
+  punctuation, as is usual for TriviaQA; a reference may be a list of aliases. Labels and numbers
+  compare by equality. Other scripts have other punctuation: see below.
 - Texts: :func:`threshold_admission` turns any metric into an admission.
 - Reports: :func:`label_match` compares what a labeller reads out of them.
 - Meaning: :class:`LLMJudge` asks a model, :class:`EntailmentScore` a small NLI model.
@@ -44,8 +44,16 @@ True
 True
 
 "rouge_l" compares ASCII letters and digits alone, as the `rouge-score` package does: for other
-scripts take "exact_match" or a function of your own. ``use_stemmer`` is that package's Porter
-stemmer, which the authors' scripts use for summaries and reports.
+scripts, of which ``fit`` warns, take "exact_match" as similarity, and as admission a function that
+knows their punctuation. ``use_stemmer`` is that package's Porter stemmer, which the authors'
+scripts use for summaries and reports.
+
+>>> import re
+>>> def same_words(reference, response):  # of any script, whatever stands between
+...     first, second = (re.findall(r"\\w+", text.casefold()) for text in (reference, response))
+...     return first == second
+>>> exact_match("北京", "北京。"), same_words("北京", "北京。")
+(False, True)
 
 ## Choosing the quality
 

@@ -2,6 +2,7 @@
 
 import re
 import string
+import unicodedata
 from functools import lru_cache
 
 import numpy as np
@@ -27,6 +28,7 @@ _MEANINGFUL = re.compile(
 @lru_cache(maxsize=4096)
 def answer_key(text: str) -> tuple[bool, str]:
     """Equal for texts that match exactly, and only for those."""
+    text = _composed(text)
     normalized = _normalize(text)
     if not normalized:
         # all articles and punctuation: without this, "The The" would match "A" and "!"
@@ -36,6 +38,11 @@ def answer_key(text: str) -> tuple[bool, str]:
     parts = _MEANINGFUL.split(text)
     parts[::2] = map(_normalize, parts[::2])
     return True, " ".join(filter(None, parts))
+
+
+def _composed(text: str) -> str:
+    """One spelling of letters with marks, which may be one character or several."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def _normalize(text: str) -> str:
@@ -55,7 +62,8 @@ def normalize_answer(text: str) -> str:
     str
         `text` in lower case; with ASCII punctuation (the underscore included) and the quotation
         marks ``‘ ’ ´ `` and the back quote replaced by a space; without the words "a", "an" and
-        "the"; with each run of white space as one space, and none at the ends.
+        "the"; with each run of white space as one space, and none at the ends. Letters with marks
+        are composed (Unicode's form NFC): both spellings of "é" are one.
 
     Raises
     ------
@@ -70,7 +78,7 @@ def normalize_answer(text: str) -> str:
     """
     if not isinstance(text, str):
         raise TypeError(f"text must be a str, got {type(text).__name__}: {text!r:.80}.")
-    return _normalize(text)
+    return _normalize(_composed(text))
 
 
 def exact_match(reference: Reference, response: Response) -> bool:

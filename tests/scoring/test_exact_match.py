@@ -1,3 +1,5 @@
+import unicodedata
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,6 +27,17 @@ from sklearn_clm.scoring import exact_match, normalize_answer
 )
 def test_normalize_answer(answer, normalized):
     assert normalize_answer(answer) == normalized
+
+
+@pytest.mark.parametrize("answer", ["Zürich", "Việt Nam", "서울", "São Paulo -3", "“é”"])
+def test_both_spellings_of_letters_with_marks_are_one(answer):
+    parts = unicodedata.normalize("NFD", answer)
+    assert parts != answer
+    assert normalize_answer(parts) == normalize_answer(answer)
+    assert exact_match(answer, parts)
+    assert exact_match([parts], answer)
+    assert not exact_match("Zurich", parts)
+    assert not exact_match("São Paulo 3", parts)
 
 
 @given(st.text())
