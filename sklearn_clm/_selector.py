@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
@@ -51,6 +52,7 @@ from sklearn_clm.policies._source import seed_of_draws
 from sklearn_clm.scoring import get_component_admission, get_component_score, get_splitter
 from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
+from sklearn_clm.scoring._similarity import warn_of_script
 
 _N_TRIED = 100  # calibration prompts on which the threshold is tried
 _NOTHING = "Every such selection will be empty, which is valid."
@@ -355,6 +357,8 @@ class ComponentSelector(  # type: ignore[call-arg]
             draws = record.source.draw(sampler.memory_, checked, record.width, sampler.verbose)
             found = components_of_draws(splitter, component_score, checked.prompts, draws)
         responses = [[draw.response for draw in row] for row in draws]
+        if not all(map(callable, references)):
+            warn_of_script("admission", self.admission, chain.from_iterable(responses))
         verdicts = ComponentVerdicts(admission, references, responses, found, self.n_jobs)
         data = ComponentCalibrationData.from_arrays(
             [one.scores for one in found],

@@ -19,7 +19,7 @@ from sklearn_clm import (
     PredictionSets,
 )
 from sklearn_clm.calibration import ComponentCalibrationData
-from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.generators import BaseGenerator, Generation, PrecomputedGenerator
 from sklearn_clm.metrics import component_loss, set_loss
 from tests.reports import ReportModel, TrainedReportModel, cases
 from tests.toy import ToyModel, drawn, questions
@@ -43,6 +43,27 @@ def test_a_selector_before_the_sampler_is_refused_at_once():
     X, y = questions(40)
     with pytest.raises(ValueError, match="must stand after the ConformalSampler"):
         make_pipeline(ComponentSelector(), ConformalSampler(on_null="raise")).fit(X, y)
+
+
+def test_texts_in_a_script_that_rouge_does_not_know_are_warned_of():
+    prompts, cities = [f"{i}？" for i in range(60)], ["北京", "上海", "广州"]
+    samples = [[f"答案是{cities[(i + j) % 3]}。我确定。" for j in range(3)] for i in range(60)]
+    drawn_before = PrecomputedGenerator(prompts, samples)
+    parts = {
+        "k_max": 3,
+        "quality": "self_consistency",
+        "admission": lambda right, text: right in text,
+    }
+    right = [cities[i % 3] for i in range(60)]
+    with pytest.warns(UserWarning, match="^similarity='rouge_l' compares ASCII letters"):
+        fitted = ConformalSampler(drawn_before, **parts).fit(prompts, right)
+    with pytest.warns(UserWarning, match="^admission='rouge_l' compares ASCII letters"):
+        ComponentSelector(fitted, component_score="support").collect(prompts, right)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.set_params(similarity="exact_match").fit(prompts, right)
+        judged = ComponentSelector(fitted, component_score="support", admission=parts["admission"])
+        judged.collect(prompts, right)
 
 
 def test_three_ways_are_one(selector):

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
@@ -32,6 +33,7 @@ from sklearn_clm.scoring import (
 from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality
+from sklearn_clm.scoring._similarity import warn_of_script
 
 _MOST_REFERENCES = 20  # of one prompt, that later ones are compared with
 _MANY_REPEATED = 0.25
@@ -244,13 +246,14 @@ class Collector:
     def _check_responses(
         self, generator: object, references: list[Reference], responses: list[list[Response]]
     ) -> None:
-        """Refuse empty responses; warn of references that no response can match."""
+        """Refuse empty responses; warn of texts that references or similarity can hardly judge."""
         if all(isinstance(one, str) and not one.strip() for row in responses for one in row):
             raise ValueError(
                 f"{type(generator).__name__} returned empty responses for all {len(responses)} "
                 "prompts; wanted text. Look at its stop strings and at the length it may generate."
             )
         warn_of_references(self.admission, references, responses)
+        warn_of_script("similarity", self.similarity, chain.from_iterable(responses))
 
 
 def warn_of_repetitions(prompts: CheckedPrompts, references: Sequence[Reference]) -> None:

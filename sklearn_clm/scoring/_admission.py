@@ -30,7 +30,7 @@ from sklearn_clm.scoring._results import (
     name_of,
     wrong_kind,
 )
-from sklearn_clm.scoring._similarity import rouge_l
+from sklearn_clm.scoring._similarity import rouge_l, warn_of_script
 
 # a callable A_i, or references of which any will do
 Checked: TypeAlias = Callable[[Response], bool] | tuple[Reference, ...]
@@ -509,12 +509,13 @@ def warn_of_references(
     admissions: Sequence[Any],
     responses: Sequence[Sequence[Response]] = (),
 ) -> None:
-    """Warn of references that exact matching can hardly judge.
+    """Warn of references that exact matching or ROUGE-L can hardly judge.
 
     Parameters
     ----------
     admission : str or callable
-        As in :func:`get_admission`. Nothing is said of others than "exact_match".
+        As in :func:`get_admission`. Nothing is said of others than "exact_match" and those that
+        compare by ROUGE-L.
     admissions : sequence of length n
         As in :func:`admission_matrix`.
     responses : sequence of n sequences of responses, default=()
@@ -524,8 +525,9 @@ def warn_of_references(
     -----
     UserWarning
         Where references that recur, as class labels do, are distinguished only by what matching
-        ignores ("a_b" and "a-b", "US" and "us"); and where references are texts but responses are
-        not, or the other way round, so that no response can match.
+        ignores ("a_b" and "a-b", "US" and "us"); where references are texts but responses are
+        not, or the other way round, so that no response can match; and where ROUGE-L meets
+        references in another script than the Latin one, whose words it does not know.
 
     Examples
     --------
@@ -537,10 +539,15 @@ def warn_of_references(
     >>> print(caught[0].message)
     admission='exact_match' takes the references 'US' and 'us' for equal...
     """
-    if get_admission(admission) is not exact_match:
+    judge = get_admission(admission)
+    if judge is not exact_match and not isinstance(judge, ThresholdAdmission):
         return
     every = checked_admissions(admissions, len(admissions))
     checked = [value for value in every if not callable(value)]
+    if isinstance(judge, ThresholdAdmission):
+        aliases = (alias for value in checked for alias in value)
+        warn_of_script("admission", judge.metric, aliases)
+        return
     texts = [value[0] for value in checked if len(value) == 1 and isinstance(value[0], str)]
     labels = sorted({text.strip() for text in texts})
     if len(texts) == len(checked) and 2 * len(labels) <= len(texts):

@@ -11,11 +11,12 @@ several times as fast as numbers that hold for a whole data set.
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sklearn_clm._exceptions import warn
 from sklearn_clm.scoring._exact_match import answer_key, exact_match, same_value
 from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._protocols import PairScorer, PairwiseSimilarity, Response, Similarity
@@ -33,6 +34,9 @@ _LONGEST_UNSTEMMED = 3
 _PROMPTS_PER_WORKER = 256
 # pairs whose similarity is remembered, by a callable
 _MOST_PAIRS = 100_000
+# texts that are looked at for their script, and the share of another one that is told
+_TEXTS_LOOKED_AT = 1_000
+_MANY_FOREIGN = 0.1
 
 Rows = Sequence[Sequence[Response]]
 Codes = str | list[int]
@@ -256,6 +260,26 @@ def _positions(texts: Sequence[str], distinct: Iterable[str]) -> np.ndarray:
     """Where each text stands among the distinct ones."""
     position = {text: i for i, text in enumerate(distinct)}
     return np.fromiter((position[text] for text in texts), dtype=np.intp, count=len(texts))
+
+
+def warn_of_script(parameter: str, score: object, texts: Iterable[Response]) -> None:
+    """Warn where ROUGE-L, which knows ASCII letters and digits alone, meets another script."""
+    if score != "rouge_l" and score is not rouge_l and not isinstance(score, RougeL):
+        return
+    looked_at = [text for text in islice(texts, _TEXTS_LOOKED_AT) if isinstance(text, str)]
+    foreign = [text for text in looked_at if not text.isascii() and _is_foreign(text)]
+    if foreign and len(foreign) >= _MANY_FOREIGN * len(looked_at):
+        warn(
+            f"{parameter}='rouge_l' compares ASCII letters and digits alone, but of the first "
+            f"{len(looked_at)} texts {len(foreign)} are mostly of other letters, such as "
+            f"{foreign[0]!r:.60}: texts that say the same may count as unlike, and texts that "
+            f"share a number as alike. Take {parameter}='exact_match', or a function of your own."
+        )
+
+
+def _is_foreign(text: str) -> bool:
+    letters = [one for one in text if one.isalpha()]
+    return 2 * sum(one.isascii() for one in letters) < len(letters)
 
 
 def _encode(texts: list[str], use_stemmer: bool) -> list[Codes]:

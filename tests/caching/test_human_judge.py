@@ -185,7 +185,7 @@ def test_broken_lines_of_json_are_refused(judge, tmp_path):
     [("utf-8", ";"), ("utf-8-sig", ";"), ("utf-8-sig", "\t"), ("utf-16", "\t"), ("utf-16", ",")],
 )
 def test_tables_that_spreadsheets_save_are_read(judge, tmp_path, encoding, delimiter):
-    asked = judge.asked(["Où est Zürich; \"北京\"?\nSagen Sie, wo!"], ["Zürich, 北京"])
+    asked = judge.asked(['Où est Zürich; "北京"?\nSagen Sie, wo!'], ["Zürich, 北京"])
     with pytest.raises(VerdictsWanted) as caught:
         admission_matrix(judge, asked, [["Zürich; 北京", "=là"]])
     pairs = caught.value.wanted
@@ -215,7 +215,9 @@ def test_a_file_in_another_code_page_is_refused_and_blames_the_file(judge, tmp_p
     judge.export(path, pairs)
     fill(path, pairs, ["y"] * 8)
     path.write_bytes(path.read_bytes() + "größer".encode("cp1252"))
-    with pytest.raises(ValueError, match=rf"wanted\{suffix} must be encoded as UTF-8, got b'\\xf6'"):
+    with pytest.raises(
+        ValueError, match=rf"wanted\{suffix} must be encoded as UTF-8, got b'\\xf6'"
+    ):
         judge.import_(path)
     assert judge.verdicts(pairs) == [True] + [None] * 7
 

@@ -10,6 +10,7 @@ from numpy.testing import assert_array_equal
 from sklearn.metrics import f1_score
 
 from sklearn_clm.scoring import (
+    RougeL,
     admission_matrix,
     component_match,
     exact_match,
@@ -285,6 +286,26 @@ def warnings_of(*args):
         warn_of_references(*args)
     assert all(one.filename == __file__ for one in caught)
     return [str(one.message) for one in caught]
+
+
+@pytest.mark.parametrize(
+    "text", ["北京是中国的首都", "2024年在北京", "القاهرة عاصمة مصر", "Москва, 1147"]
+)
+@pytest.mark.parametrize("name", ["rouge_l", threshold_admission(RougeL(use_stemmer=True), 0.5)])
+def test_references_in_a_script_that_rouge_does_not_know_are_warned_of(name, text):
+    (message,) = warnings_of(name, [text, [text, "an alias"], "Paris"] * 2)
+    assert "admission='rouge_l' compares ASCII letters and digits alone" in message
+    assert f"{text!r}" in message
+    assert "exact_match" in message
+    assert not warnings_of("exact_match", [text])
+    assert not warnings_of(threshold_admission(lambda a, b: 1.0, 0.5), [text])
+    assert not warnings_of(name, [bool])
+
+
+def test_letters_with_marks_and_few_foreign_texts_are_no_other_script():
+    latin = ["Příliš žluťoučký kůň", "Cộng hòa xã hội chủ nghĩa Việt Nam", "Zürich", "—", "🙂", 3]
+    assert not warnings_of("rouge_l", latin)
+    assert not warnings_of("rouge_l", ["Paris"] * 20 + ["北京"])
 
 
 def test_labels_that_collapse_are_warned_of():
