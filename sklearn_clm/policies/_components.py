@@ -137,7 +137,7 @@ def refuse_other_loss(known: Provenance, loss: object, *, of_sets: bool) -> None
     if known.generator is None or (known.sampler is not None) == of_sets:
         return
     kinds = ["all draws", "the sets of a sampler"]
-    there, here = kinds if of_sets else kinds[::-1]
+    here, there = kinds[::-1] if of_sets else kinds
     raise ValueError(
         f"data must hold components of {here} where loss={loss!r}, got components of {there} "
         "instead. Call collect, or fit, again."

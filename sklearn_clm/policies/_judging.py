@@ -414,8 +414,4 @@ class ComponentVerdicts(Verdicts):
 
 def classifier_factory(estimator: BaseEstimator | None) -> Callable[[], Any]:
     """What gives unfitted copies of a classifier; None is a logistic regression."""
-
-    def new() -> Any:
-        return LogisticRegression(C=1.0) if estimator is None else clone(estimator)
-
-    return new
+    return lambda: LogisticRegression(C=1.0) if estimator is None else clone(estimator)

@@ -142,10 +142,8 @@ class CovariateShift(BaseEstimator):
         ----------
         given : array-like of shape (n,), or None
             Weights that were given.
-        n_prompts : int
-            How many prompts there are.
-        prompts : CheckedPrompts, default=None
-            The prompts; None where they are not known.
+        n_prompts, prompts
+            As in :meth:`Groups.of`.
 
         Returns
         -------
