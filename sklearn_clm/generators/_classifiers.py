@@ -91,6 +91,8 @@ class EstimatorGenerator(BaseGenerator):
         ------
         ValueError
             If `references` holds anything but one class for each prompt.
+        TypeError
+            If `estimator` is no classifier with ``predict_proba``.
         """
         for i, reference in enumerate(references):
             if callable(reference) or isinstance(reference, (list, tuple, set, dict)):
@@ -103,6 +105,7 @@ class EstimatorGenerator(BaseGenerator):
         self.estimator_ = None
         if len(self.classes_) > 1:
             self.estimator_ = clone(self.estimator).fit(prompts, labels)
+            _refuse_without_probabilities(self.estimator_)
             self.classes_ = np.asarray(self.estimator_.classes_)
         return self
 
@@ -156,6 +159,7 @@ class EstimatorGenerator(BaseGenerator):
             check_is_fitted(self)
             estimator, classes = self.estimator_, self.classes_
         else:
+            _refuse_without_probabilities(self.estimator)
             estimator, classes = self.estimator, np.asarray(self.estimator.classes_)
         if estimator is None:
             probabilities = np.ones((len(prompts), 1))
@@ -171,6 +175,14 @@ class EstimatorGenerator(BaseGenerator):
             _Distribution(prompt_bytes(prompt), row, row_of_logs, labels, {})
             for prompt, row, row_of_logs in zip(prompts, cumulative.tolist(), logs)
         ]
+
+
+def _refuse_without_probabilities(estimator: object) -> None:
+    if not hasattr(estimator, "predict_proba"):
+        raise TypeError(
+            f"estimator must be a classifier with predict_proba, got {estimator!r:.80} "
+            "instead; sklearn.calibration.CalibratedClassifierCV gives one to any classifier."
+        )
 
 
 class _Distribution(NamedTuple):

@@ -10,13 +10,13 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
+from sklearn.svm import SVC, LinearSVC
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import DrawMemory
@@ -29,6 +29,16 @@ LABELS = (ROWS[:, 0] + ROWS[:, 1] > 0).astype(int)
 @pytest.fixture
 def generator():
     return EstimatorGenerator(LogisticRegression()).fit(ROWS, LABELS)
+
+
+@pytest.mark.parametrize("estimator", [LinearSVC(), Ridge()])
+def test_what_gives_no_probabilities_is_refused(estimator):
+    says = f"must be a classifier with predict_proba, got .*{type(estimator).__name__}"
+    with pytest.raises(TypeError, match=says):
+        ConformalSampler(EstimatorGenerator(estimator)).fit(ROWS, LABELS)
+    frozen = FrozenEstimator(clone(estimator).fit(ROWS, LABELS))
+    with pytest.raises(TypeError, match=says):
+        EstimatorGenerator(frozen).sample(ROWS[:2], 1)
 
 
 def test_draws_follow_the_probabilities(generator):
