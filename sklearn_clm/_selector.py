@@ -784,8 +784,9 @@ class ComponentSelector(  # type: ignore[call-arg]
         sampler: ConformalSampler | None = self.calibration_.sampler or _fitted(self.sampler)
         if sampler is None:
             raise NotFittedError(
-                "X holds prompts, but this ComponentSelector was calibrated on arrays and has no "
-                "fitted sampler for them; wanted prediction sets, or a fitted sampler=."
+                "X holds prompts, but this ComponentSelector was calibrated on arrays, or loaded "
+                "from a file, and has no fitted sampler for them; wanted prediction sets, or a "
+                "fitted sampler=, such as one after its own load_calibration."
             )
         return sampler
 

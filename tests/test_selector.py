@@ -198,7 +198,7 @@ def test_arrays_alone():
     answer = PredictionSet("q", ("One. Two.",), [1.0], [0], 1, 1.0, True, True)
     (one,) = selector.predict(PredictionSets([answer], k_max=1))
     assert one.components == ("One.", "Two.")
-    with pytest.raises(NotFittedError, match="calibrated on arrays and has no fitted sampler"):
+    with pytest.raises(NotFittedError, match="arrays, or loaded from a file, and has no"):
         selector.predict(["q"])
 
 

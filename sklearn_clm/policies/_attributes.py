@@ -22,7 +22,7 @@ from sklearn_clm.calibration import (
     LearnThenTestResult,
 )
 from sklearn_clm.generators import Generation, Generator
-from sklearn_clm.policies import Shift
+from sklearn_clm.policies import ExitPolicy, Shift
 from sklearn_clm.policies._base import CalibratedRule
 from sklearn_clm.policies._collection import CollectedDraws
 from sklearn_clm.policies._files import write_calibration
@@ -132,6 +132,7 @@ class SamplerAttributes(CalibratedEstimator):
     """What a sampler has collected and calibrated; no parameter has a part in it."""
 
     verbose: int
+    policy: Any
     calibration_: SamplerCalibration
     _source: DrawSource
     _collected: CollectedDraws | None
@@ -144,9 +145,12 @@ class SamplerAttributes(CalibratedEstimator):
     @property
     def exit_level_(self) -> float:
         """The calibrated level of an exit policy; -inf for null."""
-        if self.calibration_.exit is None:
-            raise AttributeError("exit_level_ needs a calibrated exit policy.")
-        return self.calibration_.exit.level
+        found = self.calibration_
+        if found.exit is not None:
+            return found.exit.level
+        if isinstance(self.policy, ExitPolicy) and not found.rule.certified:
+            return -np.inf  # too few prompts for any test: no policy was learnt
+        raise AttributeError("exit_level_ needs a calibrated exit policy.")
 
     @property
     def groups_(self) -> dict[Hashable, CalibratedRule]:

@@ -172,6 +172,8 @@ def test_null_exit_policies():
     one = sampler(policy=ExitPolicy(), epsilon=0.01)
     with pytest.warns(NullCalibrationWarning, match="too few|fewer than"):
         one.fit(prompts, references)
+    assert one.exit_level_ == -np.inf
+    assert not hasattr(one.set_params(policy="thresholds"), "exit_level_")
     prompts, references = questions(200)
     wrong = ["no such answer"] * 200
     with pytest.warns(NullCalibrationWarning, match="no exit level is certified"):
