@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import pipeline_steps, report_null, warn
+from sklearn_clm._exceptions import pipeline_steps, report_null
 from sklearn_clm._results import ComponentSets, PredictionSets, visual_block
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import ComponentCalibrationData, Provenance
@@ -42,6 +42,7 @@ from sklearn_clm.policies._components import (
     select_components,
     shift_of_prompts,
     unseen_prompts,
+    warn_of_reach,
 )
 from sklearn_clm.policies._files import read_calibration, refuse_differences, refuse_other_groups
 from sklearn_clm.policies._groups import groups_of
@@ -769,14 +770,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         tried = collected.prompts.take(range(min(_N_TRIED, len(collected.prompts))))
         names = collected.groups and collected.groups[: len(tried)]
         sets = collected.sampler._sets(tried, groups=_of_sampler(collected.sampler, names))
-        if any(map(len, self._select(sets, names))) or not any(map(len, sets)):
-            return
-        warn(
-            f"gamma_hat_={record.gamma_hat:.4g} is hardly ever reached in prediction: of the sets "
-            f"of {len(tried)} calibration prompts, none holds such a component. A score that is "
-            "lower with the draws of a set than with all K, or a high k_max, does that; wanted "
-            "another component_score, a larger alpha or more prompts."
-        )
+        if not any(map(len, self._select(sets, names))) and any(map(len, sets)):
+            warn_of_reach(record.gamma_hat, len(tried))
 
     # --- predict ------------------------------------------------------------------------------
 
