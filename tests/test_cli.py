@@ -274,10 +274,12 @@ def test_a_file_that_is_no_npy_file_is_not_called_a_pickle(files, capsys):
     assert "pickle" not in error
 
 
-def test_an_output_folder_that_is_not_there_is_named(files, tmp_path, capsys):
+def test_an_output_in_a_folder_that_is_not_there_is_named(files, tmp_path, capsys):
     gone = tmp_path / "gone"
     assert main(["calibrate", *files, "--epsilon", "0.5", "--output", str(gone / "x.json")]) == 2
-    assert capsys.readouterr().err.rstrip().endswith(f"No such file or directory: {gone}")
+    assert (
+        capsys.readouterr().err.rstrip().endswith(f"No such file or directory: {gone / 'x.json'}")
+    )
 
 
 def test_fractions_are_named_as_options(files, capsys):

@@ -252,3 +252,10 @@ def test_admissions_in_plain_form():
     assert check_admissions([np.str_("a"), ["b", "c"]], 2) == ["a", ["b", "c"]]
     vectors = check_admissions(np.array([[1, 0], [0, 1]]), 2)
     assert [vector.tolist() for vector in vectors] == [[1, 0], [0, 1]]
+
+
+def test_single_numbers_are_refused_in_few_words():
+    for prompts in (list(range(300)), np.arange(300.0)):
+        with pytest.raises(ValueError, match=r"got 300 single numbers instead\. Reshape") as caught:
+            ConformalSampler().fit(prompts, prompts)
+        assert len(str(caught.value)) < 300

@@ -32,9 +32,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     """Name of a file to write, which takes the place of the one at `path` once it is complete."""
     target = os.path.abspath(os.fspath(path))
     unfinished = f"{target}.{os.getpid()}.partial"
-    folder = os.path.dirname(target)
-    if not os.path.isdir(folder):  # named as it was asked for, not by the unfinished file
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
+    if not os.path.isdir(os.path.dirname(target)):  # not the unfinished file is to be named
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", os.fspath(path))
     try:
         yield unfinished
         os.replace(unfinished, target)

@@ -88,6 +88,9 @@ class RiskEProcess:
         self.epsilon = float(check_probability(epsilon, "epsilon"))
         self._mixture = _Mixture()
 
+    def __repr__(self) -> str:
+        return f"<RiskEProcess epsilon={self.epsilon:g}, {self._mixture.count} losses>"
+
     def update(self, losses: ArrayLike) -> np.ndarray:
         """Go on with further losses.
 

@@ -236,6 +236,12 @@ def _from_items(items: list[Prompt], estimator: object) -> CheckedPrompts:
 
 
 def _numeric(X: Any, estimator: object) -> CheckedPrompts:
+    if np.ndim(X) == 1:
+        raise ValueError(
+            f"prompts (X) must be texts or other objects, or rows of numbers in an array of shape "
+            f"(n, d), got {len(X)} single numbers instead. Reshape your data with "
+            "array.reshape(-1, 1) where each prompt is a number."
+        )
     array = check_array(X, estimator=estimator, input_name="X")
     return CheckedPrompts(array, True, array.shape[1], _get_feature_names(X))
 

@@ -269,11 +269,14 @@ def warn_of_script(parameter: str, score: object, texts: Iterable[Response]) -> 
     looked_at = [text for text in islice(texts, _TEXTS_LOOKED_AT) if isinstance(text, str)]
     foreign = [text for text in looked_at if not text.isascii() and _is_foreign(text)]
     if foreign and len(foreign) >= _MANY_FOREIGN * len(looked_at):
+        other = "'exact_match', or a function of your own"
+        if parameter == "admission":  # which whole sentences seldom match exactly
+            other = "a function of your own, such as the one in help(sklearn_clm.scoring)"
         warn(
             f"{parameter}='rouge_l' compares ASCII letters and digits alone, but of the first "
             f"{len(looked_at)} texts {len(foreign)} are mostly of other letters, such as "
             f"{foreign[0]!r:.60}: texts that say the same may count as unlike, and texts that "
-            f"share a number as alike. Take {parameter}='exact_match', or a function of your own."
+            f"share a number as alike. Take as {parameter} {other}."
         )
 
 
