@@ -458,11 +458,15 @@ class RiskMonitor:
             raise self._damaged("no losses")
         if not all(isinstance(score, float) for (score,) in scores):
             raise self._damaged("no scores")
-        for table, n in (
-            ("audits", self.n_audited_ + len(rows)),
-            ("monitored_scores", len(self._scores) + len(scores)),
+        for table, query, n in (
+            ("audits", "SELECT COUNT(*), MAX(id) FROM audits", self.n_audited_ + len(rows)),
+            (
+                "monitored_scores",
+                "SELECT COUNT(*), MAX(id) FROM monitored_scores",
+                len(self._scores) + len(scores),
+            ),
         ):
-            count, last = connection.execute(f"SELECT COUNT(*), MAX(id) FROM {table}").fetchone()
+            count, last = connection.execute(query).fetchone()
             if (count, last or 0) != (n, n):
                 raise self._damaged(f"{count} rows in {table}, not the {max(n, last or 0)} it had")
         return rows, [score for (score,) in scores]
