@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import pipeline_steps, report_null
+from sklearn_clm._exceptions import pipeline_steps, report_null, warn
 from sklearn_clm._results import ComponentSets, PredictionSets, visual_block
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import ComponentCalibrationData, Provenance
@@ -31,6 +31,8 @@ from sklearn_clm.policies._components import (
     components_of_draws,
     components_of_sets,
     draws_of,
+    never_wrong,
+    out_of_reach,
     refuse_betting,
     refuse_larger_budget,
     refuse_other_calibration,
@@ -42,7 +44,6 @@ from sklearn_clm.policies._components import (
     select_components,
     shift_of_prompts,
     unseen_prompts,
-    warn_of_reach,
 )
 from sklearn_clm.policies._files import read_calibration, refuse_differences, refuse_other_groups
 from sklearn_clm.policies._groups import groups_of
@@ -435,7 +436,10 @@ class ComponentSelector(  # type: ignore[call-arg]
             data=data,
             groups=None if found.by_group is None else frozen(self.groups or Groups()),
         )
-        self._warn_if_out_of_reach()
+        remarks = self._out_of_reach(), never_wrong(self.admission, self.achievable_alpha_[1])
+        self.calibration_ = replace(self.calibration_, remarks=tuple(filter(None, remarks)))
+        for remark in self.calibration_.remarks:
+            warn(remark)
         return self
 
     def predict(self, X: Any, *, groups: object = None) -> ComponentSets:
@@ -759,19 +763,20 @@ class ComponentSelector(  # type: ignore[call-arg]
             **{"alpha": self.alpha, "delta": self.delta, "loss": self._loss, **found},
         )
 
-    def _warn_if_out_of_reach(self) -> None:
-        """Warn where sets of calibration prompts hold nothing that reaches the threshold."""
+    def _out_of_reach(self) -> str | None:
+        """What is said where sets of calibration prompts hold nothing at the threshold."""
         collected, record = getattr(self, "_collected", None), self.calibration_
         if collected is None or record.data is not collected.data or not record.certified:
-            return
+            return None
         needs = (collected.sampler.calibration_.groups, record.groups)
         if collected.groups is None and any(one and one.by is None for one in needs):
-            return  # only the user knows the groups of these prompts
+            return None  # only the user knows the groups of these prompts
         tried = collected.prompts.take(range(min(_N_TRIED, len(collected.prompts))))
         names = collected.groups and collected.groups[: len(tried)]
         sets = collected.sampler._sets(tried, groups=_of_sampler(collected.sampler, names))
-        if not any(map(len, self._select(sets, names))) and any(map(len, sets)):
-            warn_of_reach(record.gamma_hat, len(tried))
+        if any(map(len, self._select(sets, names))) or not any(map(len, sets)):
+            return None
+        return out_of_reach(record.gamma_hat, len(tried))
 
     # --- predict ------------------------------------------------------------------------------
 

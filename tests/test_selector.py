@@ -20,6 +20,7 @@ from sklearn_clm import (
 )
 from sklearn_clm.calibration import ComponentCalibrationData
 from sklearn_clm.generators import BaseGenerator, Generation, PrecomputedGenerator
+from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.metrics import component_loss, set_loss
 from tests.reports import ReportModel, TrainedReportModel, cases
 from tests.toy import ToyModel, drawn, questions
@@ -462,3 +463,22 @@ def test_sets_of_another_generator_or_seed_are_refused(other):
             selector.predict(pickle.loads(pickle.dumps(sets)))
     twin = ConformalSampler(ToyModel(), random_state=0, **base).fit(prompts, references)
     assert selector.predict(twin.predict(prompts[:5])).components == wanted.components
+
+
+def test_what_fit_warns_of_stands_in_the_report():
+    prompts = [f"town {i}" for i in range(120)]
+    references = [f"The town number {i} has many houses and a river." for i in range(120)]
+    said = [["The town has many houses and a river."] * 2] * 120
+    sampler = ConformalSampler(
+        PrecomputedGenerator(prompts, said),
+        k_max=2,
+        epsilon=0.5,
+        admission="rouge_l",
+        quality=lambda prompt, draw: 0.5,
+        random_state=0,
+    )
+    selector = ComponentSelector(sampler, component_score="support")
+    with pytest.warns(UserWarning, match="takes every component of the calibration prompts"):
+        selector.fit(prompts, references)
+    report = str(CalibrationReport.from_estimator(selector))
+    assert "takes every component of the calibration prompts for right" in report

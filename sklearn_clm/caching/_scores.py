@@ -2,6 +2,7 @@
 
 import abc
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -70,6 +71,13 @@ class _PairCache(ResultCache):
             digest, k = missing[m]
             row = Row(space, digest, content_json(pairs[k]), 0, 0, encoded(value))
             values[digest] = self._restored(shared.store.put(row))
+        if missing and (now := self.fingerprint()) != space.name:
+            warnings.warn(
+                f"{self._kind} changed while it was asked, from {space.name} to {now}: something "
+                "that it holds or reads counts or remembers, such as a client. What was kept will "
+                "not be found again; give key= a name of your own.",
+                stacklevel=2,
+            )
         return [values[digest] for digest in digests]
 
     def _restored(self, text: str) -> float:

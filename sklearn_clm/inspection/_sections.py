@@ -683,7 +683,7 @@ def _selector_warnings(record: Any) -> list[str]:
                 f"Next to nothing is selected: {counted(selected, 'component')} of "
                 f"{record.data.n_components} reach gamma-hat."
             )
-    return texts
+    return [*texts, *record.remarks]
 
 
 def _component_tests(record: Any) -> Section:

@@ -275,11 +275,23 @@ def select_components(
     return selected
 
 
-def warn_of_reach(gamma_hat: float, n_tried: int) -> None:
-    """Warn of a threshold that components of no set reach."""
-    warn(
+def out_of_reach(gamma_hat: float, n_tried: int) -> str:
+    """What is said of a threshold that components of no set reach."""
+    return (
         f"gamma_hat_={gamma_hat:.4g} is hardly ever reached in prediction: of the sets of "
         f"{n_tried} calibration prompts, none holds such a component. A score that is lower with "
         "the draws of a set than with all K, or a high k_max, does that; wanted another "
         "component_score, a larger alpha or more prompts."
+    )
+
+
+def never_wrong(admission: object, highest: float) -> str | None:
+    """What is said of the default admission where it takes every component for right."""
+    if admission != "rouge_l" or highest > 0.0 or np.isnan(highest):
+        return None
+    return (
+        "admission='rouge_l' takes every component of the calibration prompts for right, so that "
+        "all are selected. It admits a sentence that shares four tenths of its words with one of "
+        "the reference, a wrong number or name included; where that counts, wanted a stricter "
+        "admission, such as 'exact_match' or a function of your own."
     )

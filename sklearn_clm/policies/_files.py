@@ -84,8 +84,13 @@ def read_calibration(
 
 def _restored(what: str, key: str) -> str:
     if key == "fingerprint":  # of all parameters, which nobody sets
-        return f"give the {what} the parameters and the training that it had"
-    return f"set {key} to what it was"
+        return (
+            f"give the {what} the parameters and the training that it had (code of yours that was "
+            "edited, or moved to another module, is other code, unless a CachedGenerator around "
+            "it has a key=)"
+        )
+    code = " (a function of yours that was edited or moved is another one)"
+    return f"set {key} to what it was{code if what in ('scores', 'score') else ''}"
 
 
 def refuse_differences(name: str, what: str, saved: Mapping[str, Any], own: Any) -> None:

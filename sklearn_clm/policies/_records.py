@@ -343,6 +343,8 @@ class SelectorCalibration(_Calibration):
         What is promised within groups.
     group_results : mapping from group to ComponentThreshold or None
         The tests of each group; None without groups, and for a calibration from a file.
+    remarks : tuple of str
+        What calibration warned of; empty for one from a file.
     """
 
     gamma_hat: float
@@ -362,6 +364,7 @@ class SelectorCalibration(_Calibration):
     group_results: Mapping[Hashable, ComponentThreshold | None] | None = field(
         default=None, repr=False
     )
+    remarks: tuple[str, ...] = field(default=(), repr=False)
 
     parts: ClassVar[tuple[str, ...]] = ("splitter", "component_score")
     written_as: ClassVar[str] = "sklearn_clm.component_calibration/1"

@@ -142,7 +142,9 @@ class DrawSource:
             raise ValueError(
                 f"generator_ must be the {type(self.generator).__name__} that was calibrated, "
                 f"fingerprint {self.fingerprint}, got one with the fingerprint {now} instead: it "
-                "was changed or trained since. Call fit again."
+                "was changed or trained since. Call fit again. Where drawing itself changes it, as "
+                "a client that counts its calls does, give it a method fingerprint(), or put a "
+                "CachedGenerator with a key= around it."
             )
 
 

@@ -4,6 +4,7 @@ import functools
 import json
 import pickle
 import sqlite3
+import warnings
 
 import numpy as np
 import pytest
@@ -302,3 +303,29 @@ def test_over_folds_and_candidates_each_pair_is_judged_and_scored_once():
     search = GridSearchCV(sampler, {"k_max": [2, 4], "set_score": ["max", "sum"]}, cv=2, refit=True)
     search.fit(prompts, rng.choice(["apple", "bee"], len(prompts)))
     assert len(asked) == len(set(asked))
+
+
+class Counting:
+    """A client whose state moves with each question."""
+
+    def __init__(self):
+        self.n_calls = 0
+
+    def ask(self, reference, response):
+        self.n_calls += 1
+        return reference == response
+
+
+def test_a_judge_that_changes_while_it_is_asked_is_told_to_take_a_key(tmp_path):
+    for key in (None, "mine"):
+        client = Counting()
+        judge = CachedAdmission(client.ask, tmp_path / f"{key}.sqlite", key=key)
+        if key is None:
+            with pytest.warns(UserWarning, match=r"admission changed while it was asked.* key="):
+                assert judge("a", "a")
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert judge("a", "a")
+            assert judge("a", "a")
+        assert client.n_calls == 1
