@@ -757,3 +757,8 @@ def test_references_that_cannot_match_are_warned_of_once():
     texts = [str(one.message) for one in caught if one.filename == __file__]
     expected = "References are of type int and responses of type str"
     assert sum(expected in text for text in texts) == 1
+
+
+def test_a_function_in_place_of_a_generator_is_told_where_it_belongs():
+    with pytest.raises(ValueError, match=r"method sample of a subclass of .*BaseGenerator"):
+        ConformalSampler(lambda prompt: "an answer").fit(*questions(30))

@@ -27,7 +27,8 @@ Markdown:
 ['Guarantee', 'Warnings']
 
 Figures need matplotlib (``pip install "sklearn-clm[plot]"``) and follow scikit-learn's displays:
-``FrontierDisplay.from_estimator(sampler)`` draws, ``.figure_`` and ``.ax_`` are what was drawn.
+``FrontierDisplay.from_estimator(sampler)`` draws, ``.figure_`` and ``.ax_`` (``.axes_`` of several)
+are what was drawn.
 """
 
 from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay

@@ -165,6 +165,11 @@ def refuse_other_models(generator: object, name: str) -> None:
     elif hasattr(generator, "generate"):
         kind = "TransformersGenerator(model, tokenizer=tokenizer)"
         advice = f"wrap it as sklearn_clm.generators.{kind}."
+    elif callable(generator):
+        advice = (
+            "call it in the method sample of a subclass of sklearn_clm.generators.BaseGenerator, "
+            "see 'A generator of your own' in help(sklearn_clm.generators)."
+        )
     else:
         return
     raise InvalidParameterError(
