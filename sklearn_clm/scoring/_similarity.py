@@ -298,15 +298,14 @@ def _encode(texts: list[str], use_stemmer: bool) -> list[Codes]:
     separator = _SEPARATOR.encode()
     tokens = plain.split()
     distinct = dict.fromkeys(chain([separator], tokens))
+    numbers: Iterable[int] = count()
     if use_stemmer:
-        stem_of = dict(zip(distinct, map(_stem, distinct)))
-        number = dict(zip(dict.fromkeys(stem_of.values()), count()))
-        number_of = {token: number[stem] for token, stem in stem_of.items()}
-    else:
-        number_of = dict(zip(distinct, count()))
+        stems = list(map(_stem, distinct))
+        numbers = map(dict(zip(dict.fromkeys(stems), count())).__getitem__, stems)
     if len(distinct) > _N_CODE_POINTS:
+        number_of = dict(zip(distinct, numbers))
         return [[number_of[token] for token in text.split()] for text in plain.split(separator)]
-    code_of = dict(zip(number_of, map(chr, number_of.values())))
+    code_of = dict(zip(distinct, map(chr, numbers)))
     text_codes = "".join(map(code_of.__getitem__, tokens)).split(code_of[separator])
     return text_codes  # type: ignore[return-value]
 
