@@ -732,8 +732,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             )
         source = source.with_seed(known.seed)
         record = self._record(source=source, **read)
-        if not record.certified:
-            report_null(f"{name!r} holds a null calibration: it certifies nothing.", self.on_null)
+        self._report_null_file(name, record.certified)
         self._source, self._collected, self.calibration_ = source, None, record
         if self.calibration_.unknown:
             warn(

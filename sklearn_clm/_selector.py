@@ -577,9 +577,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         if self.groups is not None:
             read["groups"] = frozen(self.groups)
         record = self._record(**{**read, "sampler": sampler})
-        if not record.certified:
-            why = f"{name!r} holds a null calibration: it certifies nothing."
-            report_null(why, self.on_null, _NOTHING)
+        self._report_null_file(name, record.certified, _NOTHING)
         self.calibration_ = record
         return self
 

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import in_search
+from sklearn_clm._exceptions import in_search, report_null
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     AchievableEpsilon,
@@ -45,6 +45,7 @@ _ADVICE = {
 class CalibratedEstimator(BaseEstimator):
     """An estimator with one record of what was calibrated."""
 
+    on_null: str
     calibration_: SamplerCalibration | SelectorCalibration
     # parameters that may be objects with parameters of their own
     _options: ClassVar[dict[str, type[BaseEstimator]]]
@@ -91,6 +92,12 @@ class CalibratedEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         write_calibration(path, self.calibration_.content())
+
+    def _report_null_file(self, name: str, certified: bool, *outcome: str) -> None:
+        """Warn of a file with a null calibration, or raise it."""
+        if not certified:
+            message = f"{name!r} holds a null calibration: it certifies nothing."
+            report_null(message, self.on_null, *outcome)
 
     def _validate_params(self) -> None:
         for name, kind in self._options.items():

@@ -50,7 +50,7 @@ class LazyDraws:
     ) -> None:
         """Say who makes the next draws, and how they are scored.
 
-        A quality that asks a generator knows it already; `on_draw` is told each draw as it arrives.
+        A quality that asks a generator has it already; `on_draw` is called with each new draw.
         """
         self._means = serve, quality, similarity, n_jobs, on_draw
 

@@ -10,7 +10,7 @@ from sklearn_clm.calibration._groups import check_groups
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts
 
-_MOST_TOLD = 5  # null groups that a message tells of one by one
+_MOST_NAMED = 5  # null groups that a message names one by one
 
 
 class Groups(BaseEstimator):
@@ -127,8 +127,9 @@ def groups_of(
 
 def why_null_groups(of_groups: Sequence[str | None], of_all: str | None) -> str | None:
     """Why groups are null, a few of them in full, and why the rule for all prompts is."""
-    told = [reason for reason in of_groups if reason is not None]
-    if len(told) > _MOST_TOLD:
-        left = len(told) - _MOST_TOLD
-        told[_MOST_TOLD:] = [f"So are {left} more, {len(told)} of {len(of_groups)} groups in all."]
-    return " ".join([*told, *filter(None, [of_all])]) or None
+    nulls = [reason for reason in of_groups if reason is not None]
+    if len(nulls) > _MOST_NAMED:
+        left = len(nulls) - _MOST_NAMED
+        of = f"{len(nulls)} of {len(of_groups)}"
+        nulls[_MOST_NAMED:] = [f"So are {left} more, {of} groups in all."]
+    return " ".join([*nulls, *filter(None, [of_all])]) or None
