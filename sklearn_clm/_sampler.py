@@ -346,8 +346,9 @@ class ConformalSampler(  # type: ignore[call-arg]
 
         Parameters
         ----------
-        X : sequence of length n, or numeric array of shape (n, d)
-            Prompts.
+        X : sequence of length n, numeric array of shape (n, d), or data frame
+            Prompts. Of a data frame one column, or several of numbers; for a generator that is a
+            classifier, of text and categories as well.
         y : sequence of length n
             Admissions: for each prompt either a callable ``A_i(response) -> bool``, or a
             reference that `admission` judges by. A list, tuple or set holds several references,
@@ -821,6 +822,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         """Sets of prompts; `known` names the row of some of them in the calibration data."""
         record, source = self.calibration_, self.calibration_.source
         source.refuse_changes()
+        source.refuse_other_columns(prompts)
         record.refuse_changes()
         scores = DrawScores(
             bind_quality(record.quality, record.generator),

@@ -86,6 +86,10 @@ def test_data_frames_name_their_column():
     two = pd.DataFrame({"question": X, "context": X})
     with pytest.raises(ValueError, match=r"columns \['question', 'context'\].*X\['question'\]"):
         toy_sampler().fit(two, Y)
+    beside = pd.DataFrame({"n": range(len(X)), "question": X})
+    beside.loc[0, "question"] = None
+    with pytest.raises(ValueError, match=r"the columns \['question'\] hold no.*X\['question'\]"):
+        toy_sampler().fit(beside, Y)
 
 
 class Echo(ToyModel):
@@ -209,6 +213,20 @@ def test_bad_prompts(prompts, error, message):
         toy_sampler().fit(prompts, ["a", "b"])
     with pytest.raises(error, match=message):
         toy_sampler().fit(X, Y).predict(prompts)
+
+
+def test_missing_numbers_are_named():
+    pd = pytest.importorskip("pandas")
+    rows = np.zeros((9, 3))
+    rows[[2, 4], 1] = np.nan
+    with pytest.raises(ValueError, match=r"NaN.* in 2 of 9 rows, at positions 2, 4, in .* \[1\]"):
+        toy_sampler().fit(rows, Y[:9])
+    for table in (
+        pd.DataFrame(rows, columns=[*"abc"]),
+        pd.DataFrame(rows, columns=[*"abc"], dtype="Float64"),
+    ):
+        with pytest.raises(ValueError, match=r"at positions 2, 4, in the columns \['b'\]"):
+            toy_sampler().fit(table, Y[:9])
 
 
 def test_missing_values_of_pandas_and_polars():

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn_clm._results import _html
 from sklearn_clm.calibration import Provenance
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._draws import Occurrence, Prompt, Response
+from sklearn_clm.generators._draws import Occurrence, Prompt, Response, prompt_bytes
 from sklearn_clm.generators._prompts import prompt_line
 
 if TYPE_CHECKING:
@@ -116,6 +116,14 @@ def _shortened(one: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 40]} … {text[-38:]}"
 
 
+def _are_equal(a: Prompt, b: Prompt) -> bool:
+    """Whether prompts are equal, and so are NaN in them."""
+    try:
+        return prompt_bytes(a) == prompt_bytes(b)
+    except (TypeError, ValueError):  # no draws are keyed by such a prompt
+        return bool(np.all(np.asarray(a == b)))
+
+
 def all_numbers(values: Iterable[object]) -> bool:
     """Whether no value is anything but a number."""
     return all(isinstance(value, (bool, int, float, np.number, np.bool_)) for value in values)
@@ -207,7 +215,7 @@ class PredictionSet:
         if not isinstance(other, PredictionSet):
             return NotImplemented
         return (
-            bool(np.all(np.asarray(self.prompt == other.prompt)))
+            _are_equal(self.prompt, other.prompt)
             and self.responses == other.responses
             and np.array_equal(self.quality, other.quality)
             and np.array_equal(self.indices, other.indices)

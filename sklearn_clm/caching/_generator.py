@@ -15,6 +15,7 @@ from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator
 from sklearn_clm.generators._base import Prompts, Stream, WrappingGenerator, wraps_trainable
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
+from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.generators._queue import rounds_of
 from sklearn_clm.generators._records import (
     content_json,
@@ -24,6 +25,7 @@ from sklearn_clm.generators._records import (
     key_digest,
     naming,
 )
+from sklearn_clm.generators._tables import is_table
 
 _logger = logging.getLogger("sklearn_clm")
 _MOST_READ = 1024  # prompts whose kept draws are held at once
@@ -128,6 +130,8 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         self
         """
         super().fit(prompts, references)
+        if is_table(prompts):
+            prompts = check_prompts(prompts, estimator=self).prompts
         training = hashlib.blake2b(digest_size=16)
         for part in (prompts, references):
             for item in part:

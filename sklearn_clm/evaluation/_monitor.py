@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import InputTags
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import ComponentSelector, ConformalSampler
@@ -33,6 +34,7 @@ CREATE TABLE IF NOT EXISTS monitor (settings TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS audits (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, loss REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS monitored_scores (id INTEGER PRIMARY KEY, score REAL NOT NULL)
 """
+_KEYED = InputTags(categorical=True, allow_nan=True)  # prompts of any kind: they are but keyed
 _AUDITS = np.uint64(0x9FB21C651E98DF25)
 AFTER_ALARM = (
     "The risk is above {epsilon:g}, or an event of probability {alpha:g} has occurred. Stop "
@@ -176,7 +178,7 @@ class RiskMonitor:
         >>> RiskMonitor(0.3).should_audit("every prompt, where share=1")
         True
         """
-        return bool(self._chosen(check_prompts([prompt]))[0])
+        return bool(self._chosen(check_prompts([prompt], tags=_KEYED))[0])
 
     def update(self, outcomes: ArrayLike, prompts: Sequence[object] | None = None) -> Self:
         """Go on with further outcomes.
@@ -370,7 +372,7 @@ class RiskMonitor:
 
     def _check_prompts(self, prompts: Sequence[object], n: int) -> list[bytes]:
         """Digests of the prompts, all of them to be audited and different."""
-        checked = check_prompts(prompts)
+        checked = check_prompts(prompts, tags=_KEYED)
         if len(checked) != n:
             raise ValueError(
                 f"prompts must be as many as outcomes, {n}, got {len(checked)} instead."

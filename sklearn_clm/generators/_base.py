@@ -10,6 +10,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn_clm.generators._draws import Generation, check_text
 from sklearn_clm.generators._fingerprint import Fingerprinted, digest_of, state_of
 from sklearn_clm.generators._queue import DrawQueue, QueueGenerator, rounds_of
+from sklearn_clm.generators._tables import take_over_tags
 
 Prompts = Sequence[Any]  # anything that a generator takes as a prompt: text, chats, rows, images
 Rows = list[list[Generation]]  # the draws of each prompt
@@ -53,7 +54,10 @@ class BaseGenerator(BaseEstimator):
     A subclass implements :meth:`sample`, or :meth:`stream` where draws become known one by one.
     Each of the two has a default in terms of the other. A subclass that is itself trained on
     prompts and references defines ``fit(prompts, references)``; the estimators then clone it
-    and fit it on a part of the data that calibration never sees.
+    and fit it on a part of the data that calibration never sees. Where its tags say
+    ``input_tags.categorical``, prompts that come as a pandas data frame are given to ``fit`` as
+    one, and a row that holds more than numbers is drawn for as a dict; with
+    ``input_tags.allow_nan`` prompts may hold missing values.
 
     Attributes
     ----------
@@ -196,6 +200,14 @@ class WrappingGenerator(BaseGenerator):
     def fingerprint(self) -> str:
         """The inner generator's fingerprint."""
         return fingerprint(self._inner())
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """As the inner generator says."""
+        return np.asarray(self._inner().feature_names_in_)  # type: ignore[attr-defined]
+
+    def __sklearn_tags__(self) -> Any:
+        return take_over_tags(super().__sklearn_tags__(), self.generator)
 
     def _inner(self) -> Generator:
         return getattr(self, "generator_", self.generator)

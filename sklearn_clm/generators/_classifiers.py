@@ -3,13 +3,13 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _get_feature_names, check_is_fitted
 
 from sklearn_clm.generators._base import (
     OPEN_PROMPTS,
@@ -20,7 +20,14 @@ from sklearn_clm.generators._base import (
 )
 from sklearn_clm.generators._draws import Generation, first_uniforms, prompt_bytes
 from sklearn_clm.generators._fingerprint import digest_of
+from sklearn_clm.generators._prompts import check_fitted_prompts, check_prompts
 from sklearn_clm.generators._queue import DrawQueue
+from sklearn_clm.generators._tables import (
+    is_table,
+    named_table,
+    table_of,
+    takes_nan,
+)
 
 
 class _Classifier(Protocol):
@@ -52,6 +59,20 @@ class EstimatorGenerator(BaseGenerator):
         The fitted classifier.
     classes_ : ndarray of shape (n_classes,)
         The classes.
+    feature_names_in_ : ndarray of str
+        Names of the columns that the classifier has learnt from, where it was a data frame's.
+
+    Notes
+    -----
+    A pandas data frame reaches the classifier as one, in ``fit`` and for draws, with the columns
+    and types that it had in ``fit``: a ColumnTransformer inside may name its columns. A row of
+    numbers is a prompt of numbers, and one that holds text or categories a dict, by column; a
+    single column of texts is a list of texts. An unknown category is a missing value. A frozen
+    classifier gets the names that it has learnt from, but no types other than those of numbers
+    and text.
+
+    Missing values are taken where the tags of the classifier, of the first step of a pipeline or of
+    the parts of a ColumnTransformer say so.
 
     Examples
     --------
@@ -76,7 +97,7 @@ class EstimatorGenerator(BaseGenerator):
 
         Parameters
         ----------
-        prompts : sequence of length n, or array of shape (n, d)
+        prompts : sequence of length n, array of shape (n, d) or pandas data frame
             What the classifier takes as X.
         references : sequence of length n
             The class of each prompt. If there is but one class, it is drawn always, and no
@@ -101,6 +122,10 @@ class EstimatorGenerator(BaseGenerator):
                     f"(y) holds a {type(reference).__name__} at position {i}."
                 )
         labels = np.asarray(references)
+        self._columns = None
+        if is_table(prompts):
+            checked = check_prompts(prompts, estimator=self)
+            prompts, self._columns = checked.as_given(), checked.columns
         self.classes_ = np.unique(labels)
         self.estimator_ = None
         if len(self.classes_) > 1:
@@ -111,6 +136,8 @@ class EstimatorGenerator(BaseGenerator):
 
     def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
         """Draw classes, as in :meth:`BaseGenerator.sample`; each is one token."""
+        if is_table(prompts):
+            prompts = check_fitted_prompts(self, prompts).prompts
         refuse_single_text(prompts)
         rows: Rows = []
         size = self._batch_size()
@@ -142,8 +169,26 @@ class EstimatorGenerator(BaseGenerator):
     def fingerprint(self) -> str:
         """Hexadecimal digest of the parameters and, once fitted, of the fitted classifier."""
         fitted = [self.estimator_, self.classes_] if hasattr(self, "classes_") else []
+        if (columns := getattr(self, "_columns", None)) is not None:
+            fitted.append([repr(type_) for type_ in columns.dtypes])
         # the batch size is no part of the distribution
         return digest_of(type(self), {"estimator": self.estimator, "fitted state": fitted})
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """Names of the columns that the classifier has learnt from."""
+        if not _is_trained_here(self):
+            return np.asarray(self.estimator.feature_names_in_)
+        names = None if self._columns is None else _get_feature_names(self._columns)
+        if names is None:
+            raise AttributeError("feature_names_in_ needs a data frame with names of columns.")
+        return names
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = True
+        tags.input_tags.allow_nan = takes_nan(self.estimator)
+        return tags
 
     def _batch_size(self) -> int:
         if not isinstance(self.batch_size, (int, np.integer)) or self.batch_size < 1:
@@ -164,7 +209,7 @@ class EstimatorGenerator(BaseGenerator):
         if estimator is None:
             probabilities = np.ones((len(prompts), 1))
         else:
-            batch = _filled_up(prompts, self._batch_size())
+            batch = self._as_fitted(_filled_up(prompts, self._batch_size()))
             probabilities = np.asarray(estimator.predict_proba(batch), dtype=np.float64)
         cumulative = np.cumsum(probabilities, axis=1)
         cumulative /= cumulative[:, -1:]
@@ -175,6 +220,13 @@ class EstimatorGenerator(BaseGenerator):
             _Distribution(prompt_bytes(prompt), row, row_of_logs, labels, {})
             for prompt, row, row_of_logs in zip(prompts, cumulative.tolist(), logs)
         ]
+
+    def _as_fitted(self, prompts: Prompts) -> Prompts:
+        """Prompts as the data frame that the classifier has learnt from, if from any."""
+        if _is_trained_here(self):
+            return prompts if self._columns is None else table_of(prompts, self._columns)
+        names = getattr(self, "feature_names_in_", None)
+        return prompts if names is None else named_table(prompts, names)
 
 
 def _refuse_without_probabilities(estimator: object) -> None:
@@ -292,11 +344,18 @@ class ResamplingGenerator(BaseGenerator):
         A prompt keys its draws, and is ignored otherwise.
         """
         check_is_fitted(self)
+        if is_table(prompts):
+            prompts = check_prompts(prompts, estimator=self).prompts
         refuse_single_text(prompts)
         made: dict[int, Generation] = {}
         learnt = (self._cumulative.tolist(), self.log_frequencies_, self.responses_, made)
         distributions = [_Distribution(prompt_bytes(prompt), *learnt) for prompt in prompts]
         return _rows(distributions, seed, range(start, start + n_samples))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = True  # it looks at no prompt
+        return tags
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of the class and, once fitted, of what it draws."""

@@ -230,6 +230,7 @@ def _serialise_array(value: np.ndarray, out: list[bytes]) -> None:
     if value.dtype.kind in "biuf":
         # float32 data and its float64 copy are the same prompt
         value = value.astype(np.float64) + 0.0  # -0.0 and 0.0 are the same number
+        value = np.where(np.isnan(value), np.nan, value)  # one of the many forms of NaN
     _emit(b"a", f"{value.dtype.str} {value.shape}".encode(), out)
     _emit(b"b", np.ascontiguousarray(value).tobytes(), out)
 

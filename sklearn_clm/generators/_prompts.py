@@ -4,19 +4,21 @@ import hashlib
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import check_array
+from sklearn.utils import InputTags, check_array
 from sklearn.utils.validation import _get_feature_names, validate_data
 
 from sklearn_clm.generators._draws import Prompt, is_chat, is_missing, prompt_bytes
+from sklearn_clm.generators._tables import input_tags, is_table, refuse_missing, table_of
 
 _WIDTH = 200
 _WIDTH_BEFORE = 60
 _MESSAGES_BEFORE = 2
 _NUMBERS = 4
+_COLUMNS = 8
 
 
 def prompt_text(prompt: Prompt) -> str:
@@ -87,6 +89,8 @@ class CheckedPrompts:
     numeric: bool
     n_features: int | None = None
     feature_names: np.ndarray | None = None
+    # of prompts that are the rows of a pandas data frame, one of no rows
+    columns: Any = None
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -100,16 +104,34 @@ class CheckedPrompts:
             return replace(self, prompts=self.prompts[np.asarray(indices, dtype=np.intp)])
         return replace(self, prompts=[self.prompts[i] for i in indices])
 
+    def as_given(self) -> Any:
+        """The prompts, those that are rows of a pandas data frame as one."""
+        return self.prompts if self.columns is None else table_of(self.prompts, self.columns)
+
     def digests(self) -> np.ndarray:
         """Numbers that tell prompts from each other."""
         digests = (hashlib.blake2b(prompt_bytes(one), digest_size=8).digest() for one in self)
         return np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
 
 
-def check_prompts(X: Any, *, estimator: object = None) -> CheckedPrompts:
-    """Prompts of any container as a list, or as a 2-D array where they are rows of numbers."""
+class _Taker(NamedTuple):
+    """Who takes prompts, and which."""
+
+    estimator: object
+    tags: InputTags
+
+
+def check_prompts(
+    X: Any, *, estimator: object = None, tags: InputTags | None = None
+) -> CheckedPrompts:
+    """Prompts of any container as a list, or as a 2-D array where they are rows of numbers.
+
+    The tags, which are those of the estimator unless given, say whether prompts may be rows of
+    columns of any kind (``categorical``), each of which becomes a dict, and have missing values.
+    """
     if isinstance(X, CheckedPrompts):
         return X
+    taker = _Taker(estimator, tags or input_tags(estimator))
     if X is None or isinstance(X, (str, bytes, dict, numbers.Number)) or callable(X):
         raise TypeError(
             f"prompts (X) must be a sequence of prompts, got {type(X).__name__}"
@@ -121,19 +143,19 @@ def check_prompts(X: Any, *, estimator: object = None) -> CheckedPrompts:
             "vectoriser belongs to the generator, which is then trained on its own part of the "
             "data: EstimatorGenerator(make_pipeline(TfidfVectorizer(), classifier))."
         )
-    if hasattr(X, "columns") and hasattr(X, "shape"):
-        return _from_frame(X, estimator)
+    if is_table(X):
+        return _from_frame(X, taker)
     if hasattr(X, "__array__"):
         array = np.asarray(X)
         if array.dtype.kind == "O" and lists_itself(X):
-            return _from_items(listed(X, array), estimator)
-        return _from_array(array, estimator)
+            return _from_items(listed(X, array), taker)
+        return _from_array(array, taker)
     if not hasattr(X, "__len__") or not hasattr(X, "__getitem__"):
         raise TypeError(
             f"prompts (X) must be a sequence of prompts, got {type(X).__name__}, which has no "
             "length or cannot be indexed; wanted a list, an array or a column of a table."
         )
-    return _from_items(list(X), estimator)
+    return _from_items(list(X), taker)
 
 
 def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
@@ -154,22 +176,54 @@ def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
     return checked
 
 
-def _from_frame(X: Any, estimator: object) -> CheckedPrompts:
+def _from_frame(X: Any, taker: _Taker) -> CheckedPrompts:
     values = np.asarray(X)
     if values.dtype.kind in "biufc" or values.ndim != 2 or values.shape[1] == 0:
-        return _numeric(X, estimator)
+        return _numeric(X, taker)
     if values.shape[1] == 1:
         items = listed(X[X.columns[0]], values[:, 0])
         if not all(is_number(item) for item in items):
-            checked = _from_items(items, estimator)
-            return CheckedPrompts(checked.prompts, False, 1, _get_feature_names(X))
-    if len(values) and any(isinstance(item, str) for item in values[0]):
-        raise ValueError(
-            f"prompts (X) must be one column of prompts or several of numbers, got a data frame "
-            f"with the columns {list(X.columns)[:8]!r}, which hold text. Pass one of them, such "
-            f"as X[{X.columns[0]!r}]."
-        )
-    return _numeric(X, estimator)
+            checked = _from_items(items, taker)
+            return replace(checked, n_features=1, feature_names=_get_feature_names(X))
+    kinds = [getattr(type_, "kind", "O") for type_ in X.dtypes]  # in polars, types have none
+    others = [
+        name
+        for name, kind, column in zip(X.columns, kinds, values.T)
+        if kind not in "biufc" and not all(is_number(item) or is_missing(item) for item in column)
+    ]
+    if not others:
+        return _numeric(X, taker)
+    if taker.tags.categorical and hasattr(X, "iloc"):
+        return _from_columns(X, values, taker)
+    more = " and others" if len(others) > _COLUMNS else ""
+    raise ValueError(
+        "prompts (X) must be one column of prompts or several of numbers, got a data frame of "
+        f"{values.shape[1]} columns, where the columns {others[:_COLUMNS]!r}{more} hold no "
+        f"numbers. Pass one of them, such as X[{others[0]!r}], or one text made of them all; a "
+        "classifier in an EstimatorGenerator takes pandas data frames as they are."
+    )
+
+
+def _from_columns(X: Any, values: np.ndarray, taker: _Taker) -> CheckedPrompts:
+    """Rows of a pandas data frame that holds more than numbers, as dicts."""
+    names = X.columns.tolist()
+    if len(set(names)) < len(names):
+        raise ValueError(f"prompts (X) must have columns of different names, got {names!r:.200}.")
+    columns = [listed(X.iloc[:, j], values[:, j]) for j in range(len(names))]
+    missing = np.array([list(map(is_missing, column)) for column in columns]).T
+    if not taker.tags.allow_nan:
+        refuse_missing(missing, names)
+    for name, column in zip(names, columns):
+        for i, item in enumerate(column):
+            if is_missing(item):
+                column[i] = item if isinstance(item, float) else None
+            elif not isinstance(item, str) and not is_number(item):
+                raise TypeError(
+                    "prompts (X) must have columns of numbers, texts or categories, got "
+                    f"{type(item).__name__} in the column {name!r} instead."
+                )
+    rows = [dict(zip(names, row)) for row in zip(*columns)]
+    return CheckedPrompts(rows, False, len(names), _get_feature_names(X), X.iloc[:0].copy())
 
 
 def listed(column: object, array: np.ndarray) -> list[Prompt]:
@@ -185,42 +239,42 @@ def lists_itself(column: object) -> bool:
     return any(hasattr(column, method) for method in _LISTING)
 
 
-def _from_array(array: np.ndarray, estimator: object) -> CheckedPrompts:
+def _from_array(array: np.ndarray, taker: "_Taker") -> CheckedPrompts:
     if array.shape == (0,):
-        return _from_items([], estimator)
+        return _from_items([], taker)
     if array.dtype.kind in "biufc":
         if array.ndim <= 2:
-            return _numeric(array, estimator)
+            return _numeric(array, taker)
         # a stack of images: each is one prompt
-        return _from_items(list(array), estimator)
+        return _from_items(list(array), taker)
     if array.ndim == 1:
-        return _from_items(array.tolist(), estimator)
+        return _from_items(array.tolist(), taker)
     if array.ndim == 2:
         rows = array.tolist()
         if array.shape[1] == 1 and not all(is_number(row[0]) for row in rows):
-            return _from_items([row[0] for row in rows], estimator)
+            return _from_items([row[0] for row in rows], taker)
         if array.size and all(isinstance(part, dict) for row in rows for part in row):
-            return _from_items(rows, estimator)  # chats of one length
+            return _from_items(rows, taker)  # chats of one length
         if any(isinstance(part, str) for row in rows for part in row):
             raise ValueError(
                 "prompts (X) must be one column of prompts or several numeric ones, got text of "
                 f"shape {array.shape} instead. Pass one column; of predicted sets, their prompts."
             )
-        return _numeric(array, estimator)
+        return _numeric(array, taker)
     raise ValueError(
         f"prompts (X) is an array of shape {array.shape} and dtype {array.dtype}; wanted one "
         "dimension of prompts, or two dimensions of numbers."
     )
 
 
-def _from_items(items: list[Prompt], estimator: object) -> CheckedPrompts:
+def _from_items(items: list[Prompt], taker: "_Taker") -> CheckedPrompts:
     if not items:
         raise ValueError("prompts (X) is empty: found 0 sample(s), wanted at least 1 prompt.")
     items = [plain_prompt(item) for item in items]
     if all(is_number(item) for item in items):
-        return _numeric(np.asarray(items), estimator)
+        return _numeric(np.asarray(items), taker)
     if all(_is_numeric_row(item) for item in items):
-        return _numeric(items, estimator)
+        return _numeric(items, taker)
     for i, item in enumerate(items):
         if is_missing(item):
             raise ValueError(
@@ -235,15 +289,18 @@ def _from_items(items: list[Prompt], estimator: object) -> CheckedPrompts:
     return CheckedPrompts(items, False)
 
 
-def _numeric(X: Any, estimator: object) -> CheckedPrompts:
+def _numeric(X: Any, taker: "_Taker") -> CheckedPrompts:
     if np.ndim(X) == 1:
         raise ValueError(
             f"prompts (X) must be texts or other objects, or rows of numbers in an array of shape "
             f"(n, d), got {len(X)} single numbers instead. Reshape your data with "
             "array.reshape(-1, 1) where each prompt is a number."
         )
-    array = check_array(X, estimator=estimator, input_name="X")
-    return CheckedPrompts(array, True, array.shape[1], _get_feature_names(X))
+    array = check_array(X, estimator=taker.estimator, input_name="X", ensure_all_finite="allow-nan")
+    if array.dtype.kind == "f" and not taker.tags.allow_nan:
+        refuse_missing(np.isnan(array), X.columns if is_table(X) else None)
+    columns = X.iloc[:0].copy() if is_table(X) and hasattr(X, "iloc") else None
+    return CheckedPrompts(array, True, array.shape[1], _get_feature_names(X), columns)
 
 
 def is_number(item: object) -> bool:

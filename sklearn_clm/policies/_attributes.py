@@ -21,7 +21,8 @@ from sklearn_clm.calibration import (
     Frontier,
     LearnThenTestResult,
 )
-from sklearn_clm.generators import Generation, Generator
+from sklearn_clm.generators import Generation, Generator, ResamplingGenerator
+from sklearn_clm.generators._tables import take_over_tags
 from sklearn_clm.policies import ExitPolicy, Shift
 from sklearn_clm.policies._base import CalibratedRule
 from sklearn_clm.policies._collection import CollectedDraws
@@ -138,11 +139,16 @@ class CalibratedEstimator(BaseEstimator):
 class SamplerAttributes(CalibratedEstimator):
     """What a sampler has collected and calibrated; no parameter has a part in it."""
 
+    generator: Generator | None
     verbose: int
     policy: Any
     calibration_: SamplerCalibration
     _source: DrawSource
     _collected: CollectedDraws | None
+
+    def __sklearn_tags__(self) -> Any:
+        own = ResamplingGenerator() if self.generator is None else self.generator
+        return take_over_tags(super().__sklearn_tags__(), own)
 
     @property
     def lambda_hat_(self) -> Configuration | None:
@@ -262,7 +268,13 @@ class SamplerAttributes(CalibratedEstimator):
 class SelectorAttributes(CalibratedEstimator):
     """What a selector of components has calibrated; no parameter has a part in it."""
 
+    sampler: BaseEstimator | None
     calibration_: SelectorCalibration
+
+    def __sklearn_tags__(self) -> Any:
+        # the default sampler draws from the default generator
+        own = ResamplingGenerator() if self.sampler is None else self.sampler
+        return take_over_tags(super().__sklearn_tags__(), own)
 
     @property
     def gamma_hat_(self) -> float:

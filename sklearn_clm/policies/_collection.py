@@ -261,7 +261,7 @@ def warn_of_repetitions(prompts: CheckedPrompts, references: Sequence[Reference]
 
     Rows of numbers may well be equal by chance.
     """
-    if prompts.numeric:
+    if prompts.numeric or prompts.columns is not None:
         return
     seen: dict[int, list[Reference]] = {}
     n_repeated = 0

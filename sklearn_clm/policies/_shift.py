@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -21,6 +21,7 @@ from sklearn_clm.calibration import keep_by_weight
 from sklearn_clm.calibration._shift import check_weights, effective_size
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
+from sklearn_clm.generators._tables import takes_nan
 
 _BINS = 10
 _FEW_KEPT = 0.1  # of all prompts
@@ -395,6 +396,11 @@ class DensityRatio(BaseEstimator):
     def __call__(self, prompt: Prompt) -> float:
         """The weight of one prompt."""
         return float(self.weights([prompt])[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.classifier is not None and takes_nan(self.classifier)
+        return tags
 
     def __sklearn_clone__(self) -> Self:
         # what was learnt on other prompts is kept, as in a frozen estimator

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import InvalidParameterError
+from sklearn.utils.validation import validate_data
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory
@@ -22,6 +23,7 @@ from sklearn_clm.generators import (
 )
 from sklearn_clm.generators._base import fingerprint, is_trainable, sample
 from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.generators._tables import input_tags
 from sklearn_clm.scoring._identity import frozen
 from sklearn_clm.scoring._protocols import Reference
 
@@ -62,8 +64,12 @@ class DrawSource:
         train, rest = np.sort(order[:n_train]), np.sort(order[n_train:])
         part = prompts.take(train)
         if is_trainable(own):
-            own.fit(part.prompts, [references[i] for i in train])
-        return cls(own, fingerprint(own), seed, np.unique(part.digests())), rest
+            takes_tables = input_tags(own).categorical
+            given = part.as_given() if takes_tables else part.prompts
+            own.fit(given, [references[i] for i in train])
+        source = cls(own, fingerprint(own), seed, np.unique(part.digests()))
+        source.refuse_other_columns(prompts)
+        return source, rest
 
     @classmethod
     def untrained(
@@ -133,6 +139,11 @@ class DrawSource:
                 "guarantee may fail. A sklearn_clm.caching.CachedGenerator around it keeps its "
                 "draws."
             )
+
+    def refuse_other_columns(self, prompts: CheckedPrompts) -> None:
+        """Refuse a data frame of other columns than those that the generator has learnt from."""
+        if prompts.columns is not None and hasattr(self.generator, "feature_names_in_"):
+            validate_data(self.generator, prompts.columns, reset=False, skip_check_array=True)
 
     def refuse_changes(self) -> None:
         """Refuse a generator whose fingerprint is no longer that of the calibration."""
