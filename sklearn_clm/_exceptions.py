@@ -9,6 +9,7 @@ import warnings
 import weakref
 from types import FrameType
 
+_NULL = "null"
 _NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib", "weakref"}
 
 
@@ -69,17 +70,25 @@ class NullLog:
         """Whether the search goes on."""
         return os.path.exists(self.path)
 
-    def add(self, message: str | None) -> bool:
-        """Note one calibration, None where it is not null; whether the search still went on."""
+    def add(self, noted: dict[str, str | None], *, ends: bool) -> bool:
+        """Note what was found, by topic; whether the search still went on.
+
+        Parameters
+        ----------
+        noted : dict
+            Messages, None for a topic on which there is nothing to say.
+        ends : bool
+            Whether a calibration ends with it.
+        """
         try:
             file = os.open(self.path, os.O_RDWR | os.O_APPEND)
         except FileNotFoundError:
             return False
         with open(file, "r+", encoding="utf-8") as log:
-            log.write(json.dumps(message) + "\n")
+            log.write(json.dumps([ends, noted]) + "\n")
             log.seek(0)
-            n_done = len(log.readlines())
-        if n_done == self.n_fits:
+            n_done = sum(json.loads(line)[0] for line in log)
+        if ends and n_done == self.n_fits:
             _report(self.path)
         return True
 
@@ -140,13 +149,30 @@ def report_null(
         if on_null == "raise":
             raise NullCalibrationError(message)
         message = f"{message} {outcome}"
-    for frame in _callers():
-        log = getattr(frame.f_locals.get("self"), "_null_log", None)
-        if log is not None and log.add(message):
-            return
-    if message is not None:
+    if not _logged({_NULL: message}, ends=False) and message is not None:
         logging.getLogger("sklearn_clm").warning("null calibration: %s", message)
         warn(message, NullCalibrationWarning)
+
+
+def report_remarks(remarks: dict[str, str | None]) -> None:
+    """Warn of what else a calibration has found, at its end.
+
+    A parameter search is warned once of each topic, with the number of calibrations.
+
+    Parameters
+    ----------
+    remarks : dict
+        Messages, None for a topic on which there is nothing to say.
+    """
+    if not _logged(remarks, ends=True):
+        for message in filter(None, remarks.values()):
+            warn(message)
+
+
+def _logged(noted: dict[str, str | None], *, ends: bool) -> bool:
+    """Whether a search that goes on has noted this."""
+    logs = (getattr(frame.f_locals.get("self"), "_null_log", None) for frame in _callers())
+    return any(log is not None and log.add(noted, ends=ends) for log in logs)
 
 
 def _new_log(n_fits: int | None = None) -> NullLog | None:
@@ -158,21 +184,27 @@ def _new_log(n_fits: int | None = None) -> NullLog | None:
 
 
 def _report(path: str) -> None:
-    """Say how many calibrations of a search were null, and remove its file."""
+    """Say how many calibrations of a search were null, or had remarks, and remove its file."""
     try:  # one process alone
         os.rename(path, f"{path}-read")
     except FileNotFoundError:
         return
     with open(f"{path}-read", encoding="utf-8") as file:
-        found = [json.loads(line) for line in file]
+        lines = [json.loads(line)[1] for line in file]
     os.remove(f"{path}-read")
-    nulls = [message for message in found if message is not None]
-    if nulls:
-        warn(
-            f"{len(nulls)} of the {len(found)} calibrations of this search are null; where scored, "
-            f"each scores -inf. The first: {nulls[0]}",
-            NullCalibrationWarning,
-        )
+    found: dict[str, list[str | None]] = {}
+    for topic, message in (item for noted in lines for item in noted.items()):
+        found.setdefault(topic, []).append(message)
+    for topic, messages in found.items():
+        said = [message for message in messages if message is not None]
+        if not said:
+            continue
+        number = f"{len(said)} of the {len(messages)} calibrations of this search"
+        if topic == _NULL:
+            number = f"{number} are null; where scored, each scores -inf. The first"
+            warn(f"{number}: {said[0]}", NullCalibrationWarning)
+        else:
+            warn(f"{number} warn of this; the first: {said[0]}")
 
 
 # by the identity of what is cross-validated, and by that of the frame of a search

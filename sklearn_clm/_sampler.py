@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import report_null, warn, warn_of_supervised_steps
+from sklearn_clm._exceptions import report_null, report_remarks, warn, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets, visual_block
 from sklearn_clm.calibration import (
     AchievableEpsilon,
@@ -573,13 +573,15 @@ class ConformalSampler(  # type: ignore[call-arg]
             losses=frozen(self.losses),
         )
         about_admission = self.losses is None or self.losses.admission
+        remark = None
         if about_admission and self.calibration_.has_empty_sets:
-            warn(
+            remark = (
                 f"epsilon={self.epsilon:g} is certified with sets that are empty for more than "
                 "half of the calibration prompts. epsilon is the tolerated share of errors, not "
                 "the coverage: "
                 f"for a coverage of {self.epsilon:g} give epsilon={1 - self.epsilon:g}."
             )
+        report_remarks({"empty sets": remark})
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:

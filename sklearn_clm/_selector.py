@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import pipeline_steps, report_null, warn
+from sklearn_clm._exceptions import pipeline_steps, report_null, report_remarks
 from sklearn_clm._results import ComponentSets, PredictionSets, visual_block
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import ComponentCalibrationData, Provenance
@@ -436,10 +436,14 @@ class ComponentSelector(  # type: ignore[call-arg]
             data=data,
             groups=None if found.by_group is None else frozen(self.groups or Groups()),
         )
-        remarks = self._out_of_reach(), never_wrong(self.admission, self.achievable_alpha_[1])
-        self.calibration_ = replace(self.calibration_, remarks=tuple(filter(None, remarks)))
-        for remark in self.calibration_.remarks:
-            warn(remark)
+        remarks = {
+            "out of reach": self._out_of_reach(),
+            "never wrong": never_wrong(self.admission, self.achievable_alpha_[1]),
+        }
+        self.calibration_ = replace(
+            self.calibration_, remarks=tuple(filter(None, remarks.values()))
+        )
+        report_remarks(remarks)
         return self
 
     def predict(self, X: Any, *, groups: object = None) -> ComponentSets:

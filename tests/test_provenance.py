@@ -553,6 +553,31 @@ def test_a_threshold_out_of_reach_is_noticed():
         selector().fit(REPORTS, REPORTS_Y)
 
 
+@pytest.mark.parametrize("in_pipeline", [False, True])
+@pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.slow)])
+def test_searches_count_the_thresholds_out_of_reach(n_jobs, in_pipeline):
+    first = sampler(epsilon=0.6, k_max=6)
+    choosy = ComponentSelector(first, alpha=0.3, component_score="support", admission="exact_match")
+    if in_pipeline:
+        choosy = make_pipeline(first, choosy.set_params(sampler=None))
+    name = "componentselector__delta" if in_pipeline else "delta"
+    search = GridSearchCV(choosy, {name: [0.05, 0.1]}, cv=3, n_jobs=n_jobs)
+    uses = {
+        7: lambda: search.fit(X, Y),  # with the refit
+        3: lambda: cross_validate(choosy, X, Y, cv=3),
+        1: lambda: choosy.fit(X, Y),
+    }
+    for n_fits, use in uses.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            use()
+        (said,) = [str(each.message) for each in caught if "hardly ever" in str(each.message)]
+        counted = f"{n_fits} of the {n_fits} calibrations of this search warn of this; the first: "
+        assert said.startswith(counted if n_fits > 1 else "gamma_hat_=")
+        wrong = [each for each in caught if "empty for more than half" in str(each.message)]
+        assert len(wrong) <= 1
+
+
 @pytest.mark.parametrize(
     "make",
     [
