@@ -848,7 +848,9 @@ class ConformalSampler(  # type: ignore[call-arg]
             )
             self.memory_.serve(source.generator, queue, fingerprint=source.fingerprint)
         made_by = replace(record.drawn_with, sampler=record.digest)
-        return PredictionSets(rules.sets, record.k_max, sampler=self, provenance=made_by)
+        return PredictionSets(
+            rules.sets, record.k_max, sampler=self, provenance=made_by, index=prompts.index
+        )
 
     def _sets_of_fit(self, prompts: CheckedPrompts, groups: object = None) -> PredictionSets:
         """Sets of the prompts given to fit, with the scores that calibration has."""

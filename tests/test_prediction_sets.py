@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.utils import _safe_indexing
 
-from sklearn_clm import PredictionSet, PredictionSets
+from sklearn_clm import ConformalSampler, PredictionSet, PredictionSets
 from sklearn_clm.calibration import Provenance
 from sklearn_clm.generators import Generation
 
@@ -138,6 +138,49 @@ def test_to_frame():
     assert long["responses"].tolist()[:2] == ["x", "y"]
     assert NUMBERS.to_frame()["responses"].tolist() == [(4, 5), (6,)]
     assert TEXTS[:0].to_frame().shape[0] == 0
+    assert frame.index.tolist() == [0, 1, 2]
+
+
+def test_a_row_per_response_survives_a_csv_file(tmp_path):
+    pd = pytest.importorskip("pandas")
+    odd = PredictionSets([*TEXTS, one("d,\n'e'", ("it's (x, 'y')", "line\nline"))], k_max=3)
+    frame = odd.to_frame("response")
+    assert frame.index.tolist() == [0, 0, 1, 2, 3, 3]
+    assert frame["quality"].tolist()[:2] == [0.9, 0.5]
+    assert frame["draw"].tolist()[:2] == [0, 1]
+    frame.to_csv(tmp_path / "sets.csv")
+    read = pd.read_csv(tmp_path / "sets.csv", index_col=0)
+    assert [
+        rows.loc[rows["size"] > 0, "response"].tolist() for _, rows in read.groupby(level=0)
+    ] == odd.responses
+    assert read["size"].tolist() == [2, 2, 0, 1, 2, 2]
+    assert read["guaranteed"].tolist() == [True, True, True, False, True, True]
+    assert NUMBERS.to_frame("response")["response"].tolist() == [4, 5, 6]
+    assert len(TEXTS[:0].to_frame("response")) == 0
+    with pytest.raises(ValueError, match="per must be 'prompt' or 'response', got 'set'"):
+        TEXTS.to_frame("set")
+
+
+def test_the_index_of_the_prompts_stays():
+    pd = pytest.importorskip("pandas")
+    rows = pd.DataFrame(
+        {"a": np.linspace(-1, 1, 80)}, index=pd.Index([f"row {i}" for i in range(80)], name="id")
+    )
+    sampler = ConformalSampler(k_max=3, epsilon=0.8, random_state=0)
+    answers = np.where(rows["a"] > 0, "yes", "no")
+    sets = sampler.fit(rows, answers).predict(rows[10:20])
+    for some in (sets, pickle.loads(pickle.dumps(sets))):
+        pd.testing.assert_index_equal(some.to_frame().index, rows.index[10:20])
+    assert sets[[3, 1]].to_frame().index.tolist() == ["row 13", "row 11"]
+    assert sets[sets.sizes > 0].to_frame("response").index.isin(rows.index).all()
+    assert sampler.fit_transform(rows, answers).to_frame().index.equals(rows.index)
+    texts = pd.Series([f"text {i}" for i in range(80)], index=rows.index)
+    assert sampler.fit(texts, answers).predict(texts[5:7]).to_frame().index.tolist() == [
+        "row 5",
+        "row 6",
+    ]
+    assert sampler.predict(texts[5:7].tolist()).to_frame().index.tolist() == [0, 1]
+    assert sampler.predict(texts[5:7]) == sampler.predict(texts[5:7].tolist())
 
 
 class Tags(HTMLParser):

@@ -258,6 +258,8 @@ class PredictionSets(SetSequence[PredictionSet]):
         The estimator that made them. It does not travel with a pickle.
     provenance : Provenance, optional
         What they were drawn and scored with.
+    index : pandas.Index, optional
+        Of the data frame or the Series that held the prompts, for :meth:`to_frame`.
 
     Attributes
     ----------
@@ -292,8 +294,10 @@ class PredictionSets(SetSequence[PredictionSet]):
         *,
         sampler: Any = None,
         provenance: Provenance | None = None,
+        index: "pd.Index | None" = None,
     ) -> None:
         self._sets = list(sets)
+        self._index = index  # `index` is a method of sequences
         self.k_max = int(k_max)
         self.sampler = sampler
         self.provenance = provenance
@@ -318,6 +322,7 @@ class PredictionSets(SetSequence[PredictionSet]):
         taken = copy.copy(self)
         taken.sampler = self.sampler
         taken._sets = [self._sets[i] for i in rows]
+        taken._index = None if self._index is None else self._index.take(rows)
         return taken
 
     @staticmethod
@@ -332,18 +337,56 @@ class PredictionSets(SetSequence[PredictionSet]):
             return NotImplemented
         return self.k_max == other.k_max and self._sets == other._sets
 
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a pandas DataFrame with one row per prompt.
+    def to_frame(self, per: str = "prompt") -> "pd.DataFrame":
+        """Return a pandas DataFrame with one row per prompt or response.
+
+        Parameters
+        ----------
+        per : {"prompt", "response"}, default="prompt"
+            What a row stands for. Use "response" for files: ``to_csv`` writes the tuples of
+            "prompt" as Python code.
 
         Returns
         -------
         pandas.DataFrame
-            Columns `prompt`, `responses`, `quality`, `indices` (tuples of one length, so that
-            ``frame.explode(["responses", "quality", "indices"])`` gives one row per response),
-            `size`, `n_samples`, `set_score`, `stopped` and "guaranteed"; `group`, `approximate` and
-            `guarantee`, where there are groups, estimated weights or a marginal guarantee; and
-            `provenance`, where it is unknown.
+            Its index is that of the data frame or the Series that held the prompts, and 0 to
+            n - 1 otherwise. Columns `prompt`, `responses`, `quality`, `indices` (tuples of one
+            length), `size`, `n_samples`, `set_score`, `stopped` and "guaranteed"; `group`,
+            `approximate` and `guarantee`, where there are groups, estimated weights or a marginal
+            guarantee; and `provenance`, where it is unknown.
+
+            Per response, rows of one prompt share its index and follow each other. In place of the
+            tuples there are `response`, its `quality` and `draw` (counted from 0); an empty set
+            has one row, in which these are missing. Prompts that are no text stay objects: in a
+            file, the index says which they are.
+
+        Examples
+        --------
+        >>> import io
+        >>> import pandas as pd
+        >>> from sklearn_clm import PredictionSet, PredictionSets
+        >>> one = PredictionSet("a", ("x", "y"), [0.9, 0.8], [0, 2], 3, 0.9, True, True)
+        >>> two = PredictionSet("b", (), [], [], 3, -np.inf, False, True)
+        >>> text = PredictionSets([one, two], k_max=3).to_frame("response").to_csv()
+        >>> frame = pd.read_csv(io.StringIO(text), index_col=0)
+        >>> frame[["prompt", "response", "size", "draw"]]
+          prompt response  size  draw
+        0      a        x     2   0.0
+        0      a        y     2   2.0
+        1      b      NaN     0   NaN
         """
+        if per not in ("prompt", "response"):
+            raise ValueError(f"per must be 'prompt' or 'response', got {per!r:.60} instead.")
+        frame = self._by_prompt()
+        if self._index is not None:
+            frame.index = self._index
+        if per == "prompt":
+            return frame
+        frame = frame.explode(["responses", "quality", "indices"])
+        frame = frame.rename(columns={"responses": "response", "indices": "draw"})
+        return frame.astype({"quality": np.float64, "draw": "Int64"})
+
+    def _by_prompt(self) -> "pd.DataFrame":
         import pandas as pd
 
         frame = pd.DataFrame(

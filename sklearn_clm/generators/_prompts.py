@@ -91,6 +91,7 @@ class CheckedPrompts:
     feature_names: np.ndarray | None = None
     # of prompts that are the rows of a pandas data frame, one of no rows
     columns: Any = None
+    index: Any = None  # of a data frame or a Series of pandas
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -100,9 +101,10 @@ class CheckedPrompts:
 
     def take(self, indices: Sequence[int] | np.ndarray) -> "CheckedPrompts":
         """The prompts at these positions."""
-        if self.numeric:
-            return replace(self, prompts=self.prompts[np.asarray(indices, dtype=np.intp)])
-        return replace(self, prompts=[self.prompts[i] for i in indices])
+        rows = np.asarray(indices, dtype=np.intp)
+        prompts = self.prompts[rows] if self.numeric else [self.prompts[i] for i in indices]
+        index = None if self.index is None else self.index.take(rows)
+        return replace(self, prompts=prompts, index=index)
 
     def as_given(self) -> Any:
         """The prompts, those that are rows of a pandas data frame as one."""
@@ -131,7 +133,11 @@ def check_prompts(
     """
     if isinstance(X, CheckedPrompts):
         return X
-    taker = _Taker(estimator, tags or input_tags(estimator))
+    checked = _checked(X, _Taker(estimator, tags or input_tags(estimator)))
+    return replace(checked, index=X.index) if hasattr(X, "iloc") else checked
+
+
+def _checked(X: Any, taker: _Taker) -> CheckedPrompts:
     if X is None or isinstance(X, (str, bytes, dict, numbers.Number)) or callable(X):
         raise TypeError(
             f"prompts (X) must be a sequence of prompts, got {type(X).__name__}"
