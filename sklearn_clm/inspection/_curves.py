@@ -182,6 +182,7 @@ class _CurveDisplay:
             axes.fill_between([], [], color="0.5", alpha=0.3, lw=0, label=label)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RiskCurveDisplay(_CurveDisplay):
     """Loss, relative excess and set size against epsilon (section 6).
 
@@ -305,6 +306,7 @@ class RiskCurveDisplay(_CurveDisplay):
         )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ComponentCurveDisplay(_CurveDisplay):
     """Loss, number and recall of the selected components against alpha (section 6, Appendix G).
 

@@ -33,7 +33,12 @@ from sklearn_clm.scoring._protocols import (
     Span,
     Spans,
 )
-from sklearn_clm.scoring._quality import LOGPROB_ROUNDING, ClassifierScore, length_normalised
+from sklearn_clm.scoring._quality import (
+    LOGPROB_ROUNDING,
+    Classifier,
+    ClassifierScore,
+    length_normalised,
+)
 from sklearn_clm.scoring._results import (
     Named,
     as_bool,
@@ -339,6 +344,12 @@ class ComponentClassifier(ClassifierScore):
     >>> ComponentClassifier(classifier).score_components(["Q: ?"], draws, spans)[0][0].round(1)
     array([0.7])
     """
+
+    def __init__(
+        self, classifier: Classifier, features: Callable[..., object] | None = None
+    ) -> None:
+        self.classifier = classifier
+        self.features = features
 
     def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
         """Scores of all occurrences, as in :class:`ComponentScore`."""

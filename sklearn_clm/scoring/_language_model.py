@@ -53,19 +53,11 @@ class _Asking(BaseEstimator):
     """Questions about responses, from a template, and answers that are understood."""
 
     _template: str
-
-    def __init__(
-        self,
-        generator: Generator | None = None,
-        *,
-        template: Template | None = None,
-        max_attempts: int = 5,
-        seed: int = 0,
-    ) -> None:
-        self.generator = generator
-        self.template = template
-        self.max_attempts = max_attempts
-        self.seed = seed
+    # each class has an __init__ of its own, which errors of wrong arguments name
+    generator: Generator | None
+    template: Template | None
+    max_attempts: int
+    seed: int
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of what an answer depends on."""
@@ -170,6 +162,19 @@ class LLMJudge(_Asking, PairAdmission):
 
     _template = _TEMPLATE
     judges_whole = True
+
+    def __init__(
+        self,
+        generator: Generator | None = None,
+        *,
+        template: Template | None = None,
+        max_attempts: int = 5,
+        seed: int = 0,
+    ) -> None:
+        self.generator = generator
+        self.template = template
+        self.max_attempts = max_attempts
+        self.seed = seed
 
     def judge_pairs(
         self, references: Sequence[Reference], responses: Responses, *, n_jobs: int | None = None
@@ -277,8 +282,11 @@ class PTrue(_AskedQuality):
         max_attempts: int = 5,
         seed: int = 0,
     ) -> None:
-        super().__init__(generator, template=template, max_attempts=max_attempts, seed=seed)
+        self.generator = generator
+        self.template = template
         self.n_answers = n_answers
+        self.max_attempts = max_attempts
+        self.seed = seed
 
     def _answers(self, questions: list[Prompt]) -> list[float]:
         first = self._ask(questions, _probability_of_yes, "yes or no")
@@ -325,6 +333,19 @@ class VerbalizedConfidence(_AskedQuality):
     """
 
     _template = _VERBALIZED
+
+    def __init__(
+        self,
+        generator: Generator | None = None,
+        *,
+        template: Template | None = None,
+        max_attempts: int = 5,
+        seed: int = 0,
+    ) -> None:
+        self.generator = generator
+        self.template = template
+        self.max_attempts = max_attempts
+        self.seed = seed
 
     def _answers(self, questions: list[Prompt]) -> list[float]:
         return self._ask(questions, _confidence, "a number from 0 to 100")

@@ -53,11 +53,8 @@ class Classifier(Protocol):
 class ClassifierScore(BaseEstimator):
     """Score from a fitted binary classifier of rows made of a prompt and one thing more."""
 
-    def __init__(
-        self, classifier: Classifier, features: Callable[..., object] | None = None
-    ) -> None:
-        self.classifier = classifier
-        self.features = features
+    classifier: Classifier
+    features: Callable[..., object] | None
 
     def _probabilities(self, rows: list[object], argument: str) -> np.ndarray:
         """Probability of the positive class, for each row."""
@@ -118,6 +115,12 @@ class ClassifierQuality(ClassifierScore):
     >>> quality_matrix(classifier, ["Q: ?"], draws).round(1)
     array([[0.7, 0.3]])
     """
+
+    def __init__(
+        self, classifier: Classifier, features: Callable[..., object] | None = None
+    ) -> None:
+        self.classifier = classifier
+        self.features = features
 
     def score_draws(self, prompts: Prompts, generations: Draws, start: int = 0) -> np.ndarray:
         """Quality of the draws from `start` on, as in :class:`DrawScorer`."""
