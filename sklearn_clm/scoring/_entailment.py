@@ -8,7 +8,12 @@ import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.generators.transformers._machine import evaluation_mode, import_transformers
+from sklearn_clm.generators.transformers._machine import (
+    checked_device,
+    evaluation_mode,
+    import_transformers,
+    why_not_loaded,
+)
 from sklearn_clm.scoring._components import component_of
 from sklearn_clm.scoring._protocols import Draws, PairAdmission, Prompt, Prompts, Spans
 from sklearn_clm.scoring._results import Named, near_boundary
@@ -229,32 +234,38 @@ class EntailmentScore(BaseEstimator):
 
     def _load(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         transformers = import_transformers("EntailmentScore")
-        if not isinstance(self.model, (str, os.PathLike)):
-            if self.tokenizer is None:
-                raise ValueError("tokenizer=None; wanted a tokenizer beside a loaded model.")
-            model = self.model
-        else:
-            # a certain revision, which bandit asks for, is had by giving a directory
-            config = transformers.AutoConfig.from_pretrained(  # see above  # nosec B615
-                self.model, trust_remote_code=False
-            )
-            auto = (
-                transformers.AutoModelForSeq2SeqLM
-                if config.is_encoder_decoder
-                else transformers.AutoModelForSequenceClassification
-            )
-            model = auto.from_pretrained(
-                self.model, config=config, use_safetensors=True, trust_remote_code=False
-            )
+        device = None if self.device is None else checked_device(self.device)
+        model, tokenizer = self.model, self.tokenizer
+        if isinstance(model, (str, os.PathLike)):
+            name = os.path.expanduser(model)
+            try:
+                # a certain revision, which bandit asks for, is had by giving a directory
+                config = transformers.AutoConfig.from_pretrained(  # see above  # nosec B615
+                    name, trust_remote_code=False
+                )
+                auto = (
+                    transformers.AutoModelForSeq2SeqLM
+                    if config.is_encoder_decoder
+                    else transformers.AutoModelForSequenceClassification
+                )
+                model = auto.from_pretrained(
+                    name, config=config, use_safetensors=True, trust_remote_code=False
+                )
+                if tokenizer is None:
+                    tokenizer = transformers.AutoTokenizer.from_pretrained(  # see above  # nosec B615
+                        name, trust_remote_code=False
+                    )
+            except (OSError, ValueError, KeyError) as error:
+                raise ValueError(
+                    f"model={name!r} could not be loaded as a classifier or an encoder-decoder "
+                    f"with safetensors weights and a tokenizer: {why_not_loaded(name, error)}"
+                ) from error
             model = model.float()
             model.train(False)
-        if self.device is not None:
-            model = model.to(self.device)  # type: ignore[arg-type]
-        tokenizer = self.tokenizer
-        if tokenizer is None:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(  # see above  # nosec B615
-                self.model, trust_remote_code=False
-            )
+        elif tokenizer is None:
+            raise ValueError("tokenizer=None; wanted a tokenizer beside a loaded model.")
+        if device is not None:
+            model = model.to(device)  # type: ignore[arg-type]
         return model, tokenizer
 
     def _limit(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> int:

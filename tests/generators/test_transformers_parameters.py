@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,6 +52,8 @@ def loaded(path):
         ({"trust_remote_code": "yes"}, ["trust_remote_code", "yes"]),
         ({"tokenizer": "/nowhere/at/all"}, ["tokenizer", "/nowhere/at/all"]),
         ({"model": "/nowhere/at/all"}, ["model='/nowhere/at/all'", "could not be loaded"]),
+        ({"device": "cuda:99"}, ["device", "'cpu'", "'cuda:99'"]),
+        ({"device": "gpu"}, ["device", "'cpu'", "'gpu'"]),
     ],
 )
 def test_bad_parameters_are_named(llama_path, params, words):
@@ -59,6 +62,29 @@ def test_bad_parameters_are_named(llama_path, params, words):
         generator.sample(["one"], 1)
     for word in words:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize("argument", ["model", "tokenizer", "processor"])
+@pytest.mark.parametrize("path", ["./nowhere", "../nowhere", "~/nowhere", "a/b/c", "here/nowhere"])
+def test_a_folder_that_does_not_exist_is_named(llama_path, tmp_path, monkeypatch, argument, path):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path)
+    missing = Path(path).expanduser().resolve()
+    generator = TransformersGenerator(**{"model": llama_path, argument: path})
+    with pytest.raises(ValueError, match=f"^{argument}.*") as error:
+        generator.sample(["one"], 1)
+    assert f"there is no folder {str(missing)!r}" in str(error.value)
+    assert "Repo id" not in str(error.value)
+    assert "huggingface.co" not in str(error.value)
+    assert error.value.__cause__ is not None
+
+
+def test_the_home_directory_is_expanded(llama_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(Path(llama_path).parent))
+    home = f"~/{Path(llama_path).name}"
+    generator = TransformersGenerator(home, tokenizer=home, max_new_tokens=3)
+    named = TransformersGenerator(llama_path, max_new_tokens=3)
+    assert generator.sample(["one"], 2) == named.sample(["one"], 2)
 
 
 def test_a_loaded_model_needs_its_tokenizer(llama_path):

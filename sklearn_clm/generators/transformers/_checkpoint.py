@@ -19,7 +19,11 @@ from sklearn_clm.generators.transformers._forward import (
     Forward,
     Prefix,
 )
-from sklearn_clm.generators.transformers._machine import import_transformers
+from sklearn_clm.generators.transformers._machine import (
+    checked_device,
+    import_transformers,
+    why_not_loaded,
+)
 from sklearn_clm.generators.transformers._text import Detokenizer, common_length
 
 if TYPE_CHECKING:
@@ -68,7 +72,8 @@ def checkpoint_of(
     model_kwargs: dict[str, object],
 ) -> Checkpoint:
     """The checkpoint, loaded once for all its users in this process."""
-    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
+    model, tokenizer, processor = map(_expanded, (model, tokenizer, processor))
+    name = model if isinstance(model, str) else None
     if name is None and (device is not None or dtype is not None or model_kwargs):
         raise ValueError(
             "device, dtype and model_kwargs are for a model given by its name; got a loaded "
@@ -91,16 +96,21 @@ def checkpoint_of(
         return found
 
 
+def _expanded(value: object) -> object:
+    """A name or path with the home directory in place of ``~``; anything else as it is."""
+    return os.path.expanduser(value) if isinstance(value, (str, os.PathLike)) else value
+
+
 def _identity(value: object) -> object:
     """A key that changes when a checkpoint directory is written anew."""
-    if not isinstance(value, (str, os.PathLike)):
+    if not isinstance(value, str):
         return None if value is None else id(value)
     path = Path(value)
     stats = []
     if path.is_dir():
         files = [*path.glob("*.json"), *path.glob("*.safetensors")]
         stats = [(file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
-    return str(value), tuple(sorted(stats))
+    return value, tuple(sorted(stats))
 
 
 def _load_model(
@@ -121,8 +131,9 @@ def _load_model(
             raise ValueError(f"model_kwargs must not hold {setting!r}: {wanted}.")
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = checked_device(device)
     if dtype is None:
-        dtype = "float32" if torch.device(device).type == "cpu" else "auto"
+        dtype = "float32" if device.type == "cpu" else "auto"
     try:
         config = transformers.AutoConfig.from_pretrained(name, **common)  # see common  # nosec B615
         if config.model_type == "vision-encoder-decoder":
@@ -136,7 +147,7 @@ def _load_model(
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
             f"model={name!r} could not be loaded as a causal, encoder-decoder or vision-encoder-"
-            f"decoder language model with safetensors weights: {error}"
+            f"decoder language model with safetensors weights: {why_not_loaded(name, error)}"
         ) from error
     if "device_map" not in kwargs:
         model = model.to(device)
@@ -149,22 +160,29 @@ def _companions(
     """Tokenizer and image processor of a model; the latter is None for text."""
     transformers = import_transformers("TransformersGenerator")
 
-    if isinstance(processor, (str, os.PathLike)):
-        processor = transformers.AutoImageProcessor.from_pretrained(  # see common  # nosec B615
-            processor, **common
-        )
+    if isinstance(processor, str):
+        try:
+            processor = transformers.AutoImageProcessor.from_pretrained(  # see common  # nosec B615
+                processor, **common
+            )
+        except (OSError, ValueError, KeyError) as error:
+            raise ValueError(
+                f"processor={processor!r} could not be loaded as an image processor: "
+                f"{why_not_loaded(processor, error)}"
+            ) from error
     if tokenizer is None and processor is not None:
         tokenizer = getattr(processor, "tokenizer", None)
-    if isinstance(tokenizer, (str, os.PathLike)) or (tokenizer is None and name is not None):
-        source = name if tokenizer is None else os.fspath(tokenizer)
+    if isinstance(tokenizer, str) or (tokenizer is None and name is not None):
+        source = str(name if tokenizer is None else tokenizer)
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(  # see common  # nosec B615
                 source, **common
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
             raise ValueError(
-                f"tokenizer: none could be loaded from {source!r} ({error}); pass tokenizer=, a "
-                "name, a path or a loaded tokenizer."
+                f"tokenizer: none could be loaded from {source!r} "
+                f"({why_not_loaded(source, error)}); pass tokenizer=, a name, a path or a loaded "
+                "tokenizer."
             ) from error
         if not len(tokenizer):
             raise ValueError(

@@ -1,11 +1,13 @@
-"""Packages, threads and memory that models run on, and the mode that they are in."""
+"""Packages, folders, devices, threads and memory of models, and the mode that they are in."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from types import ModuleType
@@ -24,6 +26,8 @@ SMALL_MODEL = 200_000_000
 _N_ROWS, _N_TIMED = 32, 5
 # More threads must save this share of the time to be worth the cores they keep busy.
 _WORTH_IT = 0.85
+# "name" or "owner/name"
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 # of models in use: the number of users, and the modules that were in training mode
 _modes: WeakKeyDictionary[PreTrainedModel, tuple[int, list[torch.nn.Module]]] = WeakKeyDictionary()
@@ -62,6 +66,39 @@ def import_transformers(user: str) -> ModuleType:
             f"{user} needs torch and transformers: pip install 'sklearn-clm[transformers]'."
         ) from error
     return transformers
+
+
+def why_not_loaded(source: str, error: Exception) -> str:
+    """Why nothing could be loaded from a name or path: no such folder, or what the error says."""
+    path = Path(source)
+    if path.exists():
+        return str(error)
+    missing = f"there is no folder {str(path.resolve())!r}"
+    in_a_folder = "/" in source and path.parent.is_dir()
+    if in_a_folder or not _HUB_NAME.fullmatch(source):
+        return missing
+    return f"{missing}, and as a name on the Hub: {error}"
+
+
+def checked_device(device: str | torch.device) -> torch.device:
+    """A device that torch can use here, or an error that says which ones it can."""
+    import torch
+
+    try:
+        found = torch.device(device)
+        torch.empty(1, device=found)
+    # a build of torch without support for a kind of device says so by an AssertionError
+    except (AssertionError, RuntimeError, TypeError) as error:
+        there = ["'cpu'"]
+        if torch.accelerator.is_available():
+            kind = torch.accelerator.current_accelerator()
+            there += [f"'{kind}:{i}'" for i in range(torch.accelerator.device_count())]
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"device must be one that torch {torch.__version__} has here, which is "
+            f"{' or '.join(there)}, got {device!r} instead: {reason}"
+        ) from error
+    return found
 
 
 @contextlib.contextmanager
