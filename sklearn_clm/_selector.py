@@ -82,7 +82,8 @@ class ComponentSelector(  # type: ignore[call-arg]
     delta : float, default=0.05
         Tolerated probability that calibration misleads, in (0, 1).
     splitter : str or callable, default="sentence"
-        Splits a response into components: "sentence", "period", "line", or a callable that gives
+        Splits a response into components: "sentence" (of English; German is
+        ``sklearn_clm.scoring.SentenceSplitter("de")``), "period", "line", or a callable that gives
         (start, stop) character offsets, or the parts themselves, in order. A response that is not
         text, such as a number, is a single component.
     component_score : str, callable, classifier or object, default="span_likelihood"

@@ -27,6 +27,13 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _OTHER_SPACE = re.compile(r"[^\S\n ]")
 _LONGEST_MARK = len("(99)")
 _PERIODS = re.compile(r"[^.]+\.?")
+# The day of a German date, and the month after it, which the segmenter knows only where it is
+# written out and nothing but white space stands around it.
+_DAY = re.compile(r"(?<![\w.,])(?:0?[1-9]|[12]\d|3[01])\.[*_]* *\n? *$")
+_MONTH = re.compile(
+    r"[*_]*(?:J[aä]n(?:uar|ner)?|Feb(?:ruar|er)?|März|Mär|Mrz|Apr(?:il)?|Mai|Juni?|Juli?|Aug(?:ust)?"
+    r"|Sept?(?:ember)?|Okt(?:ober)?|Nov(?:ember)?|Dez(?:ember)?)\b"
+)
 
 
 class SentenceSplitter(BaseEstimator):
@@ -35,7 +42,9 @@ class SentenceSplitter(BaseEstimator):
     Parameters
     ----------
     language : str, default="en"
-        ISO 639-1 code of the language of the text; it decides which abbreviations are known.
+        ISO 639-1 code of the language of the text; it decides which abbreviations are known, and
+        whether a number with a period is an ordinal: "de" keeps "am 3. Mai" together, "en" ends a
+        sentence there.
 
     Notes
     -----
@@ -69,6 +78,13 @@ class SentenceSplitter(BaseEstimator):
             if len(mark) <= _LONGEST_MARK and mark in (f"{item}.", f"{item})", f"({item})"):
                 item += 1
                 continue
+            if (
+                self.language == "de"
+                and _MONTH.match(plain, start)
+                and offsets
+                and _DAY.search(plain, offsets[-1][0], start)
+            ):
+                start, _ = offsets.pop()
             offsets.append((start, stop))
             start = stop
         offsets.append((start, stop))
@@ -184,8 +200,9 @@ def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
     Parameters
     ----------
     splitter : {"line", "period", "sentence"} or callable
-        A callable takes a text, and returns its components in order: as (start, stop) character
-        offsets, or as the parts of the text themselves.
+        "sentence" is ``SentenceSplitter()``, which is for English. A callable takes a text, and
+        returns its components in order: as (start, stop) character offsets, or as the parts of
+        the text themselves.
 
     Returns
     -------

@@ -63,6 +63,29 @@ def test_language_decides_on_abbreviations():
 
 
 @pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Am 3. Mai kam er.", "Am 12. Dezember 2020 ging er."],
+        ["Am 3. Okt. kam er.", "Am 1. Jänner ging er."],
+        ["Das Finale am 31. Juli: Er gewann.", "Am **3. Mai** war Ruhe."],
+        ["Der 2. und der 3. kamen.", "Er wurde 3.", "Dann kam sie."],
+        ["Es war der 3.", "Am 4. Mai kam er.", "Es kostet 3.", "Maier kam."],
+    ],
+)
+def test_german_dates_and_ordinals(sentences):
+    assert parts(SentenceSplitter("de"), " ".join(sentences)) == sentences
+
+
+def test_a_number_ends_a_sentence_elsewhere():
+    assert parts("sentence", "It cost 3. Then he left.") == ["It cost 3.", "Then he left."]
+    assert parts(SentenceSplitter("de"), "Es war der 3.\n\nMai kam.") == [
+        "Es war der 3.",
+        "Mai kam.",
+    ]
+    assert parts("sentence", "It cost 3. April came.") == ["It cost 3.", "April came."]
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("One. Two.Three", ["One.", "Two.", "Three"]),
