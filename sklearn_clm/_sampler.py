@@ -459,6 +459,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             collected = self._collector.all_draws(source, asked, references, n_draws, memory)
         self.__dict__.pop("calibration_", None)
         self._source, self._collected = source, collected
+        self._grouped = None if groups is None else asked.prompts.digests()
         self._numeric_prompts = checked.numeric
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
@@ -485,7 +486,8 @@ class ConformalSampler(  # type: ignore[call-arg]
             seed of data that know theirs is the seed of predictions.
         groups : sequence of length n, default=None
             The group of each prompt of `data`. None are those given to :meth:`collect`, or
-            found from the prompts that it was given.
+            found from the prompts that it was given, where `data` are what it returned; a part
+            of them needs its groups.
         prompt_weight : array-like of shape (n,), default=None
             The weight of each prompt of `data`, where :meth:`collect` was given none.
 
@@ -518,6 +520,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             shift=self.shift,
             losses=self.losses,
             given_groups=groups,
+            grouped=getattr(self, "_grouped", None),
             prompt_weight=prompt_weight,
         )
         verdicts = conditions.verdicts

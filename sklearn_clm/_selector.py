@@ -46,7 +46,7 @@ from sklearn_clm.policies._components import (
     unseen_prompts,
 )
 from sklearn_clm.policies._files import read_calibration, refuse_differences, refuse_other_groups
-from sklearn_clm.policies._groups import groups_of
+from sklearn_clm.policies._groups import groups_of, lost_groups
 from sklearn_clm.policies._judging import ComponentVerdicts
 from sklearn_clm.policies._records import SelectorCalibration
 from sklearn_clm.policies._risks import WrongFraction
@@ -398,7 +398,8 @@ class ComponentSelector(  # type: ignore[call-arg]
             "provenance unknown".
         groups : sequence of length n, default=None
             The group of each prompt of `data`. None are those given to :meth:`collect`, or found
-            from the prompts that it was given.
+            from the prompts that it was given, where `data` are what it returned; a part of them
+            needs its groups.
 
         Returns
         -------
@@ -421,6 +422,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         collected = self._collected_of(data)
         if collected is not None:
             prompts, groups = collected.prompts, collected.groups if groups is None else groups
+        elif groups is None and self.groups is None and self._collected_alike(data):
+            raise lost_groups(data.n_prompts)
         names = groups_of(self.groups, groups, data.n_prompts, prompts)
         data = self._labelled(data, names, collected)
         sampler = self._sampler_of(data)
@@ -717,6 +720,15 @@ class ComponentSelector(  # type: ignore[call-arg]
         """What this selector has collected, if that is what the data are."""
         collected: CollectedComponents | None = getattr(self, "_collected", None)
         return collected if collected is not None and collected.are(data) else None
+
+    def _collected_alike(self, data: ComponentCalibrationData) -> bool:
+        """Whether data were collected as this selector has collected prompts with groups."""
+        collected: CollectedComponents | None = getattr(self, "_collected", None)
+        return (
+            collected is not None
+            and collected.groups is not None
+            and collected.data.provenance == data.provenance
+        )
 
     def _labelled(
         self,

@@ -18,7 +18,7 @@ from sklearn_clm.generators import DrawQueue, Generation
 from sklearn_clm.generators._base import is_trainable
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._drawing import LazyDraws
-from sklearn_clm.policies._groups import Groups, groups_of
+from sklearn_clm.policies._groups import Groups, groups_of, lost_groups
 from sklearn_clm.policies._judging import Verdicts
 from sklearn_clm.policies._risks import Losses, RiskTest, SetLosses
 from sklearn_clm.policies._sampling import QualityLike, SimilarityLike
@@ -355,9 +355,13 @@ def conditions_of(
     shift: CovariateShift | None,
     losses: Losses | None,
     given_groups: object,
+    grouped: np.ndarray | None,
     prompt_weight: object,
 ) -> Conditions:
-    """Where data came from, and what an estimator and the caller say of their prompts."""
+    """Where data came from, and what an estimator and the caller say of their prompts.
+
+    `grouped` are digests of the prompts that the estimator has collected with groups.
+    """
     _refuse_other_data(data, k_max, scores)
     asked = outcomes = weights = found = None
     if collected is not None and collected.are(data):
@@ -370,6 +374,12 @@ def conditions_of(
     if asked is not None:
         prompts = asked.prompts
         given_groups = asked.groups if given_groups is None else given_groups
+    if (
+        (given_groups, groups) == (None, None)
+        and (grouped is not None and data.prompts is not None)
+        and np.isin(data.prompts, grouped).any()
+    ):
+        raise lost_groups(data.n_prompts)
     names = groups_of(groups, given_groups, data.n_prompts, prompts)
     if losses is not None and outcomes is None:
         raise ValueError(

@@ -125,6 +125,15 @@ def groups_of(
     return (options or Groups()).of(given, n_prompts, prompts)
 
 
+def lost_groups(n_prompts: int) -> ValueError:
+    """The refusal of prompts that were collected with groups, which data do not hold."""
+    return ValueError(
+        f"groups must be given, one for each of the {n_prompts} prompts of data, got None instead: "
+        "collect was given the groups of these prompts, and knows them for the very data that it "
+        "returned alone, not for a part or a copy."
+    )
+
+
 def why_null_groups(of_groups: Sequence[str | None], of_all: str | None) -> str | None:
     """Why groups are null, a few of them in full, and why the rule for all prompts is."""
     nulls = [reason for reason in of_groups if reason is not None]

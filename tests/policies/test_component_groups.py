@@ -236,6 +236,16 @@ def test_bad_metadata_is_refused_before_anything_is_drawn(metadata, error, messa
     assert log == []
 
 
+def test_data_that_lack_their_groups_are_refused():
+    one = selector()
+    data = one.collect(X, Y, groups=NAMES)
+    assert list(one.calibrate(data).groups_) == NAMES[:3]
+    part = data.take(np.arange(90))
+    with pytest.raises(ValueError, match=r"groups must be given.* 90 prompts of data"):
+        one.calibrate(part)
+    assert list(one.calibrate(part, groups=NAMES[:90]).groups_) == NAMES[:3]
+
+
 def test_misuse(fitted):
     with pytest.raises(ValueError, match="groups must be given, one for each prompt, got None"):
         selector(groups=Groups()).fit(X, Y)
