@@ -29,6 +29,7 @@ from sklearn_clm.calibration._data import (
     refuse_missing_draws,
 )
 from sklearn_clm.calibration._exit_policy import ExitScores
+from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.policies._base import Policy, Request, ThresholdRule
 from sklearn_clm.policies._judging import classifier_factory
 from sklearn_clm.policies._sampling import AnyOpenSets, DrawScores, ExitSets, Marks, text_of_draw
@@ -65,7 +66,7 @@ class ExitPolicy(Policy[ExitModel]):
     ----------
     model_ : ExitModel
         What was learnt. A policy that is fitted on other data is used as it is, and all prompts
-        calibrate its level.
+        calibrate its level; it is refused where its parameters were changed since.
 
     Examples
     --------
@@ -164,7 +165,15 @@ class ExitPolicy(Policy[ExitModel]):
             random_state=random_state,
         )
         self.model_ = replace(model, seen=prompt_digests(data))
+        self._fitted_with = self._parameters()
         return self
+
+    def _parameters(self) -> dict[str, str]:
+        """Digests of the parameters, by name."""
+        params = self.get_params(deep=False)
+        # what the estimator itself has learnt is not looked at
+        params["estimator"] = clone(self.estimator, safe=False)
+        return {name: digest_of(type(self), {name: value}) for name, value in params.items()}
 
     def texts(self, similarity: np.ndarray, first: np.ndarray) -> np.ndarray:
         """Draw in which each draw's text occurs first, near duplicates counted as one.
@@ -205,6 +214,15 @@ class ExitPolicy(Policy[ExitModel]):
                 f"policy must be fitted with k_max={np.max(k_max)} draws, got one fitted with "
                 f"{self.path.k_max} instead."
             )
+        if hasattr(self, "_fitted_with"):
+            now = self._parameters()
+            changed = [name for name, then in self._fitted_with.items() if now[name] != then]
+            if changed:
+                raise ValueError(
+                    "policy must have the parameters that it was fitted with, got another "
+                    f"{' and '.join(changed)} instead; fit it again, or give an ExitPolicy that "
+                    "is not fitted, which the sampler fits on prompts of its own."
+                )
 
     def refuse_path(self, path: ExitModel, data: CalibrationData, request: Request) -> None:
         refuse_common_prompts("a fitted policy", path.seen, data)
@@ -309,8 +327,8 @@ class ExitPolicy(Policy[ExitModel]):
         copy = type(self)(**self.get_params(deep=False))
         if self.estimator is not None:
             copy.estimator = clone(self.estimator)
-        if hasattr(self, "model_"):
-            copy.model_ = self.model_
+        if hasattr(self, "_fitted_with"):
+            copy.model_, copy._fitted_with = self.model_, self._fitted_with
         return copy
 
 

@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm import ConformalSampler, NullCalibrationError
 from sklearn_clm.__main__ import main
@@ -59,6 +60,25 @@ def test_a_policy_learnt_from_the_prompts_that_calibrate_is_refused():
         with pytest.raises(ValueError, match=r"must come from other prompts"):
             sampler(policy=elsewhere).calibrate(data)
         sampler(policy=clone(elsewhere)).fit(*questions(N, first=5000))
+
+
+def test_a_fitted_policy_with_other_parameters_is_refused():
+    data = sampler().collect(*questions(N))
+    policy = ExitPolicy(LogisticRegression(C=1.0), look_ahead=2).fit(data, data.first)
+    one = sampler(policy=policy).fit(*questions(N, first=5000))
+    before = one.predict(["item 9"])
+    for name, value in (("look_ahead", 3), ("estimator__C", 0.1), ("same_text", 0.5)):
+        given = policy.get_params()[name]
+        one.set_params(**{f"policy__{name}": value})
+        with pytest.raises(ValueError, match=f"policy must have .* another {name[:9]}.* instead"):
+            one.fit(*questions(N, first=5000))
+        with pytest.raises(ValueError, match="policy must have the parameters"):
+            clone(one).fit(*questions(N, first=5000))
+        assert one.predict(["item 9"]) == before
+        policy.set_params(**{name: given})
+    assert one.fit(*questions(N, first=5000)).predict(["item 9"]) == before
+    policy.set_params(look_ahead=3).fit(data, data.first)
+    assert one.fit(*questions(N, first=5000)).calibration_.exit.model is policy.model_
 
 
 def test_scores_that_many_prompts_share_are_no_sign_of_common_prompts():
