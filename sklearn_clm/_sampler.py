@@ -368,7 +368,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         ValueError, TypeError
             If an argument does not fit, or the generator, a score or an admission gives what it
             should not. Draws made until then are kept, and the next ``fit`` on the same prompts
-            uses them.
+            uses them; verdicts are, where `admission` is a
+            :class:`sklearn_clm.caching.CachedAdmission`.
         NullCalibrationError
             If nothing can be certified and ``on_null="raise"``. What was collected is kept: see
             :meth:`calibrate`.

@@ -297,7 +297,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         ValueError, TypeError
             If an argument does not fit, or a splitter, a score or an admission gives what it
             should not. Draws made until then are kept, and the next ``fit`` on the same prompts
-            uses them.
+            uses them; verdicts are, where `admission` is a
+            :class:`sklearn_clm.caching.CachedAdmission`.
         NullCalibrationError
             If nothing can be certified and ``on_null="raise"``.
         """

@@ -353,7 +353,18 @@ def stream(
     chunk_size = trait(generator, "chunk_size")
     for first in range(0, len(prompts), chunk_size):
         chunk = prompts[first : first + chunk_size]
-        rows = generator.sample(chunk, n_samples, start=start, seed=seed)
+        try:
+            rows = generator.sample(chunk, n_samples, start=start, seed=seed)
+        except BaseException as error:
+            # those of this package that have no stream look draws up, or pay nothing for them
+            if len(chunk) > 1 and not type(generator).__module__.startswith("sklearn_clm."):
+                error.add_note(
+                    f"What this call of {type(generator).__name__}.sample had drawn for its "
+                    f"{len(chunk)} prompts is lost. With chunk_size = 1 in the class a call is for "
+                    "one prompt; a method stream that yields draws one by one loses none. A "
+                    "sklearn_clm.caching.CachedGenerator keeps what has arrived over runs."
+                )
+            raise
         if not isinstance(rows, Sequence) or len(rows) != len(chunk):
             n_rows = len(rows) if isinstance(rows, Sequence) else type(rows).__name__
             raise ValueError(

@@ -19,7 +19,7 @@ from sklearn_clm.generators._base import is_trainable
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._drawing import LazyDraws
 from sklearn_clm.policies._groups import Groups, groups_of, lost_groups
-from sklearn_clm.policies._judging import Verdicts
+from sklearn_clm.policies._judging import Verdicts, noting_lost_verdicts
 from sklearn_clm.policies._risks import Losses, RiskTest, SetLosses
 from sklearn_clm.policies._sampling import QualityLike, SimilarityLike
 from sklearn_clm.policies._shift import CovariateShift, Shift
@@ -153,9 +153,10 @@ class Collector:
                     answers.extend(responses)
                 if self.judges_all:
                     try:
-                        labels[rows] = admission_matrix(
-                            self.admission, references[rows], responses, n_jobs=self.n_jobs
-                        )
+                        with noting_lost_verdicts(self.admission, references[rows]):
+                            labels[rows] = admission_matrix(
+                                self.admission, references[rows], responses, n_jobs=self.n_jobs
+                            )
                     except VerdictsWanted as error:  # and those of the blocks to come
                         n_later = n_draws * (len(prompts) - rows.stop)
                         raise VerdictsWanted(error.wanted, len(error.wanted) + n_later) from None

@@ -1,6 +1,7 @@
 """How many draws are judged."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar
@@ -10,7 +11,13 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from sklearn_clm.caching import HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
+from sklearn_clm.caching import (
+    CachedAdmission,
+    HumanJudge,
+    JudgedPrompt,
+    VerdictsWanted,
+    WantedVerdict,
+)
 from sklearn_clm.calibration import (
     CalibrationData,
     ComponentCalibrationData,
@@ -24,6 +31,7 @@ from sklearn_clm.scoring import admission_matrix, get_admission
 from sklearn_clm.scoring._admission import checked_admissions
 from sklearn_clm.scoring._components import DistinctComponents
 from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response
+from sklearn_clm.scoring._results import name_of
 
 _MOST_LOOKED_UP = 20_000  # verdicts, to make a bound tighter
 _MOST_JUDGEMENTS, _ENOUGH_LABELS = 3, 500  # of an optimisation prompt, and of all together
@@ -328,15 +336,33 @@ class Verdicts:
         block = len(prompts) if many else (1 if self._n_jobs is None else workers * _BLOCK)
         for start in range(0, len(prompts), max(block, 1)):
             part = slice(start, start + block)
-            verdicts = admission_matrix(
-                self._admission,
-                [self._references[i] for i in prompts[part]],
-                [[self._responses[i][j]] for i, j in zip(prompts[part], draws[part])],
-                n_jobs=self._n_jobs,
-            )[:, 0]
+            references = [self._references[i] for i in prompts[part]]
+            responses = [[self._responses[i][j]] for i, j in zip(prompts[part], draws[part])]
+            with noting_lost_verdicts(self._admission, references):
+                verdicts = admission_matrix(
+                    self._admission, references, responses, n_jobs=self._n_jobs
+                )[:, 0]
             self.labels[prompts[part], draws[part]] = verdicts
             self.n_judgements += len(verdicts)
             yield from verdicts.tolist()
+
+
+@contextmanager
+def noting_lost_verdicts(
+    admission: str | Admission, references: Sequence[Reference]
+) -> Iterator[None]:
+    """Where a judge fails, say what keeps the verdicts that it has given."""
+    try:
+        yield
+    except BaseException as error:
+        keeps = isinstance(admission, (str, CachedAdmission, HumanJudge))
+        if not (keeps or callable(references[0])):
+            error.add_note(
+                f"The next fit, or collect, asks {name_of(admission)} for all verdicts once more. "
+                "sklearn_clm.caching.CachedAdmission(admission, path) keeps them as they are "
+                "given, and goes on from there."
+            )
+        raise
 
 
 class ComponentVerdicts(Verdicts):
