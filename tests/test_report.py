@@ -1,5 +1,6 @@
 import re
 import sys
+import warnings
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -157,6 +158,38 @@ def test_null(data):
     assert (
         "until one failed: the very first." in section(report, "Frontier and tests").paragraphs[0]
     )
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.6])
+def test_draws_that_do_not_differ(data, epsilon):
+    first = data.admissible[:, :1]
+    same = CalibrationData(
+        data.quality[:, [0] * 4],
+        np.ones((900, 4, 4)),
+        first[:, [0] * 4],
+        texts=np.zeros((900, 4), dtype=int),
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        texts = report_of(calibrated(same, epsilon=epsilon)).warnings
+    assert all("the other draws found nothing more" in str(one.message) for one in caught)
+    assert any("The 4 draws of a prompt never differ" in text for text in texts)
+    assert any("Draw at a temperature above 0" in text for text in texts)
+    assert not any("k_max" in text for text in texts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NullCalibrationWarning)
+        texts = report_of(calibrated(same.truncate(1), epsilon=epsilon)).warnings
+    assert not any("never differ" in text for text in texts)
+
+
+def test_more_draws_are_advised_where_they_help(data):
+    with pytest.warns(NullCalibrationWarning):
+        text = report_of(calibrated(data, epsilon=0.02)).warnings[0]
+    assert "Raise epsilon or k_max" in text
+    labels = np.repeat(data.admissible[:, :2], [1, 5], axis=1)  # all after the second are alike
+    other = CalibrationData(data.quality, data.similarity, labels)
+    with pytest.warns(NullCalibrationWarning):
+        text = report_of(calibrated(other, epsilon=0.02)).warnings[0]
+    assert "More draws will hardly help: those after the first 2 found nothing more" in text
 
 
 def test_too_few_prompts_to_test_at_all(data):

@@ -1,15 +1,20 @@
-"""The loss within each group of prompts: by the rule for all prompts, and by its own."""
+"""Groups of prompts: the loss within each, by the rule for all prompts and by its own."""
 
-from collections.abc import Hashable
+import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.calibration import clopper_pearson
+from sklearn_clm._results import counted
+from sklearn_clm.calibration import LearnThenTestResult, clopper_pearson
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
 from sklearn_clm.inspection._record import calibration_of
+from sklearn_clm.inspection._tables import bound_word, rounded_up, share_cells
+
+_MOST_NAMED = 10
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -138,3 +143,45 @@ def _intervals(errors: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarra
     if known.any():
         low[known], high[known] = clopper_pearson(errors[known].astype(np.int64), n[known])
     return low, high
+
+
+def group_row(name: object, rule: Any, record: Any) -> tuple[str, ...]:
+    """A group's rule, what came of its calibration prompts, and what they certify."""
+    state = "certified" if rule.certified else "null"
+    used, bound = "all draws", ""
+    size = draws = float(rule.k_max)
+    if isinstance(rule, type(record.exit)):  # groups with too few prompts have another rule
+        n, smallest, errors = rule.n_calibration, rule.smallest_epsilon, rule.n_errors or 0
+        if rule.certified:
+            used, size, draws = f"level {rule.level:.6g}", rule.size, rule.samples
+    else:
+        result: LearnThenTestResult | None = rule.result
+        if result is None:
+            why = rule.why or "too few prompts to test"
+            return (str(name), state, used, why, "", f"{size:.4g}", f"{draws:.4g}", "")
+        n, smallest = result.n_calibration, result.smallest_epsilon
+        # what is tested first is to accept all draws
+        chosen = result.position or 0
+        errors = int(result.n_errors[chosen])
+        bound = bound_word(result, chosen, len(result.valid_lambdas))
+        if rule.certified:
+            values = ", ".join(f"{value:.4g}" for value in rule.lambda_hat)
+            used = f"similarity, quality, set score {values}"
+            size, draws = float(result.risks.size[chosen]), float(result.risks.samples[chosen])
+    known = rule.certified or not math.isnan(smallest)
+    return (
+        *(str(name), state, used, f"{bound}{errors} of {n}" if known else ""),
+        "" if bound or not known else share_cells(errors, n)[1],
+        *(f"{size:.4g}", f"{draws:.4g}"),
+        "" if math.isnan(smallest) else rounded_up(smallest),
+    )
+
+
+def null_groups(record: Any, nulls: Sequence[Hashable], what: str) -> list[str]:
+    """Groups to which nothing is promised, where something is promised to others."""
+    if not nulls or not record.certified:
+        return []
+    names = [f"{name!r:.40}" for name in nulls[:_MOST_NAMED]]
+    names += [f"{len(nulls) - _MOST_NAMED} more"] * (len(nulls) > _MOST_NAMED)
+    of = f"{len(nulls)} of {counted(len(record.by_group), 'group')}"
+    return [f"Nothing is guaranteed for prompts of {of}, {what}: {', '.join(names)}."]

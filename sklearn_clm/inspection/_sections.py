@@ -10,9 +10,9 @@ import numpy as np
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._results import counted
 from sklearn_clm.calibration import (
+    CalibrationData,
     ComponentCalibrationData,
     ComponentThreshold,
-    LearnThenTestResult,
     get_set_score,
     smallest_epsilon,
     wrong_fractions,
@@ -28,6 +28,7 @@ from sklearn_clm.evaluation._monitor import AFTER_ALARM
 from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
+from sklearn_clm.inspection._groups import group_row, null_groups
 from sklearn_clm.inspection._tables import (
     INTERVAL,
     MEANS,
@@ -117,13 +118,16 @@ def _sampler_sections(sampler: ConformalSampler, record: Any) -> Iterable[Sectio
     counts = result is None or not labelled or not math.isnan(result.smallest_epsilon)
     outcomes = _outcomes(record) if labelled and left is None else None
     yield _sampler_guarantee(record)
-    yield from _conditions(record)
+    nulls = [name for name, rule in (record.by_group or {}).items() if not rule.certified]
+    texts = null_groups(record, nulls, f"which get all {counted(record.k_max, 'draw')}")
     if counts:
         if outcomes is not None:
-            texts = _sampler_warnings(record, outcomes)
+            texts += _sampler_warnings(record, outcomes)
         else:
-            texts = _warnings_without_labels(record)
-        yield from _warnings([*texts, *_repetitions(record)])
+            texts += _warnings_without_labels(record)
+        texts += [*_equal_draws(record.data), *_repetitions(record)]
+    yield from _warnings(texts)
+    yield from _conditions(record)
     yield _data(record, left or result, ("draws for each prompt", data.k_max))
     yield _provenance(record)
     if pooled and left is not None:
@@ -287,9 +291,14 @@ def _under_conditions(record: Any) -> Iterable[str]:
 def _conditions(record: Any) -> Iterable[Section]:
     """Groups, a shift of prompts, and other losses, where calibration looked at them."""
     if record.by_group is not None:
-        header = ("group", "", "rule", "errors", INTERVAL, "smallest epsilon")
-        rows = [_group_row(name, rule, record) for name, rule in record.by_group.items()]
-        yield Section("Groups", (_pooled(record),), (header, *rows))
+        header = ("group", "", "rule", "errors", INTERVAL, "size", "draws", "smallest epsilon")
+        rows = [group_row(name, rule, record) for name, rule in record.by_group.items()]
+        of_prompts = (
+            "Errors, size and draws are those of the group's calibration prompts under the rule "
+            "that predict uses for them. The thresholds or levels were chosen on these prompts, so "
+            "new ones may do a little worse."
+        )
+        yield Section("Groups", (_pooled(record), of_prompts), (header, *rows))
     yield from _shift(record)
     if record.losses is not None:
         means = getattr(record.rule, "means", {})
@@ -322,34 +331,6 @@ def _shift(record: Any) -> Iterable[Section]:
             ("effective number of prompts", f"{shift.effective_size:.1f}"),
         ]
         yield Section("Covariate shift", table=(("what", "value"), *facts))
-
-
-def _group_row(name: object, rule: Any, record: Any) -> tuple[str, ...]:
-    """A group's rule, its errors among its calibration prompts, and what they certify."""
-    state = "certified" if rule.certified else "null"
-    used, bound = "all draws", ""
-    if isinstance(rule, type(record.exit)):  # groups with too few prompts have another rule
-        n, smallest, errors = rule.n_calibration, rule.smallest_epsilon, rule.n_errors or 0
-        used = f"level {rule.level:.6g}" if rule.certified else used
-    else:
-        result: LearnThenTestResult | None = rule.result
-        if result is None:
-            return (str(name), state, used, "too few prompts to test", "", "")
-        n, smallest = result.n_calibration, result.smallest_epsilon
-        # what is tested first is to accept all draws
-        chosen = result.position or 0
-        errors = int(result.n_errors[chosen])
-        bound = bound_word(result, chosen, len(result.valid_lambdas))
-        if rule.certified:
-            values = ", ".join(f"{value:.4g}" for value in rule.lambda_hat)
-            used = f"similarity, quality, set score {values}"
-    if not rule.certified and math.isnan(smallest):
-        return (str(name), state, used, "", "", "")
-    return (
-        *(str(name), state, used, f"{bound}{errors} of {n}"),
-        "" if bound else share_cells(errors, n)[1],
-        "" if math.isnan(smallest) else rounded_up(smallest),
-    )
 
 
 _AVERAGE = (
@@ -402,9 +383,31 @@ def _outside_the_band(record: Any) -> list[str]:
     if epsilon <= low:
         texts.append(
             f"epsilon = {epsilon:g} is out of reach: even all {record.data.k_max} draws err for "
-            f"{percent(low)} of the prompts. Raise epsilon or k_max, or improve the generator."
+            f"{percent(low)} of the prompts. {_what_helps(record.data)}"
         )
     return texts
+
+
+def _what_helps(data: CalibrationData) -> str:
+    """What lowers the error of all draws."""
+    errors = first_k_errors(data.admissible)
+    enough = int(np.argmax(errors == errors[-1])) + 1
+    if 2 * enough > data.k_max:
+        return "Raise epsilon or k_max, or improve the generator."
+    last = "first" if enough == 1 else f"first {enough}"
+    return (
+        f"More draws will hardly help: those after the {last} found nothing more. Raise epsilon, "
+        "or improve the generator or the admission."
+    )
+
+
+def _equal_draws(data: CalibrationData) -> list[str]:
+    if data.k_max == 1 or data.texts is None or np.any(data.texts):
+        return []
+    return [
+        f"The {data.k_max} draws of a prompt never differ, so that more than one draw finds "
+        "nothing more. Draw at a temperature above 0, or take a generator whose draws differ."
+    ]
 
 
 def _small_sample(name: str, level: float, delta: float, n: int) -> list[str]:
@@ -582,7 +585,9 @@ def _more_prompts(display: PromptGainDisplay | None, safest: str) -> Iterable[Se
 def _selector_sections(selector: ComponentSelector, record: Any) -> Iterable[Section]:
     result: ComponentThreshold | None = record.result
     yield _selector_guarantee(record)
-    yield from _warnings(_selector_warnings(record))
+    nulls = [name for name, gamma in (record.by_group or {}).items() if gamma == math.inf]
+    texts = null_groups(record, nulls, "which get empty selections")
+    yield from _warnings([*texts, *_selector_warnings(record)])
     if record.by_group is not None:
         rows = [
             (

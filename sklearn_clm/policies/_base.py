@@ -241,10 +241,12 @@ class ThresholdRule:
 
     def why_null(self, subject: str = "Calibration") -> str | None:
         result = self.result
-        if result is None or result.lambda_hat is not None:
+        if self.certified:
             return None
         if self.why is not None:
             return f"{subject} is null: {self.why}"
+        if result is None:
+            return None
         low, high = result.achievable_epsilon
         # rounded up, so that the epsilon which is named does work
         smallest = math.ceil(result.smallest_epsilon * 1e4) / 1e4
@@ -259,11 +261,14 @@ class ThresholdRule:
             )
         hint = " No draw is admissible for any prompt: check admission and references."
         would = f"The smallest epsilon that would have worked is {smallest:g}."
+        between = "epsilon can sensibly lie between the two (appendix C)."
+        if low == high and result.frontier.k_max.max() > 1:
+            between = "the other draws found nothing more."
         return (
             f"{what} {would if smallest < 1 else 'No epsilon would have worked.'} Sets of the "
             f"first draw alone err for {high:.1%} of the prompts, and sets of all "
-            f"{result.frontier.k_max.max()} draws still for {low:.1%}; epsilon can sensibly lie "
-            f"between the two (appendix C).{hint if low == 1.0 else ''}"
+            f"{result.frontier.k_max.max()} draws still for {low:.1%}; {between}"
+            f"{hint if low == 1.0 else ''}"
         )
 
     def open_sets(self, scores: DrawScores, marks: Marks) -> AnyOpenSets:
@@ -389,14 +394,14 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
             members = rows[of_prompt[rows] == g]
             if len(members) >= one.n_needed:
                 found[name] = self.test(data, seen[of_prompt[seen] == g], members, path, one)
-                reasons.append(found[name].why_null(f"Group {name!r}"))
-                continue
-            found[name] = ThresholdRule(None, request.budgets[-1])
-            reasons.append(
-                f"Group {name!r} is null: it has {len(members)} calibration prompts, too few for "
-                f"any test at epsilon={request.epsilon:g} and level {level:g}; it lacks "
-                f"{one.n_needed - len(members)} of {one.n_needed}."
-            )
+            else:
+                why = (
+                    f"it has {len(members)} calibration prompts, too few for any test at "
+                    f"epsilon={request.epsilon:g} and level {level:g}; it lacks "
+                    f"{one.n_needed - len(members)} of {one.n_needed}."
+                )
+                found[name] = ThresholdRule(None, request.budgets[-1], why=why)
+            reasons.append(found[name].why_null(f"Group {name!r}"))
         # what unknown groups get, or only for comparison
         rule = self.test(data, seen, rows, path, one if pooled else request)
         pooled_null = rule.why_null("The rule for all prompts") if pooled else None

@@ -5,8 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
-from sklearn_clm import ConformalSampler
-from sklearn_clm.calibration import CalibrationData
+from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
+from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import CalibrationReport, GroupLossDisplay
 from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses
@@ -97,7 +97,7 @@ def test_reports_show_the_rule_of_each_group(policy):
     one = sampler(policy=policy, epsilon=0.3)
     report = CalibrationReport.from_estimator(one.calibrate(data, groups=names))
     (table,) = (part.table for part in report.sections if part.heading == "Groups")
-    for name, _, rule, errors, interval, smallest in table[1:]:
+    for name, _, rule, errors, interval, _, _, smallest in table[1:]:
         found = one.groups_[name]
         count, n = map(int, errors.split(" of "))
         assert count / n <= 0.3
@@ -109,6 +109,46 @@ def test_reports_show_the_rule_of_each_group(policy):
     assert "What to expect of predict" not in str(report)  # by a rule that nobody gets
     one.set_params(groups=Groups(unknown="pooled")).calibrate(data, groups=names)
     assert "What to expect of predict" in str(CalibrationReport.from_estimator(one))
+
+
+@pytest.mark.parametrize("policy", ["thresholds", ExitPolicy()])
+def test_reports_say_what_each_group_will_get(policy):
+    data, names = world(300)
+    names[-2:] = "rare"
+    one = sampler(policy=policy, epsilon=0.15)
+    with pytest.warns(NullCalibrationWarning, match="it has 2 calibration prompts"):
+        report = CalibrationReport.from_estimator(one.calibrate(data, groups=names))
+    (table,) = (part.table for part in report.sections if part.heading == "Groups")
+    rows = {row[0]: dict(zip(table[0], row)) for row in table[1:]}
+    rule = one.groups_["easy"]
+    if policy == "thresholds":
+        risks = rule.result.risks
+        costs = risks.size[rule.result.position], risks.samples[rule.result.position]
+    else:
+        costs = rule.sizes.mean(), rule.draws.mean()
+    easy = float(rows["easy"]["size"]), float(rows["easy"]["draws"])
+    assert easy == pytest.approx(costs, rel=1e-3)
+    assert easy[1] < 4
+    for name in ("hard", "rare"):
+        assert (rows[name]["size"], rows[name]["draws"]) == ("4", "4")
+    assert rows["rare"]["errors"].startswith("it has 2 calibration prompts, too few")
+    assert report.warnings[0] == (
+        "Nothing is guaranteed for prompts of 2 of 3 groups, which get all 4 draws: 'hard', 'rare'."
+    )
+
+
+def test_reports_warn_of_null_groups_of_components():
+    names = np.repeat(["easy", "hard", "rare"], [150, 140, 10])
+    hard = np.repeat((names == "hard")[:, np.newaxis], 3, axis=1)
+    scores = np.where(hard, 0.5, np.random.default_rng(0).random((300, 3)))
+    data = ComponentCalibrationData.from_arrays(scores, ~hard)
+    selector = ComponentSelector(alpha=0.2, component_score="support")
+    with pytest.warns(NullCalibrationWarning):
+        selector.calibrate(data, groups=names)
+    assert CalibrationReport.from_estimator(selector).warnings[0] == (
+        "Nothing is guaranteed for prompts of 2 of 3 groups, which get empty selections: 'hard', "
+        "'rare'."
+    )
 
 
 def test_sets_of_unknown_groups_say_that_nothing_holds_within_them():
