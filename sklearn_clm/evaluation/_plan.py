@@ -1,6 +1,7 @@
 """How many calibration prompts to collect, from a small pilot."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,7 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._data import check_data, optimization_size, size_that_leaves
 from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.evaluation._expectations import mean_interval
+from sklearn_clm.evaluation._expectations import first_k_errors, mean_interval
 from sklearn_clm.evaluation._results import markdown_table
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 _SIZES = (100, 200, 500, 1000, 2000)
 _SMALLEST_PILOT = 10
 _LARGEST_PLAN = 200_000
+_LARGEST_ADVICE = 10_000
+_MOST_BUDGETS = 20
 # larger calibration parts hardly choose otherwise
 _MOST_SIMULATED = 5_000
 
@@ -67,11 +70,19 @@ class Plan:
         are equal, otherwise all draws.
     n_recommended : int or None
         Smallest number of prompts from which on a calibration at `epsilon` succeeds with
-        probability `power`, if the share of errors is that of the pilot; None if there is none.
+        probability `power`, if the share of errors is that of the pilot; None if it is above
+        10,000, or there is none.
     n_recommended_cautious : int or None
         The same if the share of errors is the upper end of its interval.
+    epsilon_of_largest, epsilon_of_largest_cautious : float
+        Smallest epsilon at which the largest of `n_prompts` succeeds with probability `power`,
+        for the same two shares; 1 if there is none.
     lowest, lowest_interval : float, tuple of float
         Share of prompts without any admissible draw: no epsilon below it can be certified.
+    lowest_by_budget : ndarray of shape (k_max,)
+        The same share among the first 1, 2, ..., k_max draws.
+    n_recommended_by_budget : tuple of int or None, length k_max
+        `n_recommended` for each of these budgets.
     epsilon, delta, power, confidence : float
         As asked for.
     n_pilot, k_max : int
@@ -99,8 +110,12 @@ class Plan:
     judgements_interval: np.ndarray
     n_recommended: int | None
     n_recommended_cautious: int | None
+    epsilon_of_largest: float
+    epsilon_of_largest_cautious: float
     lowest: float
     lowest_interval: tuple[float, float]
+    lowest_by_budget: np.ndarray
+    n_recommended_by_budget: tuple[int | None, ...]
     epsilon: float
     delta: float
     power: float
@@ -171,22 +186,63 @@ class Plan:
         lines.append(
             f"In brackets: {100 * self.confidence:g} % intervals. Set size and draws are those per "
             f"new prompt after a calibration at epsilon = {self.epsilon:g}, where a null one gives "
-            "all draws."
+            'all draws. They are for policy="thresholds", and not for an ExitPolicy; the other '
+            'columns are for both, with guarantee="pac".'
         )
+        if self.k_max > 1:
+            lines.append(
+                "What each number of draws needs, at the pilot's share of errors. Choose k_max by "
+                "it only if the pilot does not calibrate."
+            )
+            lines.append(markdown_table(self._budgets()).rstrip("\n"))
         return "\n\n".join(lines) + "\n"
 
+    def _budgets(self) -> list[list[str]]:
+        """What each number of draws needs."""
+        rows = [["k_max", "without any admissible draw", f"prompts for epsilon = {self.epsilon:g}"]]
+        most = self._most()
+        shown = np.linspace(1, self.k_max, min(self.k_max, _MOST_BUDGETS)).round().astype(int)
+        for k in shown.tolist():
+            share, n = self.lowest_by_budget[k - 1], self.n_recommended_by_budget[k - 1]
+            none = "none" if share >= self.epsilon else most
+            rows.append([str(k), f"{share:.3f}", none if n is None else str(n)])
+        return rows
+
     def _recommendation(self) -> str:
+        goal = f"epsilon = {self.epsilon:g} with probability {self.power:g}"
+        share, end = self.lowest, self.lowest_interval[1]
+        most = self._most()
         if self.n_recommended is None:
-            return (
-                f"No number of prompts up to {_LARGEST_PLAN:,} certifies epsilon = "
-                f"{self.epsilon:g} with probability {self.power:g} at the pilot's share of errors. "
-                "More draws, a better model or a larger epsilon are needed."
-            )
-        text = f"{counted(self.n_recommended, 'prompt')} certify epsilon = {self.epsilon:g} with "
-        text += f"probability {self.power:g} at the pilot's share of errors; "
-        if self.n_recommended_cautious is None:
-            return text + "none do at the upper end of its interval: collect a larger pilot."
-        return text + f"{self.n_recommended_cautious} do at the upper end of its interval."
+            text = f"{most.capitalize()} prompts are needed to certify {goal}: it is too near"
+            if share >= self.epsilon:
+                text = f"No number of prompts certifies {goal}: it is not above"
+            text += f" the pilot's share of errors, {share:.3f}. "
+            ways = self._larger_epsilon(self.epsilon_of_largest)
+            # where later draws brought nothing, further ones will bring little
+            if self.k_max == 1 or self.lowest_by_budget[self.k_max // 2 - 1] > share:
+                ways.append("take more draws")
+            return f"{text}{_any_of([*ways, 'take a better model or another admission'])}."
+        text = f"{counted(self.n_recommended, 'prompt')} certify {goal} at the pilot's share of "
+        text += "errors; "
+        at_end = f"at the upper end of its interval, {end:.3f}"
+        if self.n_recommended_cautious is not None:
+            text += f"{self.n_recommended_cautious} do {at_end}."
+            larger = self._larger_epsilon(self.epsilon_of_largest)
+            if larger and self.n_recommended > self.n_prompts[-1]:
+                text += f" {_any_of(['collect as many', *larger])}."
+            return text
+        text += f"{'none' if end >= self.epsilon else most} do {at_end}. "
+        larger = self._larger_epsilon(self.epsilon_of_largest_cautious)
+        return f"{text}{_any_of(['collect a larger pilot', *larger])}."
+
+    def _most(self) -> str:
+        return f"more than {max(_LARGEST_ADVICE, int(self.n_prompts[-1])):,}"
+
+    def _larger_epsilon(self, epsilon: float) -> list[str]:
+        """What to raise epsilon to, if anything."""
+        rounded = math.ceil(epsilon * 1e3) / 1e3
+        n = counted(int(self.n_prompts[-1]), "prompt")
+        return [] if rounded >= 1.0 else [f"raise epsilon to about {rounded:g} ({n} certify that)"]
 
     def __str__(self) -> str:
         return self.to_markdown()
@@ -222,13 +278,17 @@ def plan(
     Set sizes and draws are simulated: in each trial a random two thirds of the pilot find the
     frontier, the others are resampled to the planned size, and Learn Then Test chooses among the
     frontier. The intervals hold the central trials. A frontier of so few prompts is coarser than
-    the one to come, so that these numbers tend to be pessimistic.
+    the one to come, so that these numbers tend to be pessimistic. They are for
+    ``policy="thresholds"``. What can be certified is the same for an
+    :class:`~sklearn_clm.policies.ExitPolicy`; its set sizes and draws are not estimated.
+
+    The same share for fewer draws tells what each `k_max` needs.
 
     Parameters
     ----------
     data : CalibrationData
         The pilot: some 50 to 100 independent prompts, distributed like those to come. They must
-        not be calibrated with afterwards if they decided on `epsilon`.
+        not be calibrated with afterwards if they decided on `epsilon` or `k_max`.
     epsilon : float
         The risk to certify, in (0, 1).
     delta : float, default=0.05
@@ -299,7 +359,8 @@ def plan(
         raise ValueError(f"k_max must be an integer or a sequence of integers, got {k_max!r}.")
     largest = data.k_max if k_max is None else int(np.max(k_max))
     parts = np.array([int(n) - optimization_size(int(n), optimization_fraction) for n in planned])
-    n_errors = int(np.count_nonzero(~data.admissible[:, :largest].any(axis=1)))
+    errors = first_k_errors(data.admissible[:, :largest])
+    n_errors = int(errors[-1])
     n, tail = data.n_prompts, (1.0 - confidence) / 4.0
     share = n_errors / n
     # half of the allowed error for the pilot's share, half for the calibration to come
@@ -317,8 +378,15 @@ def plan(
     find = partial(search_frontier, k_max=k_max, n_lambdas=n_lambdas, **sets)
     test = partial(learn_then_test, epsilon=epsilon, delta=delta, **sets)
     recommended = partial(
-        _recommended, epsilon=epsilon, delta=delta, power=power, fraction=optimization_fraction
+        _recommended,
+        epsilon=epsilon,
+        delta=delta,
+        power=power,
+        fraction=optimization_fraction,
+        most=max(_LARGEST_ADVICE, int(planned[-1])),
     )
+    by_budget = tuple(recommended(share) for share in (errors / n).tolist())
+    certified = partial(_certified, n=int(parts[-1]), delta=delta, power=power)
     enough = parts >= prompts_needed(epsilon, delta)
     rng = np.random.default_rng(random_state)
     trials = np.full((n_trials, len(parts), 2), np.nan)
@@ -343,10 +411,14 @@ def plan(
         draws_interval=bounds[:, :, 1].T,
         judgements=planned * calls[0],
         judgements_interval=np.outer(planned, calls[1:]),
-        n_recommended=recommended(share),
+        n_recommended=by_budget[-1],
         n_recommended_cautious=recommended(float(interval[1])),
+        epsilon_of_largest=certified(share),
+        epsilon_of_largest_cautious=certified(float(interval[1])),
         lowest=share,
         lowest_interval=(float(interval[0]), float(interval[1])),
+        lowest_by_budget=errors / n,
+        n_recommended_by_budget=by_budget,
         epsilon=float(epsilon),
         delta=float(delta),
         power=float(power),
@@ -355,6 +427,12 @@ def plan(
         k_max=largest,
         share_kept=_share_kept(data),
     )
+
+
+def _any_of(ways: Sequence[str]) -> str:
+    """A sentence of alternatives."""
+    text = ", or ".join(ways)
+    return text[0].upper() + text[1:]
 
 
 def _share_kept(data: CalibrationData) -> float:
@@ -407,9 +485,9 @@ def _chance(n: np.ndarray, share: ArrayLike, epsilon: float, delta: float) -> np
 
 
 def _recommended(
-    share: float, epsilon: float, delta: float, power: float, fraction: float
+    share: float, epsilon: float, delta: float, power: float, fraction: float, most: int
 ) -> int | None:
-    """Prompts from which on the chance of success is at least `power`."""
+    """Prompts from which on the chance of success is at least `power`; None above `most`."""
     if share >= epsilon:
         return None
     first = prompts_needed(epsilon, delta)
@@ -419,4 +497,9 @@ def _recommended(
         return None
     part = int(parts[fails[-1] + 1] if len(fails) else parts[0])
     total = size_that_leaves(part, fraction)
-    return total if total <= _LARGEST_PLAN else None
+    return total if total <= most else None
+
+
+def _certified(share: float, n: int, delta: float, power: float) -> float:
+    """Smallest epsilon that n calibration prompts certify with probability `power`."""
+    return float(smallest_epsilon(int(binom.ppf(power, n, share)), n, delta))

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from scipy.stats import binom
@@ -82,11 +84,52 @@ def test_the_recommended_number_succeeds_as_often_as_asked():
 def test_out_of_reach_is_said():
     found = plan(of_errors(20, 60), 0.3, sizes=[100], **FAST)
     assert found.n_recommended is None
-    assert "More draws, a better model or a larger epsilon are needed" in str(found)
+    assert "No number of prompts certifies epsilon = 0.3 with probability 0.9" in str(found)
     found = plan(of_errors(17, 60), 0.3, sizes=[100], **FAST)
     assert found.n_recommended is not None
     assert found.n_recommended_cautious is None
-    assert "collect a larger pilot" in str(found)
+    assert "Collect a larger pilot" in str(found)
+
+
+@pytest.mark.parametrize("errors", [113, 119, 150])
+def test_near_the_floor_a_larger_epsilon_is_named(errors):
+    found = plan(of_errors(errors, 400), 0.3, sizes=[100, 1000], **FAST)
+    assert (found.n_recommended is None) == (errors > 113)
+    n = "10,000" if errors == 119 else f"{found.n_recommended}"
+    assert errors == 150 or n in str(found)
+    named = re.findall(r"raise epsilon to about (0\.\d+) \(1000 prompts", str(found), re.IGNORECASE)
+    assert len(named) == 1
+    larger = float(named[0])
+    exact = found.epsilon_of_largest
+    if errors == 113:  # at the pilot's share, 9,000 prompts and more are enough
+        exact = found.epsilon_of_largest_cautious
+        assert "collect a larger pilot, or raise" in str(found).lower()
+    assert 0 <= larger - exact < 1e-3
+    share = errors / 400 if errors > 113 else found.lowest_interval[1]
+    n_errors = np.random.default_rng(0).binomial(found.n_calibration[-1], share, size=4_000)
+    passed = binomial_p_value(n_errors, int(found.n_calibration[-1]), larger) <= 0.05
+    assert passed.mean() > 0.88
+    assert "take more draws" not in str(found)  # the second draw brings nothing
+
+
+def test_each_number_of_draws_has_its_needs(pilot, expected):
+    errors = [int((~pilot.admissible[:, :k].any(axis=1)).sum()) for k in range(1, 7)]
+    assert expected.lowest_by_budget.tolist() == [count / 80 for count in errors]
+    for k in (2, 6):
+        of_budget = plan(pilot, 0.3, sizes=[100], k_max=k, **FAST)
+        assert expected.n_recommended_by_budget[k - 1] == of_budget.n_recommended
+        assert len(of_budget.lowest_by_budget) == k
+    rows = [line for line in str(expected).splitlines() if re.match(r"\| [1-6] \|", line)]
+    assert len(rows) == 6
+    assert rows[-1] == f"| 6 | {errors[-1] / 80:.3f} | {expected.n_recommended} |"
+    wide = CalibrationData(np.ones((20, 60)), np.ones((20, 60, 60)), np.ones((20, 60)))
+    text = str(plan(wide, 0.3, sizes=[100], n_trials=2, n_lambdas=1, random_state=0))
+    assert "\n| 60 | 0.000 |" in text
+    assert text.count("\n| ") < 30
+
+
+def test_what_holds_for_an_exit_policy_is_said(expected):
+    assert 'They are for policy="thresholds", and not for an ExitPolicy' in str(expected)
 
 
 def test_too_few_prompts_have_no_sets(expected):
