@@ -87,6 +87,12 @@ class Store:
         with self.reading():
             self.read_only = _is_read_only(path)
 
+    def identity(self) -> Identity | None:
+        """The file that has the name of this one, which is another after it was replaced."""
+        with contextlib.suppress(FileNotFoundError):
+            return None if self.path is None else _identity(self.path)
+        return None
+
     def check_writable(self, what: str) -> None:
         """Refuse to get what could not be kept."""
         if self.read_only:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -64,6 +65,11 @@ class RiskMonitor:
     `share` below 1 :meth:`should_audit` chooses, by the prompt and the seed alone. Outcomes that
     arrive because somebody complained say nothing about the risk. Calibration prompts are no
     audits.
+
+    *Groups.* Of an estimator that was calibrated with groups, only prompts of certified groups
+    count: nothing is promised to the others, so :meth:`update` leaves their outcomes out, and their
+    sets (``guaranteed`` is False) need no audit. The watch is on all certified groups together. To
+    watch one of them, give its outcomes to a monitor of its own, ``RiskMonitor(epsilon)``.
 
     *After an alarm.* Stop relying on the guarantee, and calibrate again on new prompts. The
     alarmed prompts were singled out by the alarm: never calibrate on them without a fresh random
@@ -131,6 +137,7 @@ class RiskMonitor:
     ) -> None:
         self.epsilon, self._watched = _watched(target)
         record = getattr(target, "calibration_", None)
+        self._groups = None if record is None else record.certified_groups
         self._on_average = getattr(record, "guarantee", "pac") == "marginal"
         self.alpha = float(check_probability(alpha, "alpha"))
         number = isinstance(share, (int, float, np.floating)) and not isinstance(share, bool)
@@ -180,7 +187,13 @@ class RiskMonitor:
         """
         return bool(self._chosen(check_prompts([prompt], tags=_KEYED))[0])
 
-    def update(self, outcomes: ArrayLike, prompts: Sequence[object] | None = None) -> Self:
+    def update(
+        self,
+        outcomes: ArrayLike,
+        prompts: Sequence[object] | None = None,
+        *,
+        groups: object = None,
+    ) -> Self:
         """Go on with further outcomes.
 
         Parameters
@@ -191,6 +204,9 @@ class RiskMonitor:
         prompts : sequence of prompts, default=None
             Their prompts. None: neither whether they were chosen at random nor whether they
             came before can be checked; they count in `n_unchecked_`.
+        groups : sequence of length n, default=None
+            Their groups, as ``predict`` takes them. Needed where a group of the estimator is null
+            and ``Groups(by=...)`` does not tell groups from prompts.
 
         Returns
         -------
@@ -202,16 +218,51 @@ class RiskMonitor:
         ValueError
             If an outcome is no loss, a prompt was audited before, or was not chosen by
             :meth:`should_audit`. Nothing of the call counts then.
+        OSError
+            If the file cannot be written to, or was deleted since it was opened. Nothing of the
+            call counts then.
+
+        Examples
+        --------
+        Sets and references give losses by :func:`sklearn_clm.metrics.set_loss`; selected components
+        by :func:`~sklearn_clm.metrics.component_loss`.
+
+        >>> from sklearn.datasets import load_digits
+        >>> from sklearn.naive_bayes import GaussianNB
+        >>> from sklearn_clm import ConformalSampler
+        >>> from sklearn_clm.evaluation import RiskMonitor
+        >>> from sklearn_clm.generators import EstimatorGenerator
+        >>> from sklearn_clm.metrics import set_loss
+        >>> X, y = load_digits(return_X_y=True)
+        >>> generator = EstimatorGenerator(GaussianNB(var_smoothing=0.1))
+        >>> sampler = ConformalSampler(generator, k_max=5, epsilon=0.2, random_state=0)
+        >>> monitor = RiskMonitor(sampler.fit(X[:1000], y[:1000]), share=0.2)
+        >>> audited = [i for i in range(1000, 1400) if monitor.should_audit(X[i])]
+        >>> losses = set_loss(y[audited], sampler.predict(X[audited]), average=False)
+        >>> monitor.update(losses, X[audited]).alarm_
+        False
+
+        People who say whether a set holds an admissible response give the opposite of a loss:
+
+        >>> audited = [i for i in range(1400, 1797) if monitor.should_audit(X[i])]
+        >>> verdicts = [str(y[i]) in map(str, sampler.predict(X[[i]])[0]) for i in audited]
+        >>> monitor.update([not verdict for verdict in verdicts], X[audited]).alarm_
+        False
         """
         losses = _check_outcomes(outcomes)
         digests: list[bytes | None] = [None] * len(losses)
+        checked = None
         if prompts is not None and (len(prompts) or len(losses)):
-            digests = list(self._check_prompts(prompts, len(losses)))
-        rows = list(zip(digests, losses.tolist(), strict=True))
+            checked, known = self._check_prompts(prompts, len(losses))
+            digests = list(known)
+        promised = self._promised(groups, len(losses), checked)
+        # what is promised nothing is no evidence for or against the promise
+        rows = list(compress(zip(digests, losses.tolist(), strict=True), promised))
         if self._store is None:
             self._refuse_repeats(digests)
             self._take(rows)
             return self
+        self._refuse_lost_file(self._store)
         with self._store.writing(durable=True) as connection:
             unseen = self._unseen(connection)
             self._refuse_repeats(digests, {digest for digest, _ in unseen[0]})
@@ -262,6 +313,7 @@ class RiskMonitor:
         if self._store is None:
             self._take_scores(values.tolist())
             return self
+        self._refuse_lost_file(self._store)
         with self._store.writing(durable=True) as connection:
             unseen = self._unseen(connection)
             rows = [(score,) for score in values.tolist()]
@@ -337,6 +389,12 @@ class RiskMonitor:
             lines.append(f"ALARM after {counted(self.alarm_at_ or 0, 'outcome')}. {text}")
         else:
             lines.append(_NO_ALARM.format(self.epsilon))
+        if self._groups is not None and (nulls := self._groups.nulls):
+            lines.append(
+                f"Nothing is promised to prompts of {len(nulls)} of "
+                f"{counted(len(self._groups.certified), 'group')}, which do not count: "
+                f"{', '.join(map(repr, nulls))[:200]}."
+            )
         if self._on_average:
             lines.append(
                 "The guarantee holds on average over calibrations: the risk of this one may be "
@@ -370,7 +428,19 @@ class RiskMonitor:
         keys = prompts.digests() ^ _AUDITS
         return keep_by_weight(np.full(len(prompts), self.share), 1.0, keys, seed=self.seed)
 
-    def _check_prompts(self, prompts: Sequence[object], n: int) -> list[bytes]:
+    def _promised(self, groups: object, n: int, prompts: CheckedPrompts | None) -> list[bool]:
+        """Whether the prompts are among those to which something is promised."""
+        if self._groups is not None:
+            return self._groups.promised(groups, n, prompts)
+        if groups is not None:
+            raise ValueError(
+                "groups must be None for a target that was calibrated without, got groups instead."
+            )
+        return [True] * n
+
+    def _check_prompts(
+        self, prompts: Sequence[object], n: int
+    ) -> tuple[CheckedPrompts, list[bytes]]:
         """Digests of the prompts, all of them to be audited and different."""
         checked = check_prompts(prompts, tags=_KEYED)
         if len(checked) != n:
@@ -391,7 +461,7 @@ class RiskMonitor:
             raise ValueError(
                 f"prompts must be different, but the one at position {i} stands there twice."
             )
-        return digests
+        return checked, digests
 
     def _refuse_repeats(
         self, digests: Sequence[bytes | None], others: set[bytes | None] | None = None
@@ -419,6 +489,7 @@ class RiskMonitor:
     def _open(self) -> None:
         """Connect with the file, and go on from where it stands."""
         self._store = open_store(self.path)
+        self._file = self._store.identity()
         self._store.add_tables(_TABLES)
         settings = {name: getattr(self, name) for name in ("epsilon", "alpha", "share", "seed")}
         settings |= {"target": self._watched, "reference_scores": self._reference}
@@ -431,6 +502,15 @@ class RiskMonitor:
             rows, scores = self._unseen(connection)
         self._take(rows)
         self._take_scores(scores)
+
+    def _refuse_lost_file(self, store: Store) -> None:
+        """Refuse to write to a file that has no name any more: it is gone when it is closed."""
+        if store.identity() != self._file:
+            raise OSError(
+                f"path={os.fspath(self.path or '')!r} was deleted or replaced after this monitor "
+                "opened it, so nothing of this call counts. Put the file back and make a new "
+                "RiskMonitor, which goes on from it; `losses_` of this one has the outcomes so far."
+            )
 
     def _refuse_others(self, saved: str, settings: dict[str, float | str | None]) -> None:
         try:
@@ -532,7 +612,8 @@ def _check_outcomes(outcomes: ArrayLike) -> np.ndarray:
     if array.ndim != 1 or (array.size and array.dtype.kind not in "biuf"):
         raise ValueError(
             f"outcomes must be booleans or numbers of shape (n,), got dtype {array.dtype} of "
-            f"shape {array.shape} instead."
+            f"shape {array.shape} instead; losses of sets are those of sklearn_clm.metrics."
+            "set_loss(references, sets, average=False)."
         )
     losses = array.astype(np.float64)
     inside = (losses >= 0.0) & (losses <= 1.0)

@@ -1,7 +1,7 @@
 """Groups of prompts: the loss within each, by the rule for all prompts and by its own."""
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -177,8 +177,10 @@ def group_row(name: object, rule: Any, record: Any) -> tuple[str, ...]:
     )
 
 
-def null_groups(record: Any, nulls: Sequence[Hashable], what: str) -> list[str]:
+def null_groups(record: Any, what: str) -> list[str]:
     """Groups to which nothing is promised, where something is promised to others."""
+    groups = record.certified_groups
+    nulls = [] if groups is None else groups.nulls
     if not nulls or not record.certified:
         return []
     names = [f"{name!r:.40}" for name in nulls[:_MOST_NAMED]]

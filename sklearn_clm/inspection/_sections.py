@@ -118,8 +118,7 @@ def _sampler_sections(sampler: ConformalSampler, record: Any) -> Iterable[Sectio
     counts = result is None or not labelled or not math.isnan(result.smallest_epsilon)
     outcomes = _outcomes(record) if labelled and left is None else None
     yield _sampler_guarantee(record)
-    nulls = [name for name, rule in (record.by_group or {}).items() if not rule.certified]
-    texts = null_groups(record, nulls, f"which get all {counted(record.k_max, 'draw')}")
+    texts = null_groups(record, f"which get all {counted(record.k_max, 'draw')}")
     if counts:
         if outcomes is not None:
             texts += _sampler_warnings(record, outcomes)
@@ -585,8 +584,7 @@ def _more_prompts(display: PromptGainDisplay | None, safest: str) -> Iterable[Se
 def _selector_sections(selector: ComponentSelector, record: Any) -> Iterable[Section]:
     result: ComponentThreshold | None = record.result
     yield _selector_guarantee(record)
-    nulls = [name for name, gamma in (record.by_group or {}).items() if gamma == math.inf]
-    texts = null_groups(record, nulls, "which get empty selections")
+    texts = null_groups(record, "which get empty selections")
     yield from _warnings([*texts, *_selector_warnings(record)])
     if record.by_group is not None:
         rows = [

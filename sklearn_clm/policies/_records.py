@@ -78,6 +78,39 @@ class _Calibration:
 
 
 @dataclass(frozen=True)
+class CertifiedGroups:
+    """To which groups of prompts something is promised.
+
+    Parameters
+    ----------
+    groups : Groups
+        How groups are known.
+    certified : mapping from group to bool
+        Whether something is promised to it.
+    pooled : bool
+        Whether something is promised to prompts of other groups.
+    """
+
+    groups: Groups
+    certified: Mapping[Hashable, bool]
+    pooled: bool
+
+    @property
+    def nulls(self) -> list[Hashable]:
+        """Groups to which nothing is promised."""
+        return [name for name, certified in self.certified.items() if not certified]
+
+    def promised(self, given: object, n: int, prompts: CheckedPrompts | None) -> list[bool]:
+        """Whether something is promised to each of n prompts; groups are not asked for in vain."""
+        others = self.groups.unknown == "error" or self.pooled
+        if not n or (given is None and others and not self.nulls):
+            return [True] * n
+        known = [*self.certified.values(), self.pooled]
+        places = places_of_groups(self.certified, self.groups, given, n, prompts)
+        return [known[place] for place in places or ()]
+
+
+@dataclass(frozen=True)
 class SamplerCalibration(_Calibration):
     """What was calibrated, and all that prediction depends on.
 
@@ -204,6 +237,14 @@ class SamplerCalibration(_Calibration):
     def certified(self) -> bool:
         """Whether anything is guaranteed; False for null."""
         return any(rule.certified for rule in self.rules)
+
+    @property
+    def certified_groups(self) -> CertifiedGroups | None:
+        """To which groups anything is guaranteed; None without groups."""
+        if self.by_group is None or self.groups is None:
+            return None
+        certified = {name: rule.certified for name, rule in self.by_group.items()}
+        return CertifiedGroups(self.groups, certified, self.rule.certified)
 
     def open_sets(self, scores: DrawScores, given: object, progress: Progress) -> SetsByRule:
         """The sets of prompts before their first draw, each by the rule of its group."""
@@ -389,6 +430,14 @@ class SelectorCalibration(_Calibration):
         """Whether anything is guaranteed; False for null."""
         return min(gamma for gamma, _ in self._rules()) < math.inf
 
+    @property
+    def certified_groups(self) -> CertifiedGroups | None:
+        """To which groups anything is guaranteed; None without groups."""
+        if self.by_group is None or self.groups is None:
+            return None
+        certified = {name: gamma < math.inf for name, gamma in self.by_group.items()}
+        return CertifiedGroups(self.groups, certified, self.gamma_hat < math.inf)
+
     def _rules(self) -> list[tuple[float, Hashable | None]]:
         """The thresholds that predict may use, and the group of each."""
         pooled: tuple[float, Hashable | None] = (self.gamma_hat, None)
@@ -443,7 +492,7 @@ def places_of_groups(
     groups: Groups | None,
     given: object,
     n_prompts: int,
-    prompts: CheckedPrompts,
+    prompts: CheckedPrompts | None,
 ) -> list[int] | None:
     """Where each prompt's group stands among the calibrated ones; None where there are none.
 

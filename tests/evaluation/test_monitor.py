@@ -3,15 +3,17 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm.calibration import RiskEProcess, confidence_sequence
+from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
+from sklearn_clm.calibration import ComponentCalibrationData, RiskEProcess, confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
-from sklearn_clm.policies import ExitPolicy
+from sklearn_clm.metrics import set_loss
+from sklearn_clm.policies import ExitPolicy, Groups
 from tests.toy import ToyModel, questions
 
 
@@ -197,6 +199,100 @@ def test_the_file_goes_on_where_it_stood(tmp_path):
     for name, value in (("alpha", 0.1), ("share", 0.5), ("seed", 3), ("reference_scores", None)):
         with pytest.raises(ValueError, match=f"is the state of another monitor: {name} is"):
             RiskMonitor(0.3, **{**options, name: value})
+
+
+def hard(prompt):
+    return int(prompt.split()[-1]) % 2 == 1
+
+
+def in_groups(groups, right=True):
+    """A sampler whose hard prompts have no right answer, unless all have."""
+    X, y = questions(400)
+    answers = [one if right or not hard(prompt) else "none" for prompt, one in zip(X, y)]
+    options = {"k_max": 5, "epsilon": 0.45, "random_state": 0, "groups": groups}
+    given = [hard(prompt) for prompt in X] if groups.by is None else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NullCalibrationWarning)
+        return ConformalSampler(ToyModel(), **options).fit(X, answers, groups=given)
+
+
+@pytest.mark.parametrize("unknown", ["error", "pooled"])
+def test_groups_without_a_guarantee_do_not_count(unknown, tmp_path):
+    sampler = in_groups(Groups(unknown=unknown), right=False)
+    assert [rule.certified for rule in sampler.groups_.values()] == [True, False]
+    path = tmp_path / "watch.sqlite"
+    monitor = RiskMonitor(sampler, path=path)
+    asked = [f"item {i}" for i in range(1_000, 1_100)]
+    names = [hard(prompt) for prompt in asked]
+    monitor.update(names, asked, groups=names)
+    assert (monitor.n_audited_, monitor.risk_, monitor.alarm_) == (50, 0.0, False)
+    assert "Nothing is promised to prompts of 1 of 2 groups, which do not count" in str(monitor)
+    assert RiskMonitor(sampler, path=path).n_audited_ == 50
+    assert monitor.update([], []).n_audited_ == 50
+    with pytest.raises(ValueError, match="groups must be given, one for each prompt, got None"):
+        monitor.update([1], ["item 9"])
+    if unknown == "error":
+        with pytest.raises(ValueError, match="groups must be among those that were calibrated"):
+            monitor.update([1], ["item 9"], groups=["new"])
+    else:  # the rule for all prompts together is null here
+        assert monitor.update([1], ["item 9"], groups=["new"]).n_audited_ == 50
+    # prompts are not needed for what is not checked
+    assert monitor.update([1, 1], groups=[False, True]).n_audited_ == 51
+
+
+def test_groups_that_are_known_from_the_prompt_need_not_be_given():
+    monitor = RiskMonitor(in_groups(Groups(by=hard), right=False))
+    asked = [f"item {i}" for i in range(1_000, 1_100)]
+    monitor.update([hard(prompt) for prompt in asked], asked)
+    assert (monitor.n_audited_, monitor.alarm_) == (50, False)
+    with pytest.raises(ValueError, match="needs prompts that are known"):
+        monitor.update([1])
+
+
+def test_groups_are_asked_for_only_where_one_is_null():
+    monitor = RiskMonitor(in_groups(Groups()))
+    assert monitor.update([0, 1], ["item 1", "item 2"]).n_audited_ == 2
+    assert monitor.update([0], ["item 3"], groups=[True]).n_audited_ == 3
+    assert "Nothing is promised" not in str(monitor)
+    with pytest.raises(ValueError, match="groups must be None for a target that was calibrated"):
+        RiskMonitor(0.3).update([0], ["item 1"], groups=[True])
+
+
+def test_null_groups_of_a_selector_do_not_count():
+    rng = np.random.default_rng(0)
+    data = ComponentCalibrationData.from_arrays(rng.random((102, 3)), rng.random((102, 3)) < 0.95)
+    selector = ComponentSelector(alpha=0.2, component_score="support")
+    with pytest.warns(NullCalibrationWarning):
+        selector.calibrate(data, groups=["many"] * 95 + ["few"] * 7)
+    monitor = RiskMonitor(selector).update([1, 0, 1], groups=["many", "few", "few"])
+    assert monitor.losses_.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_was_deleted_is_noticed(tmp_path, replaced):
+    path = tmp_path / "watch.sqlite"
+    monitor = RiskMonitor(0.3, path=path, reference_scores=[1.0, 2.0]).update([1], ["a"])
+    path.rename(tmp_path / "kept.sqlite")
+    if replaced:
+        RiskMonitor(0.2, path=path)
+    for write in (lambda: monitor.update([1], ["b"]), lambda: monitor.update_scores([1.0])):
+        with pytest.raises(OSError, match="was deleted or replaced after this monitor opened it"):
+            write()
+    assert monitor.losses_.tolist() == [1.0]
+    if not replaced:
+        (tmp_path / "kept.sqlite").rename(path)
+        assert monitor.update([1], ["b"]).n_audited_ == 2
+
+
+def test_losses_of_sets_are_those_of_the_metric():
+    X, y = questions(150)
+    sampler = ConformalSampler(ToyModel(), k_max=5, epsilon=0.45, random_state=0).fit(X, y)
+    asked, right = [f"item {i}" for i in range(500, 560)], [f"answer {i}" for i in range(500, 560)]
+    sets = sampler.predict(asked)
+    losses = set_loss(right, sets, average=False)
+    assert RiskMonitor(sampler).update(losses, asked).risk_ == set_loss(right, sets)
+    with pytest.raises(ValueError, match=r"set_loss\(references, sets, average=False\)"):
+        RiskMonitor(sampler).update(sets, asked)
 
 
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path):
