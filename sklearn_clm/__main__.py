@@ -39,7 +39,9 @@ scores they came from, so the file says "unknown" by null, and load_calibration 
 of CalibrationData.save tells, and load_calibration refuses a sampler that differs."""
 _PLAN = """\
 Estimate from a pilot of some 50 to 100 prompts what calibrations of several sizes will do: the
-smallest epsilon that they certify, set size, draws and judge calls, each with an interval."""
+smallest epsilon that they certify, set size, draws and judge calls, each with an interval; and
+how many prompts each number of draws needs. Set size and draws are for thresholds, not for an
+ExitPolicy."""
 _JUDGE = """\
 Serve a page on this machine on which a person judges responses. The verdicts are kept in the
 SQLite file of a HumanJudge, each on the disk before the next response is shown."""

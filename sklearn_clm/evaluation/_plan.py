@@ -70,8 +70,8 @@ class Plan:
         are equal, otherwise all draws.
     n_recommended : int or None
         Smallest number of prompts from which on a calibration at `epsilon` succeeds with
-        probability `power`, if the share of errors is that of the pilot; None if it is above
-        10,000, or there is none.
+        probability `power`, if the share of errors is that of the pilot; None if there is none
+        up to 10,000 or the largest of `n_prompts`.
     n_recommended_cautious : int or None
         The same if the share of errors is the upper end of its interval.
     epsilon_of_largest, epsilon_of_largest_cautious : float
