@@ -376,7 +376,7 @@ def conditions_of(
         prompts = asked.prompts
         given_groups = asked.groups if given_groups is None else given_groups
     if (
-        (given_groups, groups) == (None, None)
+        (given_groups is None and groups is None)
         and (grouped is not None and data.prompts is not None)
         and np.isin(data.prompts, grouped).any()
     ):

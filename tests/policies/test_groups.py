@@ -93,7 +93,8 @@ def test_data_that_lack_their_groups_are_refused(elsewhere, tmp_path):
         one.calibrate(sampler().collect(*questions(N, first=5000)))
     with pytest.raises(ValueError, match=f"groups must be given.* {len(names)} prompts of data"):
         one.calibrate(data)
-    assert list(one.calibrate(data, groups=names).groups_) == NAMES[:3]
+    for given in (names, np.array(names)):
+        assert list(one.calibrate(data, groups=given).groups_) == NAMES[:3]
 
 
 def test_a_callable_tells_the_groups(fitted, tmp_path):
