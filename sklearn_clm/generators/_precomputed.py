@@ -41,6 +41,10 @@ class PrecomputedGenerator(BaseGenerator):
         Log-probability of each response under the base model, natural logarithm.
     n_tokens : array or data frame of shape (n, K) or sequence of n sequences, default=None
         Number of generated tokens of each response.
+    key : str, default=None
+        Names the model and its settings, such as "llama-8b, temperature 0.7". None: these draws
+        are a generator of their own, and a calibration serves no others. With a key, it serves
+        the draws of other prompts under the same key, which must come from the same model.
 
     Notes
     -----
@@ -64,15 +68,25 @@ class PrecomputedGenerator(BaseGenerator):
         *,
         logprobs: Any = None,
         n_tokens: Any = None,
+        key: str | None = None,
     ) -> None:
         self.prompts = prompts
         self.responses = responses
         self.logprobs = logprobs
         self.n_tokens = n_tokens
+        self.key = key
 
     @classmethod
     def from_jsonl(
-        cls, path: str | os.PathLike[str], *, prompt: str = "prompt", response: str = "response"
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        prompt: str = "prompt",
+        response: str = "response",
+        draw: str = "draw",
+        logprob: str = "logprob",
+        n_tokens: str = "n_tokens",
+        key: str | None = None,
     ) -> Self:
         """Read draws from a file in JSON Lines.
 
@@ -82,9 +96,14 @@ class PrecomputedGenerator(BaseGenerator):
             Each line is an object. It holds one draw (the response, and where known ``logprob``,
             ``n_tokens``, ``token_logprobs``, ``token_spans``, ``finish_reason``, and ``draw``, its
             index; without it, draws count in the order of the lines), or all draws of a prompt: a
-            list of responses, or of such objects, under ``responses``.
+            list of responses, or of such objects, under ``responses``, where ``logprob`` and
+            ``n_tokens`` may be lists beside it.
         prompt, response : str, default="prompt", "response"
             The names of the fields with the prompt and the response.
+        draw, logprob, n_tokens : str, default="draw", "logprob", "n_tokens"
+            The names of these fields, which must be there where another name is given.
+        key : str, default=None
+            As in the class.
 
         Returns
         -------
@@ -96,24 +115,30 @@ class PrecomputedGenerator(BaseGenerator):
             If a line cannot be read (the message names it), a draw is missing or given twice, or
             the draws come from several generators or seeds.
         """
+        named = _Names(response, draw, logprob, n_tokens)
         table = _DrawTable()
         for where, record in json_lines(path):
             if prompt not in record:
                 raise ValueError(f"{where}: no field {prompt!r}; it has {sorted(record)}.")
             source = (record.get("generator"), record.get("seed"))
-            if "responses" in record:
-                if not isinstance(record["responses"], list):
-                    got = type(record["responses"]).__name__
-                    raise ValueError(f"{where}: responses must be a list, got a {got}.")
-                for item in record["responses"]:
-                    fields = item if isinstance(item, dict) else {"response": item}
-                    table.add(where, record[prompt], fields, "response", source)
-            else:
-                table.add(where, record[prompt], record, response, source)
-        return cls(*table.lists())
+            with naming(where):
+                records = _records_of_line(record, named)
+            for fields in records:
+                table.add(where, record[prompt], fields, source)
+        return cls(*table.lists(), key=key)
 
     @classmethod
-    def from_frame(cls, frame: Any, *, prompt: str = "prompt", response: str = "response") -> Self:
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        prompt: str = "prompt",
+        response: str = "response",
+        draw: str = "draw",
+        logprob: str = "logprob",
+        n_tokens: str = "n_tokens",
+        key: str | None = None,
+    ) -> Self:
         """Read draws from a data frame (pandas, polars, or a mapping of columns).
 
         Parameters
@@ -124,6 +149,10 @@ class PrecomputedGenerator(BaseGenerator):
             order of the rows.
         prompt, response : str, default="prompt", "response"
             The names of the columns with the prompt and the response.
+        draw, logprob, n_tokens : str, default="draw", "logprob", "n_tokens"
+            The names of these columns, which must be there where another name is given.
+        key : str, default=None
+            As in the class.
 
         Returns
         -------
@@ -135,21 +164,24 @@ class PrecomputedGenerator(BaseGenerator):
             If a column or a response is missing (the message names the rows), or draws are.
         """
         names = list(getattr(frame, "columns", frame))
-        wanted = [prompt, response]
-        unknown = [name for name in wanted if name not in names]
+        named = _Names(response, draw, logprob, n_tokens)
+        unknown = [name for name in (prompt, *named.needed()) if name not in names]
         if unknown:
             raise ValueError(f"frame has no column {unknown[0]!r}; it has {names}.")
-        known = ("draw", "logprob", "n_tokens", "finish_reason", "generator", "seed")
-        extra = [name for name in known if name in names and name not in wanted]
-        columns = [_listed(frame[name]) for name in wanted + extra]
-        _refuse_missing(columns[1], response)
+        plain = [name for name in ("finish_reason", "generator", "seed") if name in names]
+        used = {field: name for field, name in named._asdict().items() if name in names}
+        used |= {name: name for name in plain}
+        texts = _listed(frame[prompt])
+        columns = {field: _listed(frame[name]) for field, name in used.items() if name != prompt}
+        _refuse_missing(columns["response"], response)
         table = _DrawTable()
-        for i, (text, reply, *rest) in enumerate(zip(*columns, strict=True)):
-            fields = {k: v for k, v in zip(extra, rest) if not is_missing(v)}
-            fields["response"] = reply.item() if isinstance(reply, np.generic) else reply
+        for i, (text, *row) in enumerate(zip(texts, *columns.values(), strict=True)):
+            fields = {k: v for k, v in zip(columns, row) if not is_missing(v)}
+            if isinstance(fields["response"], np.generic):
+                fields["response"] = fields["response"].item()
             source = (fields.get("generator"), fields.get("seed"))
-            table.add(f"row {i} of frame", text, fields, "response", source)
-        return cls(*table.lists())
+            table.add(f"row {i} of frame", text, fields, source)
+        return cls(*table.lists(), key=key)
 
     @property
     def gives_logprobs(self) -> bool:  # type: ignore[override]
@@ -162,24 +194,28 @@ class PrecomputedGenerator(BaseGenerator):
         A prompt that is unknown, or has fewer draws than asked for, is a ValueError.
         """
         known = self._index_of_draws().draws
-        rows = []
-        for i, prompt in enumerate(prompts):
-            draws = known.get(_key(prompt))
-            if draws is None:
+        stop = start + n_samples
+        rows = [known.get(_key(prompt)) for prompt in prompts]
+        for i, row in enumerate(rows):
+            if row is None:
                 raise ValueError(
-                    f"prompts[{i}] = {_shortened(prompt)} is unknown; there are draws for "
+                    f"prompts[{i}] = {_shortened(prompts[i])} is unknown; there are draws for "
                     f"{len(known)} other prompts."
                 )
-            if start + n_samples > len(draws):
+            if len(row) < stop:
+                short = [i for i, one in enumerate(rows) if one is not None and len(one) < stop]
+                others = f", as have {len(short) - 1} other prompts" if len(short) > 1 else ""
                 raise ValueError(
-                    f"prompts[{i}] = {_shortened(prompt)} has {len(draws)} draws; wanted draws "
-                    f"{start} to {start + n_samples - 1}."
+                    f"prompts[{i}] = {_shortened(prompts[i])} has too few draws, "
+                    f"{len(row)}{others}; wanted at least {stop} of each prompt. Drop these "
+                    "prompts, or lower k_max."
                 )
-            rows.append(list(draws[start : start + n_samples]))
-        return rows
+        return [list(row[start:stop]) for row in rows if row is not None]
 
     def fingerprint(self) -> str:
-        """Hexadecimal digest of all prompts and draws."""
+        """Hexadecimal digest of all prompts and draws, or of the key, where there is one."""
+        if self.key is not None:
+            return hashlib.blake2b(prompt_bytes(["key", self.key]), digest_size=16).hexdigest()
         index = self._index_of_draws()
         if not index.fingerprint:  # of many draws it takes a while, and they stay what they are
             digest = hashlib.blake2b(digest_size=16)
@@ -243,6 +279,51 @@ class _Index(NamedTuple):
     fingerprint: list[str]  # empty until it is known
 
 
+class _Names(NamedTuple):
+    """What the fields of a draw are called in a table."""
+
+    response: str
+    draw: str
+    logprob: str
+    n_tokens: str
+
+    def needed(self) -> list[str]:
+        """Those that must be there: the response, and those that somebody has named."""
+        return [
+            name for field, name in self._asdict().items() if field == "response" or name != field
+        ]
+
+    def own_fields(self, record: Mapping[str, object]) -> dict[str, object]:
+        """The record under our names."""
+        for name in self.needed():
+            if name not in record:
+                raise ValueError(f"no field {name!r}; it has {sorted(record)}.")
+        given = {field: record[name] for field, name in self._asdict().items() if name in record}
+        return {**record, **given}
+
+
+def _records_of_line(record: dict[str, Any], named: _Names) -> list[dict[str, object]]:
+    """The draws of a line: one, or a list of them with all that is known of each."""
+    responses = record.get("responses")
+    if "responses" not in record:
+        return [named.own_fields(record)]
+    if not isinstance(responses, list):
+        raise ValueError(f"responses must be a list, got a {type(responses).__name__}.")
+    beside = {
+        field: record[name]
+        for field, name in (("logprob", named.logprob), ("n_tokens", named.n_tokens))
+        if isinstance(record.get(name), list)
+    }
+    for field, values in beside.items():
+        if len(values) != len(responses):
+            raise ValueError(f"{field} has {len(values)} values for {len(responses)} responses.")
+    records = []
+    for j, item in enumerate(responses):
+        fields = {field: values[j] for field, values in beside.items()}
+        records.append({**fields, **(item if isinstance(item, dict) else {"response": item})})
+    return records
+
+
 class _DrawTable:
     """Draws read one by one, with or without their index."""
 
@@ -257,7 +338,6 @@ class _DrawTable:
         where: str,
         prompt: object,
         fields: Mapping[str, object],
-        response: str,
         source: tuple[object, object],
     ) -> None:
         if self.source not in (None, source):
@@ -267,11 +347,11 @@ class _DrawTable:
             )
         self.source = source
         with naming(where):
-            if response not in fields:
-                raise ValueError(f"no field {response!r}; it has {sorted(fields)}.")
+            if "response" not in fields:
+                raise ValueError(f"no field 'response'; it has {sorted(fields)}.")
             if is_missing(prompt):
                 raise ValueError(f"the prompt is missing ({prompt!r}).")
-            generation = draw_from_record({**fields, "response": fields[response]})
+            generation = draw_from_record(fields)
             key = key_digest(prompt)
             self.prompts.setdefault(key, prompt)
             row = self.rows.setdefault(key, {})

@@ -87,7 +87,8 @@ def _restored(what: str, key: str) -> str:
         return (
             f"give the {what} the parameters and the training that it had (code of yours that was "
             "edited, or moved to another module, is other code, unless a CachedGenerator around "
-            "it has a key=)"
+            "it has a key=; a PrecomputedGenerator with draws of other prompts is another one, "
+            "unless both have the same key=)"
         )
     code = " (a function of yours that was edited or moved is another one)"
     return f"set {key} to what it was{code if what in ('scores', 'score') else ''}"

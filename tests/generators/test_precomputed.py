@@ -127,8 +127,64 @@ def test_unknown_prompts_and_too_few_draws():
         ValueError, match=r"prompts\[1\] = 'Capital of Peru\?' is unknown; .* 2 oth"
     ):
         generator.sample([PROMPTS[0], "Capital of Peru?"], 1)
-    with pytest.raises(ValueError, match=r"has 3 draws; wanted draws 2 to 3"):
+    with pytest.raises(ValueError, match=r"has too few draws, 3, as have 1 other prompts; wanted"):
         generator.sample(PROMPTS, 2, start=2)
+
+
+def test_columns_of_other_names(tmp_path):
+    table = {
+        "question": ["a", "a"],
+        "text": ["1", "0"],
+        "sample_idx": [1, 0],
+        "cumulative_logprob": [-1.0, -2.0],
+        "n_out": [1, 3],
+    }
+    names = {
+        "prompt": "question",
+        "response": "text",
+        "draw": "sample_idx",
+        "logprob": "cumulative_logprob",
+        "n_tokens": "n_out",
+    }
+    expected = [[Generation("0", -2.0, 3), Generation("1", -1.0, 1)]]
+    generator = PrecomputedGenerator.from_frame(table, **names)
+    assert generator.gives_logprobs and generator.sample(["a"], 2) == expected
+    file = tmp_path / "draws.jsonl"
+    rows = [dict(zip(table, row)) for row in zip(*table.values())]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    assert PrecomputedGenerator.from_jsonl(file, **names).sample(["a"], 2) == expected
+    with pytest.raises(ValueError, match="frame has no column 'logp'; it has"):
+        PrecomputedGenerator.from_frame(table, **{**names, "logprob": "logp"})
+    with pytest.raises(ValueError, match="line 1 of .*: no field 'logp'; it has"):
+        PrecomputedGenerator.from_jsonl(file, **{**names, "logprob": "logp"})
+
+
+def test_a_line_with_lists(tmp_path):
+    file = tmp_path / "draws.jsonl"
+    line = {"prompt": "a", "responses": ["1", "0"], "logprob": [-1.0, -2.0], "n_tokens": [1, 3]}
+    file.write_text(json.dumps(line))
+    (draws,) = PrecomputedGenerator.from_jsonl(file).sample(["a"], 2)
+    assert draws == [Generation("1", -1.0, 1), Generation("0", -2.0, 3)]
+    file.write_text(json.dumps({**line, "logprob": [-1.0]}))
+    with pytest.raises(ValueError, match="line 1 of .*: logprob has 1 values for 2 responses"):
+        PrecomputedGenerator.from_jsonl(file)
+
+
+def test_a_key_names_the_model_of_draws_for_other_prompts(tmp_path):
+    def drawn(prompts, key):
+        return PrecomputedGenerator(prompts, [["yes", "no", "yes"]] * len(prompts), key=key)
+
+    prompts, new = [f"q{i}" for i in range(60)], ["new question"]
+    options = {"k_max": 3, "quality": "self_consistency", "random_state": 0}
+    fitted = ConformalSampler(drawn(prompts, "m"), **options).fit(prompts, ["yes"] * 60)
+    fitted.save_calibration(tmp_path / "calibration.json")
+    other = ConformalSampler(drawn(new, "m"), **options)
+    sets = other.load_calibration(tmp_path / "calibration.json").predict(new)
+    assert sets.guaranteed and "yes" in sets[0]
+    for key in ("another", None):
+        with pytest.raises(ValueError, match="draws of other prompts .* key="):
+            other = ConformalSampler(drawn(new, key), **options)
+            other.load_calibration(tmp_path / "calibration.json")
 
 
 @pytest.mark.parametrize(
