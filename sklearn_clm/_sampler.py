@@ -785,8 +785,8 @@ class ConformalSampler(  # type: ignore[call-arg]
             raise ValueError(
                 f"quality='likelihood' needs log-probabilities, which {type(generator).__name__} "
                 "does not give; wanted another quality, such as 'self_consistency' or a callable "
-                "(prompt, generation) -> float, or a generator that gives log-probabilities (tables "
-                "of draws: name their columns by logprob= and n_tokens=)."
+                "(prompt, generation) -> float, or a generator that gives log-probabilities (of a "
+                "table of draws: name its columns by logprob= and n_tokens=)."
             )
 
     # --- calibrate ----------------------------------------------------------------------------

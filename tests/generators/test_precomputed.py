@@ -148,14 +148,15 @@ def test_columns_of_other_names(tmp_path):
     }
     expected = [[Generation("0", -2.0, 3), Generation("1", -1.0, 1)]]
     generator = PrecomputedGenerator.from_frame(table, **names)
-    assert generator.gives_logprobs and generator.sample(["a"], 2) == expected
+    assert generator.gives_logprobs
+    assert generator.sample(["a"], 2) == expected
     file = tmp_path / "draws.jsonl"
     rows = [dict(zip(table, row)) for row in zip(*table.values())]
     file.write_text("\n".join(map(json.dumps, rows)))
     assert PrecomputedGenerator.from_jsonl(file, **names).sample(["a"], 2) == expected
     with pytest.raises(ValueError, match="frame has no column 'logp'; it has"):
         PrecomputedGenerator.from_frame(table, **{**names, "logprob": "logp"})
-    with pytest.raises(ValueError, match="line 1 of .*: no field 'logp'; it has"):
+    with pytest.raises(ValueError, match=r"line 1 of .*: no field 'logp'; it has"):
         PrecomputedGenerator.from_jsonl(file, **{**names, "logprob": "logp"})
 
 
@@ -166,7 +167,7 @@ def test_a_line_with_lists(tmp_path):
     (draws,) = PrecomputedGenerator.from_jsonl(file).sample(["a"], 2)
     assert draws == [Generation("1", -1.0, 1), Generation("0", -2.0, 3)]
     file.write_text(json.dumps({**line, "logprob": [-1.0]}))
-    with pytest.raises(ValueError, match="line 1 of .*: logprob has 1 values for 2 responses"):
+    with pytest.raises(ValueError, match=r"line 1 of .*: logprob has 1 values for 2 responses"):
         PrecomputedGenerator.from_jsonl(file)
 
 
@@ -180,10 +181,11 @@ def test_a_key_names_the_model_of_draws_for_other_prompts(tmp_path):
     fitted.save_calibration(tmp_path / "calibration.json")
     other = ConformalSampler(drawn(new, "m"), **options)
     sets = other.load_calibration(tmp_path / "calibration.json").predict(new)
-    assert sets.guaranteed and "yes" in sets[0]
+    assert sets.guaranteed
+    assert "yes" in sets[0]
     for key in ("another", None):
-        with pytest.raises(ValueError, match="draws of other prompts .* key="):
-            other = ConformalSampler(drawn(new, key), **options)
+        other = ConformalSampler(drawn(new, key), **options)
+        with pytest.raises(ValueError, match=r"draws of other prompts .* key="):
             other.load_calibration(tmp_path / "calibration.json")
 
 

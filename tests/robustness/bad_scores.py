@@ -78,7 +78,7 @@ SCORING = [
     (
         "similarity_tensor",
         "responses",
-        "1 draws",
+        "too few draws, 1;",
         lambda: similarity_tensor("rouge_l", [["a", "b"], ["a"]]),
     ),
     (
