@@ -22,12 +22,12 @@ from sklearn_clm.calibration._exit_policy import (
     ScoreScale,
 )
 from sklearn_clm.generators._records import json_value, naming
-from sklearn_clm.policies._base import CalibratedRule, ThresholdRule
-from sklearn_clm.policies._exit import ExitResult
+from sklearn_clm.policies._base import CalibratedRule, Policy, ThresholdRule
+from sklearn_clm.policies._exit import ExitPolicy, ExitResult
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._risks import Losses
 from sklearn_clm.policies._shift import CovariateShift, Shift
-from sklearn_clm.scoring._identity import score_fingerprint
+from sklearn_clm.scoring._identity import score_fingerprint, small_digest
 
 _WRITTEN_BY = {
     "sklearn_clm.calibration/1": "ConformalSampler",
@@ -113,6 +113,7 @@ def refuse_other_sampler(
     fingerprint: str,
     scores: Mapping[str, str],
     parameters: Mapping[str, object],
+    policy: Policy[Any],
     groups: Groups | None,
     losses: Losses | None,
     shift: CovariateShift | None,
@@ -124,9 +125,12 @@ def refuse_other_sampler(
     for what, there, here in (
         ("generator", {"fingerprint": known.generator}, {"fingerprint": fingerprint}),
         ("scores", content["scores"] or {}, scores),
-        ("parameters", {**saved, "policy": kind}, parameters),
+        ("parameters", {**saved, "policy": kind}, {**parameters, "policy": policy.kind}),
     ):
         refuse_differences(name, what, there, here)
+    if isinstance(rule, ExitResult) and isinstance(policy, ExitPolicy):
+        own = _exit_parts(policy.same_text, policy.path)
+        refuse_differences(name, "parameters", _exit_parts(rule.same_text, rule.model), own)
     kept = {"losses": content.get("losses") or "none"}
     refuse_differences(name, "parameters", kept, {"losses": losses_content(losses) or "none"})
     refuse_other_groups(name, content.get("groups"), groups)
@@ -136,6 +140,14 @@ def refuse_other_sampler(
         own = {"method": shift.method, "weight_bound": float(shift.weight_bound)}
         there = None if found is None else {key: getattr(found, key) for key in own}
         refuse_differences(name, "parameters", {"shift": there or "none"}, {"shift": own})
+
+
+def _exit_parts(same_text: float | None, model: ExitModel | None) -> dict[str, object]:
+    """What a rule takes over from an exit policy; the model where it was learnt before."""
+    return {
+        "policy__same_text": "none" if same_text is None else float(same_text),
+        "policy.model_": None if model is None else small_digest(_model_to_json(model)),
+    }
 
 
 def refuse_other_groups(name: str, saved: Mapping[str, Any] | None, groups: Groups | None) -> None:

@@ -147,6 +147,14 @@ def test_files_are_for_one_kind_of_policy_and_of_guarantee(tmp_path):
     sampler(policy=ExitPolicy()).fit(*data).save_calibration(path)
     with pytest.raises(ValueError, match="policy is 'an exit policy' there and 'thresholds' here"):
         sampler().load_calibration(path)
+    with pytest.raises(ValueError, match=r"policy__same_text is 'none' there and 0\.5 here"):
+        sampler(policy=ExitPolicy(same_text=0.5)).load_calibration(path)
+    learnt_from = sampler().collect(*questions(N, first=2 * N))
+    fitted = ExitPolicy().fit(learnt_from, learnt_from.first)
+    with pytest.raises(ValueError, match=r"policy\.model_ is .* there and .* here"):
+        sampler(policy=fitted).load_calibration(path)
+    sampler(policy=fitted).fit(*data).save_calibration(path)
+    sampler(policy=fitted).load_calibration(path)
     sampler().fit(*data).save_calibration(path)
     with pytest.raises(ValueError, match="policy is 'thresholds' there"):
         sampler(policy=ExitPolicy()).load_calibration(path)
