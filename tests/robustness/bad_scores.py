@@ -78,7 +78,7 @@ SCORING = [
     (
         "similarity_tensor",
         "responses",
-        "too few draws, 1;",
+        "1 draws",
         lambda: similarity_tensor("rouge_l", [["a", "b"], ["a"]]),
     ),
     (
@@ -161,7 +161,7 @@ GENERATORS = [
     (
         "PrecomputedGenerator",
         "prompts",
-        "1 draws",
+        "too few draws, 1;",
         lambda: PrecomputedGenerator(["a"], [["x"]]).sample(["a"], 2),
     ),
     (
