@@ -96,7 +96,7 @@ def test_classifier_gives_the_probability_of_entailment(classifier):
             float(model(**tokenizer(p, h, return_tensors="pt")).logits.softmax(-1)[0, 2])
             for p, h in PAIRS
         ]
-    assert scores == pytest.approx(alone, rel=2e-4)
+    assert scores == pytest.approx(alone, rel=6e-3)
     assert len(set(scores)) == 3
 
 
@@ -113,7 +113,7 @@ def test_t5_gives_the_probability_of_the_answer_one(true_t5):
                 input_ids=inputs["input_ids"], decoder_input_ids=torch.tensor([[0]])
             ).logits
         alone.append(float(logits[0, 0].softmax(-1)[one]))
-    assert score.score_pairs(PAIRS) == pytest.approx(alone, rel=2e-4)
+    assert score.score_pairs(PAIRS) == pytest.approx(alone, rel=6e-3)
     assert score(*PAIRS[0]) == score.score_pairs(PAIRS)[0]
 
 
@@ -124,7 +124,7 @@ def test_batches_do_not_matter(classifier, true_t5):
         assert EntailmentScore(path).score_pairs([]).shape == (0,)
 
 
-def perturbed(model, size=4e-6):
+def perturbed(model, size=8e-5):
     """The model, with an error that depends on the shape of the batch, as rounding has."""
     forward = model.forward
 
