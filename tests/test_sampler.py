@@ -25,6 +25,7 @@ from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import CalibrationData, evaluate_configurations
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
 from sklearn_clm.inspection import CalibrationReport
+from sklearn_clm.policies import ExitPolicy, Losses
 from sklearn_clm.scoring import likelihood, rouge_l
 from tests.toy import ToyModel, Unscored, drawn, questions
 
@@ -728,6 +729,11 @@ def test_an_admission_that_admits_nothing_is_suspected():
     X, y = questions(N_FIT)
     with pytest.warns(NullCalibrationWarning, match="No draw is admissible .* check admission"):
         toy_sampler(admission=lambda reference, response: False).fit(X, y)
+    by_chance = y[:10] + y[11:] + y[10:11]  # most references belong to other prompts
+    for options in ({}, {"policy": ExitPolicy()}, {"losses": Losses(lambda *args: 0.0, 0.5)}):
+        with pytest.warns(NullCalibrationWarning, match="Hardly any .* check admission") as caught:
+            toy_sampler(**options).fit(X, by_chance)
+        assert not any("sensibly" in str(one.message) for one in caught)
     with pytest.warns(NullCalibrationWarning) as caught:
         toy_sampler(epsilon=0.001).fit(X, y)
     assert not any("check admission" in str(one.message) for one in caught)

@@ -36,6 +36,8 @@ from sklearn_clm.policies._shift import CovariateShift
 
 Path = TypeVar("Path")
 
+_SUSPICIOUS = 0.9  # error of all draws, above which references may be wrong
+
 
 def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
     """Values of the parameter `k_max` in ascending order."""
@@ -259,20 +261,33 @@ class ThresholdRule:
                 f"{what} No epsilon below {smallest:g} would have worked; lazy judging does not "
                 "know more."
             )
-        hint = " No draw is admissible for any prompt: check admission and references."
+        doubts = doubts_of_admission(low)
         would = f"The smallest epsilon that would have worked is {smallest:g}."
-        between = "epsilon can sensibly lie between the two (appendix C)."
+        between = "; epsilon can sensibly lie between the two (appendix C)."
         if low == high and result.frontier.k_max.max() > 1:
-            between = "the other draws found nothing more."
+            between = "; the other draws found nothing more."
         return (
             f"{what} {would if smallest < 1 else 'No epsilon would have worked.'} Sets of the "
             f"first draw alone err for {high:.1%} of the prompts, and sets of all "
-            f"{result.frontier.k_max.max()} draws still for {low:.1%}; {between}"
-            f"{hint if low == 1.0 else ''}"
+            f"{result.frontier.k_max.max()} draws still for {low:.1%}"
+            f"{f'.{doubts}' if doubts else between}"
         )
 
     def open_sets(self, scores: DrawScores, marks: Marks) -> AnyOpenSets:
         return ThresholdSets(self.lambda_hat, self.k_max, scores, marks)
+
+
+def doubts_of_admission(error: float) -> str:
+    """What to look at where nearly no prompt has an admissible draw; nothing for other errors."""
+    if not error > _SUSPICIOUS:
+        return ""
+    what = "Hardly any prompt has an admissible draw"
+    if error == 1.0:
+        what = "No draw is admissible for any prompt"
+    return (
+        f" {what}: check admission and references (that each stands with its own prompt and is of "
+        "the type of the responses, and that several are a list)."
+    )
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from sklearn_clm.calibration._data import (
 )
 from sklearn_clm.calibration._exit_policy import ExitScores
 from sklearn_clm.generators._fingerprint import digest_of
-from sklearn_clm.policies._base import Policy, Request, ThresholdRule
+from sklearn_clm.policies._base import Policy, Request, ThresholdRule, doubts_of_admission
 from sklearn_clm.policies._judging import classifier_factory
 from sklearn_clm.policies._sampling import AnyOpenSets, DrawScores, ExitSets, Marks, text_of_draw
 
@@ -421,6 +421,7 @@ class ExitResult:
             f"{subject} is null: no exit level is certified at epsilon={self.epsilon:g}{delta} "
             f"with {self.n_calibration} calibration prompts. The smallest epsilon that would have "
             f"worked is {smallest:g}."
+            f"{doubts_of_admission((self.n_hopeless or 0) / self.n_calibration)}"
         )
 
     def open_sets(self, scores: DrawScores, marks: Marks) -> AnyOpenSets:

@@ -25,7 +25,7 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._data import refuse_common_prompts
 from sklearn_clm.calibration._learn_then_test import choose_configuration
-from sklearn_clm.policies._base import Policy, Request, ThresholdRule
+from sklearn_clm.policies._base import Policy, Request, ThresholdRule, doubts_of_admission
 from sklearn_clm.policies._risks import Stop
 
 
@@ -206,6 +206,7 @@ class ThresholdPolicy(Policy[Frontier]):
             f"no configuration is certified at {level}delta={request.delta:g} with {n} calibration "
             f"prompts. The first that was tested has a p-value of {p_values[0]:.3g}: "
             f"{missed if about_admission else ''}{first if about_admission else first[2:]}."
+            f"{doubts_of_admission(risks.n_errors[0] / n) if about_admission else ''}"
         )
         result = LearnThenTestResult(
             **chosen,

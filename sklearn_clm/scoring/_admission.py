@@ -1,6 +1,7 @@
 """Admission A: whether a response is acceptable (section 3 of the paper)."""
 
 import math
+import re
 from collections.abc import Callable, Hashable, Sequence, Sized
 from numbers import Number, Real
 from typing import Any, TypeAlias
@@ -35,6 +36,9 @@ from sklearn_clm.scoring._similarity import rouge_l, warn_of_script
 # a callable A_i, or references of which any will do
 Checked: TypeAlias = Callable[[Response], bool] | tuple[Reference, ...]
 Task: TypeAlias = tuple[Any, Response]
+
+_SIZEABLE = 0.05  # share of prompts, below which nothing is said of their references
+_PRINTED_LIST = re.compile(r"""\s*\[\s*["'].*["']\s*,?\s*\]\s*""", re.DOTALL)
 
 
 class ThresholdAdmission(Named):
@@ -525,9 +529,10 @@ def warn_of_references(
     -----
     UserWarning
         Where references that recur, as class labels do, are distinguished only by what matching
-        ignores ("a_b" and "a-b", "US" and "us"); where references are texts but responses are
-        not, or the other way round, so that no response can match; and where ROUGE-L meets
-        references in another script than the Latin one, whose words it does not know.
+        ignores ("a_b" and "a-b", "US" and "us"); where the references of 5 % of the prompts or
+        more are no texts but all responses are, or the other way round, so that none can match;
+        where as many references are texts of a printed list; and where ROUGE-L meets references
+        in another script than the Latin one, whose words it does not know.
 
     Examples
     --------
@@ -544,6 +549,7 @@ def warn_of_references(
         return
     every = checked_admissions(admissions, len(admissions))
     checked = [value for value in every if not callable(value)]
+    _warn_of_printed_lists(checked, responses)
     if isinstance(judge, ThresholdAdmission):
         aliases = (alias for value in checked for alias in value)
         warn_of_script("admission", judge.metric, aliases)
@@ -561,13 +567,37 @@ def warn_of_references(
                     "differ in these, use admission=operator.eq."
                 )
                 break
-    references = [alias for value in checked for alias in value]
-    drawn = [response for row in responses for response in row]
-    kinds = [{isinstance(value, str) for value in values} for values in (references, drawn)]
-    if {True} in kinds and {False} in kinds:
+    _warn_of_other_types(checked, [response for row in responses for response in row])
+
+
+def _warn_of_other_types(references: list[tuple[Reference, ...]], drawn: list[Response]) -> None:
+    kinds = {isinstance(response, str) for response in drawn}
+    lost = [row for row in references if kinds.isdisjoint(isinstance(one, str) for one in row)]
+    if len(kinds) == 1 and lost and len(lost) >= _SIZEABLE * len(references):
         warn(
-            f"References are of type {type(references[0]).__name__} and responses of type "
-            f"{type(drawn[0]).__name__}, such as {references[0]!r:.40} and {drawn[0]!r:.40}: "
-            "admission='exact_match' never takes a text for equal to another object, so that no "
-            "response is admissible. Convert the references to the type of the responses."
+            f"References are of type {type(lost[0][0]).__name__} and responses of type "
+            f"{type(drawn[0]).__name__}, such as {lost[0][0]!r:.40} and {drawn[0]!r:.40}, for "
+            f"{len(lost)} of {len(references)} prompts looked at: admission='exact_match' never "
+            "takes a text for equal to another object, so that no response is admissible there. "
+            "Convert the references to the type of the responses."
         )
+
+
+def _warn_of_printed_lists(
+    references: list[tuple[Reference, ...]], responses: Sequence[Sequence[Response]]
+) -> None:
+    printed = [one for row in references for one in row if _looks_like_a_list(one)]
+    if len(printed) < max(_SIZEABLE * len(references), 1):
+        return
+    if any(_looks_like_a_list(one) for row in responses for one in row):
+        return  # lists are what is asked for
+    warn(
+        f"{len(printed)} references of {len(references)} prompts looked at are texts that look "
+        f"like a printed list, such as {printed[0]!r:.80}, and each counts as one text: a list "
+        "that was saved in a CSV file comes back so. Wanted lists, any text of which will do; "
+        "ast.literal_eval makes them of such texts."
+    )
+
+
+def _looks_like_a_list(value: object) -> bool:
+    return isinstance(value, str) and _PRINTED_LIST.fullmatch(value) is not None

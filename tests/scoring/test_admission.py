@@ -319,12 +319,27 @@ def test_labels_that_collapse_are_warned_of():
     assert not warnings_of("exact_match", [["US", "us"]] * 9)
 
 
+@pytest.mark.parametrize("name", ["exact_match", "rouge_l"])
+def test_references_that_are_printed_lists_are_warned_of(name):
+    printed = ["['Kira Evers', 'Evers']", '["Rome"]', "[]", "[1, 2]", "('a') or ('b')", "Paris"]
+    (message,) = warnings_of(name, printed, [["Kira"]])
+    assert "2 references of 6 prompts" in message
+    assert "printed list, such as \"['Kira Evers', 'Evers']\"" in message
+    assert not warnings_of(name, printed[2:], [["Kira"]])
+    assert not warnings_of(name, printed, [["['Kira']"]])
+    assert not warnings_of(eq, printed, [["Kira"]])
+    assert not warnings_of(name, [*printed, *["Paris"] * 40], [["Kira"]])
+
+
 def test_references_of_another_type_than_the_responses_are_warned_of():
     (message,) = warnings_of("exact_match", [4, 5], [["4", "5"]])
     assert "References are of type int and responses of type str, such as 4 and '4'" in message
     (message,) = warnings_of("exact_match", ["4", ["5", "6"]], [[np.int64(4)]])
     assert "responses of type int64" in message
-    assert not warnings_of("exact_match", ["4", 4], [["4"]])
+    (message,) = warnings_of("exact_match", ["4", 4, [5, 6], [7, "7"]], [["4"]])
+    assert "such as 4 and '4', for 2 of 4 prompts" in message
+    assert not warnings_of("exact_match", ["4", 4], [["4", 4]])
+    assert not warnings_of("exact_match", ["4"] * 40 + [4], [["4"]])
     assert not warnings_of("exact_match", [4, 5], [[4.0]])
     assert not warnings_of("exact_match", [bool, bool], [["4"]])
     assert not warnings_of(lambda a, b: str(a) == b, [4, 5], [["4"]])
