@@ -61,6 +61,7 @@ from sklearn_clm.policies._files import (
     refuse_other_sampler,
 )
 from sklearn_clm.policies._records import SamplerCalibration
+from sklearn_clm.policies._risks import why_empty
 from sklearn_clm.policies._sampling import DrawScores, QualityLike, SimilarityLike
 from sklearn_clm.policies._source import (
     DrawSource,
@@ -576,16 +577,8 @@ class ConformalSampler(  # type: ignore[call-arg]
             shift=conditions.shift,
             losses=frozen(self.losses),
         )
-        about_admission = self.losses is None or self.losses.admission
-        remark = None
-        if about_admission and self.calibration_.has_empty_sets:
-            remark = (
-                f"epsilon={self.epsilon:g} is certified with sets that are empty for more than "
-                "half of the calibration prompts. epsilon is the tolerated share of errors, not "
-                "the coverage: "
-                f"for a coverage of {self.epsilon:g} give epsilon={1 - self.epsilon:g}."
-            )
-        report_remarks({"empty sets": remark})
+        empty = why_empty(self.losses, self.epsilon) if self.calibration_.has_empty_sets else None
+        report_remarks({"empty sets": empty})
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:

@@ -125,6 +125,8 @@ def _sampler_sections(sampler: ConformalSampler, record: Any) -> Iterable[Sectio
         else:
             texts += _warnings_without_labels(record)
         texts += [*_equal_draws(record.data), *_repetitions(record)]
+    elif not record.certified:
+        texts += filter(None, [record.rule.why_null()])
     yield from _warnings(texts)
     yield from _conditions(record)
     yield _data(record, left or result, ("draws for each prompt", data.k_max))
@@ -142,9 +144,9 @@ def _sampler_sections(sampler: ConformalSampler, record: Any) -> Iterable[Sectio
         yield _exit_expectations(left)
         if left.guarantee == "pac" and left.n_hopeless is not None:
             safest = "the set of all draws"
-    elif pooled and counts and outcomes is not None:
+    elif pooled and outcomes is not None and not _bets(record):
         yield _expectations(record, outcomes)
-        safest = None if result is None else "the safest configuration"
+        safest = "the safest configuration" if counts and result is not None else None
     if safest is not None:
         yield from _more_prompts(PromptGainDisplay._of_calibration(sampler), safest)
     if outcomes is None:
@@ -257,6 +259,11 @@ def _sampler_guarantee(record: Any) -> Section:
 def _promises_admission(record: Any) -> bool:
     """Whether the risk of holding no admissible response is one that was tested."""
     return record.losses is None or bool(record.losses.admission)
+
+
+def _bets(record: Any) -> bool:
+    """Whether the prompts that calibrate are distributed otherwise than new ones."""
+    return record.shift is not None and record.shift.method == "betting"
 
 
 def _who(record: Any) -> str:
@@ -559,6 +566,13 @@ def _expectations(record: Any, outcomes: RuleOutcomes) -> Section:
         "Size counts the responses in a set; draws, those made for it; excess is the share of "
         "them after the first admissible one."
     )
+    if np.mean(outcomes.size == 0) > 0.5:
+        text += " More than half of the sets are empty, and each of these takes all draws."
+        if not _promises_admission(record):
+            text += (
+                " No loss demands an answer, and Eq. 7 prefers small sets: size_weight=0, or "
+                "Losses(admission=True) with a high epsilon, gives answers."
+            )
     return Section("What to expect of predict", (text,), (MEANS, *rows))
 
 

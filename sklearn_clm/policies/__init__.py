@@ -157,7 +157,8 @@ kinds that take no part in calibration; the guarantee is then approximate, and e
 The share of wrong members, a price, a toxicity: :class:`Losses` keeps the mean of each at most at
 its level, together with the risk of holding no admissible response, or instead of it. A
 configuration is certified where the largest of the p-values is at most delta; nothing is corrected
-for.
+for. Without that risk nothing demands an answer, and Eq. 7 prefers sets that are empty: keep it
+with a high `epsilon`, or give ``size_weight=0``.
 
 >>> from sklearn_clm.policies import Losses
 >>> def wrong(prompt, reference, one):

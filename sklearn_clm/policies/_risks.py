@@ -44,7 +44,8 @@ class Losses(BaseEstimator):
         The tolerated mean of each, in (0, 1): one for all, or one by name.
     admission : bool, default=True
         Whether the risk of holding no admissible response is kept as well, at `epsilon`. Otherwise
-        admissions shape the path alone.
+        admissions shape the path alone, and nothing demands an answer: most losses of an empty set
+        are 0, and Eq. 7 prefers it. ``size_weight=0`` leaves the size out of that choice.
     p_value : {"betting", "hoeffding_bentkus", "binomial"}, default="betting"
         The p-value of these losses, see :func:`sklearn_clm.calibration.betting_p_value` and
         :func:`sklearn_clm.calibration.hoeffding_bentkus_p_value`. "binomial" is exact, for losses
@@ -56,7 +57,8 @@ class Losses(BaseEstimator):
     >>> from sklearn_clm.policies import Losses
     >>> def share_of_wrong(prompt, reference, one):
     ...     return sum(response != reference for response in one) / max(len(one), 1)
-    >>> sampler = ConformalSampler(losses=Losses({"wrong": share_of_wrong}, {"wrong": 0.2}))
+    >>> losses = Losses({"wrong": share_of_wrong}, {"wrong": 0.2})
+    >>> sampler = ConformalSampler(epsilon=0.4, losses=losses)  # and few sets without an answer
     >>> sampler.get_params()["losses__levels"]
     {'wrong': 0.2}
     """
@@ -115,6 +117,31 @@ class Losses(BaseEstimator):
                     f"levels must lie in (0, 1), got {levels[name]!r} for {name!r} instead."
                 )
         return {name: (function, float(levels[name])) for name, function in functions.items()}
+
+
+def why_empty(losses: Losses | None, epsilon: float) -> str:
+    """What is said of certified sets that are empty for more than half of the prompts."""
+    if losses is None:
+        return (
+            f"epsilon={epsilon:g} is certified with sets that are empty for more than half of the "
+            "calibration prompts. epsilon is the tolerated share of errors, not the coverage: "
+            f"for a coverage of {epsilon:g} give epsilon={1 - epsilon:g}."
+        )
+    what = (
+        "the levels of losses are certified with sets that are empty for more than half of the "
+        "calibration prompts, each of which takes all draws: "
+    )
+    wanted = "wanted, for answers, size_weight=0, so that small sets are not preferred, or"
+    if losses.admission:
+        return (
+            f"{what}epsilon={epsilon:g} tolerates as many without an admissible response; "
+            f"{wanted} a smaller epsilon."
+        )
+    return (
+        f"{what}Losses(admission=False) demands no answer, and Eq. 7 prefers the smallest sets; "
+        f"{wanted} admission=True, with epsilon the tolerated share of prompts without an "
+        "admissible response."
+    )
 
 
 class WrongFraction(BaseEstimator):

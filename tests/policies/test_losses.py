@@ -1,6 +1,7 @@
 """Other losses of a set, besides admission or instead of it."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sklearn_clm.calibration import (
     hoeffding_bentkus_p_value,
     sets_at_stop,
 )
+from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, ExitPolicy, Losses
 from tests.toy import ToyModel, questions
 
@@ -87,6 +89,25 @@ def test_a_binary_loss_equals_admission():
         sampler(losses=Losses(wrong, 0.5, p_value="binomial")).fit(X, Y)
 
 
+def test_sets_that_nothing_demands_an_answer_of_are_announced():
+    only = Losses({"wrong": wrong}, {"wrong": 0.6}, admission=False)
+    advice = r"demands no answer, and Eq\. 7 prefers.* size_weight=0.* or admission=True"
+    with pytest.warns(UserWarning, match=advice):
+        one = sampler(losses=only).fit(X, Y)
+    report = str(CalibrationReport.from_estimator(one))
+    assert "each of these takes all draws. No loss demands an answer" in report
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one.set_params(size_weight=0.0).calibrate(one.calibration_data_)
+    assert np.mean([len(each) for each in one.predict(X)]) > 0.5
+    report = str(CalibrationReport.from_estimator(one))
+    assert "What to expect of predict" in report
+    assert "demands an answer" not in report
+    rarely = sampler(losses=Losses({"wrong": wrong}, {"wrong": 0.6}), epsilon=0.9)
+    with pytest.warns(UserWarning, match=r"epsilon=0\.9 tolerates as many without an admissible"):
+        rarely.fit(X, Y)
+
+
 def test_several_losses_with_levels_of_their_own():
     both = Losses({"wrong": wrong, "price": price}, {"wrong": 0.6, "price": 0.9})
     one = sampler(losses=both).fit(X, Y)
@@ -97,6 +118,8 @@ def test_several_losses_with_levels_of_their_own():
         null = sampler(losses=cheap).fit(X, Y)
     assert null.lambda_hat_ is None
     assert not null.predict(["item 5"]).guaranteed
+    (why,) = CalibrationReport.from_estimator(null).warnings
+    assert "no configuration is certified" in why
 
 
 def test_losses_of_groups_and_of_weighted_prompts():
