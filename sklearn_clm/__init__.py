@@ -70,8 +70,10 @@ which nothing can be certified, and the error of a single draw, above which no s
 True
 
 *K* buys the lower end: take the smallest `k_max` whose error is comfortably below epsilon. A list,
-``k_max=[5, 10, 20]``, draws the largest and chooses among them inside the guarantee. A parameter
-search over `k_max` on the very prompts that then calibrate would void it.
+``k_max=[5, 10, 20]``, draws the largest and chooses among them inside the guarantee. It spends the
+same guarantee on more tests, and may end at a larger budget, or at larger sets, than a single
+`k_max` that was chosen well. A parameter search over `k_max` on the very prompts that then
+calibrate would void the guarantee.
 
 *The number of prompts* decides how far above the lower end epsilon must lie. No calibration can
 succeed with fewer than

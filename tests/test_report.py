@@ -268,6 +268,17 @@ def test_html_is_well_formed_and_escaped(data):
     assert "\\<b\\>\\|max" in report.to_markdown()
 
 
+def test_tests_of_several_budgets_are_told_apart(data):
+    several = calibrated(data, k_max=[2, 4, 6])
+    frontier = several.frontier_
+    header, *rows = section(report_of(several), "Frontier and tests").table
+    place = header.index("k_max")
+    shown = [row for row in rows if row[0].isdigit()]
+    assert [row[place] for row in shown] == [str(frontier.k_max[int(row[0]) - 1]) for row in shown]
+    assert len({row[place] for row in shown}) > 1
+    assert "k_max" not in section(report_of(calibrated(data)), "Frontier and tests").table[0]
+
+
 def test_markdown_tables_are_regular(sampler):
     for line in report_of(sampler).to_markdown().splitlines():
         if line.startswith("|"):

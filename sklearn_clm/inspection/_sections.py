@@ -518,7 +518,8 @@ def _tests(record: Any) -> Section:
         else:
             text += f"{'all' if n_valid == m else n_valid} passed. "
             text += "lambda-hat is the one of lowest objective (Eq. 7) among them."
-    objective = result.risks.objective(*weights)
+    objective, budgets = result.risks.objective(*weights), result.frontier.k_max
+    several = budgets.min() < budgets.max()
     rows = []
     for i in shown_positions(m, n_valid, chosen):
         bound = bound_word(result, i, n_valid)
@@ -529,9 +530,11 @@ def _tests(record: Any) -> Section:
             cells = ["", ""]
         thresholds = ", ".join(f"{value:.4g}" for value in result.frontier.lambdas[i])
         role = "lambda-hat" if i == chosen else role_of(i, n_valid)
-        rows.append((str(i + 1), thresholds, *cells, role))
+        budget = [str(budgets[i])] if several else []
+        rows.append((str(i + 1), thresholds, *budget, *cells, role))
     costs = [] if lazy else ["objective"]
-    header = ("test", "similarity, quality, set score", "errors", *costs, "p-value", "")
+    columns = ["similarity, quality, set score", *(["k_max"] if several else []), "errors", *costs]
+    header = ("test", *columns, "p-value", "")
     display = None if lazy else FrontierDisplay._of(result, *weights)
     table = (header, *with_gaps(rows, m))
     return Section("Frontier and tests", (text,), table, display=display)
