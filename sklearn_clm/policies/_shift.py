@@ -25,6 +25,7 @@ from sklearn_clm.generators._tables import takes_nan
 
 _BINS = 10
 _FEW_KEPT = 0.1  # of all prompts
+_BY_CHANCE = 0.001
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,10 @@ class Shift:
 class CovariateShift(BaseEstimator):
     """A guarantee for new prompts that are distributed otherwise than those that calibrate.
 
-    A prompt's weight is the density of new prompts there, relative to the calibration prompts, up
-    to a common factor. References given a prompt must be distributed alike in both.
+    A prompt's weight is the density of new prompts there, relative to the calibration prompts, over
+    which such weights have a mean of 1. Another common factor is as valid, but what counts is
+    weight / `weight_bound`: smaller weights keep fewer prompts, or make smaller bets. References
+    given a prompt must be distributed alike in both.
 
     Parameters
     ----------
@@ -198,6 +201,9 @@ class CovariateShift(BaseEstimator):
         -------
         ndarray of int
         """
+        low = low_weights(weights, float(self.weight_bound))
+        if low is not None:
+            warn(low)
         if self.method == "betting":
             return np.arange(len(weights))
         # repetitions of a prompt are kept or dropped each by itself
@@ -214,7 +220,7 @@ class CovariateShift(BaseEstimator):
                 f"with a mean weight of {weights.mean():.3g} and weight_bound="
                 f"{self.weight_bound:g}; wanted more prompts or a smaller bound."
             )
-        if len(rows) < _FEW_KEPT * len(weights):
+        if low is None and len(rows) < _FEW_KEPT * len(weights):
             warn(
                 f"the shift keeps {len(rows)} of {len(weights)} prompts for calibration, about one "
                 f"in {len(weights) / len(rows):.0f}: each with probability weight / "
@@ -255,6 +261,25 @@ class CovariateShift(BaseEstimator):
             effective_size=effective_size(weights),
         )
         return rows, found, weights if self.method == "betting" else None
+
+
+def low_weights(weights: np.ndarray, bound: float) -> str | None:
+    """What is said of weights that are no density ratios but a small multiple; None if they may be.
+
+    Ratios have a mean of 1 and, below the bound B, a mean square of at most B. Hence the mean m of
+    n of them is as low with probability at most exp(-n (1 - m)^2 / (2 B)), for m < 1.
+    """
+    mean = float(weights.mean())
+    factor = min(1.0 / mean, bound / float(weights.max()))
+    chance = np.exp(-len(weights) * (1.0 - mean) ** 2 / (2.0 * bound))
+    if factor < 2.0 or chance > _BY_CHANCE:
+        return None
+    return (
+        f"the mean weight of {len(weights)} prompts is {mean:.3g}, where density ratios have a "
+        f"mean of 1. The guarantee needs none, but what counts is weight / weight_bound, with "
+        f"weight_bound={bound:g}: such weights keep few prompts, or make small bets, and certify "
+        f"little. Wanted weights {factor:.3g} times as large."
+    )
 
 
 class DensityRatio(BaseEstimator):

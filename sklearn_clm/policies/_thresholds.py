@@ -27,6 +27,7 @@ from sklearn_clm.calibration._data import refuse_common_prompts
 from sklearn_clm.calibration._learn_then_test import choose_configuration
 from sklearn_clm.policies._base import Policy, Request, ThresholdRule, doubts_of_admission
 from sklearn_clm.policies._risks import Stop
+from sklearn_clm.policies._shift import low_weights
 
 
 class ThresholdPolicy(Policy[Frontier]):
@@ -208,6 +209,9 @@ class ThresholdPolicy(Policy[Frontier]):
             f"{missed if about_admission else ''}{first if about_admission else first[2:]}."
             f"{doubts_of_admission(risks.n_errors[0] / n) if about_admission else ''}"
         )
+        if request.risks is not None and request.risks.weights is not None:
+            low = low_weights(request.risks.weights[rows], request.risks.weight_bound)
+            why += "" if low is None else f" Note that {low}"
         result = LearnThenTestResult(
             **chosen,
             frontier=path,

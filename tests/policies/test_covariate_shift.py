@@ -1,5 +1,8 @@
 """New prompts that are distributed otherwise than those that calibrate."""
 
+import re
+import warnings
+
 import numpy as np
 import pytest
 from scipy.stats import binom
@@ -14,6 +17,7 @@ from sklearn_clm.calibration import (
     evaluate_configurations,
     weighted_betting_p_value,
 )
+from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, DensityRatio, ExitPolicy
 from tests.toy import ToyModel, drawn, questions
 
@@ -92,6 +96,36 @@ def test_few_kept_prompts_are_warned_of():
     shift = CovariateShift(lambda prompt: 1.0, weight_bound=20.0)
     with pytest.warns(UserWarning, match=r"keeps \d+ of 200 .* one in .*weight_bound=20"):
         sampler(shift=shift, k_max=1).collect(*questions(200))
+
+
+def test_weights_that_are_a_small_multiple_of_density_ratios_are_warned_of():
+    small, message = WEIGHTS / WEIGHTS.sum(), "mean weight of .* is 0.00417.* 240 times as large"
+    betting = CovariateShift(weight_bound=1.5, method="betting")
+    with pytest.warns(UserWarning, match="mean weight") as caught:
+        null = sampler(shift=betting, epsilon=0.5).fit(X, Y, prompt_weight=small)
+    low, why = (str(each.message) for each in caught)
+    assert re.search(message, low)
+    assert re.search(r"null: no configuration is certified.*Note that the mean weight of 160", why)
+    (warned,) = CalibrationReport.from_estimator(null).warnings
+    assert "Note that the mean weight" in warned
+    with pytest.warns(UserWarning, match=message):
+        sampler(shift=CovariateShift(weight_bound=1.5), k_max=1).collect(X, Y, prompt_weight=small)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # of the same stakes, whatever the factor
+        scaled = CovariateShift(weight_bound=1.5 / WEIGHTS.sum(), method="betting")
+        one = sampler(shift=scaled, epsilon=0.5).fit(X, Y, prompt_weight=small)
+        same = sampler(shift=betting, epsilon=0.5).fit(X, Y, prompt_weight=WEIGHTS)
+    np.testing.assert_allclose(one.p_values_, same.p_values_)
+
+
+def test_the_mean_of_density_ratios_is_hardly_ever_warned_of():
+    rng, shift = np.random.default_rng(0), CovariateShift(weight_bound=10.0, method="betting")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in (5, 20, 100, 400):
+            for _ in range(200):  # 10 for one prompt in ten, else next to nothing
+                shift.kept(np.where(rng.random(n) < 0.1, 9.91, 0.01), np.arange(n), seed=0)
 
 
 def test_repeated_prompts_are_kept_each_by_itself():
