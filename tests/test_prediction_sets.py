@@ -47,11 +47,14 @@ def test_a_set_is_a_collection_of_responses():
     assert first == one("a", ("x", "y"))
     assert first != one("a", ("x", "z"))
     assert first != "a"
-    assert str(first) == "'a' -> {x, y} (3 draws, stopped)"
+    assert str(first) == "'a' -> {'x', 'y'} (3 draws, stopped)"
     assert str(TEXTS[1]) == "'b' -> {} (3 draws, budget used up)"
+    unclear = one("d", ("", "Krakow, I believe.", "it's\nRome ", "\x1b[1m", np.str_("z"), 4, 2.5))
+    shown = """{'', 'Krakow, I believe.', "it's\\nRome ", '\\x1b[1m', 'z', 4, 2.5}"""
+    assert str(unclear) == f"'d' -> {shown} (3 draws, stopped)"
     assert str(TEXTS[2]).endswith("stopped; no guarantee)")
     alone = PredictionSet("a", ("x",), [0.5], [0], 1, 0.5, True, True)
-    assert str(alone) == "'a' -> {x} (1 draw, stopped)"
+    assert str(alone) == "'a' -> {'x'} (1 draw, stopped)"
     assert "1 draw, stopped" in alone._repr_html_()
 
 

@@ -223,7 +223,7 @@ def test_the_question_of_a_chat_is_shown_and_long_instructions_are_cut():
     for view in (str(sets), "".join(Reader(sets._repr_html_()).text)):
         assert "system: Be careful. Be careful." in view
         assert "user: [image_url] What <is> it?" in view
-        assert "{'" not in view
+        assert "{'role" not in view
         assert view.count("Be careful.") < 6
 
 
@@ -237,7 +237,7 @@ def test_rows_of_numbers_are_told_by_the_first_ones():
 def test_one_is_singular():
     one = PredictionSet("q", ("a",), [0.5], [0], 1, 0.5, True, True)
     sets = PredictionSets([one], k_max=5)
-    assert str(one) == "'q' -> {a} (1 draw, stopped)"
+    assert str(one) == "'q' -> {'a'} (1 draw, stopped)"
     assert repr(ComponentSets([ComponentSet(("a",), [0.5], [[(0, None)]], one, True)])) == (
         "<ComponentSets of 1 prompt, 1 component>"
     )

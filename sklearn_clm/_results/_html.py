@@ -327,6 +327,11 @@ def _escape(value: object) -> str:
     return html.escape(text)
 
 
+def member(value: object) -> str:
+    """A member of a set on one line; of text its ends can be seen."""
+    return repr(str(value)) if isinstance(value, str) else plain(value)
+
+
 def plain(value: object) -> str:
     """Text without control characters, line breaks and tabs aside."""
     return _CONTROL.sub("�", str(value))

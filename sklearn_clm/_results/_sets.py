@@ -176,7 +176,7 @@ class PredictionSet:
     >>> len(answer), "yes" in answer
     (1, True)
     >>> print(answer)
-    'Q: ?' -> {yes} (2 draws, stopped)
+    'Q: ?' -> {'yes'} (2 draws, stopped)
     """
 
     prompt: Prompt
@@ -228,7 +228,7 @@ class PredictionSet:
     __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
-        shown = ", ".join(_html.plain(response) for response in self.responses)
+        shown = ", ".join(_html.member(response) for response in self.responses)
         ending = "stopped" if self.stopped else "budget used up"
         remarks = "".join(f"; {remark}" for remark in _html.remarks(self))
         draws = _html.counted(self.n_samples, "draw")
@@ -281,7 +281,7 @@ class PredictionSets(SetSequence[PredictionSet]):
     'b'
     >>> print(sets)
     PredictionSets of 2 prompts, k_max=3
-    'a' -> {x, y} (3 draws, stopped)
+    'a' -> {'x', 'y'} (3 draws, stopped)
     'b' -> {} (3 draws, budget used up)
     """
 
