@@ -684,7 +684,8 @@ def test_data_of_other_scores_are_not_calibrated_on(name, value):
     sampler = toy_sampler(k_max=4)
     data = sampler.collect(*questions(N_FIT))
     before = sampler.get_params()[name]
-    with pytest.raises(ValueError, match=f"data was collected with {name}=.*fit, again"):
+    expected = f"data was collected with {name}=.*edited or moved.*fit, again: .* in this process"
+    with pytest.raises(ValueError, match=expected):
         sampler.set_params(**{name: value}).calibrate(data)
     sampler.set_params(**{name: before}).calibrate(data)
     with pytest.raises(ValueError, match=f"data was collected with {name}="):

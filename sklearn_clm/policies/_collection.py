@@ -38,6 +38,7 @@ from sklearn_clm.scoring._similarity import warn_of_script
 _MOST_REFERENCES = 20  # of one prompt, that later ones are compared with
 _MANY_REPEATED = 0.25
 SCORES = ("quality", "similarity", "admission")
+OWN_CODE = "a function of yours that was edited or moved is another one"
 
 
 @dataclass(frozen=True)
@@ -430,8 +431,9 @@ def _refuse_other_data(data: CalibrationData, k_max: int, scores: Mapping[str, s
         if then not in (None, now):
             raise ValueError(
                 f"data was collected with {name}={then!r:.80}, but now {name}={now!r:.80}; "
-                "wanted data collected with the scores that predict is to use. Call collect, "
-                "or fit, again: draws that were made before are not made anew."
+                f"wanted data collected with the scores that predict is to use ({OWN_CODE}). Call "
+                "collect, or fit, again: draws that were made in this process, or that a "
+                "CachedGenerator keeps or a PrecomputedGenerator holds, are not made anew."
             )
     if data.k_max < k_max:
         raise ValueError(

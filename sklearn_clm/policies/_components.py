@@ -12,6 +12,7 @@ from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
 from sklearn_clm.calibration import ComponentCalibrationData, Provenance
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.policies._collection import OWN_CODE
 from sklearn_clm.policies._judging import ComponentVerdicts
 from sklearn_clm.policies._records import PARTS, SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._shift import CovariateShift, Shift
@@ -127,8 +128,8 @@ def refuse_other_parts(known: Provenance, own: Mapping[str, str]) -> None:
         if getattr(known, name) not in (None, own[name]):
             raise ValueError(
                 f"data was collected with {name}={getattr(known, name)!r:.80}, but now "
-                f"{name}={own[name]!r:.80}; wanted data collected with what predict is to use. "
-                "Call collect, or fit, again."
+                f"{name}={own[name]!r:.80}; wanted data collected with what predict is to use "
+                f"({OWN_CODE}). Call collect, or fit, again."
             )
 
 

@@ -23,6 +23,7 @@ from sklearn_clm.calibration._exit_policy import (
 )
 from sklearn_clm.generators._records import json_value, naming
 from sklearn_clm.policies._base import CalibratedRule, Policy, ThresholdRule
+from sklearn_clm.policies._collection import OWN_CODE
 from sklearn_clm.policies._exit import ExitPolicy, ExitResult
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._risks import Losses
@@ -90,8 +91,8 @@ def _restored(what: str, key: str) -> str:
             "it has a key=; a PrecomputedGenerator with draws of other prompts is another one, "
             "unless both have the same key=)"
         )
-    code = " (a function of yours that was edited or moved is another one)"
-    return f"set {key} to what it was{code if what in ('scores', 'score') else ''}"
+    code = f" ({OWN_CODE})" if what in ("scores", "score") else ""
+    return f"set {key} to what it was{code}"
 
 
 def refuse_differences(name: str, what: str, saved: Mapping[str, Any], own: Any) -> None:
