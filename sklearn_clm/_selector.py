@@ -31,6 +31,7 @@ from sklearn_clm.policies._components import (
     components_of_draws,
     components_of_sets,
     draws_of,
+    higher_in_sets,
     never_wrong,
     out_of_reach,
     refuse_betting,
@@ -379,7 +380,9 @@ class ComponentSelector(  # type: ignore[call-arg]
         if self.judging == "all":
             data = self._judged(verdicts, data, None)
         self.__dict__.pop("calibration_", None)
-        self._collected = CollectedComponents(data, verdicts, sampler, checked, indices, names)
+        self._collected = CollectedComponents(
+            data, verdicts, sampler, checked, indices, found[:_N_TRIED], names
+        )
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
             if hasattr(sampler, name):
@@ -442,7 +445,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             groups=None if found.by_group is None else frozen(self.groups or Groups()),
         )
         remarks = {
-            "out of reach": self._out_of_reach(),
+            **self._remarks_on_sets(),
             "never wrong": never_wrong(self.admission, self.achievable_alpha_[1]),
         }
         self.calibration_ = replace(
@@ -779,20 +782,28 @@ class ComponentSelector(  # type: ignore[call-arg]
             **{"alpha": self.alpha, "delta": self.delta, "loss": self._loss, **found},
         )
 
-    def _out_of_reach(self) -> str | None:
-        """What is said where sets of calibration prompts hold nothing at the threshold."""
+    def _remarks_on_sets(self) -> dict[str, str | None]:
+        """What is said of the components of sets of calibration prompts, by topic."""
         collected, record = getattr(self, "_collected", None), self.calibration_
         if collected is None or record.data is not collected.data or not record.certified:
-            return None
+            return {}
         needs = (collected.sampler.calibration_.groups, record.groups)
         if collected.groups is None and any(one and one.by is None for one in needs):
-            return None  # only the user knows the groups of these prompts
-        tried = collected.prompts.take(range(min(_N_TRIED, len(collected.prompts))))
+            return {}  # only the user knows the groups of these prompts
+        tried = collected.prompts.take(range(len(collected.first)))
         names = collected.groups and collected.groups[: len(tried)]
         sets = collected.sampler._sets(tried, groups=_of_sampler(collected.sampler, names))
-        if any(map(len, self._select(sets, names))) or not any(map(len, sets)):
-            return None
-        return out_of_reach(record.gamma_hat, len(tried))
+        found = components_of_sets(record.splitter, record.component_score, sets)
+        levels = [gamma for gamma, _ in record.thresholds_of(names, [one.prompt for one in sets])]
+        reached = any(
+            gamma < np.inf and np.any(record.provenance.rounded(part.scores) >= gamma)
+            for part, gamma in zip(found, levels)
+        )
+        lost = any(map(len, sets)) and not reached
+        return {
+            "out of reach": out_of_reach(record.gamma_hat, len(tried)) if lost else None,
+            "higher in sets": higher_in_sets(collected.first, found),
+        }
 
     # --- predict ------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ may have changed since the data were collected.
 
 import json
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -551,6 +552,43 @@ def test_a_threshold_out_of_reach_is_noticed():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         selector().fit(REPORTS, REPORTS_Y)
+
+
+class Agreement:
+    """How many draws hold a component, or which share of them."""
+
+    def __init__(self, *, share):
+        self.share = share
+
+    def score_components(self, prompts, generations, spans):
+        return [
+            [
+                np.array([self.of(draw.response[start:stop], draws) for start, stop in row])
+                for draw, row in zip(draws, rows, strict=True)
+            ]
+            for draws, rows in zip(generations, spans, strict=True)
+        ]
+
+    def of(self, component, draws):
+        count = sum(component in draw.response for draw in draws)
+        return count / len(draws) if self.share else count
+
+
+def test_a_component_score_that_falls_when_draws_are_added_is_noticed():
+    first = sampler(epsilon=0.5, k_max=6, set_score="first_k").fit(X, Y)
+    choosy = ComponentSelector(first, alpha=0.7, admission="exact_match")
+    choosy.set_params(component_score=Agreement(share=True))
+    message = r"component_score rises where draws are taken away: of \d+ components .* 100 calib"
+    with pytest.warns(UserWarning, match=message):
+        choosy.fit(X, Y)
+    assert any(
+        re.search(message, each) for each in CalibrationReport.from_estimator(choosy).warnings
+    )
+    for score in (Agreement(share=False), "support", "span_likelihood", "random"):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "component_score rises", UserWarning)
+            choosy.set_params(component_score=score).fit(X, Y)
+        assert choosy.gamma_hat_ < np.inf
 
 
 @pytest.mark.parametrize("in_pipeline", [False, True])

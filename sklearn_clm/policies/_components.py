@@ -19,12 +19,15 @@ from sklearn_clm.policies._shift import CovariateShift, Shift
 from sklearn_clm.scoring import component_scores, component_spans
 from sklearn_clm.scoring._components import DistinctComponents, distinct_components
 
+_ROUNDING = 1e-4  # of the largest score
+
 
 @dataclass(frozen=True)
 class CollectedComponents:
     """Components that were collected, of which prompts, who judges them, and who drew them.
 
-    `groups` are those that were given with these prompts, None where none were.
+    `first` are those of the first prompts, of all draws. `groups` are those that were given with
+    these prompts, None where none were.
     """
 
     data: ComponentCalibrationData
@@ -32,6 +35,7 @@ class CollectedComponents:
     sampler: Any
     prompts: CheckedPrompts
     indices: np.ndarray
+    first: Sequence[DistinctComponents]
     groups: list[Hashable] | None = None
 
     def are(self, data: ComponentCalibrationData) -> bool:
@@ -283,6 +287,36 @@ def out_of_reach(gamma_hat: float, n_tried: int) -> str:
         f"{n_tried} calibration prompts, none holds such a component. A score that is lower with "
         "the draws of a set than with all K, or a high k_max, does that; wanted another "
         "component_score, a larger alpha or more prompts."
+    )
+
+
+def higher_in_sets(
+    of_draws: Sequence[DistinctComponents], of_sets: Sequence[DistinctComponents]
+) -> str | None:
+    """What is said of scores that fall when draws are added to those of a set."""
+    scores = [score for one in of_draws for score in one.scores.tolist() if np.isfinite(score)]
+    rounding = _ROUNDING * max(map(abs, scores), default=0.0)
+    n_found, higher = 0, []
+    for whole, part in zip(of_draws, of_sets, strict=True):
+        known = {
+            place: score
+            for places, score in zip(whole.occurrences, whole.scores.tolist())
+            for place in places
+        }
+        for name, score, places in zip(part.components, part.scores.tolist(), part.occurrences):
+            n_found += 1
+            # a generator that is not keyed may give other draws by now
+            wanted = known.get(places[0], np.inf)
+            if score > wanted + rounding:
+                higher.append(f"{score:.3g} in place of {wanted:.3g} for {name!r:.80}")
+    if not higher:
+        return None
+    return (
+        f"component_score rises where draws are taken away: of {n_found} components in the sets of "
+        f"{len(of_sets)} calibration prompts, {len(higher)} score more there than among all K "
+        f"draws, such as {higher[0]}. Proposition 4.4 of the paper does not hold for such a score, "
+        "and more selections may be wrong than alpha allows. Wanted one that never falls when "
+        "draws are added: the number of draws that agree, say, and not their share."
     )
 
 
