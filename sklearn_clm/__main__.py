@@ -49,6 +49,9 @@ _BATCH = """\
 Have draws made by a batch service at a discount: write the requests for those that a store lacks,
 as OpenAI's Batch API and vllm run-batch read them, and read the answers into the store. A
 CachedGenerator with this store then gives the draws without a request."""
+_AREAS = """\
+Averages over epsilon (normalised areas under the curves), over those epsilon that can be used in
+every trial; mean ± standard deviation over trials. curves.csv has the values at each epsilon."""
 _INPUT = """\
 Three .npy files of n prompts with K draws each, or one .npz file that CalibrationData.save wrote.
 Files are never unpickled."""
@@ -88,7 +91,8 @@ def _message(error: Exception, arguments: argparse.Namespace) -> str:
     options |= {"quality": "--scores", "admissible": "--labels"} if arguments.data is None else {}
     options.setdefault("set_score", "--methods")
     named = "|".join(sorted(options, key=len, reverse=True))
-    text = re.sub(rf"The '({named})' parameter of \w+", lambda m: options[m[1]], str(error))
+    text = str(error).replace(" or a callable.", ".")  # which no command takes
+    text = re.sub(rf"The '({named})' parameter of \w+", lambda m: options[m[1]], text)
     # a name stands before its value or before what it must be
     return re.sub(rf"(?<![\w-])({named})(?==| must| [+=] )", lambda m: options[m[1]], text)
 
@@ -183,7 +187,12 @@ def _add_evaluate(commands: _Commands) -> None:
 
 
 def _add_calibrate(commands: _Commands) -> None:
-    epilog = "Exits with status 1, and writes nothing, if no configuration is valid."
+    epilog = (
+        "Exits with status 1, and writes nothing, if no configuration is valid. In Python alone: "
+        "an exit policy, see help(sklearn_clm.policies); draws that are texts in a table or in "
+        "lists, see help(sklearn_clm.generators.PrecomputedGenerator); and sets of new prompts, "
+        "and files of them, see help(sklearn_clm.PredictionSets.to_frame)."
+    )
     text = "find valid thresholds and write them as JSON"
     calibrate = _command(
         commands, "calibrate", _calibrate, text, description=_CALIBRATE, epilog=epilog
@@ -368,7 +377,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         verbose=0 if arguments.quiet else 1,
     )
     output.mkdir(parents=True, exist_ok=True)
-    table = results.auc_table()
+    table = f"{_AREAS}\n\n{results.auc_table()}"
     if len(results.methods) > 1:
         table += "\n" + results.comparison_table()
     reason = results.why_no_area()

@@ -55,6 +55,7 @@ def test_evaluate_writes_table_curves_and_figures(files, data, tmp_path, capsys)
     assert expected.auc_table() in table
     assert expected.comparison_table() in table
     assert table in capsys.readouterr().out
+    assert table.startswith("Averages over epsilon (normalised areas under the curves), over those")
     with open("out/curves.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 6
@@ -181,6 +182,7 @@ def test_errors_are_one_line_and_exit_with_2(files, arguments, message, capsys):
     error = capsys.readouterr().err
     assert error.startswith(f"python -m sklearn_clm {arguments[0]}: error: ")
     assert message in error
+    assert "callable" not in error
     assert error.count("\n") == 1
 
 
@@ -228,6 +230,14 @@ def test_help_names_options_and_defaults(capsys):
     assert "(default: first_k first_k_reject max sum)" in text
     assert "larger must mean more alike" in text
     assert "--seed S seed of the splits (default: 0)" in text
+
+
+def test_help_says_what_only_python_does(capsys):
+    with pytest.raises(SystemExit):
+        main(["calibrate", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "an exit policy, see help(sklearn_clm.policies)" in text
+    assert "files of them, see help(sklearn_clm.PredictionSets.to_frame)" in text
 
 
 @pytest.mark.slow
