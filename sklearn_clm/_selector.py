@@ -92,7 +92,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         callable ``f(prompt, component) -> float``, a fitted binary classifier with
         ``predict_proba``, or an object with ``score_components`` such as
         :class:`sklearn_clm.scoring.EntailmentScore`. A score that looks at the other samples of
-        the set must never fall when samples are added.
+        the set must never fall when samples are added; ``fit`` warns where it does.
     admission : str or callable, default="rouge_l"
         Admission A^c, used where admissions are references. "rouge_l" admits a component whose
         ROUGE-L with any component of the reference is at least 0.4 (one that is not text if it

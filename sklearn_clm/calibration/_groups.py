@@ -26,7 +26,8 @@ from sklearn_clm.calibration._data import CalibrationData, RandomState, check_da
 from sklearn_clm.calibration._learn_then_test import (
     Frontier,
     LearnThenTestResult,
-    learn_then_test,
+    frontier_tests,
+    refuse_frontier,
     search_frontier,
 )
 from sklearn_clm.calibration._set_scores import SetScoreLike
@@ -218,6 +219,8 @@ def learn_then_test_groups(
             n_jobs=n_jobs,
             verbose=verbose,
         )
+    else:
+        refuse_frontier(frontier, data)
     level = float(delta) / len(names) if group_guarantee == "all" else float(delta)
     needed = prompts_needed(float(epsilon), level)
     members = [calibration[of_prompt[calibration] == g] for g in range(len(names))]
@@ -231,19 +234,19 @@ def learn_then_test_groups(
     results: dict[Hashable, LearnThenTestResult | None] = {
         name: None
         if len(part) < needed
-        else learn_then_test(
+        else frontier_tests(
             data.take(part),
-            float(epsilon),
+            frontier,
+            [float(epsilon)],
             level,
             set_score=set_score,
+            select=select,
+            n_jobs=n_jobs,
+            verbose=verbose,
             size_weight=size_weight,
             excess_weight=excess_weight,
             draw_weight=draw_weight,
-            select=select,
-            frontier=frontier,
-            n_jobs=n_jobs,
-            verbose=verbose,
-        )
+        )[0]
         for name, part in zip(names, members)
     }
     return GroupResults(

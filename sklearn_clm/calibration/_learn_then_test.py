@@ -1,10 +1,10 @@
 """Learn Then Test with Pareto testing (section 4.3 and appendix E)."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from sklearn_clm.calibration._data import (
     check_data,
     optimization_size,
     prompt_digests,
+    refuse_common_prompts,
 )
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._grid import threshold_grid
@@ -283,8 +284,9 @@ def learn_then_test(
     Raises
     ------
     ValueError
-        If a parameter is out of range, or the calibration part is so small that even without an
-        error no p-value could reach delta (of several epsilons: not for the largest either).
+        If a parameter is out of range, a frontier was searched on many of these prompts, or the
+        calibration part is so small that even without an error no p-value could reach delta (of
+        several epsilons: not for the largest either).
 
     Examples
     --------
@@ -321,18 +323,56 @@ def learn_then_test(
             **weights,
         )
     else:
-        calibration = data.truncate(int(_check_budgets(frontier.k_max.tolist(), data.k_max).max()))
+        refuse_frontier(frontier, data)
         _check_size(data.n_prompts, 0.0, float(epsilons.max()), float(delta))
-    risks = evaluate_configurations(
+        calibration = data
+    found = frontier_tests(
         calibration,
-        frontier.lambdas,
+        frontier,
+        epsilons,
+        delta,
         set_score=score,
+        select=select,
+        n_jobs=n_jobs,
+        verbose=verbose,
+        **weights,
+    )
+    n_optimization, band = data.n_prompts - calibration.n_prompts, achievable_epsilon(data)
+    results = [
+        replace(one, n_optimization=n_optimization, achievable_epsilon=band) for one in found
+    ]
+    return results[0] if np.ndim(epsilon) == 0 else tuple(results)
+
+
+def refuse_frontier(frontier: Frontier, data: CalibrationData) -> None:
+    """Refuse a frontier of more draws than there are, or from the prompts that are to test it."""
+    largest = int(_check_budgets(frontier.k_max.tolist(), data.k_max).max())
+    refuse_common_prompts("frontier", frontier.seen, data.truncate(largest))
+
+
+def frontier_tests(
+    data: CalibrationData,
+    frontier: Frontier,
+    epsilons: Iterable[float],
+    delta: float,
+    *,
+    set_score: SetScoreLike = "max",
+    select: Literal["objective", "last"] = "objective",
+    n_jobs: int | None = None,
+    verbose: int = 0,
+    **weights: Unpack[Weights],
+) -> list[LearnThenTestResult]:
+    """Tests of a frontier on prompts that are known to be others; one result for each epsilon."""
+    risks = evaluate_configurations(
+        data.truncate(int(np.max(frontier.k_max))),
+        frontier.lambdas,
+        set_score=set_score,
         k_max=frontier.k_max,
         n_jobs=n_jobs,
         verbose=verbose,
     )
     objective = risks.objective(**weights)
-    n = calibration.n_prompts
+    n = data.n_prompts
     limit = smallest_epsilon(risks.n_errors[0], n, delta)
     band = achievable_epsilon(data)
     results = []
@@ -346,7 +386,7 @@ def learn_then_test(
                 frontier=frontier,
                 n_errors=risks.n_errors,
                 p_values=p_values,
-                n_optimization=data.n_prompts - n,
+                n_optimization=0,
                 n_calibration=n,
                 epsilon=float(level),
                 delta=float(delta),
@@ -356,7 +396,7 @@ def learn_then_test(
                 provenance=data.provenance,
             )
         )
-    return results[0] if np.ndim(epsilon) == 0 else tuple(results)
+    return results
 
 
 class _Chosen(TypedDict):

@@ -20,13 +20,13 @@ from sklearn_clm.calibration import (
     binomial_p_value,
     clopper_pearson,
     critical_count,
-    learn_then_test,
     prompts_needed,
     search_frontier,
     smallest_epsilon,
 )
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._data import check_data, optimization_size, size_that_leaves
+from sklearn_clm.calibration._learn_then_test import frontier_tests
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.evaluation._expectations import first_k_errors, mean_interval
 from sklearn_clm.evaluation._results import markdown_table
@@ -376,7 +376,7 @@ def plan(
         "draw_weight": draw_weight,
     }
     find = partial(search_frontier, k_max=k_max, n_lambdas=n_lambdas, **sets)
-    test = partial(learn_then_test, epsilon=epsilon, delta=delta, **sets)
+    test = partial(frontier_tests, epsilons=[epsilon], delta=float(delta), **sets)
     recommended = partial(
         _recommended,
         epsilon=epsilon,
@@ -448,7 +448,7 @@ def _simulate(
     parts: np.ndarray,
     largest: int,
     find: Callable[[CalibrationData], Frontier],
-    test: Callable[..., LearnThenTestResult],
+    test: Callable[..., list[LearnThenTestResult]],
     rng: np.random.Generator,
 ) -> np.ndarray:
     """Mean set size and draws after one calibration of each size, shape (s, 2)."""
@@ -458,7 +458,7 @@ def _simulate(
     outcomes = np.full((len(parts), 2), float(largest))
     for outcome, n in zip(outcomes, parts):
         chosen = rng.integers(rest.n_prompts, size=min(int(n), _MOST_SIMULATED))
-        result = test(rest.take(chosen), frontier=frontier)
+        (result,) = test(rest.take(chosen), frontier)
         if result.position is not None:
             risks = result.risks
             outcome[:] = risks.size[result.position], risks.samples[result.position]

@@ -17,14 +17,13 @@ from sklearn_clm.calibration import (
     critical_count,
     evaluate_configurations,
     get_set_score,
-    learn_then_test,
     learn_then_test_lazily,
     search_frontier,
     sets_at_stop,
     texts_for_tests,
 )
 from sklearn_clm.calibration._data import refuse_common_prompts
-from sklearn_clm.calibration._learn_then_test import choose_configuration
+from sklearn_clm.calibration._learn_then_test import choose_configuration, frontier_tests
 from sklearn_clm.policies._base import Policy, Request, ThresholdRule, doubts_of_admission
 from sklearn_clm.policies._risks import Stop
 from sklearn_clm.policies._shift import low_weights
@@ -142,13 +141,13 @@ class ThresholdPolicy(Policy[Frontier]):
         if request.risks is not None:
             result, means, why = self._test_risks(part, rows, path, request)
         elif request.judging is None:
-            result = learn_then_test(
+            (result,) = frontier_tests(
                 part,
-                request.epsilon,
+                path,
+                [request.epsilon],
                 request.delta,
                 set_score=request.set_score,
                 select=self.select,
-                frontier=path,
                 **weights,
             )
         else:

@@ -93,7 +93,7 @@ def test_one_group_is_learn_then_test():
 
 def test_all_at_once_shares_the_level():
     data, groups = population(n=400)
-    frontier = search_frontier(data, n_lambdas=3)
+    frontier = search_frontier(population(seed=1, n=400)[0], n_lambdas=3)
     each = learn_then_test_groups(data, groups, 0.4, frontier=frontier)
     together = learn_then_test_groups(data, groups, 0.4, frontier=frontier, group_guarantee="all")
     assert (each.group_delta, together.group_delta) == (0.05, 0.025)
@@ -103,6 +103,13 @@ def test_all_at_once_shares_the_level():
     assert sum(each.n_calibration.values()) == 400
     for name in groups:
         assert len(together[name].valid_lambdas) <= len(each[name].valid_lambdas)
+
+
+def test_a_frontier_from_prompts_that_are_tested_is_refused():
+    data, groups = population(n=400)
+    frontier = search_frontier(data.take(np.arange(0, 400, 4)), n_lambdas=3)
+    with pytest.raises(ValueError, match=r"frontier must come from other prompts .* 100 of these"):
+        learn_then_test_groups(data, groups, 0.4, frontier=frontier)
 
 
 def test_small_and_hard_groups_are_null_with_the_reason():

@@ -170,6 +170,20 @@ def test_draws_beyond_the_largest_budget_do_not_matter():
     assert_array_equal(first.frontier.lambdas, second.frontier.lambdas)
 
 
+def test_a_frontier_tests_other_prompts_than_those_that_were_searched():
+    data = simulate(n=300)
+    split = learn_then_test(data, 0.4, k_max=4, random_state=0)
+    searched, others = data.split(1 / 3, random_state=0)
+    found = learn_then_test(others, 0.4, frontier=split.frontier)
+    assert found.lambda_hat == split.lambda_hat
+    assert_array_equal(found.p_values, split.p_values)
+    assert (found.n_optimization, found.n_calibration) == (0, 200)
+    for seen, n in ((searched, 100), (data, 300)):
+        message = f"frontier must come from other prompts .* learnt from 100 of these {n} prompts"
+        with pytest.raises(ValueError, match=message):
+            learn_then_test(seen, 0.4, frontier=split.frontier)
+
+
 def test_null_says_what_would_have_worked():
     data = simulate(n=150)
     null = learn_then_test(data, 0.05, set_score="max", random_state=0)
