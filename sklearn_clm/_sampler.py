@@ -53,6 +53,7 @@ from sklearn_clm.policies._collection import (
     Collector,
     conditions_of,
     needed_shift,
+    settled,
     source_of,
     warn_of_repetitions,
 )
@@ -564,7 +565,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             draw_weight=self.draw_weight,
             guarantee=self.guarantee,
             source=self._source,
-            provenance=data.provenance,
+            provenance=settled(data.provenance, self._fingerprints(SCORES)),
             achievable_epsilon=(
                 achievable_epsilon(data)
                 if verdicts is None
@@ -823,7 +824,6 @@ class ConformalSampler(  # type: ignore[call-arg]
         record, source = self.calibration_, self.calibration_.source
         source.refuse_changes()
         source.refuse_other_columns(prompts)
-        record.refuse_changes()
         scores = DrawScores(
             bind_quality(record.quality, record.generator),
             record.similarity,
@@ -835,7 +835,10 @@ class ConformalSampler(  # type: ignore[call-arg]
             record.data,
             known or {},
         )
-        with progress_bar(self.verbose, len(prompts), "prompt") as progress:
+        with (
+            record.in_use(),
+            progress_bar(self.verbose, len(prompts), "prompt") as progress,
+        ):
             rules = record.open_sets(scores, groups, progress)
             queue = DrawQueue(
                 prompts.prompts,

@@ -24,7 +24,7 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._attributes import N_JOBS, SelectorAttributes
-from sklearn_clm.policies._collection import needed_shift
+from sklearn_clm.policies._collection import needed_shift, settled
 from sklearn_clm.policies._component_tests import ComponentTest, planned_tests, run_tests
 from sklearn_clm.policies._components import (
     CollectedComponents,
@@ -54,7 +54,7 @@ from sklearn_clm.policies._risks import WrongFraction
 from sklearn_clm.policies._source import seed_of_draws
 from sklearn_clm.scoring import get_component_admission, get_component_score, get_splitter
 from sklearn_clm.scoring._admission import check_admissions
-from sklearn_clm.scoring._identity import frozen, score_fingerprint
+from sklearn_clm.scoring._identity import frozen, in_use, score_fingerprint
 from sklearn_clm.scoring._similarity import warn_of_script
 
 _N_TRIED = 100  # calibration prompts on which the threshold is tried
@@ -356,11 +356,13 @@ class ComponentSelector(  # type: ignore[call-arg]
             needed = _of_sampler(sampler, names)
             sets = sampler._sets(checked, groups=needed) if given is None else given[indices]
             draws = [draws_of(one) for one in sets]
-            found = components_of_sets(splitter, component_score, sets)
+            with in_use(self.splitter, self.component_score):
+                found = components_of_sets(splitter, component_score, sets)
         else:
             # the whole budget, even where a smaller one was chosen: the choice was made on data
             draws = record.source.draw(sampler.memory_, checked, record.width, sampler.verbose)
-            found = components_of_draws(splitter, component_score, checked.prompts, draws)
+            with in_use(self.splitter, self.component_score):
+                found = components_of_draws(splitter, component_score, checked.prompts, draws)
         responses = [[draw.response for draw in row] for row in draws]
         if not all(map(callable, references)):
             warn_of_script("admission", self.admission, chain.from_iterable(responses))
@@ -439,7 +441,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         self.calibration_ = self._record(
             **found.fields(),
             n_draws=known.k_max,
-            provenance=known,
+            provenance=settled(known, self._fingerprints()),
             sampler=sampler,
             data=data,
             groups=None if found.by_group is None else frozen(self.groups or Groups()),
@@ -718,7 +720,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         names: list[Hashable] | None,
     ) -> ComponentCalibrationData:
         tests = [(test.rows, test.delta) for test in self._tests(data.n_prompts, names)]
-        return verdicts.of_components(data, self.alpha, tests, lazily=self.judging == "lazy")
+        with in_use(self.admission):
+            return verdicts.of_components(data, self.alpha, tests, lazily=self.judging == "lazy")
 
     def _collected_of(self, data: ComponentCalibrationData) -> CollectedComponents | None:
         """What this selector has collected, if that is what the data are."""

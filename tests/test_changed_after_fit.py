@@ -1,5 +1,6 @@
 """What happens to objects after a fit reaches no guarantee, or is refused."""
 
+import functools
 import warnings
 
 import numpy as np
@@ -121,6 +122,114 @@ def test_scores_that_read_other_values_after_a_fit_are_refused(kind, monkeypatch
         fitted.predict(X)
     bound[0] = 12
     assert fitted.predict(X) == before
+
+
+class Client:
+    """Counts its requests, as services do."""
+
+    def __init__(self):
+        self.n_requests = 0
+
+    def rate(self, value):
+        self.n_requests += 1
+        return value
+
+
+CLIENT = Client()
+MEMORY = {}
+
+
+def remember(memory, text):
+    memory.setdefault(text, len(memory))
+
+
+def holding(role, kind, client):
+    """A score or a judge, or a splitter, that changes as it is used."""
+    answers = {
+        "quality": lambda prompt, draw: draw.logprob,
+        "similarity": lambda one, other: float(one == other),
+        "admission": lambda reference, response: reference == response,
+        "set_score": lambda similarity, quality: quality.max(axis=-1, initial=0.0),
+        "component_score": lambda prompt, part: float(len(part)),
+        "splitter": lambda text: [(0, len(text))],
+    }
+    answer = answers[role]
+
+    class Judge:
+        def __init__(self):
+            self.n_calls, self.client = 0, client
+
+        def ask(self, *asked):
+            self.n_calls += 1
+            return self.client.rate(answer(*asked))
+
+    def by_client(*asked):
+        return CLIENT.rate(answer(*asked))
+
+    def by_function(*asked):
+        remember(MEMORY, repr(asked))
+        return answer(*asked)
+
+    def by_record(log, *asked):
+        remember(log, repr(asked))
+        return answer(*asked)
+
+    kinds = {
+        "method": Judge().ask,
+        "client": by_client,
+        "memory": by_function,
+        "partial": functools.partial(by_record, {}),
+    }
+    return kinds[kind]
+
+
+KINDS = ("method", "client", "memory", "partial")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("role", ["quality", "similarity", "admission"])
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+def test_samplers_whose_scores_change_as_they_are_used(role, kind, judging, tmp_path):
+    def fitted_by(score):
+        return sampler(**{"judging": judging, "similarity": "exact_match", role: score})
+
+    MEMORY.clear()
+    score = holding(role, kind, Client())
+    fitted = fitted_by(score).fit(X, Y)
+    expected = [one.responses for one in fitted.predict(X[:20])]
+    fitted.predict(questions(20)[0])
+    data = fitted.calibration_data_
+    fitted.calibrate(data).save_calibration(tmp_path / "used.json")
+    assert [one.responses for one in fitted.predict(X[:20])] == expected
+    MEMORY.clear()
+    for other in (score, holding(role, kind, Client())):  # used here, and as in a new process
+        loaded = fitted_by(other).load_calibration(tmp_path / "used.json")
+        for _ in range(2):
+            assert [one.responses for one in loaded.predict(X[:20])] == expected
+    changed = fitted_by(lambda *asked: 0.25)
+    if role != "admission" or judging == "all":
+        with pytest.raises(ValueError, match=f"other scores: {role} is"):
+            changed.load_calibration(tmp_path / "used.json")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("role", ["splitter", "component_score", "admission"])
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+def test_selectors_whose_parts_change_as_they_are_used(role, kind, judging, tmp_path):
+    inner = sampler(ReportModel(), k_max=6, set_score="sum").fit(REPORTS, REPORTS_Y)
+    MEMORY.clear()
+    part = holding(role, kind, Client())
+    options = {"alpha": 0.9, "admission": lambda reference, text: True, "judging": judging}
+    fitted = selector(inner, **options | {role: part}).fit(REPORTS, REPORTS_Y)
+    expected = [list(one) for one in fitted.predict(REPORTS[:20])]
+    fitted.predict(cases(20, first=900)[0])
+    fitted.calibrate(fitted.calibration_data_).save_calibration(tmp_path / "used.json")
+    MEMORY.clear()
+    for other in (part, holding(role, kind, Client())):
+        loaded = selector(inner, **options | {role: other})
+        loaded.load_calibration(tmp_path / "used.json")
+        for _ in range(2):
+            assert [list(one) for one in loaded.predict(REPORTS[:20])] == expected
 
 
 def test_component_scores_that_read_other_values_after_a_fit_are_refused():

@@ -4,7 +4,8 @@ Objects are taken apart as a pickler would, but nothing is ever loaded, and equa
 equal digests in every process. The user's own code counts by its content, followed as far as it
 reaches: helpers, classes, methods, closures, defaults, and the module's globals that it reads.
 Code of installed packages and of Python counts by its name and version. State that code itself
-writes, such as a log of calls, is no part of it.
+writes, such as a log of calls, is no part of it, as far as the code tells; where it does not, the
+code alone can be compared (:class:`Described`).
 """
 
 import copyreg
@@ -64,12 +65,23 @@ class UnidentifiedError(ValueError):
     """An object has no state that identifies it."""
 
 
+class Described(NamedTuple):
+    """What an object is."""
+
+    content: Any  # its identity
+    code: list[Any]  # the user's functions and classes that it reaches, without what they hold
+    n_bytes: int  # that were read
+
+
 class _Walk:
     """The objects that are being taken apart, and the code that has been."""
 
     def __init__(self) -> None:
         self.above: set[int] = set()
         self.known: dict[int, tuple[object, object]] = {}  # keeps them, so that ids stay theirs
+        self.code: list[Any] = []
+        self.uses: set[str] = set()  # attributes that the code in use looks up
+        self.in_class = 0  # methods of a class are not all in use
 
 
 _n_bytes: ContextVar[int] = ContextVar("n_bytes", default=0)  # that digests were made of
@@ -87,21 +99,40 @@ def strictly() -> Iterator[None]:
         _strict.reset(token)
 
 
-def measured(value: Any) -> tuple[Any, int]:
-    """The identity of an object, and how many bytes were read for it."""
+@contextmanager
+def _walking() -> Iterator[_Walk]:
+    """The walk that is under way, or a new one."""
+    walk = _walk.get()
+    if walk is not None:
+        yield walk
+        return
+    token = _walk.set(_Walk())
+    try:
+        yield _walk.get()  # type: ignore[misc]
+    finally:
+        _walk.reset(token)
+
+
+def described(value: Any) -> Described:
+    """The identity of an object, and of the code in it."""
     before = _n_bytes.get()
-    content = identity(value)
-    return content, _n_bytes.get() - before + len(prompt_bytes(content))
+    with _walking() as walk:
+        content = identity(value)
+    n_bytes = _n_bytes.get() - before + len(prompt_bytes(content))
+    return Described(content, sorted(walk.code, key=prompt_bytes), n_bytes)
 
 
 def digest_of(cls: type, params: Mapping[str, object]) -> str:
     """Hexadecimal digest of a class and its parameters, equal in every process."""
-    return _hashed([identity(cls), {name: identity(value) for name, value in params.items()}])
+    with _walking() as walk:
+        _written_by_use(cls, walk)
+        return _hashed([identity(cls), {name: identity(value) for name, value in params.items()}])
 
 
 def state_of(value: object) -> dict[str, object]:
     """All attributes of a generator or a score but those that its use writes, such as a log."""
-    written = _written_by_use(type(value))
+    with _walking() as walk:
+        written = _written_by_use(type(value), walk)
     slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
     names = [name for each in slots for name in ([each] if isinstance(each, str) else each)]
     found = {name: getattr(value, name) for name in names if hasattr(value, name)}
@@ -115,18 +146,15 @@ def identity(value: Any) -> Any:
         return value
     walk = _walk.get()
     if walk is None:
-        token = _walk.set(_Walk())
-        try:
+        with _walking():
             return identity(value)
-        finally:
-            _walk.reset(token)
     if id(value) in walk.known:
         return walk.known[id(value)][1]
     if id(value) in walk.above:
         return "what holds this"
     walk.above.add(id(value))
     try:
-        found = _identity(value)
+        found = _identity(value, walk)
     finally:
         walk.above.discard(id(value))
     if isinstance(value, (types.FunctionType, type)):
@@ -134,9 +162,9 @@ def identity(value: Any) -> Any:
     return found
 
 
-def _identity(value: Any) -> Any:
+def _identity(value: Any, walk: _Walk) -> Any:
     if isinstance(value, type):
-        return _class(value)
+        return _class(value, walk)
     # containers and arrays first: they are many, and to ask for a protocol takes time
     if isinstance(value, (list, tuple)):
         return [identity(item) for item in value]
@@ -153,13 +181,14 @@ def _identity(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype != object:
         return [str(value.dtype), value]
     if isinstance(value, Fingerprinted):
-        return value.fingerprint()
+        return str(value.fingerprint())  # a mock of a judge has any method, and gives no text
     if isinstance(value, functools.partial):
         return ["partial", identity(value.func), identity(value.args), identity(value.keywords)]
     if inspect.ismethod(value):
+        walk.uses.add(value.__func__.__name__)
         return [identity(value.__self__), identity(value.__func__)]
     if isinstance(value, types.FunctionType):
-        return _function(value)
+        return _function(value, walk)
     if isinstance(value, functools._lru_cache_wrapper):
         return ["cached", identity(value.__wrapped__)]
     if isinstance(value, types.ModuleType):
@@ -174,7 +203,7 @@ def _identity(value: Any) -> Any:
     try:
         prompt_bytes(value)
     except TypeError:
-        return _state(value)
+        return _state(value, walk)
     return [str(value.dtype), value] if isinstance(value, np.ndarray) else value
 
 
@@ -187,7 +216,7 @@ def _hashed(content: object) -> str:
 # --- code -----------------------------------------------------------------------------------------
 
 
-def _function(function: types.FunctionType) -> list[Any]:
+def _function(function: types.FunctionType, walk: _Walk) -> list[Any]:
     """Identity of a function: two lambdas share a name, two closures share their code."""
     code = function.__code__
     origin = _origin(function.__globals__.get("__name__"))
@@ -198,13 +227,17 @@ def _function(function: types.FunctionType) -> list[Any]:
         content = [origin, line, [[name, _contents(cell)] for name, cell in cells]]
     else:
         names = _names(code)
+        if not walk.in_class:
+            walk.uses |= names.attributes
+        instructions = _instructions(code)
+        walk.code.append([function.__module__, function.__qualname__, instructions])
         free = [[name, _contents(cell)] for name, cell in cells if name not in names.written]
-        content = [_instructions(code), free, _globals(function.__globals__, names)]
+        content = [instructions, free, _globals(function.__globals__, names)]
     content += [identity(function.__defaults__), identity(function.__kwdefaults__)]
     return [function.__module__, function.__qualname__, _hashed(content)]
 
 
-def _class(cls: type) -> Any:
+def _class(cls: type, walk: _Walk) -> Any:
     """Identity of a class: its name, and the content of its body where it is the user's."""
     name, origin = f"{cls.__module__}.{cls.__qualname__}", _origin(cls.__module__)
     if origin is not None:
@@ -212,12 +245,17 @@ def _class(cls: type) -> Any:
     written = frozenset[str]().union(
         *(_names(each.__code__).attributes_written for each in _methods(cls))
     )
-    body = {
-        key: identity(member)
-        for key, member in sorted(vars(cls).items())
-        if _is_content(key, member) and key not in written
-    }
-    return [name, _hashed([[identity(base) for base in cls.__bases__], body])]
+    walk.code.append(name)
+    walk.in_class += 1
+    try:
+        body = {
+            key: identity(member)
+            for key, member in sorted(vars(cls).items())
+            if _is_content(key, member) and key not in written
+        }
+        return [name, _hashed([[identity(base) for base in cls.__bases__], body])]
+    finally:
+        walk.in_class -= 1
 
 
 def _is_content(name: str, member: object) -> bool:
@@ -233,20 +271,34 @@ def _methods(cls: type) -> list[types.FunctionType]:
     return [each for each in vars(cls).values() if isinstance(each, types.FunctionType)]
 
 
-def _written_by_use(cls: type) -> frozenset[str]:
-    """Attributes that methods which draw or score write, themselves or through other methods."""
+def _written_by_use(cls: type, walk: _Walk) -> frozenset[str]:
+    """Attributes that methods in use write, themselves or through other methods.
+
+    In use are those which draw or score, and those that code in use looks up.
+    """
+    written, read = _writing(cls, frozenset(walk.uses))
+    walk.uses |= read
+    return written
+
+
+@functools.lru_cache(maxsize=1024)
+def _writing(cls: type, uses: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """Attributes that these methods write, and all that they look up."""
     written: set[str] = set()
+    read: set[str] = set()
     seen: set[str] = set()
-    waiting = list(_USES)
+    waiting = [*_USES, *uses]
     while waiting:
         name = waiting.pop()
         method = inspect.getattr_static(cls, name, None)
         if name in seen or not isinstance(method, types.FunctionType):
             continue
         seen.add(name)
-        written |= _names(method.__code__).attributes_written
-        waiting += _names(method.__code__).attributes
-    return frozenset(written)
+        names = _names(method.__code__)
+        written |= names.attributes_written
+        read |= names.attributes
+        waiting += names.attributes
+    return frozenset(written), frozenset(read)
 
 
 def _globals(namespace: dict[str, Any], names: "_Names") -> list[Any]:
@@ -267,21 +319,21 @@ def _members(module: types.ModuleType, attributes: frozenset[str]) -> list[Any]:
     origin = _origin(module.__name__)
     if origin is not None:
         return [module.__name__, origin]
-    above = (_walk.get() or _Walk()).above
-    if id(module) in above:
-        return [module.__name__]
-    above.add(id(module))
-    try:
-        members: list[Any] = [module.__name__]
-        for name in sorted(attributes & vars(module).keys()):
-            member = vars(module)[name]
-            if isinstance(member, types.ModuleType):
-                members.append([name, _members(member, attributes)])
-            elif not name.startswith("__") and not isinstance(member, _STATE_OF_RUNS):
-                members.append([name, identity(member)])
-        return members
-    finally:
-        above.discard(id(module))
+    with _walking() as walk:
+        if id(module) in walk.above:
+            return [module.__name__]
+        walk.above.add(id(module))
+        try:
+            members: list[Any] = [module.__name__]
+            for name in sorted(attributes & vars(module).keys()):
+                member = vars(module)[name]
+                if isinstance(member, types.ModuleType):
+                    members.append([name, _members(member, attributes)])
+                elif not name.startswith("__") and not isinstance(member, _STATE_OF_RUNS):
+                    members.append([name, identity(member)])
+            return members
+        finally:
+            walk.above.discard(id(module))
 
 
 def _source(name: str, package: str | None) -> str | None:
@@ -359,6 +411,7 @@ def _names(code: types.CodeType) -> _Names:
     )
 
 
+@functools.lru_cache(maxsize=4096)
 def _instructions(code: types.CodeType) -> list[Any]:
     """Instructions and constants of a function and of those that it defines."""
     return [code.co_code, list(code.co_names), [_constant(each) for each in code.co_consts]]
@@ -424,7 +477,7 @@ def _file(module: str) -> Path | None:
 # --- objects --------------------------------------------------------------------------------------
 
 
-def _state(value: Any) -> Any:
+def _state(value: Any, walk: _Walk) -> Any:
     """What a pickler would write of an arbitrary object, or else its class."""
     name = f"{type(value).__module__}.{type(value).__qualname__}"
     tensor = _as_array(value)
@@ -437,8 +490,14 @@ def _state(value: Any) -> Any:
             return [name, reduced]
         function, args, state, items, pairs = (*reduced, None, None, None)[:5]
         if isinstance(state, dict) and _origin(type(value).__module__) is None:
-            written = _written_by_use(type(value))
-            state = {key: part for key, part in state.items() if key not in written}
+            cls: type = type(value)
+            own, written = _writing(cls, frozenset())[0], _written_by_use(cls, walk)
+            # a name that code looks up may be that of a method which trains: arrays always count
+            state = {
+                key: part
+                for key, part in state.items()
+                if key not in own and (key not in written or hasattr(part, "__array__"))
+            }
         parts = [function, args, state, list(items or ()), list(pairs or ())]
         return [name, *map(identity, parts)]
     except UnidentifiedError:

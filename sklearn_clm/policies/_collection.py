@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
@@ -14,6 +15,7 @@ from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance, equal_texts
 from sklearn_clm.calibration._arrays import array_of_blocks, refuse_unknown
 from sklearn_clm.calibration._data import refuse_missing_draws, row_digests
+from sklearn_clm.calibration._provenance import code_of, same_score
 from sklearn_clm.generators import DrawQueue, Generation
 from sklearn_clm.generators._base import is_trainable
 from sklearn_clm.generators._prompts import CheckedPrompts
@@ -30,7 +32,7 @@ from sklearn_clm.scoring import (
     similarity_tensor,
     warn_of_references,
 )
-from sklearn_clm.scoring._identity import score_fingerprint
+from sklearn_clm.scoring._identity import in_use, score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality
 from sklearn_clm.scoring._similarity import warn_of_script
@@ -169,7 +171,8 @@ class Collector:
                 yield rows, similarity_tensor(self.similarity, responses, n_jobs=self.n_jobs)
                 del draws, responses  # before the next ones are made
 
-        similarity = array_of_blocks((*shape, n_draws), similarities(), file)
+        with in_use(self.quality, self.similarity, self.admission):
+            similarity = array_of_blocks((*shape, n_draws), similarities(), file)
         data = CalibrationData(
             quality,
             similarity,
@@ -214,6 +217,10 @@ class Collector:
     @contextmanager
     def making(self, source: DrawSource, lazily: LazyDraws | None) -> Iterator[None]:
         """Let draws that tests ask for be made."""
+        with in_use(self.quality, self.similarity, self.admission):
+            yield from self._making(source, lazily)
+
+    def _making(self, source: DrawSource, lazily: LazyDraws | None) -> Iterator[None]:
         if lazily is None:
             yield
             return
@@ -428,7 +435,7 @@ def conditions_of(
 def _refuse_other_data(data: CalibrationData, k_max: int, scores: Mapping[str, str]) -> None:
     for name, now in scores.items():
         then = getattr(data.provenance, name)
-        if then not in (None, now):
+        if not same_score(then, now):
             raise ValueError(
                 f"data was collected with {name}={then!r:.80}, but now {name}={now!r:.80}; "
                 f"wanted data collected with the scores that predict is to use ({OWN_CODE}). Call "
@@ -440,6 +447,16 @@ def _refuse_other_data(data: CalibrationData, k_max: int, scores: Mapping[str, s
             f"k_max={k_max} asks for more draws than the {data.k_max} of the calibration "
             "data; collect them, or lower k_max."
         )
+
+
+def settled(known: Provenance, now: Mapping[str, str]) -> Provenance:
+    """The provenance, with scores that turned out to change by use known by their code alone."""
+    agreed: dict[str, Any] = {
+        name: text
+        for name, text in now.items()
+        if getattr(known, name) is not None and text == code_of(text)
+    }
+    return replace(known, **agreed)
 
 
 def _labelled(

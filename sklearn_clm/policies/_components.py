@@ -10,6 +10,7 @@ import numpy as np
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
 from sklearn_clm.calibration import ComponentCalibrationData, Provenance
+from sklearn_clm.calibration._provenance import same_score
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._collection import OWN_CODE
@@ -129,7 +130,7 @@ def refuse_without_logprobs(named: object, component_score: Any, sampler: Any) -
 def refuse_other_parts(known: Provenance, own: Mapping[str, str]) -> None:
     """Refuse components of another splitter, score or admission."""
     for name in PARTS:
-        if getattr(known, name) not in (None, own[name]):
+        if not same_score(getattr(known, name), own[name]):
             raise ValueError(
                 f"data was collected with {name}={getattr(known, name)!r:.80}, but now "
                 f"{name}={own[name]!r:.80}; wanted data collected with what predict is to use "
@@ -255,11 +256,11 @@ def select_components(
     refuse_other_draws(sets, record.provenance, "the draws of calibration")
     made_by = None if sets.provenance is None else sets.provenance.sampler
     refuse_other_calibration(made_by, record.provenance.sampler, "X")
-    record.refuse_changes()
     known = not record.unknown and (record.loss == "any" or made_by is not None)
     rules = record.thresholds_of(groups, [one.prompt for one in sets])
     shown = sets[np.array([gamma < np.inf for gamma, _ in rules], dtype=bool)]
-    found = iter(components_of_sets(record.splitter, record.component_score, shown))
+    with record.in_use():
+        found = iter(components_of_sets(record.splitter, record.component_score, shown))
     nothing = DistinctComponents([], np.empty(0), [])
     selected = []
     for one, (gamma, group) in zip(sets, rules, strict=True):

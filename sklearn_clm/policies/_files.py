@@ -21,6 +21,7 @@ from sklearn_clm.calibration._exit_policy import (
     ConstantClassifier,
     ScoreScale,
 )
+from sklearn_clm.calibration._provenance import same_score
 from sklearn_clm.generators._records import json_value, naming
 from sklearn_clm.policies._base import CalibratedRule, Policy, ThresholdRule
 from sklearn_clm.policies._collection import OWN_CODE
@@ -28,7 +29,7 @@ from sklearn_clm.policies._exit import ExitPolicy, ExitResult
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._risks import Losses
 from sklearn_clm.policies._shift import CovariateShift, Shift
-from sklearn_clm.scoring._identity import score_fingerprint, small_digest
+from sklearn_clm.scoring._identity import score_fingerprint
 
 _WRITTEN_BY = {
     "sklearn_clm.calibration/1": "ConformalSampler",
@@ -98,7 +99,10 @@ def _restored(what: str, key: str) -> str:
 def refuse_differences(name: str, what: str, saved: Mapping[str, Any], own: Any) -> None:
     """Refuse a file whose entries are not the estimator's own; None is unknown, and agrees."""
     for key, value in own.items():
-        if saved.get(key) not in (None, value) and value is not None:
+        there = saved.get(key)
+        known = None not in (there, value)
+        same = same_score(there, value) if what in ("scores", "score") else there == value
+        if known and not same:
             raise ValueError(
                 f"{name!r} was calibrated with other {what}: {key} is {saved.get(key)!r} there and "
                 f"{value!r} here. The guarantee holds for what was calibrated alone: "
@@ -147,7 +151,7 @@ def _exit_parts(same_text: float | None, model: ExitModel | None) -> dict[str, o
     """What a rule takes over from an exit policy; the model where it was learnt before."""
     return {
         "policy__same_text": "none" if same_text is None else float(same_text),
-        "policy.model_": None if model is None else small_digest(_model_to_json(model)),
+        "policy.model_": None if model is None else score_fingerprint(_model_to_json(model)),
     }
 
 

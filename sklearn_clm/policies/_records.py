@@ -2,7 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -15,6 +16,7 @@ from sklearn_clm.calibration import (
     LearnThenTestResult,
     Provenance,
 )
+from sklearn_clm.calibration._provenance import code_of, same_score
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.generators import Generator
 from sklearn_clm.generators._prompts import CheckedPrompts
@@ -46,7 +48,7 @@ from sklearn_clm.policies._sampling import (
 )
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource
-from sklearn_clm.scoring._identity import score_fingerprint, small_digest
+from sklearn_clm.scoring._identity import in_use, score_fingerprint, small_fingerprint
 
 PARTS = ("splitter", "component_score", "admission")
 _NUMBERS = ("epsilon", "delta", "size_weight", "excess_weight", "draw_weight")
@@ -62,19 +64,29 @@ class _Calibration:
     digests: dict[str, str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        found = {name: small_digest(getattr(self, name)) for name in self.parts}
+        parts = {name: getattr(self, name) for name in self.parts}
+        found = {
+            name: small_fingerprint(part)
+            for name, part in parts.items()
+            if not isinstance(part, str)
+        }
         known = {name: digest for name, digest in found.items() if digest is not None}
         object.__setattr__(self, "digests", known)
 
-    def refuse_changes(self) -> None:
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
         """Refuse parts that are not what was calibrated, as far as they are quickly compared."""
-        for name, digest in self.digests.items():
-            if small_digest(getattr(self, name)) != digest:
-                raise ValueError(
-                    f"{name} must be the one that was calibrated, got one that has changed since: "
-                    f"{getattr(self, name)!r:.80} reads globals, variables of functions around it "
-                    "or attributes that have other values now. Restore them, or call fit again."
-                )
+        with in_use(*(getattr(self, name) for name in self.digests)) as now:
+            for (name, then), found in zip(self.digests.items(), now):
+                if not same_score(then, found):
+                    raise ValueError(
+                        f"{name} must be the one that was calibrated, got one that has changed "
+                        f"since: {getattr(self, name)!r:.80} reads globals, variables of functions "
+                        "around it or attributes that have other values now. Restore them, or call "
+                        "fit again. What an object counts or remembers is no change where it has a "
+                        "method fingerprint() that says what it is."
+                    )
+            yield
 
 
 @dataclass(frozen=True)
@@ -275,7 +287,8 @@ class SamplerCalibration(_Calibration):
         """Digest of all that decides which set a prompt gets, as far as it is known."""
         levels = [[float(one) for one in _levels(rule)] + [int(rule.k_max)] for rule in self.rules]
         known = self.drawn_with
-        scores = known.quality, known.similarity, score_fingerprint(self.set_score)
+        quality, similarity = code_of(known.quality), code_of(known.similarity)
+        scores = quality, similarity, code_of(score_fingerprint(self.set_score))
         text = f"{levels} {self.guarantee} {known.generator} {known.seed} {scores}"
         if self.by_group is not None:
             text += f" {list(self.by_group)!r} {self.groups and groups_content(self.groups)}"
@@ -457,7 +470,6 @@ class SelectorCalibration(_Calibration):
 
     def content(self) -> dict[str, Any]:
         """What a file of the calibration holds."""
-        low, high = (float(value) for value in self.achievable_alpha)
         return {
             "format": self.written_as,
             "gamma_hat": threshold_text(self.gamma_hat),
@@ -465,7 +477,9 @@ class SelectorCalibration(_Calibration):
             "groups": _groups_content(self, lambda gamma: {"gamma_hat": threshold_text(gamma)}),
             "alpha": float(self.alpha),
             "delta": float(self.delta),
-            "achievable_alpha": None if math.isnan(low) else [low, high],
+            "achievable_alpha": [
+                None if math.isnan(value) else float(value) for value in self.achievable_alpha
+            ],
             "n_draws": self.n_draws,
             "n_calibration": None if self.data is None else self.data.n_prompts,
             "provenance": asdict(self.provenance),
@@ -474,7 +488,7 @@ class SelectorCalibration(_Calibration):
     @staticmethod
     def read(content: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of a record, from the content of a file."""
-        low, high = content["achievable_alpha"] or (math.nan, math.nan)
+        low, high = content["achievable_alpha"]
         return {
             **_read_groups(content, lambda one: as_threshold(one["gamma_hat"])),
             "gamma_hat": as_threshold(content["gamma_hat"]),
@@ -483,7 +497,9 @@ class SelectorCalibration(_Calibration):
             "delta": as_number(content, "delta"),
             "n_draws": None if content["n_draws"] is None else as_count(content, "n_draws", 1),
             "provenance": Provenance(**as_section(content, "provenance")),
-            "achievable_alpha": (float(low), float(high)),
+            "achievable_alpha": tuple(
+                math.nan if value is None else float(value) for value in (low, high)
+            ),
         }
 
 

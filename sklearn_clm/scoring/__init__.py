@@ -85,6 +85,11 @@ stopping rule asks for it. What can score whole rows, or all pairs of two lists,
 of a protocol: :class:`DrawScorer`, :class:`PairwiseSimilarity`, :class:`PairJudge`,
 :class:`ComponentScore`.
 
+A calibration holds for the scores that it saw. Code of yours is compared by its content, and by
+what it reads and holds; of a score that changes as it is used (it holds a client that counts, a
+cache, a tokenizer that learns words) the code alone is compared. An object or a function that has
+a method ``fingerprint() -> str`` says itself what it is: ``shortness.fingerprint = lambda: "v1"``.
+
 ## A judge of your own
 
 >>> def numbers_agree(reference, response):

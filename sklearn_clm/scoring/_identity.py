@@ -3,15 +3,20 @@
 import dataclasses
 import hashlib
 import types
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from sklearn_clm.calibration import SetScore
 from sklearn_clm.generators import prompt_bytes
-from sklearn_clm.generators._fingerprint import identity, measured
+from sklearn_clm.generators._fingerprint import Described, described
 
 _SMALL = 2**20  # bytes that are read in a few milliseconds
+# scores that were seen to change as they were used, by id
+_changing: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 _T = TypeVar("_T")
 
@@ -26,26 +31,63 @@ class Wrapper(Protocol):
 
 
 def score_fingerprint(score: Any) -> str:
-    """Name of a score, or name and digest where it is no built-in one."""
-    if isinstance(score, Wrapper) and score.wrapped is not None:
-        score = score.wrapped
+    """Name of a score, or name and digests of its code and its state where it is no built-in one.
+
+    Of one that changes as it is used, such as one that holds a client which counts, the state
+    tells nothing: it has no digest of it, see
+    :func:`~sklearn_clm.calibration._provenance.same_score`.
+    """
+    score = _itself(score)
     if isinstance(score, str):
         return score
     if hasattr(score, "fingerprint"):
         return str(score.fingerprint())
+    return _text_of(score, _described(score))
+
+
+def small_fingerprint(score: Any) -> str | None:
+    """Fingerprint of a score that is no copy; None where it takes long to read."""
+    score = _itself(score)
+    found = _described(score)
+    return None if found.n_bytes > _SMALL else _text_of(score, found)
+
+
+@contextmanager
+def in_use(*scores: Any) -> Iterator[list[str | None]]:
+    """Find out which scores change as they are used; gives their small fingerprints before it."""
+    before = [small_fingerprint(score) for score in scores]
+    try:
+        yield before
+    finally:
+        for score, then in zip(scores, before):
+            if then is not None and small_fingerprint(score) != then:
+                own = _owner(_itself(score))
+                with suppress(TypeError):  # an object that cannot be referred to weakly
+                    _changing[id(own)] = own
+
+
+def _itself(score: Any) -> Any:
+    return score.wrapped if isinstance(score, Wrapper) and score.wrapped is not None else score
+
+
+def _owner(score: Any) -> Any:
+    """What holds the state of a score: a bound method is another object each time."""
+    return getattr(score, "__self__", score)
+
+
+def _described(score: Any) -> Described:
+    return described([score.name, score.of_set] if isinstance(score, SetScore) else score)
+
+
+def _text_of(score: Any, found: Described) -> str:
     name = getattr(score, "__qualname__", type(score).__qualname__)
-    content = identity([score.name, score.of_set] if isinstance(score, SetScore) else score)
-    return f"{name}:{hashlib.blake2b(prompt_bytes(content), digest_size=16).hexdigest()}"
+    code = f"{name}:{_digest(found.code)}"
+    own = _owner(score)
+    return code if _changing.get(id(own)) is own else f"{code}.{_digest(found.content)}"
 
 
-def small_digest(score: object) -> str | None:
-    """Digest of what may change in a score that is no copy; None where that is much to read."""
-    content, n_bytes = measured(
-        [score.name, score.of_set] if isinstance(score, SetScore) else score
-    )
-    if n_bytes > _SMALL:
-        return None
-    return hashlib.blake2b(prompt_bytes(content), digest_size=16).hexdigest()
+def _digest(content: object) -> str:
+    return hashlib.blake2b(prompt_bytes(content), digest_size=8).hexdigest()
 
 
 def frozen(value: _T) -> _T:

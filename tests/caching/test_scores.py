@@ -306,7 +306,7 @@ def test_over_folds_and_candidates_each_pair_is_judged_and_scored_once():
 
 
 class Counting:
-    """A client whose state moves with each question."""
+    """A judge that counts the questions."""
 
     def __init__(self):
         self.n_calls = 0
@@ -316,10 +316,22 @@ class Counting:
         return reference == response
 
 
+def test_a_method_that_counts_is_known_again(tmp_path):
+    file = tmp_path / "verdicts.sqlite"
+    first, second = Counting(), Counting()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert CachedAdmission(first.ask, file)("a", "a")
+        assert CachedAdmission(first.ask, file)("a", "a")
+        assert CachedAdmission(second.ask, file)("a", "a")
+    assert (first.n_calls, second.n_calls) == (1, 0)
+
+
 def test_a_judge_that_changes_while_it_is_asked_is_told_to_take_a_key(tmp_path):
     for key in (None, "mine"):
-        client = Counting()
-        judge = CachedAdmission(client.ask, tmp_path / f"{key}.sqlite", key=key)
+        asked = []
+        judge = functools.partial(lambda log, *pair: log.append(pair) or pair[0] == pair[1], asked)
+        judge = CachedAdmission(judge, tmp_path / f"{key}.sqlite", key=key)
         if key is None:
             with pytest.warns(UserWarning, match=r"admission changed while it was asked.* key="):
                 assert judge("a", "a")
@@ -328,4 +340,4 @@ def test_a_judge_that_changes_while_it_is_asked_is_told_to_take_a_key(tmp_path):
             warnings.simplefilter("error")
             assert judge("a", "a")
             assert judge("a", "a")
-        assert client.n_calls == 1
+        assert len(asked) == 1

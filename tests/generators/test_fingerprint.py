@@ -6,6 +6,7 @@ import sys
 import textwrap
 import types
 
+import numpy as np
 import pytest
 
 from sklearn_clm.generators import BaseGenerator, Generation
@@ -114,6 +115,37 @@ def test_what_code_writes_itself_is_no_part_of_it():
         generator.sample(["what"], 1)
         assert cells["CALLS"]
         assert (identity(cells["template"]), generator.fingerprint()) == before
+
+
+class Service:
+    """Counts its requests; what it has learnt is an array."""
+
+    def __init__(self, name):
+        self.name, self.n_requests, self.weights = name, 0, np.zeros(2)
+
+    def update(self, x):
+        self.n_requests += 1
+        self.weights = self.weights + x
+
+
+class Asking(BaseGenerator):
+    def __init__(self, service):
+        self.service = service
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        self.service.update(0.0)
+        return [[Generation("yes")] * n_samples for _ in prompts]
+
+
+def test_what_held_objects_write_in_use_is_no_part_unless_it_is_learnt():
+    service, other = Service("a"), Service("b")
+    generator = Asking(service)
+    before = generator.fingerprint()
+    generator.sample(["what"], 1)
+    assert service.n_requests == 1
+    assert generator.fingerprint() == before != Asking(other).fingerprint()
+    service.update(1.0)
+    assert generator.fingerprint() != before
 
 
 def test_counts_and_memories_in_closures_are_no_part_of_a_function():
