@@ -513,13 +513,13 @@ def warn_of_references(
     admissions: Sequence[Any],
     responses: Sequence[Sequence[Response]] = (),
 ) -> None:
-    """Warn of references that exact matching or ROUGE-L can hardly judge.
+    """Warn of references that can hardly be judged.
 
     Parameters
     ----------
     admission : str or callable
-        As in :func:`get_admission`. Nothing is said of others than "exact_match" and those that
-        compare by ROUGE-L.
+        As in :func:`get_admission`. Of others than "exact_match" and those that compare by
+        ROUGE-L, only printed lists are known to be hard to judge.
     admissions : sequence of length n
         As in :func:`admission_matrix`.
     responses : sequence of n sequences of responses, default=()
@@ -545,11 +545,11 @@ def warn_of_references(
     admission='exact_match' takes the references 'US' and 'us' for equal...
     """
     judge = get_admission(admission)
-    if judge is not exact_match and not isinstance(judge, ThresholdAdmission):
-        return
     every = checked_admissions(admissions, len(admissions))
     checked = [value for value in every if not callable(value)]
     _warn_of_printed_lists(checked, responses)
+    if judge is not exact_match and not isinstance(judge, ThresholdAdmission):
+        return
     if isinstance(judge, ThresholdAdmission):
         aliases = (alias for value in checked for alias in value)
         warn_of_script("admission", judge.metric, aliases)
@@ -594,8 +594,8 @@ def _warn_of_printed_lists(
     warn(
         f"{len(printed)} references of {len(references)} prompts looked at are texts that look "
         f"like a printed list, such as {printed[0]!r:.80}, and each counts as one text: a list "
-        "that was saved in a CSV file comes back so. Wanted lists, any text of which will do; "
-        "ast.literal_eval makes them of such texts."
+        "that was saved in a CSV file comes back so. Wanted lists, any text of which will do, as "
+        "ast.literal_eval makes them, unless an admission of your own reads such texts."
     )
 
 
