@@ -268,6 +268,14 @@ def test_html_is_well_formed_and_escaped(data):
     assert "\\<b\\>\\|max" in report.to_markdown()
 
 
+def test_references_of_other_prompts_are_suspected(data):
+    labels = np.zeros_like(data.labels)
+    labels[:10] = data.labels[:10]
+    with pytest.warns(NullCalibrationWarning):
+        sampler = calibrated(data.with_labels(labels))
+    assert "Hardly any prompt has an admissible draw: check" in report_of(sampler).warnings[0]
+
+
 def test_tests_of_several_budgets_are_told_apart(data):
     several = calibrated(data, k_max=[2, 4, 6])
     frontier = several.frontier_

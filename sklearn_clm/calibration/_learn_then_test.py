@@ -36,6 +36,8 @@ from sklearn_clm.calibration._surface import (
     sum_over_grid,
 )
 
+_SUSPICIOUS = 0.9  # error of all draws, above which references may be wrong
+
 
 class AchievableEpsilon(NamedTuple):
     """The risks that are neither out of reach nor trivial (appendix C).
@@ -72,6 +74,19 @@ class AchievableEpsilon(NamedTuple):
         """
         wrong = ~admissible
         return cls(low=float(wrong.all(axis=1).mean()), high=float(wrong[:, 0].mean()))
+
+
+def doubts_of_admission(error: float) -> str:
+    """What to look at where nearly no prompt has an admissible draw; nothing for other errors."""
+    if not error > _SUSPICIOUS:
+        return ""
+    what = "Hardly any prompt has an admissible draw"
+    if error == 1.0:
+        what = "No draw is admissible for any prompt"
+    return (
+        f"{what}: check admission and references (that each stands with its own prompt and is of "
+        "the type of the responses, and that several are a list)."
+    )
 
 
 @dataclass(frozen=True)

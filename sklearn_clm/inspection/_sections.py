@@ -18,6 +18,7 @@ from sklearn_clm.calibration import (
     wrong_fractions,
 )
 from sklearn_clm.calibration._component_fractions import path_part
+from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.evaluation import (
     RuleOutcomes,
     chance_of_null,
@@ -397,6 +398,8 @@ def _outside_the_band(record: Any) -> list[str]:
 def _what_helps(data: CalibrationData) -> str:
     """What lowers the error of all draws."""
     errors = first_k_errors(data.admissible)
+    if doubts := doubts_of_admission(errors[-1] / data.n_prompts):
+        return doubts
     enough = int(np.argmax(errors == errors[-1])) + 1
     if 2 * enough > data.k_max:
         return "Raise epsilon or k_max, or improve the generator."

@@ -25,6 +25,7 @@ from sklearn_clm.calibration._data import (
     split_positions,
 )
 from sklearn_clm.calibration._groups import check_groups
+from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.policies._drawing import DrawnPart, LazyDraws
@@ -35,8 +36,6 @@ from sklearn_clm.policies._sampling import AnyOpenSets, DrawScores, Marks, Thres
 from sklearn_clm.policies._shift import CovariateShift
 
 Path = TypeVar("Path")
-
-_SUSPICIOUS = 0.9  # error of all draws, above which references may be wrong
 
 
 def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
@@ -270,24 +269,11 @@ class ThresholdRule:
             f"{what} {would if smallest < 1 else 'No epsilon would have worked.'} Sets of the "
             f"first draw alone err for {high:.1%} of the prompts, and sets of all "
             f"{result.frontier.k_max.max()} draws still for {low:.1%}"
-            f"{f'.{doubts}' if doubts else between}"
+            f"{f'. {doubts}' if doubts else between}"
         )
 
     def open_sets(self, scores: DrawScores, marks: Marks) -> AnyOpenSets:
         return ThresholdSets(self.lambda_hat, self.k_max, scores, marks)
-
-
-def doubts_of_admission(error: float) -> str:
-    """What to look at where nearly no prompt has an admissible draw; nothing for other errors."""
-    if not error > _SUSPICIOUS:
-        return ""
-    what = "Hardly any prompt has an admissible draw"
-    if error == 1.0:
-        what = "No draw is admissible for any prompt"
-    return (
-        f" {what}: check admission and references (that each stands with its own prompt and is of "
-        "the type of the responses, and that several are a list)."
-    )
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,9 @@ from sklearn_clm.calibration._data import (
     refuse_missing_draws,
 )
 from sklearn_clm.calibration._exit_policy import ExitScores
+from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.generators._fingerprint import digest_of
-from sklearn_clm.policies._base import Policy, Request, ThresholdRule, doubts_of_admission
+from sklearn_clm.policies._base import Policy, Request, ThresholdRule
 from sklearn_clm.policies._judging import classifier_factory
 from sklearn_clm.policies._sampling import AnyOpenSets, DrawScores, ExitSets, Marks, text_of_draw
 
@@ -417,11 +418,12 @@ class ExitResult:
             return None
         smallest = math.ceil(self.smallest_epsilon * 1e4) / 1e4
         delta = f", delta={self.delta:g}" if self.guarantee == "pac" else ""
+        doubts = doubts_of_admission((self.n_hopeless or 0) / self.n_calibration)
         return (
             f"{subject} is null: no exit level is certified at epsilon={self.epsilon:g}{delta} "
             f"with {self.n_calibration} calibration prompts. The smallest epsilon that would have "
             f"worked is {smallest:g}."
-            f"{doubts_of_admission((self.n_hopeless or 0) / self.n_calibration)}"
+            f"{f' {doubts}' if doubts else ''}"
         )
 
     def open_sets(self, scores: DrawScores, marks: Marks) -> AnyOpenSets:

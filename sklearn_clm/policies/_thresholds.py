@@ -23,8 +23,12 @@ from sklearn_clm.calibration import (
     texts_for_tests,
 )
 from sklearn_clm.calibration._data import refuse_common_prompts
-from sklearn_clm.calibration._learn_then_test import choose_configuration, frontier_tests
-from sklearn_clm.policies._base import Policy, Request, ThresholdRule, doubts_of_admission
+from sklearn_clm.calibration._learn_then_test import (
+    choose_configuration,
+    doubts_of_admission,
+    frontier_tests,
+)
+from sklearn_clm.policies._base import Policy, Request, ThresholdRule
 from sklearn_clm.policies._risks import Stop
 from sklearn_clm.policies._shift import low_weights
 
@@ -206,8 +210,9 @@ class ThresholdPolicy(Policy[Frontier]):
             f"no configuration is certified at {level}delta={request.delta:g} with {n} calibration "
             f"prompts. The first that was tested has a p-value of {p_values[0]:.3g}: "
             f"{missed if about_admission else ''}{first if about_admission else first[2:]}."
-            f"{doubts_of_admission(risks.n_errors[0] / n) if about_admission else ''}"
         )
+        if about_admission and (doubts := doubts_of_admission(risks.n_errors[0] / n)):
+            why += f" {doubts}"
         if request.risks is not None and request.risks.weights is not None:
             low = low_weights(request.risks.weights[rows], request.risks.weight_bound)
             why += "" if low is None else f" Note that {low}"
