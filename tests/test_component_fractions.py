@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from sklearn_clm.calibration._component_fractions import path_part
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.inspection import CalibrationReport, PromptGainDisplay
 from sklearn_clm.metrics import component_loss
-from sklearn_clm.policies import WrongFraction
+from sklearn_clm.policies import ExitPolicy, WrongFraction
 from tests.reports import ReportModel, cases
 
 X, Y = cases(200)
@@ -230,6 +231,18 @@ def test_sets_of_another_calibration_are_refused(selector):
         own.predict(NEW)
     with pytest.raises(ValueError, match=message):
         own.calibrate(own.calibration_data_)
+
+
+def test_the_digest_of_a_calibration_covers_all_of_an_exit_policy(tmp_path):
+    made = sampler(policy=ExitPolicy()).fit(*cases(120, first=1000))
+    record = made.calibration_
+    made.save_calibration(tmp_path / "exit.json")
+    again = sampler(policy=ExitPolicy()).load_calibration(tmp_path / "exit.json")
+    assert again.calibration_.digest == record.digest
+    rule = record.rule
+    model = replace(rule.model, rho=rule.model.rho + 0.1)
+    for other in (replace(rule, same_text=0.5), replace(rule, model=model)):
+        assert replace(record, rule=other).digest != record.digest
 
 
 def test_misuse_is_refused(selector, fitted):

@@ -285,7 +285,7 @@ class SamplerCalibration(_Calibration):
     @property
     def digest(self) -> str:
         """Digest of all that decides which set a prompt gets, as far as it is known."""
-        levels = [[float(one) for one in _levels(rule)] + [int(rule.k_max)] for rule in self.rules]
+        levels = [[*_decisive(rule), int(rule.k_max)] for rule in self.rules]
         known = self.drawn_with
         quality, similarity = code_of(known.quality), code_of(known.similarity)
         scores = quality, similarity, code_of(score_fingerprint(self.set_score))
@@ -572,11 +572,13 @@ def _read_groups(
     return {"groups": groups, "by_group": rules}
 
 
-def _levels(rule: CalibratedRule) -> tuple[float, ...]:
+def _decisive(rule: CalibratedRule) -> list[object]:
+    """All of a rule that decides which draws are made and which are returned."""
     if isinstance(rule, ExitResult):
-        return (rule.level,)
+        content = exit_content(rule)
+        return [content[name] for name in ("level", "same_text", "equal_texts", "model")]
     found = rule.lambda_hat if isinstance(rule, ThresholdRule) else None
-    return () if found is None else tuple(found)
+    return [] if found is None else list(map(float, found))
 
 
 def _as_loss(value: object) -> str:
