@@ -26,6 +26,7 @@ from sklearn_clm.calibration import (
     achievable_epsilon,
     get_set_score,
 )
+from sklearn_clm.calibration._binomial import mistaken_delta, mistaken_epsilon
 from sklearn_clm.calibration._data import check_collected
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.generators import DrawQueue, Generator
@@ -578,8 +579,13 @@ class ConformalSampler(  # type: ignore[call-arg]
             shift=conditions.shift,
             losses=frozen(self.losses),
         )
-        empty = why_empty(self.losses, self.epsilon) if self.calibration_.has_empty_sets else None
-        report_remarks({"empty sets": empty})
+        delta = None if self.guarantee == "marginal" else mistaken_delta(self.delta)
+        empty = None
+        if self.calibration_.has_empty_sets:
+            empty = why_empty(self.losses, self.epsilon)
+        elif self.losses is None:
+            empty = mistaken_epsilon(self.epsilon, self.calibration_.achievable_epsilon.high)
+        report_remarks({"delta": delta, "epsilon": empty})
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:

@@ -18,6 +18,7 @@ from sklearn_clm._results import ComponentSets, PredictionSets, visual_block
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import ComponentCalibrationData, Provenance
 from sklearn_clm.calibration._arrays import refuse_unknown
+from sklearn_clm.calibration._binomial import mistaken_delta
 from sklearn_clm.calibration._components import check_components
 from sklearn_clm.calibration._data import split_positions
 from sklearn_clm.generators import Generation
@@ -447,6 +448,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             groups=None if found.by_group is None else frozen(self.groups or Groups()),
         )
         remarks = {
+            "delta": mistaken_delta(self.delta),
             **self._remarks_on_sets(),
             "never wrong": never_wrong(self.admission, self.achievable_alpha_[1]),
         }

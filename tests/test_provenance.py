@@ -477,7 +477,7 @@ def test_supervised_steps_before_the_sampler_are_noticed():
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(120, 30)), rng.integers(2, size=120)
     generator = EstimatorGenerator(LogisticRegression())
-    last = ConformalSampler(generator, k_max=2, epsilon=0.7, random_state=0)
+    last = ConformalSampler(generator, k_max=2, epsilon=0.5, random_state=0)
     with pytest.warns(UserWarning, match=r"steps \['selectkbest'\] learn from the references"):
         make_pipeline(SelectKBest(f_classif, k=3), last).fit(rows, labels)
     inside = EstimatorGenerator(make_pipeline(SelectKBest(f_classif, k=3), LogisticRegression()))
@@ -631,7 +631,7 @@ def test_searches_count_the_thresholds_out_of_reach(n_jobs, in_pipeline):
 def test_supervised_steps_are_noticed_wherever_they_stand(make):
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(60, 3)), rng.integers(2, size=60)
-    last = ConformalSampler(EstimatorGenerator(LogisticRegression()), k_max=2, epsilon=0.7)
+    last = ConformalSampler(EstimatorGenerator(LogisticRegression()), k_max=2, epsilon=0.5)
     last.set_params(random_state=0)
     with pytest.warns(UserWarning, match="learn from the references before the sampler does"):
         make(SelectKBest(f_classif, k=2), last).fit(rows, labels)

@@ -160,7 +160,7 @@ def test_null(data):
     )
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 0.6])
+@pytest.mark.parametrize("epsilon", [0.1, 0.5])
 def test_draws_that_do_not_differ(data, epsilon):
     first = data.admissible[:, :1]
     same = CalibrationData(

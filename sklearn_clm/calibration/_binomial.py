@@ -1,6 +1,8 @@
 """The binomial test (section 4.3), its critical counts and its confidence limits."""
 
 import math
+import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +32,43 @@ def check_level(value: Any, name: str) -> float:
     if np.ndim(value) != 0:
         raise ValueError(f"{name} must be a single number in (0, 1), got {value!r} instead.")
     return float(check_probability(value, name))
+
+
+def mistaken_delta(delta: float) -> str | None:
+    """What is said of a delta that is a confidence, as it seems."""
+    if delta <= 0.5:
+        return None
+    return (
+        f"delta={delta:g} is the tolerated probability that calibration misleads, not the "
+        f"confidence: for a confidence of {delta:g} give delta={1 - delta:g}."
+    )
+
+
+def mistaken_epsilon(epsilon: float, first_error: float) -> str | None:
+    """What is said of an epsilon that is a coverage, as it seems, where one draw errs less."""
+    if epsilon <= 0.5 or not first_error <= epsilon:
+        return None
+    return (
+        f"epsilon={epsilon:g} is trivial: the first draw alone errs for {first_error:.1%} of the "
+        f"prompts. {not_the_coverage(epsilon)}"
+    )
+
+
+def not_the_coverage(epsilon: float) -> str:
+    """What a coverage in place of epsilon should have been."""
+    return (
+        "epsilon is the tolerated share of errors, not the coverage: for a coverage of "
+        f"{epsilon:g} give epsilon={1 - epsilon:g}."
+    )
+
+
+def warn_caller(*messages: str | None) -> None:
+    """Warn where a user has called the function that calls this one; estimators warn themselves."""
+    caller = str(sys._getframe(2).f_globals.get("__name__"))
+    if caller.startswith("sklearn_clm.") and caller != "sklearn_clm.__main__":
+        return
+    for message in filter(None, messages):
+        warnings.warn(message, stacklevel=3)
 
 
 def _check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, np.ndarray]:

@@ -40,7 +40,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._arrays import refuse_unknown
-from sklearn_clm.calibration._binomial import check_level, prompts_needed
+from sklearn_clm.calibration._binomial import (
+    check_level,
+    mistaken_delta,
+    prompts_needed,
+    warn_caller,
+)
 from sklearn_clm.calibration._bounded_losses import betting_p_value, hoeffding_bentkus_p_value
 from sklearn_clm.calibration._components import (
     ComponentCalibrationData,
@@ -128,7 +133,7 @@ def component_fraction_test(
     """
     check_components(data)
     check_level(alpha, "alpha")
-    check_level(delta, "delta")
+    warn_caller(mistaken_delta(check_level(delta, "delta")))
     bounds = {"betting": betting_p_value, "hoeffding_bentkus": hoeffding_bentkus_p_value}
     if p_value not in bounds:
         raise ValueError(

@@ -14,8 +14,10 @@ from sklearn_clm.calibration._binomial import (
     check_level,
     check_probability,
     critical_count,
+    mistaken_delta,
     prompts_needed,
     smallest_epsilon,
+    warn_caller,
 )
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._provenance import Provenance, of_arrays
@@ -511,7 +513,7 @@ def component_learn_then_test(
     """
     check_components(data)
     alphas = np.atleast_1d(check_probability(alpha, "alpha"))
-    check_level(delta, "delta")
+    warn_caller(mistaken_delta(check_level(delta, "delta")))
     if alphas.ndim != 1 or not alphas.size:
         raise ValueError(f"alpha must be a number or a sequence of numbers, got {alpha!r}.")
     for value in alphas.tolist():

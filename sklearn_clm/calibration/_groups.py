@@ -21,7 +21,13 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from sklearn_clm.calibration._binomial import check_probability, prompts_needed
+from sklearn_clm.calibration._binomial import (
+    check_probability,
+    mistaken_delta,
+    mistaken_epsilon,
+    prompts_needed,
+    warn_caller,
+)
 from sklearn_clm.calibration._data import CalibrationData, RandomState, check_data, split_positions
 from sklearn_clm.calibration._learn_then_test import (
     Frontier,
@@ -202,6 +208,8 @@ def learn_then_test_groups(
         raise ValueError(
             f"epsilon and delta must be single numbers, got {epsilon!r} and {delta!r} instead."
         )
+    first_error = float(np.mean(~data.admissible[:, 0]))
+    warn_caller(mistaken_delta(delta), mistaken_epsilon(epsilon, first_error))
     names, of_prompt = check_groups(groups, data.n_prompts)
     calibration = np.arange(data.n_prompts)
     if frontier is None:

@@ -34,8 +34,10 @@ import numpy as np
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     critical_count,
+    mistaken_delta,
     prompts_needed,
     smallest_epsilon,
+    warn_caller,
 )
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._engine._stopping import scores_of_prefixes
@@ -669,6 +671,7 @@ def learn_then_test_lazily(
             f"data must hold at least {needed} prompts for a p-value to reach delta={delta:g} at "
             f"epsilon={epsilon:g}, got {n} instead."
         )
+    warn_caller(mistaken_delta(delta))
     before = table.n_judgements
     sets = StoppedSets(data, frontier, score, draw)
     allowed = int(critical_count(n, epsilon, delta))

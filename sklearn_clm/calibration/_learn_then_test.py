@@ -12,8 +12,11 @@ from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_level,
     check_probability,
+    mistaken_delta,
+    mistaken_epsilon,
     prompts_needed,
     smallest_epsilon,
+    warn_caller,
 )
 from sklearn_clm.calibration._data import (
     CalibrationData,
@@ -353,6 +356,9 @@ def learn_then_test(
         **weights,
     )
     n_optimization, band = data.n_prompts - calibration.n_prompts, achievable_epsilon(data)
+    single = len(epsilons) == 1
+    trivial = mistaken_epsilon(float(epsilons[0]), band.high) if single else None
+    warn_caller(mistaken_delta(delta), trivial)
     results = [
         replace(one, n_optimization=n_optimization, achievable_epsilon=band) for one in found
     ]

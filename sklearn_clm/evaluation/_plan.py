@@ -24,7 +24,12 @@ from sklearn_clm.calibration import (
     search_frontier,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._binomial import check_level
+from sklearn_clm.calibration._binomial import (
+    check_level,
+    mistaken_delta,
+    mistaken_epsilon,
+    warn_caller,
+)
 from sklearn_clm.calibration._data import check_data, optimization_size, size_that_leaves
 from sklearn_clm.calibration._learn_then_test import frontier_tests
 from sklearn_clm.calibration._set_scores import SetScoreLike
@@ -363,6 +368,7 @@ def plan(
     n_errors = int(errors[-1])
     n, tail = data.n_prompts, (1.0 - confidence) / 4.0
     share = n_errors / n
+    warn_caller(mistaken_delta(delta), mistaken_epsilon(epsilon, float(errors[0] / n)))
     # half of the allowed error for the pilot's share, half for the calibration to come
     low, high = clopper_pearson(n_errors, n, 1.0 - 2.0 * tail)
     fewest, most = binom.ppf(tail, parts, low), binom.ppf(1.0 - tail, parts, high)

@@ -18,6 +18,7 @@ from sklearn_clm.calibration import (
     hoeffding_bentkus_p_value,
     weighted_betting_p_value,
 )
+from sklearn_clm.calibration._binomial import not_the_coverage
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring._identity import score_fingerprint
@@ -124,8 +125,7 @@ def why_empty(losses: Losses | None, epsilon: float) -> str:
     if losses is None:
         return (
             f"epsilon={epsilon:g} is certified with sets that are empty for more than half of the "
-            "calibration prompts. epsilon is the tolerated share of errors, not the coverage: "
-            f"for a coverage of {epsilon:g} give epsilon={1 - epsilon:g}."
+            f"calibration prompts. {not_the_coverage(epsilon)}"
         )
     what = (
         "the levels of losses are certified with sets that are empty for more than half of the "

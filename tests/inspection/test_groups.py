@@ -172,4 +172,8 @@ def test_coverage_given_for_epsilon_warns(policy):
         one.calibrate(data)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        one.set_params(epsilon=0.45).calibrate(data)
+    with pytest.warns(
+        UserWarning, match=r"epsilon=0\.5 is trivial: the first draw .* give epsilon"
+    ):
         one.set_params(epsilon=0.5).calibrate(data)

@@ -19,7 +19,7 @@ X, Y = bad.X, bad.Y
 
 def sampler(log=None, **params):
     generator = params.pop("generator", None) or ToyModel(log=log)
-    return ConformalSampler(generator, k_max=4, epsilon=0.6, random_state=0).set_params(**params)
+    return ConformalSampler(generator, k_max=4, epsilon=0.5, random_state=0).set_params(**params)
 
 
 def selector(log=None, **params):

@@ -1,13 +1,25 @@
 """Right values in the wrong place, and bad ones, of policies, judges, monitors and workers."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
+from sklearn_clm import __main__ as cli
 from sklearn_clm.caching import HumanJudge, JudgedPrompt, WantedVerdict
-from sklearn_clm.evaluation import RiskMonitor
+from sklearn_clm.calibration import (
+    ComponentCalibrationData,
+    LabelTable,
+    component_fraction_test,
+    component_learn_then_test,
+    learn_then_test,
+    learn_then_test_groups,
+    learn_then_test_lazily,
+    search_frontier,
+)
+from sklearn_clm.evaluation import RiskMonitor, plan
 from sklearn_clm.generators import ParallelGenerator
 from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
 from tests.toy import ToyModel, questions
@@ -60,6 +72,60 @@ def test_a_frontier_holds_configurations_and_their_budgets(fitted, n_lambdas, n_
     frontier = replace(given, lambdas=given.lambdas[:n_lambdas], k_max=given.k_max[:n_budgets])
     with pytest.raises(ValueError, match=f"frontier must hold .* got {n_lambdas} and"):
         sampler(policy=ThresholdPolicy(frontier=frontier)).calibrate(fitted.calibration_data_)
+
+
+def mistaken(use):
+    """What is said of a delta or an epsilon."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        use()
+    assert {each.filename for each in caught} <= {__file__, cli.__file__}
+    said = [str(each.message) for each in caught]
+    return sorted(text.split()[0] for text in said if "for a co" in text)
+
+
+def test_a_confidence_for_delta_and_a_coverage_for_epsilon_are_noticed(fitted, tmp_path):
+    data, table = fitted.calibration_data_, fitted.calibration_data_.admissible
+    searched, rest = data.rows(slice(40)), data.rows(slice(40, 120))
+    frontier = search_frontier(searched)
+    rng = np.random.default_rng(0)
+    scores = rng.random((100, 4))
+    components = ComponentCalibrationData.from_arrays(scores, rng.random((100, 4)) < scores)
+    whole = LabelTable(rest.first, lambda i, j: table[40:][i, j])
+    tests = (
+        lambda **levels: sampler(**levels).fit(X, Y),
+        lambda **levels: sampler(policy=ExitPolicy(), **levels).calibrate(data),
+        lambda **levels: learn_then_test(data, random_state=0, **levels),
+        lambda **levels: learn_then_test(rest, frontier=frontier, **levels),
+        lambda **levels: learn_then_test_groups(data, ["one"] * 120, random_state=0, **levels),
+        lambda **levels: plan(data, sizes=[100], n_trials=2, random_state=0, **levels),
+    )
+    for test in tests:
+        right = {"epsilon": 0.35, "delta": 0.05}
+        assert mistaken(lambda test=test, right=right: test(**right)) == []
+        for wrong in ({"epsilon": 0.95}, {"delta": 0.95}, {"epsilon": 0.95, "delta": 0.95}):
+            said = mistaken(lambda test=test, wrong=wrong, right=right: test(**right | wrong))
+            assert said == sorted(f"{name}=0.95" for name in wrong)
+    for test in (
+        lambda **levels: component_learn_then_test(components, 0.3, **levels),
+        lambda **levels: component_fraction_test(components, 0.3, **levels),
+        lambda **levels: learn_then_test_lazily(rest, frontier, 0.35, table=whole, **levels),
+        lambda **levels: ComponentSelector(fitted, admission="exact_match", **levels).fit(X, Y),
+    ):
+        assert mistaken(lambda test=test: test(delta=0.05)) == []
+        assert mistaken(lambda test=test: test(delta=0.95)) == ["delta=0.95"]
+    data.save(tmp_path / "data.npz")
+    for command in ("calibrate", "plan"):
+        arguments = [command, "--data", str(tmp_path / "data.npz"), "--quiet", "--epsilon", "0.9"]
+        arguments += ["--output", str(tmp_path / "out"), "--delta", "0.9"]
+        assert mistaken(lambda arguments=arguments: cli.main(arguments)) == [
+            "delta=0.9",
+            "epsilon=0.9",
+        ]
+    # levels of a whole curve, and a delta that has no part
+    assert mistaken(lambda: learn_then_test(data, [0.5, 0.95], random_state=0)) == []
+    average = sampler(policy=ExitPolicy(), guarantee="marginal", delta=0.95)
+    assert mistaken(lambda: average.calibrate(data)) == []
 
 
 def test_a_monitor_watches_what_was_certified_and_nothing_else(fitted, tmp_path):
