@@ -172,8 +172,6 @@ def test_coverage_given_for_epsilon_warns(policy):
         one.calibrate(data)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        one.set_params(epsilon=0.45).calibrate(data)
-    with pytest.warns(
-        UserWarning, match=r"epsilon=0\.5 is trivial: the first draw .* give epsilon"
-    ):
         one.set_params(epsilon=0.5).calibrate(data)
+    with pytest.warns(UserWarning, match=r"epsilon=0\.6 is trivial: .* give epsilon=0\.4"):
+        one.set_params(epsilon=0.6).calibrate(data)
