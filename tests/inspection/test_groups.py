@@ -173,5 +173,5 @@ def test_coverage_given_for_epsilon_warns(policy):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         one.set_params(epsilon=0.5).calibrate(data)
-    with pytest.warns(UserWarning, match=r"epsilon=0\.6 is trivial: .* give epsilon=0\.4"):
-        one.set_params(epsilon=0.6).calibrate(data)
+    with pytest.warns(UserWarning, match=r"epsilon=0\.52 is trivial: .* epsilon=0\.48"):
+        one.set_params(epsilon=0.52).calibrate(data)
