@@ -337,7 +337,7 @@ class CalibrationData(SavedArrays):
             Quality of each draw (scores.npy).
         similarity : array-like of shape (n, K, K), or path of a .npy file
             Similarity of each draw to the earlier ones (diversity.npy, whose name notwithstanding
-            a *large* value means a near duplicate).
+            a *large* value means a near duplicate). ``np.zeros((n, K, K))`` where there are none.
         labels : array-like of shape (n, K), or path of a .npy file
             1 where the draw is admissible (labels.npy).
         mmap : bool, default=False
@@ -362,6 +362,11 @@ class CalibrationData(SavedArrays):
         >>> CalibrationData.from_arrays([[0.5, 0.1]], np.zeros((1, 2, 2)), [[1, 0]])
         CalibrationData(n_prompts=1, k_max=2)
         """
+        if similarity is None:
+            raise TypeError(
+                "similarity must be an array of shape (n, K, K) or a path, got None instead; "
+                "where there are no similarities, zeros do: np.zeros((n, K, K))."
+            )
         return cls(
             read_npy(scores, "scores", mmap=False),
             read_npy(similarity, "similarity", mmap=mmap),

@@ -135,6 +135,8 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
 
     Notes
     -----
+    A callable that gives NaN for a set of finite qualities is refused when it is used.
+
     The names are the scores of the paper. A set never stops sampling while it is empty.
 
     | name | F | rejected draws |
@@ -169,7 +171,14 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
     name = getattr(set_score, "__name__", type(set_score).__name__)
     if _is_vectorised(set_score):
         return _from_vectorised(set_score, name)
-    return SetScore(name, lambda quality, n_samples: _as_number(name, set_score(quality)))
+
+    def of_set(quality: np.ndarray, n_samples: int) -> float:
+        score = _as_number(name, set_score(quality))
+        if np.isnan(score):
+            _refuse_nan(name, quality)
+        return score
+
+    return SetScore(name, of_set)
 
 
 def _as_number(name: str, returned: Any) -> float:
@@ -186,6 +195,15 @@ def _no_number(name: str, returned: object) -> TypeError:
         f"set_score {name} returned {returned!r:.80} ({type(returned).__name__}); wanted a number "
         "for each set."
     )
+
+
+def _refuse_nan(name: str, quality: np.ndarray) -> None:
+    # of infinite qualities a mean, say, need not exist; sampling does not stop at such a set
+    if np.isfinite(quality).all():
+        raise ValueError(
+            f"set_score {name} returned NaN for the set of qualities {quality.tolist()!r:.80}; "
+            "wanted a number for each set that is not empty, those of one member included."
+        )
 
 
 def _is_vectorised(function: Callable[..., object]) -> bool:
@@ -219,6 +237,8 @@ def _from_vectorised(function: Callable[..., object], name: str) -> SetScore:
                 f"set_score {name} returned an array of shape {score.shape} for quality and "
                 f"accepted of shape {quality.shape}; wanted ({len(quality)},)."
             )
+        for i in np.flatnonzero(np.isnan(score) & members.any(axis=1)):
+            _refuse_nan(name, values[i, members[i]])
         return score
 
     def of_set(quality: np.ndarray, n_samples: int) -> float:

@@ -23,7 +23,7 @@ from sklearn_clm.calibration._data import check_data
 from sklearn_clm.evaluation._results import TrialResults
 
 Method = str | Callable[..., float] | SetScore
-Methods = Sequence[Method] | Mapping[str, Method]
+Methods = Method | Sequence[Method] | Mapping[str, Method]
 RandomState = int | np.random.RandomState | None
 
 
@@ -60,7 +60,7 @@ def run_trials(
     ----------
     data : CalibrationData
         Quality, similarity and admissibility of the draws of all prompts.
-    methods : sequence of str or callable, or dict of name to these
+    methods : str or callable, sequence of these, or dict of name to these
         Set scores F, as :func:`sklearn_clm.scoring.get_set_score` takes them.
     epsilons : array-like of shape (n_levels,), optional
         Levels in [0, 1], strictly increasing. Default: 101 from 0 to 1.
@@ -204,7 +204,9 @@ class _Trial(NamedTuple):
 
 def _resolve(methods: Methods) -> tuple[tuple[str, ...], tuple[Method, ...]]:
     """Names and members of the set scores to compare."""
-    if isinstance(methods, str) or not isinstance(methods, (Sequence, Mapping)) or not methods:
+    if isinstance(methods, (str, SetScore)) or callable(methods):
+        methods = [methods]
+    if not isinstance(methods, (Sequence, Mapping)) or not methods:
         wanted = "a non-empty sequence of set scores, or a dict of them"
         raise ValueError(f"methods must be {wanted}, got {methods!r}.")
     members = tuple(methods.values() if isinstance(methods, Mapping) else methods)

@@ -177,6 +177,13 @@ def test_from_arrays_reads_files_and_maps_memory(tmp_path):
     assert_same(CalibrationData.from_arrays(data.quality, data.similarity, data.admissible), data)
 
 
+def test_no_similarities_are_zeros():
+    with pytest.raises(
+        TypeError, match=r"similarity must be .* got None .* np\.zeros\(\(n, K, K\)"
+    ):
+        CalibrationData.from_arrays([[0.5, 0.1]], None, [[1, 0]])
+
+
 def test_from_arrays_of_bad_files(tmp_path):
     text, archive = tmp_path / "text.npy", tmp_path / "archive.npz"
     text.write_text("0.1 0.2")

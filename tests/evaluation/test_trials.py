@@ -12,6 +12,7 @@ from sklearn_clm.calibration import (
     learn_then_test,
 )
 from sklearn_clm.evaluation import random_splits, run_trials
+from sklearn_clm.scoring import get_set_score
 from tests.evaluation.simulated import simulated_data
 
 EPSILONS = np.linspace(0.05, 0.6, 12)
@@ -204,11 +205,17 @@ def test_progress_bar(data, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_single_method_is_a_list_of_one(data):
+    options = {"epsilons": 0.4, "n_trials": 1, "n_lambdas": 3, "random_state": 0}
+    for method in ("max", np.mean, get_set_score("sum")):
+        one = run_trials(data, method, **options)
+        assert one.methods == (get_set_score(method).name,)
+        np.testing.assert_array_equal(one.loss, run_trials(data, [method], **options).loss)
+
+
 def test_bad_input_is_named(data):
     with pytest.raises(TypeError, match="data must be CalibrationData, got ndarray"):
         run_trials(np.ones((3, 2)))
-    with pytest.raises(ValueError, match=r"methods must be a non-empty sequence.*'max'"):
-        run_trials(data, "max")
     with pytest.raises(ValueError, match="methods must be a non-empty sequence"):
         run_trials(data, [])
     with pytest.raises(ValueError, match="set_score='best' is unknown; wanted one of"):

@@ -239,7 +239,7 @@ CALIBRATION = [
 
 EVALUATION = [
     ("run_trials", "data", "ndarray", lambda: run_trials(Q, ["max"])),
-    ("run_trials", "methods", "'max'", trials(methods="max")),
+    ("run_trials", "methods", "3", trials(methods=3)),
     ("run_trials", "methods", r"[]", trials(methods=[])),
     ("run_trials", "set_score", "'best'", trials(methods=["best"])),
     ("run_trials", "epsilons", "1.5", trials(epsilons=[1.5])),

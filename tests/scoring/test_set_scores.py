@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from sklearn_clm.calibration import CalibrationData, learn_then_test
 from sklearn_clm.scoring import SetScore, get_set_score
 
 NAMES = ["first_k", "first_k_reject", "max", "sum"]
@@ -98,6 +99,35 @@ def test_vectorised_callable_that_gives_no_numbers():
 
     with pytest.raises(TypeError, match=r"set_score words .*'high'"):
         get_set_score(words).of_sets(np.ones((2, 3)), np.ones((2, 3), dtype=bool))
+
+
+def spread(quality):
+    """Undefined for one member."""
+    return np.var(quality, ddof=1) if len(quality) > 1 else np.nan
+
+
+def spread_of_each(quality, accepted):
+    """Undefined for one member, and for none."""
+    size = accepted.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (quality.max(axis=1) - quality.sum(axis=1)) / (size - 1.0) / np.sign(size)
+
+
+@pytest.mark.parametrize("score", [spread, spread_of_each])
+def test_nan_is_refused(score):
+    rng = np.random.default_rng(0)
+    admissible = rng.random((60, 3)) < 0.7
+    data = CalibrationData(rng.random((60, 3)), rng.random((60, 3, 3)), admissible)
+    with pytest.raises(ValueError, match=f"set_score {score.__name__} returned NaN for the set of"):
+        learn_then_test(data, 0.4, set_score=score, random_state=0)
+
+
+def test_nan_stays_where_nothing_else_exists():
+    quality, accepted = np.array([[0.5, 0.25], [-np.inf, np.inf]]), np.array([[0, 0], [1, 1]]) > 0
+    with np.errstate(invalid="ignore"):
+        mean = get_set_score(lambda q, a: q.sum(axis=1) / a.sum(axis=1))
+        assert np.isnan(mean.of_sets(quality, accepted)).all()
+        assert np.isnan(get_set_score(np.mean).of_set(quality[1], 2))
 
 
 def test_unknown_name_lists_the_known():
