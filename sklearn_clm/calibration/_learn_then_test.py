@@ -97,7 +97,9 @@ class Frontier:
     """The configurations to be tested, in the order of testing: from the safest.
 
     The first accepts everything: no rejection, no stop before the largest budget is used up. No
-    configuration errs on fewer prompts, so that it passes whenever any other does.
+    configuration errs on fewer prompts, so that it passes whenever any other does. The second is
+    the same without responses that are nearly equal to earlier ones, where that cost no error on
+    the optimisation part: certified next to nothing else, it spares users sets full of copies.
 
     Parameters
     ----------
@@ -256,9 +258,10 @@ def learn_then_test(
 
     The prompts are split at random. On the optimisation part, the grid of thresholds is laid out
     and searched for the Pareto frontier of loss and objective. On the calibration part, first
-    *accept everything* and then the frontier is tested, from the safest configuration on, until
-    the first test fails; of those that passed, the one of lowest objective is chosen, the safer
-    one in a tie. The result is null only if sets of all K draws cannot be certified either.
+    *accept everything*, with near copies and without, and then the frontier is tested, from the
+    safest configuration on, until the first test fails; of those that passed, the one of lowest
+    objective is chosen, the safer one in a tie. The result is null only if sets of all K draws
+    cannot be certified either.
 
     Parameters
     ----------
@@ -481,6 +484,19 @@ def _check_size(n_prompts: int, fraction: float, epsilon: float, delta: float) -
     )
 
 
+def _without_copies(
+    loss: np.ndarray, objective: np.ndarray, n_similarities: int, chosen: np.ndarray
+) -> np.ndarray:
+    """Position of what accepts everything but near copies, if it errs as rarely and is not chosen.
+
+    Similarity thresholds descend along the first axis of the flattened grid.
+    """
+    step = len(loss) // n_similarities
+    places = np.arange(1, n_similarities) * step
+    rejecting = places[objective[places] < objective[0]][:1]
+    return rejecting[(loss[rejecting] == loss[0]) & ~np.isin(rejecting, chosen)]
+
+
 def search_frontier(
     optimization: CalibrationData,
     *,
@@ -505,7 +521,8 @@ def search_frontier(
     Returns
     -------
     Frontier
-        *Accept everything*, then the Pareto frontier from the safest configuration on.
+        *Accept everything*, the same without copies, then the Pareto frontier from the safest
+        configuration on.
 
     Examples
     --------
@@ -534,7 +551,7 @@ def search_frontier(
     if chosen[0] != 0:
         # position 0 accepts everything. Another may err as rarely on this part, but none does on
         # the calibration part: tested first, it costs no power and spares needless nulls
-        chosen = np.append(0, chosen)
+        chosen = np.concatenate(([0], _without_copies(loss, objective, len(l1), chosen), chosen))
     a, b, k, c = np.unravel_index(chosen, risks.loss.shape)
     return Frontier(
         lambdas=np.column_stack((l1[::-1][a], l2[b], l3[::-1][c])),

@@ -17,6 +17,7 @@ from sklearn_clm.calibration import (
     learn_then_test,
     pareto_frontier,
     risk_surface,
+    search_frontier,
     smallest_epsilon,
     threshold_grid,
 )
@@ -53,7 +54,11 @@ def test_every_step_against_its_definition(set_score):
     everything = [surface.loss[-1, 0, -1], surface.objective(0.7, 0.5)[-1, 0, -1]]
     assert tested[0].tolist() == everything
     searched = tested[len(tested) - len(pareto_frontier(costs)) :]
-    assert len(tested) - len(searched) == (everything not in searched.tolist())
+    extra = tested[: len(tested) - len(searched)].tolist()
+    assert extra[:1] == [everything] * (everything not in searched.tolist())
+    # the same without near copies, where that cost nothing here
+    assert all(one[0] == everything[0] and one[1] < everything[1] for one in extra[1:])
+    assert len(extra) <= 2
     assert_array_equal(searched, costs[pareto_frontier(costs)])
     assert np.all(np.diff(searched[:, 0]) > 0)
     assert np.all(np.diff(searched[:, 1]) < 0)
@@ -382,3 +387,23 @@ def test_the_number_of_prompts_asked_for_is_the_least_that_suffices(epsilon, fra
 def test_bad_parameters(options, error, message):
     with pytest.raises(error, match=message):
         learn_then_test(simulate(), **{"epsilon": 0.3, **options})
+
+
+def test_sets_without_copies_are_tested_right_after_those_with_them():
+    # labels: a draw equal to an earlier one tells nothing; only the first draw's quality is useless
+    rng = np.random.default_rng(5)
+    n, k = 300, 8
+    truth, hard = rng.integers(0, 4, n), rng.random(n) < 0.08
+    draws = np.where(hard[:, None], (truth[:, None] + 1) % 4, truth[:, None])
+    draws = np.where(rng.random((n, k)) < 0.3, rng.integers(0, 4, (n, k)), draws)
+    similarity = (draws[:, :, None] == draws[:, None, :]).astype(float)
+    data = CalibrationData(rng.random((n, k)), similarity, draws == truth[:, None])
+    part = data.take(np.arange(100))
+    frontier = search_frontier(part)
+    assert frontier.lambdas[0].tolist() == [np.inf, -np.inf, np.inf]
+    assert frontier.lambdas[1].tolist() == [0.0, -np.inf, np.inf]
+    risks = evaluate_configurations(part, frontier.lambdas, set_score="max")
+    assert risks.n_errors[0] == risks.n_errors[1]
+    # they are left out where the copies in sets were not all of one kind
+    mixed = CalibrationData(part.quality, np.ones_like(part.similarity), part.admissible)
+    assert search_frontier(mixed).lambdas[1].tolist() != [0.0, -np.inf, np.inf]
