@@ -201,8 +201,11 @@ def _report(path: str) -> None:
             continue
         number = f"{len(said)} of the {len(messages)} calibrations of this search"
         if topic == _NULL:
-            number = f"{number} are null; where scored, each scores -inf. The first"
-            warn(f"{number}: {said[0]}", NullCalibrationWarning)
+            warn(
+                f"{number} are null, for all prompts or for some groups; where nothing is "
+                f"certified, ConformalSampler.score is -inf. The first: {said[0]}",
+                NullCalibrationWarning,
+            )
         else:
             warn(f"{number} warn of this; the first: {said[0]}")
 

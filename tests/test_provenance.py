@@ -31,7 +31,7 @@ from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
 from sklearn_clm.generators import EstimatorGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.metrics import component_loss, set_loss
-from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
+from sklearn_clm.policies import ExitPolicy, Groups, ThresholdPolicy
 from tests.reports import ReportModel, cases
 from tests.toy import ToyModel, questions
 
@@ -514,6 +514,17 @@ def test_a_cross_validation_warns_of_null_calibrations_once(validate, cv):
     assert one.startswith("3 of the 3 calibrations of this search are null")
     with pytest.warns(NullCalibrationWarning, match="^Calibration is null"):
         clone(null).fit(X[:60], Y[:60])
+
+
+def test_a_search_says_no_false_score_where_some_groups_are_null():
+    groups = Groups(by=lambda prompt: int(prompt.split()[-1]) % 2)
+    hopeless = [answer if i % 2 else "none" for i, answer in enumerate(Y)]
+    with pytest.warns(NullCalibrationWarning) as caught:
+        scores = cross_validate(sampler(groups=groups), X, hopeless, cv=3)["test_score"]
+    (one,) = (str(each.message) for each in caught if each.category is NullCalibrationWarning)
+    assert np.isfinite(scores).all()
+    assert one.startswith("3 of the 3 calibrations of this search are null, for all prompts or for")
+    assert "where nothing is certified, ConformalSampler.score is -inf. The first: Group 0" in one
 
 
 def test_searches_without_a_temporary_folder_warn_of_each_null_calibration(monkeypatch):

@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm.calibration import relative_excess
-from sklearn_clm.scoring import admission_matrix
+from sklearn_clm.scoring import admission_matrix, warn_of_references
 from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._protocols import Admission, Reference
 
@@ -77,6 +77,11 @@ def set_outcomes(
     ValueError
         If the lengths differ, a set does not know all its draws, or `admissions` are references
         and no judge is known.
+
+    Warns
+    -----
+    UserWarning
+        Of references that can hardly be judged, as :func:`sklearn_clm.scoring.warn_of_references`.
 
     Examples
     --------
@@ -303,6 +308,8 @@ def judge_sets(
                 "all of them in `generations`, as predict gives them, to find the first "
                 "admissible one."
             )
+    drawn = [[draw.response for draw in one.generations] for one in sets]
+    warn_of_references(admission, admissions, drawn)
     first_admissible = np.zeros(n, dtype=np.intp)  # counted from 1; 0: none yet
     covered = np.zeros(n, dtype=bool)
     members = [set(one.indices.tolist()) for one in sets]
@@ -316,7 +323,7 @@ def judge_sets(
         if not asked:
             continue
         references = [admissions[i] for i in asked]
-        responses = [[sets[i].generations[draw].response] for i in asked]
+        responses = [[drawn[i][draw]] for i in asked]
         verdicts = admission_matrix(admission, references, responses, n_jobs=n_jobs)[:, 0]
         for i in np.asarray(asked)[verdicts]:
             first_admissible[i] = first_admissible[i] or draw + 1

@@ -1,12 +1,15 @@
 """Measures of prediction sets against their definitions."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.dummy import DummyClassifier
 
 from sklearn_clm import ComponentSets, ConformalSampler, PredictionSet, PredictionSets
-from sklearn_clm.generators import Generation
+from sklearn_clm.generators import EstimatorGenerator, Generation
 from sklearn_clm.metrics import (
     SCORERS,
     normalized_auc,
@@ -126,6 +129,24 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="admission must be given"):
         set_loss(["a"], ONE)
     assert set_loss([lambda response: True], ONE) == 0.0
+
+
+def test_references_of_another_type_than_all_responses_are_warned_of():
+    X, y = np.arange(160.0).reshape(-1, 1) % 7, np.arange(160) % 2
+    sampler = ConformalSampler(
+        EstimatorGenerator(DummyClassifier()), k_max=4, epsilon=0.5, random_state=0
+    ).fit(X, y)
+    sets = sampler.predict(X[:40])
+    texts = y.astype(str)
+    match = "References are of type str and responses of type int, .* for 40 of 40 prompts"
+    with pytest.warns(UserWarning, match=match) as caught:
+        assert set_coverage(texts[:40], sets) == 0.0
+    assert [each.filename for each in caught] == [__file__]
+    with pytest.warns(UserWarning, match=match):
+        sampler.score(X[:40], texts[:40])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert set_coverage(y[:40], sets) > 0.5
 
 
 def test_sets_without_guarantee_have_no_objective():
