@@ -824,7 +824,7 @@ class ComponentSelector(  # type: ignore[call-arg]
 
     def _select(self, sets: PredictionSets, groups: object = None) -> ComponentSets:
         selected = select_components(self.calibration_, sets, groups)
-        return ComponentSets(selected, min_width=sets.k_max, selector=self)
+        return ComponentSets(selected, min_width=sets.k_max, selector=self, index=sets._index)
 
 
 def _fitted(sampler: object) -> ConformalSampler | None:

@@ -377,6 +377,27 @@ def test_component_sets_are_array_like(selector):
     assert first != first.components
 
 
+def test_the_frame_of_components_keeps_the_index_of_the_prompts(selector):
+    pd = pytest.importorskip("pandas")
+    prompts = pd.Series(NEW[:20], index=pd.Index([f"row {i}" for i in range(20)], name="id"))
+    sets = selector.predict(prompts)
+    frame = sets.to_frame()
+    assert frame.index.equals(prompts.index[frame["prompt_index"].astype(int)])
+    assert frame.index.name == "id"
+    joined = frame.join(prompts.rename("prompt"))
+    assert joined["prompt"].tolist() == [one.prompt for one in sets for _ in one]
+    backwards = sets[[3, 1]]
+    assert backwards.selector is selector
+    assert backwards.to_frame().index.tolist() == ["row 3"] * len(sets[3]) + ["row 1"] * len(
+        sets[1]
+    )
+    assert sets[:0].to_frame().index.tolist() == []
+    piped = make_pipeline(sampler(), ComponentSelector(**OPTIONS)).fit(X, Y).predict(prompts)
+    assert set(piped.to_frame().index) <= set(prompts.index)
+    bare = selector.predict(NEW[:20]).to_frame()
+    assert bare.index.tolist() == list(range(len(bare)))
+
+
 def test_fit_transform_with_a_fitted_sampler_is_fit_and_predict():
     fitted = sampler().fit(X, Y)
     other, other_y = cases(60, first=500)

@@ -36,14 +36,11 @@ class SetSequence(Sequence[_Set]):
     # the attribute that holds the estimator that made the sets
     _maker: ClassVar[str]
     _sets: list[_Set]
+    _index: "pd.Index | None"  # `index` is a method of sequences
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int]: ...
-
-    @abstractmethod
-    def _take(self, rows: np.ndarray) -> Self:
-        """The sets of these rows."""
 
     @staticmethod
     @abstractmethod
@@ -105,6 +102,14 @@ class SetSequence(Sequence[_Set]):
             for j, member in enumerate(one):
                 row[j] = member
         return array if dtype is None else array.astype(dtype)
+
+    def _take(self, rows: np.ndarray) -> Self:
+        """The sets of these rows."""
+        taken = copy.copy(self)
+        setattr(taken, self._maker, getattr(self, self._maker))
+        taken._sets = [self._sets[i] for i in rows]
+        taken._index = None if self._index is None else self._index.take(rows)
+        return taken
 
     def __getstate__(self) -> dict[str, Any]:
         # sets are kept and sent around by the thousand: without the model and its data
@@ -297,7 +302,7 @@ class PredictionSets(SetSequence[PredictionSet]):
         index: "pd.Index | None" = None,
     ) -> None:
         self._sets = list(sets)
-        self._index = index  # `index` is a method of sequences
+        self._index = index
         self.k_max = int(k_max)
         self.sampler = sampler
         self.provenance = provenance
@@ -317,13 +322,6 @@ class PredictionSets(SetSequence[PredictionSet]):
     def n_samples(self) -> np.ndarray:
         """Draws taken for each prompt, an int array of shape (n,)."""
         return np.array([one.n_samples for one in self._sets], dtype=np.intp)
-
-    def _take(self, rows: np.ndarray) -> "PredictionSets":
-        taken = copy.copy(self)
-        taken.sampler = self.sampler
-        taken._sets = [self._sets[i] for i in rows]
-        taken._index = None if self._index is None else self._index.take(rows)
-        return taken
 
     @staticmethod
     def _is_numeric(one: PredictionSet) -> bool:
@@ -545,6 +543,8 @@ class ComponentSets(SetSequence[ComponentSet]):
         numeric predictions does not depend on which prompts are predicted together.
     selector : ComponentSelector, optional
         The estimator that made them. It does not travel with a pickle.
+    index : pandas.Index, optional
+        Of the data frame or the Series that held the prompts, for :meth:`to_frame`.
 
     Attributes
     ----------
@@ -567,9 +567,15 @@ class ComponentSets(SetSequence[ComponentSet]):
     _maker = "selector"
 
     def __init__(
-        self, sets: Sequence[ComponentSet], min_width: int = 1, *, selector: Any = None
+        self,
+        sets: Sequence[ComponentSet],
+        min_width: int = 1,
+        *,
+        selector: Any = None,
+        index: "pd.Index | None" = None,
     ) -> None:
         self._sets = list(sets)
+        self._index = index
         self.min_width = int(min_width)
         self.selector = selector
 
@@ -581,9 +587,6 @@ class ComponentSets(SetSequence[ComponentSet]):
     def components(self) -> list[list[Response]]:
         """The selected components of each prompt."""
         return [list(one.components) for one in self._sets]
-
-    def _take(self, rows: np.ndarray) -> "ComponentSets":
-        return ComponentSets([self._sets[i] for i in rows], self.min_width, selector=self.selector)
 
     @staticmethod
     def _is_numeric(one: ComponentSet) -> bool:
@@ -602,7 +605,9 @@ class ComponentSets(SetSequence[ComponentSet]):
         Returns
         -------
         pandas.DataFrame
-            Columns `prompt_index`, `component`, `score`, `draws` (tuple of the indices, from 0, of
+            Its index is that of the data frame or the Series that held the prompts, shared by the
+            rows of one prompt; otherwise rows are counted from 0. Columns `prompt_index` (position
+            of the prompt, from 0), `component`, `score`, `draws` (tuple of the indices, from 0, of
             the draws that hold it) and "guaranteed"; `group`, where there are groups; `loss`, where
             a fraction may be wrong; and `provenance`, where it is unknown.
         """
@@ -620,6 +625,8 @@ class ComponentSets(SetSequence[ComponentSet]):
             frame = frame.assign(group=pd.Series(groups, dtype=object))
         if any(one.loss == "fraction" for one in self._sets):
             frame = frame.assign(loss="fraction")
+        if self._index is not None:
+            frame.index = self._index.repeat(self.sizes)
         return frame if self.provenance_known else frame.assign(provenance="unknown")
 
     def __repr__(self) -> str:
