@@ -159,7 +159,8 @@ cannot know, are allowed, and the result says "provenance unknown".
 - *A language model, or a person, as judge?* `sklearn_clm.scoring`, `sklearn_clm.judging`. The
   promise is about what the judge calls admissible.
 - *Claims instead of whole responses?* :class:`ComponentSelector`, with a `splitter` of yours.
-- *Keep it for years?* `save_calibration` writes JSON (*Files*, above), not a pickle.
+- *Keep it for years?* `save_calibration` writes JSON (*Files*, above), not a pickle. A generator
+  that `fit` has trained is not in it: keep `sampler.generator_`, and load into a sampler with that.
 
 ## Where steps of a pipeline belong
 

@@ -710,9 +710,9 @@ class ConformalSampler(  # type: ignore[call-arg]
         name = os.fspath(path)
         content, read = read_calibration(path, SamplerCalibration)
         source = getattr(self, "_source", None)
-        if source is None or not hasattr(source.generator, "fit"):
-            source = self._untrained_source()
         known: Provenance = read["provenance"]
+        if source is None or not hasattr(source.generator, "fit"):
+            source = self._untrained_source(known.generator)
         rule: CalibratedRule = read["rule"]
         refuse_other_sampler(
             name,
@@ -808,9 +808,10 @@ class ConformalSampler(  # type: ignore[call-arg]
     def _fingerprints(self, names: Iterable[str]) -> dict[str, str]:
         return {name: score_fingerprint(getattr(self, name)) for name in names}
 
-    def _untrained_source(self) -> DrawSource:
+    def _untrained_source(self, known: str | None) -> DrawSource:
         """Generator and seed of a sampler that has seen no prompts."""
-        source = DrawSource.untrained(self.generator, self.random_state, type(self).__name__)
+        name = type(self).__name__
+        source = DrawSource.untrained(self.generator, self.random_state, name, known)
         self._check_scores(source.generator)
         return source
 

@@ -10,8 +10,11 @@ import joblib
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
 
 from sklearn_clm import (
     ComponentSelector,
@@ -20,6 +23,7 @@ from sklearn_clm import (
     NullCalibrationWarning,
 )
 from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
+from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator
 from sklearn_clm.scoring import rouge_l, threshold_admission
 from tests.toy import ToyModel, questions
@@ -282,3 +286,24 @@ def test_clone_forgets_what_was_fitted(fitted):
     buffer = io.BytesIO()
     pickle.dump(clone(fitted), buffer)
     assert buffer.tell() < 5000
+
+
+def test_a_generator_that_was_trained_before_is_taken_with_its_calibration(tmp_path):
+    X, y = load_digits(return_X_y=True)
+    options = {"k_max": 4, "epsilon": 0.3, "random_state": 0}
+    fitted = ConformalSampler(EstimatorGenerator(GaussianNB(var_smoothing=0.1)), **options)
+    fitted.fit(X[:600], y[:600]).save_calibration(tmp_path / "calibration.json")
+    fitted.calibration_data_.save(tmp_path / "data.npz")
+    trained = pickle.loads(pickle.dumps(fitted.generator_))
+    expected = fitted.predict(X[1000:1020])
+    for generator in (trained, FrozenEstimator(trained)):
+        loaded = ConformalSampler(generator, **options)
+        loaded.load_calibration(tmp_path / "calibration.json")
+        data = CalibrationData.load(tmp_path / "data.npz")
+        anew = ConformalSampler(generator, **options).calibrate(data)
+        for one in (loaded, anew):
+            assert one.predict(X[1000:1020]) == expected
+            assert one.predict(X[1000:1020]).provenance_known
+    trained.fit(X[:300], y[:300])
+    with pytest.raises(NotFittedError, match="give the generator as it was trained then"):
+        ConformalSampler(trained, **options).load_calibration(tmp_path / "calibration.json")

@@ -297,7 +297,7 @@ def _are_equal(a: Reference, b: Reference) -> bool:
 
 
 def source_of(
-    known: Provenance, source: DrawSource | None, untrained: Callable[[], DrawSource]
+    known: Provenance, source: DrawSource | None, untrained: Callable[[str | None], DrawSource]
 ) -> DrawSource:
     """Generator and seed that data from elsewhere came from, as far as they tell."""
     trained = source
@@ -309,7 +309,7 @@ def source_of(
         source = None
     if source is None:
         try:
-            source = untrained()
+            source = untrained(known.generator)
         except NotFittedError:
             if trained is None:
                 raise

@@ -77,8 +77,15 @@ class DrawSource:
         generator: Generator | None,
         random_state: int | np.random.RandomState | None,
         name: str,
+        known: str | None,
     ) -> "DrawSource":
-        """The source of draws of an estimator that has seen no prompts."""
+        """The source of draws of an estimator that has seen no prompts.
+
+        A generator that was trained before has to be the known one.
+        """
+        nobody = np.empty(0, dtype=np.uint64)
+        if generator is not None and known is not None and _is_trained(generator, known):
+            return cls(copy.copy(generator), known, seed_of_draws(random_state), nobody)
         own = own_copy(generator)
         if is_trainable(own):
             hint = (
@@ -87,9 +94,10 @@ class DrawSource:
             )
             raise NotFittedError(
                 f"{type(own).__name__} is fitted on prompts and references, which this {name} has "
-                f"not seen: call fit, or collect, first.{hint if generator is None else ''}"
+                "not seen: call fit, or collect, first. For a calibration that was kept, give the "
+                "generator as it was trained then, generator_ of that sampler (pickle it)."
+                f"{hint if generator is None else ''}"
             )
-        nobody = np.empty(0, dtype=np.uint64)
         return cls(own, fingerprint(own), seed_of_draws(random_state), nobody)
 
     def with_seed(self, seed: int | None) -> "DrawSource":
@@ -203,6 +211,14 @@ def own_copy(generator: Generator | None) -> Generator:
     except TypeError:  # of a class that cannot be made so
         return generator
     return copied
+
+
+def _is_trained(generator: Generator, known: str) -> bool:
+    """Whether a generator that is trained on prompts is the known one already."""
+    try:
+        return is_trainable(generator) and fingerprint(generator) == known
+    except (AttributeError, NotFittedError):  # of one that is not trained yet
+        return False
 
 
 def seed_of_draws(random_state: int | np.random.RandomState | None) -> int:
