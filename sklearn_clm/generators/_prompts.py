@@ -262,9 +262,11 @@ def _from_array(array: np.ndarray, taker: "_Taker") -> CheckedPrompts:
         if array.size and all(isinstance(part, dict) for row in rows for part in row):
             return _from_items(rows, taker)  # chats of one length
         if any(isinstance(part, str) for row in rows for part in row):
+            table = " or a pandas data frame of these columns" if taker.tags.categorical else ""
             raise ValueError(
                 "prompts (X) must be one column of prompts or several numeric ones, got text of "
-                f"shape {array.shape} instead. Pass one column; of predicted sets, their prompts."
+                f"shape {array.shape} instead. Pass one column{table}; of predicted sets, their "
+                "prompts."
             )
         return _numeric(array, taker)
     raise ValueError(
@@ -288,9 +290,11 @@ def _from_items(items: list[Prompt], taker: "_Taker") -> CheckedPrompts:
                 "the missing ones first."
             )
         if is_number(item):
+            other = next(one for one in items if not is_number(one))
+            row = "; a row of a data frame is X.iloc[[i]]" if taker.tags.categorical else ""
             raise TypeError(
                 f"prompts (X) holds the number {item!r} at position {i} among prompts that are "
-                f"{type(items[0]).__name__}; wanted prompts of one kind."
+                f"{type(other).__name__}; wanted prompts of one kind{row}."
             )
     return CheckedPrompts(items, False)
 
@@ -300,7 +304,8 @@ def _numeric(X: Any, taker: "_Taker") -> CheckedPrompts:
         raise ValueError(
             f"prompts (X) must be texts or other objects, or rows of numbers in an array of shape "
             f"(n, d), got {len(X)} single numbers instead. Reshape your data with "
-            "array.reshape(-1, 1) where each prompt is a number."
+            "array.reshape(-1, 1) where each prompt is a number, or array.reshape(1, -1) where "
+            "they are one prompt."
         )
     array = check_array(X, estimator=taker.estimator, input_name="X", ensure_all_finite="allow-nan")
     if array.dtype.kind == "f" and not taker.tags.allow_nan:

@@ -79,6 +79,13 @@ def table_of(rows: np.ndarray | Sequence[Mapping[Any, object]], empty: Any) -> A
     if isinstance(rows, np.ndarray):
         made = pd.DataFrame(rows)
     else:
+        other = next((row for row in rows if not isinstance(row, Mapping)), None)
+        if other is not None:
+            raise TypeError(
+                "prompts (X) must be a data frame, or dicts by column, as those that the "
+                f"classifier has learnt from, got {type(other).__name__} {other!r:.60} instead; a "
+                "single row is X.iloc[[i]]."
+            )
         values = [[row[name] for row in rows] for name in empty.columns]
         made = pd.DataFrame({j: pd.Series(one, dtype=object) for j, one in enumerate(values)})
     types = list(empty.dtypes)

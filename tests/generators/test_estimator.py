@@ -278,6 +278,32 @@ def test_a_data_frame_stays_one(columns):
     assert alone.sample(table[:5], 2) == [alone.sample(table[i : i + 1], 2)[0] for i in range(5)]
 
 
+def test_what_was_a_data_frame_is_asked_for_as_one():
+    table, labels = people()
+    sampler = sampler_of(by_columns()).fit(table, labels)
+    array = table.to_numpy()
+    of_array = (
+        r"of shape \(240, 4\) instead\. Pass one column or a pandas data frame of these columns"
+    )
+    of_row = (
+        r"the number .* at position 0 among prompts that are str; .* data frame is X\.iloc\[\[i\]\]"
+    )
+    of_rows = "must be a data frame, or dicts by column, .* has learnt from, got {}"
+    for prompts, error, message in (
+        (array, ValueError, of_array),
+        (table.iloc[0], TypeError, of_row),
+        (array[0], TypeError, of_row),
+        (array.tolist(), TypeError, of_rows.format("list")),
+        (table.iloc[0].astype(str), TypeError, of_rows.format("str")),
+    ):
+        with pytest.raises(error, match=message):
+            sampler.predict(prompts)
+    with pytest.raises(ValueError, match=of_array):
+        sampler_of(by_columns()).fit(array, labels)
+    asked_again = sampler.predict(table[:2].to_dict("records"))
+    assert asked_again == sampler.predict(table.iloc[[0, 1]])
+
+
 @pytest.mark.parametrize("wrap", [CachedGenerator, partial(ParallelGenerator, n_jobs=2)])
 def test_columns_of_text_and_missing_values(wrap):
     table, labels = people(missing=True)
