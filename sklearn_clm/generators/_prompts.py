@@ -206,7 +206,8 @@ def _from_frame(X: Any, taker: _Taker) -> CheckedPrompts:
         "prompts (X) must be one column of prompts or several of numbers, got a data frame of "
         f"{values.shape[1]} columns, where the columns {others[:_COLUMNS]!r}{more} hold no "
         f"numbers. Pass one of them, such as X[{others[0]!r}], or one text made of them all; a "
-        "classifier in an EstimatorGenerator takes pandas data frames as they are."
+        "classifier in an EstimatorGenerator, or in a DensityRatio, takes pandas data frames as "
+        "they are."
     )
 
 

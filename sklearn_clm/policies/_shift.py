@@ -21,7 +21,7 @@ from sklearn_clm.calibration import keep_by_weight
 from sklearn_clm.calibration._shift import check_weights, effective_size
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
-from sklearn_clm.generators._tables import takes_nan
+from sklearn_clm.generators._tables import table_of, takes_nan
 
 _BINS = 10
 _FEW_KEPT = 0.1  # of all prompts
@@ -291,7 +291,8 @@ class DensityRatio(BaseEstimator):
     Parameters
     ----------
     classifier : classifier with ``predict_proba``, default=None
-        Cloned. None is a logistic regression, on words and pairs of words for text.
+        Cloned. None is a logistic regression, on words and pairs of words for text. A classifier
+        gets pandas data frames as they are, columns of text and categories included.
     weight_bound : float, default=5.0
         Weights above it are clipped.
     n_folds : int, default=5
@@ -343,9 +344,9 @@ class DensityRatio(BaseEstimator):
 
         Parameters
         ----------
-        old : sequence of prompts
+        old : sequence of prompts, numeric array or pandas data frame
             Prompts like those that calibrate, but others.
-        new : sequence of prompts
+        new : sequence of prompts, numeric array or pandas data frame
             Prompts like those to come.
 
         Returns
@@ -376,7 +377,6 @@ class DensityRatio(BaseEstimator):
                         f"{type(other).__name__} instead; give a classifier of such prompts."
                     )
         self._odds = len(parts[0]) / len(parts[1])
-        X = [*parts[0], *parts[1]]
         y = np.repeat([0, 1], [len(part) for part in parts])
         model = self.classifier
         if model is None:
@@ -384,8 +384,19 @@ class DensityRatio(BaseEstimator):
             if not parts[0].numeric:
                 model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), model)
         order = np.random.default_rng(0).permutation(len(y))
-        X, y = [X[i] for i in order], y[order]
-        data = np.asarray(X) if parts[0].numeric else X
+        y = y[order]
+        self._columns = None
+        data: Any
+        if parts[0].columns is None or parts[1].columns is None:
+            X = [*parts[0], *parts[1]]
+            data = [X[i] for i in order]
+            data = np.asarray(data) if parts[0].numeric else data
+        else:
+            import pandas as pd
+
+            _refuse_other_columns(parts[0].columns, parts[1])
+            data = pd.concat([part.as_given() for part in parts], ignore_index=True).iloc[order]
+            self._columns = data.iloc[:0]
         chance = cross_val_predict(clone(model), data, y, cv=self.n_folds, method="predict_proba")
         weights = self._weights(chance[:, 1])
         self.classifier_ = clone(model).fit(data, y)
@@ -415,7 +426,11 @@ class DensityRatio(BaseEstimator):
         """
         check_is_fitted(self)
         checked = check_prompts(prompts, estimator=self)
-        chance = self.classifier_.predict_proba(checked.prompts)[:, 1]
+        data = checked.prompts
+        if self._columns is not None:
+            _refuse_other_columns(self._columns, checked)
+            data = table_of(data, self._columns)
+        chance = self.classifier_.predict_proba(data)[:, 1]
         return np.minimum(self._weights(chance), self.weight_bound)
 
     def __call__(self, prompt: Prompt) -> float:
@@ -424,6 +439,7 @@ class DensityRatio(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = self.classifier is not None
         tags.input_tags.allow_nan = self.classifier is not None and takes_nan(self.classifier)
         return tags
 
@@ -447,3 +463,14 @@ class DensityRatio(BaseEstimator):
                 f"prompts must be others than those that DensityRatio was learnt from, got "
                 f"{n_seen} of {len(prompts)} that it has seen: weights would fit them too well."
             )
+
+
+def _refuse_other_columns(learnt: Any, prompts: CheckedPrompts) -> None:
+    """Refuse prompts with other columns than those of a data frame, as far as they have any."""
+    names = list(learnt.columns)
+    got = prompts.n_features if prompts.columns is None else list(prompts.columns.columns)
+    if got not in (None, len(names), names):
+        raise ValueError(
+            "prompts, old or new, must have the columns that DensityRatio was learnt from, in the "
+            f"same order, {names!r:.200}, got {got!r:.200} instead."
+        )

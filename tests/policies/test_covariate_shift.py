@@ -8,8 +8,10 @@ import pytest
 from scipy.stats import binom
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration import (
@@ -17,6 +19,7 @@ from sklearn_clm.calibration import (
     evaluate_configurations,
     weighted_betting_p_value,
 )
+from sklearn_clm.generators import EstimatorGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, DensityRatio, ExitPolicy
 from tests.toy import ToyModel, drawn, questions
@@ -198,6 +201,51 @@ def test_density_ratio_of_gaussians():
     assert sure.calibration_error_ > 0.15
     with pytest.raises(ValueError, match="at least n_folds=5 prompts each, got 3 and 2000"):
         DensityRatio().fit(old[:3], new)
+
+
+def frame_of(n, share, seed):
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(seed)
+    city = np.where(rng.random(n) < share, "Bern", "Rome")
+    size = pd.Categorical(rng.choice(["S", "L"], n))
+    return pd.DataFrame({"age": rng.normal(size=n), "city": city, "size": size, "n": range(n)})
+
+
+def classifier():
+    texts = ("texts", OneHotEncoder(handle_unknown="ignore"), ["city", "size"])
+    columns = ColumnTransformer([texts, ("numbers", "passthrough", ["age"])])
+    return make_pipeline(columns, LogisticRegression())
+
+
+def test_density_ratio_of_data_frames():
+    old, new = frame_of(1500, 0.3, 0), frame_of(1500, 0.6, 1)
+    ratio = DensityRatio(classifier()).fit(old, new)
+    fresh = frame_of(300, 0.3, 2)
+    weights = ratio.weights(fresh)
+    truth = np.where(fresh["city"] == "Bern", 0.6 / 0.3, 0.4 / 0.7)
+    np.testing.assert_allclose(weights, truth, rtol=0.3)
+    rows = fresh.to_dict("records")
+    assert [ratio(row) for row in rows[:5]] == pytest.approx(weights[:5])
+    # within a sampler of a classifier of the same data frames
+    shift = CovariateShift(ratio, weight_bound=5.0)
+    generator = EstimatorGenerator(classifier())
+    one = ConformalSampler(generator, k_max=3, epsilon=0.4, random_state=0, shift=shift)
+    one.fit(fresh, fresh["age"] > 0)
+    assert one.shift_.n_kept < one.shift_.n_offered
+    with pytest.raises(ValueError, match="others than those that DensityRatio was learnt from"):
+        clone(one).fit(old, old["age"] > 0)
+    numbers = DensityRatio(classifier().set_params(columntransformer="passthrough")).fit(
+        old[["age", "n"]], new[["age", "n"]]
+    )
+    table = fresh[["age", "n"]]
+    assert numbers([*table.iloc[0]]) == pytest.approx(numbers.weights(table)[0])
+    for other in (table[["n", "age"]], fresh[["age"]].to_numpy()):
+        with pytest.raises(ValueError, match=r"in the same order, \['age', 'n'\], got"):
+            numbers.weights(other)
+    with pytest.raises(ValueError, match=r"in the same order, \['age', .*, got \['city'"):
+        DensityRatio(classifier()).fit(old, new[["city", "age", "size", "n"]])
+    with pytest.raises(ValueError, match="or in a DensityRatio, takes pandas data frames"):
+        DensityRatio().fit(old, new)
 
 
 @pytest.mark.parametrize(
