@@ -48,7 +48,8 @@ SQLite file of a HumanJudge, each on the disk before the next response is shown.
 _BATCH = """\
 Have draws made by a batch service at a discount: write the requests for those that a store lacks,
 as OpenAI's Batch API and vllm run-batch read them, and read the answers into the store. A
-CachedGenerator with this store then gives the draws without a request."""
+CachedGenerator with this store then gives the draws without a request; where it has a key, --key
+must be the same."""
 _AREAS = """\
 Averages over epsilon (normalised areas under the curves), over those epsilon that can be used in
 every trial; mean ± standard deviation over trials. curves.csv has the values at each epsilon."""
@@ -274,6 +275,8 @@ def _add_batch(commands: _Commands) -> None:
             ("--prompts", "the prompts, one object a line (JSON)"),
         ):
             command.add_argument(name, required=True, metavar="FILE", help=text)
+        text = "the key of the CachedGenerator, where it has one: draws under another are not found"
+        command.add_argument("--key", metavar="NAME", help=text)
         text = "field of a line with the prompt"
         command.add_argument("--field", default="prompt", metavar="NAME", help=text)
         _number(command, "--draws", "K", 20, "draws per prompt")
@@ -505,7 +508,7 @@ def _batch(arguments: argparse.Namespace) -> int:
         if field not in line:
             raise ValueError(f"{where}: no field {field!r}; it has {sorted(line)}.")
         prompts.append(line[field])
-    cached = CachedGenerator(generator, arguments.store)
+    cached = CachedGenerator(generator, arguments.store, key=arguments.key)
     if arguments.answers:
         n_new = cached.import_draws(generator.read_batch(*arguments.answers, seed=seed), seed=seed)
         print(f"{counted(n_new, 'new draw')} kept in {arguments.store}.")

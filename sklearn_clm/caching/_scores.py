@@ -12,9 +12,15 @@ from sklearn_clm.caching._store import Record, ResultCache, Row, decoded, encode
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, strictly
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest, naming
-from sklearn_clm.scoring._admission import admission_matrix, get_admission
+from sklearn_clm.scoring._admission import admission_matrix, get_admission, stream_verdicts
 from sklearn_clm.scoring._parallel import map_as_done
-from sklearn_clm.scoring._protocols import Admission, PairAdmission, Reference, Responses
+from sklearn_clm.scoring._protocols import (
+    Admission,
+    PairAdmission,
+    Reference,
+    Responses,
+    StreamingJudge,
+)
 from sklearn_clm.scoring._results import as_score
 
 Pair: TypeAlias = tuple[Any, Any]  # a reference or a prompt, and a response or a draw
@@ -67,7 +73,7 @@ class _PairCache(ResultCache):
             shared.store.check_writable("results")
         shared.count(len(digests) - len(missing), len(missing))
         wanted = [(firsts[k], seconds[k]) for _, k in missing]
-        for m, value in self._make(wanted, n_jobs):
+        for m, value in self._make(wanted, n_jobs) if wanted else ():
             digest, k = missing[m]
             row = Row(space, digest, content_json(pairs[k]), 0, 0, encoded(value))
             values[digest] = self._restored(shared.store.put(row))
@@ -121,6 +127,12 @@ class CachedAdmission(_PairCache, PairAdmission):
     candidates and runs that share the file; of several references, only as many as it takes.
     Files are kept as :class:`sklearn_clm.caching.CachedGenerator` keeps them, and one file may
     hold draws and judgements.
+
+    Verdicts arrive one by one from a plain callable and from a
+    :class:`sklearn_clm.scoring.StreamingJudge`, such as
+    :class:`sklearn_clm.scoring.LLMJudge`, whose answers arrive as the draws of its generator do.
+    A judge with ``judge_pairs`` alone is given 64 pairs at a time, and a call that fails loses
+    them. In a :func:`sklearn_clm.scoring.component_match`, cache the judge that it is given.
 
     Parameters
     ----------
@@ -176,6 +188,9 @@ class CachedAdmission(_PairCache, PairAdmission):
         admission = get_admission(self.admission)
         if not hasattr(admission, "judge_pairs"):
             yield from map_as_done(_judge_one, pairs, admission, n_jobs=n_jobs)
+            return
+        if isinstance(admission, StreamingJudge):
+            yield from stream_verdicts(admission, pairs)
             return
         for first in range(0, len(pairs), _BLOCK):
             block = pairs[first : first + _BLOCK]

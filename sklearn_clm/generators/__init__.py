@@ -52,7 +52,8 @@ and :meth:`OpenAIGenerator.read_batch` reads the answers.
 
 On the command line, ``python -m sklearn_clm batch write`` and ``batch read`` do this with the file
 of a ``CachedGenerator``: answers go into the store, what is missing into the next file, and a
-``fit`` goes on from the store without a request.
+``fit`` goes on from the store without a request. Where the ``CachedGenerator`` has a ``key=``, give
+both commands the same ``--key``.
 
 ## Samples that you have
 

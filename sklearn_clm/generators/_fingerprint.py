@@ -39,7 +39,7 @@ _REMOVING = {"clear", "discard", "pop", "popitem", "popleft", "remove"}
 _WRITING = {*_ADDING, *_REMOVING, "reverse", "sort", "write", "writelines"}
 # methods of generators, scores and admissions that leave what they are as it is
 _USES = (
-    *("sample", "stream", "serve", "__call__", "pairwise", "judge_pairs"),
+    *("sample", "stream", "serve", "__call__", "pairwise", "judge_pairs", "stream_verdicts"),
     *("score_pairs", "score_draws", "score_components", "predict_proba"),
 )
 # what code may use without depending on its state

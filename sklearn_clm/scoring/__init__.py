@@ -98,7 +98,8 @@ a method ``fingerprint() -> str`` says itself what it is: ``shortness.fingerprin
 True
 
 passed as ``admission=numbers_agree``. Or pass callables ``A_i(response) -> bool`` in place of
-references. Judges that cost money belong in a :class:`sklearn_clm.caching.CachedAdmission`.
+references. Judges that cost money belong in a :class:`sklearn_clm.caching.CachedAdmission`, which
+keeps each verdict as it arrives from a judge of many pairs that is a :class:`StreamingJudge`.
 
 ## Components
 
@@ -148,6 +149,7 @@ from sklearn_clm.scoring._protocols import (
     PairJudge,
     PairScorer,
     PairwiseSimilarity,
+    StreamingJudge,
 )
 from sklearn_clm.scoring._quality import (
     ClassifierQuality,
@@ -193,6 +195,7 @@ __all__ = [
     "SentenceSplitter",
     "SetScore",
     "SpanLikelihood",
+    "StreamingJudge",
     "Support",
     "ThresholdAdmission",
     "VerbalizedConfidence",

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Hashable, Sequence, Sized
+from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
 from numbers import Number, Real
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ from sklearn_clm.scoring._protocols import (
     Reference,
     Response,
     Responses,
+    StreamingJudge,
 )
 from sklearn_clm.scoring._results import (
     Named,
@@ -474,14 +475,38 @@ def _judge_chunk(
     references, responses = map(list, zip(*pairs))
     values = list(admission.judge_pairs(references, responses, **options))
     if len(values) != len(pairs):
-        raise ValueError(
-            f"admission {name_of(admission)} gave {len(values)} verdicts for {len(pairs)} pairs "
-            "of reference and response."
-        )
+        raise _wrong_count(admission, len(values), len(pairs))
     return [
         _as_verdict(value, admission, response, reference)
         for value, (reference, response) in zip(values, pairs)
     ]
+
+
+def stream_verdicts(
+    admission: StreamingJudge, pairs: Sequence[tuple[Reference, Response]]
+) -> Iterator[tuple[int, bool]]:
+    """Positions of pairs and their verdicts, checked, as they become known."""
+    references = [reference for reference, _ in pairs]
+    checked_admissions([(reference,) for reference in references], len(pairs))
+    wanted = set(range(len(pairs)))
+    for k, value in admission.stream_verdicts(references, [response for _, response in pairs]):
+        if k not in wanted:
+            raise ValueError(
+                f"admission {name_of(admission)} gave a verdict on pair {k!r:.20}; wanted one on "
+                f"each of the pairs 0 to {len(pairs) - 1}."
+            )
+        wanted.remove(k)
+        reference, response = pairs[k]
+        yield k, _as_verdict(value, admission, response, reference)
+    if wanted:
+        raise _wrong_count(admission, len(pairs) - len(wanted), len(pairs))
+
+
+def _wrong_count(admission: object, n_verdicts: int, n_pairs: int) -> ValueError:
+    return ValueError(
+        f"admission {name_of(admission)} gave {n_verdicts} verdicts for {n_pairs} pairs of "
+        "reference and response."
+    )
 
 
 def _compare_each(tasks: Sequence[Task], admission: Admission) -> list[bool]:

@@ -7,14 +7,14 @@ is that a response is right, without a reference.
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation, Generator, prompt_bytes
-from sklearn_clm.generators._base import sample
+from sklearn_clm.generators._base import sample, stream
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.scoring._protocols import (
     Draws,
@@ -80,10 +80,11 @@ class _Asking(BaseEstimator):
         questions: Sequence[Prompt],
         understand: Callable[[Generation], Understood | None],
         wanted: str,
-    ) -> list[Understood]:
-        """Understand an answer to each question, which is asked again where that gives None.
+    ) -> Iterator[tuple[int, Understood]]:
+        """Positions of questions and their answers, understood, as they arrive.
 
-        Attempt j takes draw j: answers are as keyed as the generator's draws.
+        A question is asked again where `understand` gives None. Attempt j takes draw j: answers are
+        as keyed as the generator's draws.
         """
         if self.generator is None:
             raise ValueError(
@@ -92,24 +93,25 @@ class _Asking(BaseEstimator):
             )
         if self.max_attempts < 1:
             raise ValueError(f"max_attempts must be at least 1, got {self.max_attempts}.")
-        understood: dict[int, Understood] = {}
+        understood: set[int] = set()
         answers: dict[int, Generation] = {}
         unclear = list(range(len(questions)))
         for attempt in range(self.max_attempts):
             asked = [questions[i] for i in unclear]
-            rows = sample(self.generator, asked, 1, start=attempt, seed=self.seed)
-            for i, (answers[i],) in zip(unclear, rows):
-                value = understand(answers[i])
+            for k, _, answer in stream(self.generator, asked, 1, start=attempt, seed=self.seed):
+                answers[unclear[k]] = answer
+                value = understand(answer)
                 if value is not None:
-                    understood[i] = value
+                    understood.add(unclear[k])
+                    yield unclear[k], value
             unclear = [i for i in unclear if i not in understood]
             if not unclear:
-                return [understood[i] for i in range(len(questions))]
+                return
         first = unclear[0]
         raise ValueError(
             f"{type(self.generator).__name__} gave no answer that begins with {wanted}, in "
             f"{self.max_attempts} attempts, to {len(unclear)} of {len(questions)} questions; its "
-            f"last one to the first of them ({questions[first]!r:.200}) was "
+            f"last one to the first of them ({questions[first]!r:.400}) was "
             f"{answers[first].response!r:.80}."
         )
 
@@ -184,11 +186,23 @@ class LLMJudge(_Asking, PairAdmission):
         How many questions are asked at a time is the generator's affair, whatever `n_jobs` is. A
         ValueError says which question got no answer that is understood.
         """
+        verdicts = np.zeros(len(references), dtype=bool)
+        for k, verdict in self.stream_verdicts(references, responses):
+            verdicts[k] = verdict
+        return verdicts
+
+    def stream_verdicts(
+        self, references: Sequence[Reference], responses: Responses
+    ) -> Iterator[tuple[int, bool]]:
+        """Verdicts as answers arrive, as in :class:`StreamingJudge`.
+
+        The ValueError about questions without an answer comes after all other verdicts.
+        """
         questions = []
         for reference, response in zip(references, responses):
             fields = reference if isinstance(reference, Mapping) else {"reference": reference}
             questions.append(self._question(reference, fields, response))
-        return np.array(self._ask(questions, _yes_or_no, "yes or no"), dtype=bool)
+        yield from self._ask(questions, _yes_or_no, "yes or no")
 
 
 _P_TRUE = """\
@@ -289,10 +303,10 @@ class PTrue(_AskedQuality):
         self.seed = seed
 
     def _answers(self, questions: list[Prompt]) -> list[float]:
-        first = self._ask(questions, _probability_of_yes, "yes or no")
-        values = [value for _, value in first]
+        first = dict(self._ask(questions, _probability_of_yes, "yes or no"))
+        values = [first[k][1] for k in range(len(questions))]
         # question by question: a score must not depend on what else is asked
-        unknown = [k for k, (known, _) in enumerate(first) if not known]
+        unknown = [k for k in range(len(questions)) if not first[k][0]]
         asked = [questions[k] for k in unknown]
         rows = sample(self.generator, asked, self.n_answers, seed=self.seed) if asked else []
         for k, row in zip(unknown, rows):
@@ -348,7 +362,8 @@ class VerbalizedConfidence(_AskedQuality):
         self.seed = seed
 
     def _answers(self, questions: list[Prompt]) -> list[float]:
-        return self._ask(questions, _confidence, "a number from 0 to 100")
+        values = dict(self._ask(questions, _confidence, "a number from 0 to 100"))
+        return [values[k] for k in range(len(questions))]
 
 
 def _probability_of_yes(answer: Generation) -> tuple[bool, float] | None:

@@ -5,7 +5,7 @@ by a method of one of these protocols, and the functions of this package then ca
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -139,6 +139,30 @@ class PairJudge(Protocol):
         Returns
         -------
         sequence of n bool
+        """
+
+
+@runtime_checkable
+class StreamingJudge(PairJudge, Protocol):
+    """Admission of many pairs whose verdicts become known one by one, as from a service."""
+
+    def stream_verdicts(
+        self, references: Sequence[Reference], responses: Responses
+    ) -> Iterator[tuple[int, bool]]:
+        """Position of each pair, from 0, and its verdict, in any order.
+
+        A :class:`sklearn_clm.caching.CachedAdmission` keeps each verdict before it takes the next.
+        An error that one pair causes is best raised last, when the others are answered.
+
+        Parameters
+        ----------
+        references, responses : sequences of length n
+            The pairs.
+
+        Yields
+        ------
+        position : int
+        verdict : bool
         """
 
 

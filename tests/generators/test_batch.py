@@ -318,6 +318,24 @@ def test_command_line_from_requests_to_a_fit(server, work, tmp_path, monkeypatch
     assert server.requests[n_requests:] == []
 
 
+def test_command_line_with_the_key_of_a_cached_generator(server, work, tmp_path, capsys):
+    assert main(work(server, "write", "--key", "mine")) == 0
+    run_batch([tmp_path / "requests.jsonl"], server.url, tmp_path / "answers.jsonl")
+    assert main(work(server, "read", "answers.jsonl", "--key", "mine")) == 0
+    assert capsys.readouterr().out.endswith("Nothing is missing.\n")
+    n_requests = len(server.requests)
+    cached = CachedGenerator(generator_for(server), "draws.sqlite", key="mine")
+    cached.sample(PROMPTS, 3, seed=4)
+    assert server.requests[n_requests:] == []
+    # and what a CachedGenerator has drawn under its key is not asked for
+    cached.sample(PROMPTS, 4, seed=4)
+    assert main(work(server, "write", "--draws", "4", "--key", "mine")) == 0
+    assert capsys.readouterr().out.endswith("Nothing is missing.\n")
+    with pytest.raises(SystemExit):
+        main(["batch", "--help"])
+    assert "--key must be the same" in " ".join(capsys.readouterr().out.split())
+
+
 def test_command_line_refuses_what_does_not_fit(server, work, tmp_path, capsys):
     assert main(work(server, "write")) == 0
     (line, *_) = requests_in([tmp_path / "requests.jsonl"])

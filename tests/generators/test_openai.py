@@ -345,6 +345,7 @@ def test_a_refused_request_is_not_repeated_and_others_arrive(server):
     assert caught.value.status == 400
     assert len(server.requests) - 2 <= len(arrived) + 1
     assert len(arrived) >= 3
+    assert any(f"(The prompt was {prompt!r}.)" in str(caught.value) for prompt in PROMPTS)
 
 
 def test_a_service_that_stays_broken_is_an_error(server):

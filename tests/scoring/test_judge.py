@@ -39,6 +39,36 @@ class Knowing(Answering):
         return "Yes" if reference == response else "No"
 
 
+class Undecided(Answering):
+    """Says yes to all but one question, of which it never knows."""
+
+    chunk_size = 1
+
+    def answer(self, prompt, draw):
+        return "Who knows?" if prompt == "r9|r9" else "yes"
+
+
+class Failing(Answering):
+    """Says yes until it fails for one question."""
+
+    chunk_size = 1
+
+    def answer(self, prompt, draw):
+        if prompt == "r40|r40":
+            raise ConnectionError("the service is gone")
+        return "yes"
+
+
+class StreamingOne:
+    """A judge of pairs that is nowhere asked for all of them at once."""
+
+    def __call__(self, reference, response):
+        raise AssertionError("asked one by one")
+
+    def judge_pairs(self, references, responses):
+        raise AssertionError("asked for all at once")
+
+
 @pytest.fixture(autouse=True)
 def _forget():
     Answering.asked.clear()
@@ -125,6 +155,55 @@ def test_for_components():
     match = component_match(judge, splitter="line")
     assert match("one\ntwo", "two") is True
     assert match("one\ntwo", "three") is False
+
+
+def test_the_pair_without_an_answer_is_named_and_all_other_verdicts_come_first(tmp_path):
+    references = [f"r{k}" for k in range(200)]
+    judge = LLMJudge(Undecided(), template="{reference}|{response}", max_attempts=2)
+    arrived = {}
+    with pytest.raises(ValueError, match=r"to 1 of 200 questions.* \('r9\|r9'\)"):
+        arrived.update(judge.stream_verdicts(references, references))
+    for _ in range(2):
+        cached = CachedAdmission(judge, tmp_path / "verdicts.sqlite")
+        with pytest.raises(ValueError, match=r"'r9\|r9'"):
+            cached.judge_pairs(references, references)
+        assert cached.stats()["n_stored"] == 199
+    # 201 questions by the judge alone, 201 by the first cache, 2 by the second
+    assert len(Answering.asked) == 201 + 201 + 2
+    assert Answering.asked[-1][0] == "r9|r9"
+
+
+def test_verdicts_that_arrived_before_the_model_failed_are_kept():
+    cached = CachedAdmission(LLMJudge(Failing(), template="{reference}|{response}"))
+    references = [f"r{k}" for k in range(100)]
+    for n_stored in (40, 40):
+        with pytest.raises(ConnectionError):
+            cached.judge_pairs(references, references)
+        assert cached.stats()["n_stored"] == n_stored
+    assert len(Answering.asked) == 42
+    assert cached.judge_pairs(references[:40], references[:40]).all()
+    # where nothing is left to ask, nobody needs to be there
+    assert CachedAdmission(LLMJudge(), key="nobody").judge_pairs([], []).size == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([(0, True), (2, True)], "Streaming gave a verdict on pair 2; wanted one on each of the"),
+        ([(1, True), (1, True)], "Streaming gave a verdict on pair 1; wanted one on each of the"),
+        ([(1, True)], "Streaming gave 1 verdicts for 2 pairs"),
+        ([(1, True), (0, "yes")], "Streaming returned 'yes'"),
+    ],
+)
+def test_verdicts_that_arrive_one_by_one_are_checked_and_kept(given, message):
+    class Streaming(StreamingOne):
+        def stream_verdicts(self, references, responses):
+            yield from given
+
+    cached = CachedAdmission(Streaming(), key="streaming")
+    with pytest.raises((TypeError, ValueError), match=message):
+        cached.judge_pairs(["a", "b"], ["x", "y"])
+    assert cached.stats()["n_stored"] == 1
 
 
 def test_with_caches_nothing_is_asked_twice(tmp_path):

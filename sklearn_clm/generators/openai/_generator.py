@@ -34,12 +34,14 @@ from sklearn_clm.generators.openai._requests import (
     messages_of,
     run_concurrently,
 )
-from sklearn_clm.generators.openai._service import Account, Secret, Service
+from sklearn_clm.generators.openai._service import Account, Secret, Service, ServiceError
 
 _SHAPES_RESPONSES = (
     *("model", "endpoint", "temperature", "top_p", "max_tokens", "stop"),
     *("logprobs", "prompt_template", "system_prompt", "extra_body"),
 )
+# statuses of requests that are too long, filtered or malformed, which others need not be
+_ABOUT_THE_PROMPT = (400, 413, 422)
 _NO_LOGPROBS = (
     "the service gives no log-probabilities (model {model!r}, endpoint={endpoint!r}), which "
     "logprobs=True and quality='likelihood' need. Use OpenAIGenerator(logprobs=False) with "
@@ -488,7 +490,14 @@ class OpenAIGenerator(BaseGenerator):
         missing = list(draws)
         while missing:
             request = self._request(prompt, missing, seed)
-            choices = self._service().ask(self.endpoint, request, understand, stopping)
+            try:
+                choices = self._service().ask(self.endpoint, request, understand, stopping)
+            except ServiceError as error:
+                if error.status not in _ABOUT_THE_PROMPT:
+                    raise
+                raise ServiceError(
+                    f"{error} (The prompt was {prompt!r:.400}.)", error.status, error.retry_after
+                ) from None
             for j, generation in zip(missing, choices):
                 if generation is not None:
                     yield j, generation
