@@ -629,8 +629,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         Returns
         -------
         PredictionSets
-            One set for each prompt. They are no data frame, so that ``set_output`` is not
-            available; their ``to_frame()`` makes them one.
+            One set for each prompt. They are no data frame, whatever the output that scikit-learn
+            is configured for; their ``to_frame()`` makes them one.
         """
         return self.predict(X, groups=groups)
 
