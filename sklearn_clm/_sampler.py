@@ -67,6 +67,7 @@ from sklearn_clm.policies._risks import why_empty
 from sklearn_clm.policies._sampling import DrawScores, QualityLike, SimilarityLike
 from sklearn_clm.policies._source import (
     DrawSource,
+    naming_position,
     progress_bar,
     refuse_other_models,
 )
@@ -616,7 +617,9 @@ class ConformalSampler(  # type: ignore[call-arg]
             since, or calibration has not seen a group.
         """
         check_is_fitted(self)
-        return self._sets(check_fitted_prompts(self, X), groups=groups)
+        checked = check_fitted_prompts(self, X)
+        with naming_position(checked):
+            return self._sets(checked, groups=groups)
 
     def transform(self, X: object, *, groups: object = None) -> PredictionSets:
         """Same as :meth:`predict`, so that the sampler stands inside a pipeline.
@@ -676,7 +679,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         record = self.calibration_
         if not record.certified:
             return -np.inf
-        sets = self._sets(checked, groups=groups)
+        with naming_position(checked):
+            sets = self._sets(checked, groups=groups)
         outcomes = judge_sets(self.admission, references, sets, n_jobs=self.n_jobs)
         return -objective_of(outcomes, record.size_weight, record.excess_weight, record.draw_weight)
 

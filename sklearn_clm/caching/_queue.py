@@ -102,6 +102,11 @@ class KeepingQueue(DrawQueue):
         sharing = self._sharing.get(self._key(prompt), ())
         return self._outer.is_open(prompt) or any(map(self._outer.is_open, sharing))
 
+    def is_wanted(self, prompt: int, draw: int) -> bool:
+        """Whether anybody who waits for a draw wants it as things stand."""
+        positions = self._waiting.get((self._key(prompt), draw), ())
+        return any(self._outer.is_wanted(position, draw) for position in positions)
+
     def ask_again(self) -> bool:
         """Ask anew for draws that a generator gave up and that are wanted after all."""
         self._n_under_way = 0

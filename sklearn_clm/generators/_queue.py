@@ -33,8 +33,8 @@ class QueueGenerator(Protocol):
 
     It calls :meth:`DrawQueue.take` whenever it has room for more draws and :meth:`DrawQueue.put`
     as soon as one is complete, both from the thread that called `serve`, and returns once `take`
-    gives nothing and no draw is under way. Draws are keyed as in
-    :class:`sklearn_clm.generators.Generator`.
+    gives nothing and no draw that is wanted (:meth:`DrawQueue.is_wanted`) is under way. Draws are
+    keyed as in :class:`sklearn_clm.generators.Generator`.
     """
 
     def serve(self, queue: "DrawQueue") -> None:
@@ -245,6 +245,27 @@ class DrawQueue:
         if prompt in self._arrived:
             self._decide_on_arrived()
         return prompt in self._open
+
+    def is_wanted(self, prompt: int, draw: int) -> bool:
+        """Whether a draw that is under way is wanted as things stand.
+
+        Parameters
+        ----------
+        prompt : int
+            Position of the prompt.
+        draw : int
+            Index of the draw.
+
+        Returns
+        -------
+        bool
+            False where its prompt is closed, where it was made ahead and nothing has asked for it
+            yet, and where it is not under way.
+        """
+        if not self.is_open(prompt):
+            return False
+        one = self._open[prompt]
+        return draw in one.under_way and draw < one.wanted
 
     @property
     def n_under_way(self) -> int:

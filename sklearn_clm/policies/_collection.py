@@ -25,7 +25,7 @@ from sklearn_clm.policies._judging import Verdicts, noting_lost_verdicts
 from sklearn_clm.policies._risks import Losses, RiskTest, SetLosses
 from sklearn_clm.policies._sampling import QualityLike, SimilarityLike
 from sklearn_clm.policies._shift import CovariateShift, Shift
-from sklearn_clm.policies._source import DrawSource, progress_bar
+from sklearn_clm.policies._source import DrawSource, naming_position, progress_bar
 from sklearn_clm.scoring import (
     admission_matrix,
     quality_matrix,
@@ -171,7 +171,10 @@ class Collector:
                 yield rows, similarity_tensor(self.similarity, responses, n_jobs=self.n_jobs)
                 del draws, responses  # before the next ones are made
 
-        with in_use(self.quality, self.similarity, self.admission):
+        with (
+            in_use(self.quality, self.similarity, self.admission),
+            naming_position(prompts, asked.indices),
+        ):
             similarity = array_of_blocks((*shape, n_draws), similarities(), file)
         data = CalibrationData(
             quality,
@@ -200,7 +203,7 @@ class Collector:
     ) -> CollectedDraws:
         """A first draw of each prompt; tests ask for others."""
         prompts, references = asked.prompts, [references[i] for i in asked.indices]
-        lazily = LazyDraws(prompts, n_draws, source.seed)
+        lazily = LazyDraws(prompts, asked.indices, n_draws, source.seed)
         with self.making(source, lazily):
             lazily.make(np.arange(len(prompts)), 1)
         source.warn_of_unkeyed_draws(prompts.take([0]), lazily.draws[0])

@@ -10,6 +10,7 @@ from sklearn_clm.calibration._lazy_judging import text_key
 from sklearn_clm.generators import DrawQueue, Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._sampling import SimilarityLike
+from sklearn_clm.policies._source import naming_position
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._protocols import DrawScorer, Quality, Response
 
@@ -29,13 +30,16 @@ class LazyDraws:
     `n_draws`, and these in `draws` and `responses`.
     """
 
-    def __init__(self, prompts: CheckedPrompts, k_max: int, seed: int) -> None:
+    def __init__(
+        self, prompts: CheckedPrompts, positions: np.ndarray, k_max: int, seed: int
+    ) -> None:
         n = len(prompts)
         self.quality, self.similarity = np.zeros((n, k_max)), np.zeros((n, k_max, k_max))
         self.texts = np.tile(np.arange(k_max), (n, 1))
         self.n_draws = np.zeros(n, dtype=np.intp)
         self.draws: list[list[Generation]] = [[] for _ in range(n)]
         self.responses: list[list[Response]] = [[] for _ in range(n)]
+        self._positions = positions  # of the prompts in X
         self._prompts, self._seed, self._digests = prompts, seed, prompts.digests()
         self._seen: list[dict[object, int]] = [{} for _ in range(n)]
         self._means: _Means | None = None
@@ -92,16 +96,16 @@ class LazyDraws:
             return [int(counts[i]) for i, _ in arrived]
 
         part = self._prompts.take(rows)
-        serve(
-            DrawQueue(
-                part.prompts,
-                int(counts.max()),
-                seed=self._seed,
-                decide=decide,
-                first=starts.tolist(),
-                on_draw=on_draw,
-            )
+        queue = DrawQueue(
+            part.prompts,
+            int(counts.max()),
+            seed=self._seed,
+            decide=decide,
+            first=starts.tolist(),
+            on_draw=on_draw,
         )
+        with naming_position(part, self._positions[rows]):
+            serve(queue)
         # those that begin and end alike are scored together
         for start, stop in sorted(set(zip(starts.tolist(), counts.tolist()))):
             members = np.flatnonzero((starts == start) & (counts == stop))

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +21,8 @@ from sklearn_clm.generators import (
     Generation,
     Generator,
     ResamplingGenerator,
+    ServiceError,
+    prompt_bytes,
 )
 from sklearn_clm.generators._base import fingerprint, is_trainable, sample
 from sklearn_clm.generators._prompts import CheckedPrompts
@@ -165,6 +168,23 @@ class DrawSource:
                 "a client that counts its calls does, give it a method fingerprint(), or put a "
                 "CachedGenerator with a key= around it."
             )
+
+
+@contextmanager
+def naming_position(
+    prompts: CheckedPrompts, positions: Sequence[int] | np.ndarray | None = None
+) -> Iterator[None]:
+    """Where a service refuses one of the prompts, say where it stands in X; None is 0 to n-1."""
+    try:
+        yield
+    except ServiceError as error:
+        if error.prompt is not None:
+            refused = prompt_bytes(error.prompt)
+            row = next((i for i, one in enumerate(prompts) if prompt_bytes(one) == refused), None)
+            if row is not None:
+                position = row if positions is None else positions[row]
+                error.add_note(f"The prompt stands at position {position} of X.")
+        raise
 
 
 def refuse_other_models(generator: object, name: str) -> None:

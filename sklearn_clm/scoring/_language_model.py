@@ -13,7 +13,7 @@ from typing import Self, TypeAlias, TypeVar
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.generators import Generation, Generator, prompt_bytes
+from sklearn_clm.generators import Generation, Generator, ServiceError, prompt_bytes
 from sklearn_clm.generators._base import sample, stream
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.scoring._protocols import (
@@ -98,12 +98,16 @@ class _Asking(BaseEstimator):
         unclear = list(range(len(questions)))
         for attempt in range(self.max_attempts):
             asked = [questions[i] for i in unclear]
-            for k, _, answer in stream(self.generator, asked, 1, start=attempt, seed=self.seed):
-                answers[unclear[k]] = answer
-                value = understand(answer)
-                if value is not None:
-                    understood.add(unclear[k])
-                    yield unclear[k], value
+            try:
+                for k, _, answer in stream(self.generator, asked, 1, start=attempt, seed=self.seed):
+                    answers[unclear[k]] = answer
+                    value = understand(answer)
+                    if value is not None:
+                        understood.add(unclear[k])
+                        yield unclear[k], value
+            except ServiceError as error:
+                error.add_note(f"It was {type(self).__name__} that asked.")
+                raise
             unclear = [i for i in unclear if i not in understood]
             if not unclear:
                 return
@@ -202,7 +206,16 @@ class LLMJudge(_Asking, PairAdmission):
         for reference, response in zip(references, responses):
             fields = reference if isinstance(reference, Mapping) else {"reference": reference}
             questions.append(self._question(reference, fields, response))
-        yield from self._ask(questions, _yes_or_no, "yes or no")
+        try:
+            yield from self._ask(questions, _yes_or_no, "yes or no")
+        except ServiceError as error:
+            refused = (i for i, question in enumerate(questions) if question is error.prompt)
+            if (i := next(refused, None)) is not None:
+                error.add_note(
+                    f"It is about the response {responses[i]!r:.80} to the reference "
+                    f"{references[i]!r:.80}."
+                )
+            raise
 
 
 _P_TRUE = """\

@@ -76,6 +76,7 @@ class FaultServer:
         self.retry_after = "0.01"
         self.compresses = False
         self.padding = ""  # of messages about errors
+        self.refuses = ""  # requests that hold this text get status 400
         self.delay = None  # callable (request) that returns when the answer may be sent
         self.requests = []
         self.headers = []
@@ -179,6 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send(400, {"error": {"message": "logprobs are not supported"}})
         elif fault == "429":
             self.send(429, {"error": {"message": "slow down"}}, {"Retry-After": owner.retry_after})
+        elif owner.refuses and owner.refuses in json.dumps(request):
+            self.send(400, {"error": {"message": "context_length_exceeded"}})
         elif fault in ("400", "401", "404", "500", "503"):
             self.send(int(fault), {"error": {"message": self.complaint()}})
         elif fault == "hang":

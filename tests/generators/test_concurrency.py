@@ -44,6 +44,58 @@ def test_results_under_way_arrive_before_an_error():
     assert "never begun" not in results
 
 
+def test_what_is_not_needed_is_neither_waited_for_nor_an_error(caplog):
+    caplog.set_level("INFO", logger="sklearn_clm")
+    never = threading.Event()
+
+    def work(job, stopping):
+        if job == "idle":
+            never.wait(20)
+        if job == "bad":
+            raise ConnectionError("gone")
+        yield job
+
+    jobs = ["idle", "bad", "one", "two"]
+    is_needed = ("one", "two").__contains__
+    assert list(run_concurrently(iter(jobs), work, 2, is_needed)) == ["one", "two"]
+    assert not never.is_set()
+    never.set()
+    assert "not to be needed failed: gone" in caplog.text
+
+
+def test_the_next_job_waits_for_a_thread_that_nobody_needs():
+    go_on = threading.Event()
+
+    def jobs():
+        yield "idle"
+        go_on.set()
+        yield "one"
+
+    def work(job, stopping):
+        go_on.wait(20)
+        yield job
+
+    assert "one" in list(run_concurrently(jobs(), work, 1, "one".__eq__))
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_an_error_counts_once_its_job_is_needed(before):
+    needed = {"first"}
+
+    def jobs():
+        yield from ["early", "first"][:: 1 if before == 1 else -1]
+        needed.add("early")
+        yield None
+
+    def work(job, stopping):
+        yield job
+        if job == "early":
+            raise ConnectionError("gone")
+
+    with pytest.raises(ConnectionError, match="gone"):
+        list(run_concurrently(jobs(), work, before, needed.__contains__))
+
+
 def interrupted_while(begun, then):
     """Interrupt the main thread, which waits for results, once work has begun."""
 

@@ -4,6 +4,7 @@ import email.utils
 import json
 import multiprocessing
 import os
+import pickle
 import random
 import tempfile
 import threading
@@ -23,6 +24,7 @@ from tqdm import TMonitor
 from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import BudgetExceededError, Generation, OpenAIGenerator, ServiceError
+from sklearn_clm.scoring import LLMJudge
 
 PROMPTS = [f"question {i}" for i in range(6)]
 ENDPOINTS = ("chat", "completions")
@@ -345,12 +347,67 @@ def test_a_refused_request_is_not_repeated_and_others_arrive(server):
     assert caught.value.status == 400
     assert len(server.requests) - 2 <= len(arrived) + 1
     assert len(arrived) >= 3
-    assert any(f"(The prompt was {prompt!r}.)" in str(caught.value) for prompt in PROMPTS)
+    assert any(f"(prompt: {prompt!r})" in str(caught.value) for prompt in PROMPTS)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "shown"),
+    [
+        ("one\ntwo POISON " + 100 * "x", "'one\\\\ntwo POISON x{65}'"),
+        ([{"role": "user", "content": "POISON"}], "'user: POISON'"),
+    ],
+)
+def test_the_error_names_the_prompt_that_is_refused(server, prompt, shown):
+    server.refuses = "POISON"
+    with pytest.raises(ServiceError, match=rf"status 400: .*\(prompt: {shown}\)$") as caught:
+        generator_for(server).sample(["a", prompt, "b"], 2)
+    caught.value.add_note("more")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.prompt, again.status, str(again)) == (prompt, 400, str(caught.value))
+    assert again.__notes__ == ["more"]
+
+
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+def test_estimators_say_where_a_refused_prompt_stands(server, judging):
+    sampler = ConformalSampler(
+        generator_for(server, logprobs=False),
+        k_max=3,
+        epsilon=0.5,
+        admission="exact_match",
+        quality="self_consistency",
+        similarity="exact_match",
+        judging=judging,
+        random_state=0,
+    )
+    answers = ["maybe"] * len(PROMPTS)
+    sampler.fit(PROMPTS, answers)
+    server.refuses = "POISON"
+    for call in (
+        lambda: sampler.predict([*PROMPTS, "POISON"]),
+        lambda: sampler.fit([*PROMPTS, "POISON"], [*answers, "maybe"]),
+    ):
+        with pytest.raises(ServiceError, match=r"\(prompt: 'POISON'\)") as caught:
+            call()
+        assert caught.value.__notes__ == ["The prompt stands at position 6 of X."]
+
+
+def test_the_error_says_that_it_was_the_judge_that_asked(server):
+    server.answer, server.refuses = (lambda prompt: "Yes"), "POISON"
+    judge = LLMJudge(generator_for(server, logprobs=False, temperature=0))
+    with pytest.raises(ServiceError, match="prompt: 'Judge whether") as caught:
+        judge.judge_pairs(["a", "b", "c"], ["x", "y", "POISON"])
+    assert caught.value.__notes__ == [
+        "It was LLMJudge that asked.",
+        "It is about the response 'POISON' to the reference 'c'.",
+    ]
 
 
 def test_a_service_that_stays_broken_is_an_error(server):
     generator = generator_for(server, max_retries=2)
     generator.probe()
+    server.fault_rate, server.faults = 1.0, ["503"]
+    with pytest.raises(ServiceError, match=r"status 503 \(3 attempts\): .*\(prompt: 'a'\)"):
+        generator.sample(["a"], 1)
     server.fault_rate, server.faults = 1.0, ["malformed"]
     with pytest.raises(ServiceError, match=r"unusable responses, 3 in a row: the body is not JSON"):
         generator.sample(["a"], 1)

@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 
 import pytest
 from generators.fault_server import FaultServer
@@ -156,14 +157,77 @@ def test_idle_requests_draw_ahead_for_open_prompts(server, tmp_path, max_draws, 
     cached = CachedGenerator(generator, tmp_path / "draws.sqlite")
     cached.serve(DrawQueue(["only one"], 20, decide=decide))
     assert server.most_at_a_time == n_at_a_time
-    n_paid = int(generator.usage_["draws"])
-    assert n_paid == len(server.requests)
-    assert (n_paid == 3) if n_at_a_time == 1 else (3 < n_paid <= 3 + 6)
-    # what was paid for is kept, and is what any other order of drawing gives
-    kept = cached.sample(["only one"], n_paid)[0]
-    assert len(server.requests) == n_paid
-    assert kept == generator_for(server).sample(["only one"], n_paid)[0]
+    n_asked = len(server.requests)
+    assert (n_asked == 3) if n_at_a_time == 1 else (3 < n_asked <= 3 + 6)
+    # what arrived in time is kept, and is what any other order of drawing gives
+    kept = cached.sample(["only one"], 3)[0]
+    assert len(server.requests) == n_asked
+    assert kept == generator_for(server).sample(["only one"], 3)[0]
     assert used[:3] == kept[:3]
+
+
+def threads_of_requests():
+    return [one for one in threading.enumerate() if "(run)" in one.name]
+
+
+def first_three(used):
+    """A rule that wants three draws of its only prompt, one after the other."""
+
+    def decide(arrived):
+        for _, draws in arrived:
+            used.extend(draws)
+            yield len(used) + 1 if len(used) < 3 else 0
+
+    return decide
+
+
+@pytest.mark.parametrize("prompts", [["a"], ["a", "a"]])
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("wrap", [False, True])
+def test_draws_made_ahead_in_vain_neither_hold_up_nor_fail(server, tmp_path, prompts, fails, wrap):
+    reference = FirstLongAnswer(prompts, 20)
+    generator_for(server, max_concurrency=1).serve(reference.queue)
+    needed = [request["seed"] for request in server.requests]
+    over = threading.Event()
+
+    def delay(request):
+        if request["seed"] not in needed:
+            if fails:
+                raise ConnectionError
+            over.wait(20.0)
+
+    server.delay = delay
+    rule = FirstLongAnswer(prompts, 20)
+    generator = generator_for(server, max_concurrency=len(needed) + 2, draw_ahead=True)
+    path = tmp_path / "draws.sqlite"
+    (CachedGenerator(generator, path) if wrap else generator).serve(rule.queue)
+    assert not over.is_set()
+    assert rule.draws == reference.draws
+    assert len(server.requests) > 2 * len(needed)
+    over.set()
+    deadline = time.monotonic() + 10.0
+    while (left := threads_of_requests()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not left
+
+
+def test_a_draw_made_ahead_that_failed_is_an_error_once_it_is_needed(server):
+    generator_for(server).serve(DrawQueue(["a"], 20, decide=first_three([])))
+    *_, third = (request["seed"] for request in server.requests)
+    failed = threading.Event()
+
+    def delay(request):
+        if request["seed"] == third:
+            failed.set()
+            raise ConnectionError
+        failed.wait(20.0)
+
+    server.delay = delay
+    used = []
+    generator = generator_for(server, max_concurrency=4, draw_ahead=True)
+    with pytest.raises(ServiceError, match="cannot be reached"):
+        generator.serve(DrawQueue(["a"], 20, decide=first_three(used)))
+    assert len(used) == 2
 
 
 def test_a_repeated_prompt_is_asked_about_once(server):

@@ -41,7 +41,7 @@ _SHAPES_RESPONSES = (
     *("logprobs", "prompt_template", "system_prompt", "extra_body"),
 )
 # statuses of requests that are too long, filtered or malformed, which others need not be
-_ABOUT_THE_PROMPT = (400, 413, 422)
+_ABOUT_THE_ACCOUNT = (401, 402, 403, 404, 429)  # whatever the prompt is
 _NO_LOGPROBS = (
     "the service gives no log-probabilities (model {model!r}, endpoint={endpoint!r}), which "
     "logprobs=True and quality='likelihood' need. Use OpenAIGenerator(logprobs=False) with "
@@ -101,8 +101,9 @@ class OpenAIGenerator(BaseGenerator):
     draw_ahead : bool, default=True
         Whether requests that would be idle, in :meth:`serve`, make draws that open prompts may
         need later: prediction ends sooner, and some of these draws are paid for in vain (1 % of
-        all for 200 prompts; up to `max_concurrency` - 1 for one prompt alone). With `max_draws`,
-        none is made ahead.
+        all for 200 prompts; up to `max_concurrency` - 1 for one prompt alone). Those that turn
+        out not to be needed are not waited for, their errors are logged only, and what arrives
+        after the call has returned is dropped. With `max_draws`, none is made ahead.
     max_retries : int, default=6
         How often a request is repeated.
     timeout : float, default=120.0
@@ -286,7 +287,7 @@ class OpenAIGenerator(BaseGenerator):
 
         Up to `max_concurrency` requests are under way at a time: the next one goes out as soon as
         one is answered, whichever it is. With `draw_ahead`, all of them are under way as long as
-        any prompt is open.
+        any prompt is open; it returns as soon as none is.
 
         Raises
         ------
@@ -442,7 +443,18 @@ class OpenAIGenerator(BaseGenerator):
                     reserved.count_draw()
                     yield job.prompt, j, generation, True
 
-            for i, j, generation, is_new in run_concurrently(jobs(), work, self.max_concurrency):
+            def is_needed(job: _Job) -> bool:
+                # of a budget, a call counts what it has asked for before it returns
+                if self.max_draws is not None:
+                    return True
+                draws = [*job.missing, *(j for j, _ in job.known)]
+                return any(
+                    queue.is_wanted(k, j) for j in draws for k in repeated.wanting(job.prompt, j)
+                )
+
+            for i, j, generation, is_new in run_concurrently(
+                jobs(), work, self.max_concurrency, is_needed
+            ):
                 if self.logprobs and generation.logprob is None:
                     self._warn_of_reasoning()
                 for k in repeated.positions(i, j, generation) if is_new else (i,):
@@ -493,11 +505,9 @@ class OpenAIGenerator(BaseGenerator):
             try:
                 choices = self._service().ask(self.endpoint, request, understand, stopping)
             except ServiceError as error:
-                if error.status not in _ABOUT_THE_PROMPT:
+                if error.status in _ABOUT_THE_ACCOUNT:
                     raise
-                raise ServiceError(
-                    f"{error} (The prompt was {prompt!r:.400}.)", error.status, error.retry_after
-                ) from None
+                raise error.of_prompt(prompt) from None
             for j, generation in zip(missing, choices):
                 if generation is not None:
                     yield j, generation
@@ -600,12 +610,17 @@ class _RepeatedPrompts:
                 job.missing.append(j)
         return job
 
-    def positions(self, prompt: int, draw: int, generation: Generation) -> list[int]:
-        """Where else a draw belongs that has arrived; it is kept for those that want it later."""
+    def wanting(self, prompt: int, draw: int) -> list[int]:
+        """The position that a draw is made for, and those that wait for it, too."""
         digest = self._digests.get(prompt)
+        return [prompt, *self._waiting.get((digest, draw), ())] if digest else [prompt]
+
+    def positions(self, prompt: int, draw: int, generation: Generation) -> list[int]:
+        """Where a draw belongs that has arrived; it is kept for those that want it later."""
+        digest = self._digests.get(prompt)
+        positions = self.wanting(prompt, draw)
         if digest is None:
-            return [prompt]
-        positions = [prompt, *self._waiting[digest, draw]]
+            return positions
         n_to_come = self._counts[digest] - len(positions)
         self._arrived[digest, draw] = [generation] * n_to_come
         return positions

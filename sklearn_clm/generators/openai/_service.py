@@ -16,6 +16,8 @@ from email.utils import parsedate_to_datetime
 from types import ModuleType
 from typing import Any, NamedTuple, Self, TypeVar
 
+from sklearn_clm.generators._prompts import prompt_line
+
 Answer = TypeVar("Answer")
 _logger = logging.getLogger("sklearn_clm")
 
@@ -26,6 +28,7 @@ _LONGEST_WAIT = 8.0
 _LONGEST_RETRY_AFTER = 3600.0
 _LARGEST_BODY = 2**25  # bytes, once decompressed
 _LONGEST_EXCERPT = 400  # characters of what a service said, in an error
+_PROMPT_WIDTH = 80  # characters of a prompt that is a text, in an error
 
 
 class Secret:
@@ -96,6 +99,11 @@ class ServiceError(RuntimeError):
     retry_after : str, default=None
         The header of that name, where there was one.
 
+    Attributes
+    ----------
+    prompt : object
+        The prompt that was asked about; None where it was a probe of the service.
+
     Examples
     --------
     >>> from sklearn_clm.generators import ServiceError
@@ -109,9 +117,28 @@ class ServiceError(RuntimeError):
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
+        self.prompt: object = None
 
-    def __reduce__(self) -> tuple[type["ServiceError"], tuple[str, int | None, str | None]]:
-        return type(self), (str(self), self.status, self.retry_after)
+    def of_prompt(self, prompt: object) -> "ServiceError":
+        """The same error, saying which prompt was asked about.
+
+        Parameters
+        ----------
+        prompt : object
+            The prompt.
+
+        Returns
+        -------
+        ServiceError
+        """
+        shown = prompt_line(prompt[:_PROMPT_WIDTH] if isinstance(prompt, str) else prompt)
+        error = ServiceError(f"{self} (prompt: {shown})", self.status, self.retry_after)
+        error.prompt = prompt
+        return error
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # with the notes and the prompt
+        return type(self), (str(self), self.status, self.retry_after), self.__dict__
 
 
 class ResponseFormatError(ValueError):
@@ -346,8 +373,10 @@ class Service:
         said = {"true": True, "false": False}.get(headers.get("x-should-retry"))
         repeat = said if said is not None else status in (408, 409, 429) or status >= 500
         lost = f"{address} (base_url mostly ends in /v1)" if status == 404 else ""
+        attempts = " ({n} attempts)" if repeat else ""
         return _Failure(
-            f"the service answered with status {status}{lost}: {self._excerpt(response.text)}",
+            f"the service answered with status {status}{lost}{attempts}: "
+            f"{self._excerpt(response.text)}",
             repeat,
             status,
             headers.get("retry-after"),
