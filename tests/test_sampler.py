@@ -5,6 +5,7 @@ import math
 import pickle
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -429,6 +430,38 @@ def test_generators_that_misbehave(rows, error, message):
     with pytest.raises(error, match=message):
         sampler.fit(*questions(30))
     assert not hasattr(sampler, "generator_")
+
+
+class Cutting(ToyModel):
+    """Cuts some of its responses at a limit, as a service does."""
+
+    def __init__(self, n_prompts=0, n_tokens=9, max_tokens=9):
+        super().__init__()
+        self.n_prompts, self.n_tokens, self.max_tokens = n_prompts, n_tokens, max_tokens
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        cut = questions(30)[0][: self.n_prompts]
+        rows = super().sample(prompts, n_samples, start=start, seed=seed)
+        for prompt, row in zip(prompts, rows):
+            reason = "length" if prompt in cut else "stop"
+            row[:] = [replace(draw, n_tokens=self.n_tokens, finish_reason=reason) for draw in row]
+        return rows
+
+
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+def test_responses_that_were_cut_off_are_warned_of(judging):
+    generator = CachedGenerator(Cutting(10))
+    sampler = ConformalSampler(generator, k_max=2, epsilon=0.5, judging=judging)
+    with pytest.warns(
+        UserWarning, match=r"\d+ of \d+ responses of CachedGenerator.*Raise max_tokens \(now 9\)"
+    ) as caught:
+        sampler.fit(*questions(30))
+    assert sum("were cut off" in str(one.message) for one in caught) == 1
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "(?s).*were cut off")
+        # few of them, or the single token that was wanted
+        for generator in (Cutting(5), Cutting(10, n_tokens=1)):
+            sampler.set_params(generator=generator).fit(*questions(30))
 
 
 def test_a_single_empty_string_is_a_draw():

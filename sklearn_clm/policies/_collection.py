@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from sklearn_clm._exceptions import warn
@@ -39,6 +40,7 @@ from sklearn_clm.scoring._similarity import warn_of_script
 
 _MOST_REFERENCES = 20  # of one prompt, that later ones are compared with
 _MANY_REPEATED = 0.25
+_MANY_CUT = 0.2
 SCORES = ("quality", "similarity", "admission")
 OWN_CODE = "a function of yours that was edited or moved is another one"
 
@@ -151,7 +153,7 @@ class Collector:
                 responses = [[draw.response for draw in row] for row in draws]
                 if not rows.start:
                     source.warn_of_unkeyed_draws(prompts.take([0]), draws[0])
-                    self._check_responses(source.generator, references[rows], responses)
+                    self._check_draws(source.generator, references[rows], draws)
                 if asks_later:
                     answers.extend(responses)
                 if self.judges_all:
@@ -207,7 +209,7 @@ class Collector:
         with self.making(source, lazily):
             lazily.make(np.arange(len(prompts)), 1)
         source.warn_of_unkeyed_draws(prompts.take([0]), lazily.draws[0])
-        self._check_responses(source.generator, references, lazily.responses)
+        self._check_draws(source.generator, references, lazily.draws)
         labels = np.full((len(prompts), n_draws), -1, dtype=np.int8)
         return CollectedDraws(
             source,
@@ -255,10 +257,11 @@ class Collector:
             **{name: score_fingerprint(getattr(self, name)) for name in SCORES},
         )
 
-    def _check_responses(
-        self, generator: object, references: list[Reference], responses: list[list[Response]]
+    def _check_draws(
+        self, generator: object, references: list[Reference], draws: list[list[Generation]]
     ) -> None:
         """Refuse empty responses; warn of texts that references or similarity can hardly judge."""
+        responses = [[draw.response for draw in row] for row in draws]
         if all(isinstance(one, str) and not one.strip() for row in responses for one in row):
             raise ValueError(
                 f"{type(generator).__name__} returned empty responses for all {len(responses)} "
@@ -266,6 +269,24 @@ class Collector:
             )
         warn_of_references(self.admission, references, responses)
         warn_of_script("similarity", self.similarity, chain.from_iterable(responses))
+        _warn_of_cut_responses(generator, list(chain.from_iterable(draws)))
+
+
+def _warn_of_cut_responses(generator: object, draws: list[Generation]) -> None:
+    """Warn where many responses end at the limit to their length."""
+    # a single token is what was wanted: the letter of an answer, or a label
+    n_cut = sum(draw.finish_reason == "length" and draw.n_tokens != 1 for draw in draws)
+    if n_cut <= _MANY_CUT * len(draws):
+        return
+    params = generator.get_params() if isinstance(generator, BaseEstimator) else {}
+    limits = {name.rpartition("__")[2]: value for name, value in params.items()}
+    limit = next((one for one in ("max_tokens", "max_new_tokens") if one in limits), None)
+    named = "the limit to their length" if limit is None else f"{limit} (now {limits[limit]!r})"
+    warn(
+        f"{n_cut} of {len(draws)} responses of {type(generator).__name__} were cut off at their "
+        f"greatest length (finish_reason='length'): they are judged, and compared, as far as they "
+        f"go. Raise {named}, unless this is what you want."
+    )
 
 
 def warn_of_repetitions(prompts: CheckedPrompts, references: Sequence[Reference]) -> None:
