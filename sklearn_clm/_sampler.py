@@ -617,9 +617,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             since, or calibration has not seen a group.
         """
         check_is_fitted(self)
-        checked = check_fitted_prompts(self, X)
-        with naming_position(checked):
-            return self._sets(checked, groups=groups)
+        return self._sets(check_fitted_prompts(self, X), groups=groups)
 
     def transform(self, X: object, *, groups: object = None) -> PredictionSets:
         """Same as :meth:`predict`, so that the sampler stands inside a pipeline.
@@ -679,8 +677,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         record = self.calibration_
         if not record.certified:
             return -np.inf
-        with naming_position(checked):
-            sets = self._sets(checked, groups=groups)
+        sets = self._sets(checked, groups=groups)
         outcomes = judge_sets(self.admission, references, sets, n_jobs=self.n_jobs)
         return -objective_of(outcomes, record.size_weight, record.excess_weight, record.draw_weight)
 
@@ -849,6 +846,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         )
         with (
             record.in_use(),
+            naming_position(prompts),
             progress_bar(self.verbose, len(prompts), "prompt") as progress,
         ):
             rules = record.open_sets(scores, groups, progress)

@@ -52,7 +52,7 @@ from sklearn_clm.policies._groups import groups_of, lost_groups
 from sklearn_clm.policies._judging import ComponentVerdicts
 from sklearn_clm.policies._records import SelectorCalibration
 from sklearn_clm.policies._risks import WrongFraction
-from sklearn_clm.policies._source import seed_of_draws
+from sklearn_clm.policies._source import naming_position, seed_of_draws
 from sklearn_clm.scoring import get_component_admission, get_component_score, get_splitter
 from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._identity import frozen, in_use, score_fingerprint
@@ -361,7 +361,8 @@ class ComponentSelector(  # type: ignore[call-arg]
                 found = components_of_sets(splitter, component_score, sets)
         else:
             # the whole budget, even where a smaller one was chosen: the choice was made on data
-            draws = record.source.draw(sampler.memory_, checked, record.width, sampler.verbose)
+            with naming_position(checked):
+                draws = record.source.draw(sampler.memory_, checked, record.width, sampler.verbose)
             with in_use(self.splitter, self.component_score):
                 found = components_of_draws(splitter, component_score, checked.prompts, draws)
         responses = [[draw.response for draw in row] for row in draws]

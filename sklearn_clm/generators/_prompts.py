@@ -92,6 +92,7 @@ class CheckedPrompts:
     # of prompts that are the rows of a pandas data frame, one of no rows
     columns: Any = None
     index: Any = None  # of a data frame or a Series of pandas
+    positions: np.ndarray | None = None  # in what was given, where these are a part of it
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -104,7 +105,8 @@ class CheckedPrompts:
         rows = np.asarray(indices, dtype=np.intp)
         prompts = self.prompts[rows] if self.numeric else [self.prompts[i] for i in indices]
         index = None if self.index is None else self.index.take(rows)
-        return replace(self, prompts=prompts, index=index)
+        positions = rows if self.positions is None else self.positions[rows]
+        return replace(self, prompts=prompts, index=index, positions=positions)
 
     def as_given(self) -> Any:
         """The prompts, those that are rows of a pandas data frame as one."""

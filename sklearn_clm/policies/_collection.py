@@ -175,7 +175,7 @@ class Collector:
 
         with (
             in_use(self.quality, self.similarity, self.admission),
-            naming_position(prompts, asked.indices),
+            naming_position(prompts),
         ):
             similarity = array_of_blocks((*shape, n_draws), similarities(), file)
         data = CalibrationData(
@@ -205,7 +205,7 @@ class Collector:
     ) -> CollectedDraws:
         """A first draw of each prompt; tests ask for others."""
         prompts, references = asked.prompts, [references[i] for i in asked.indices]
-        lazily = LazyDraws(prompts, asked.indices, n_draws, source.seed)
+        lazily = LazyDraws(prompts, n_draws, source.seed)
         with self.making(source, lazily):
             lazily.make(np.arange(len(prompts)), 1)
         source.warn_of_unkeyed_draws(prompts.take([0]), lazily.draws[0])

@@ -30,16 +30,13 @@ class LazyDraws:
     `n_draws`, and these in `draws` and `responses`.
     """
 
-    def __init__(
-        self, prompts: CheckedPrompts, positions: np.ndarray, k_max: int, seed: int
-    ) -> None:
+    def __init__(self, prompts: CheckedPrompts, k_max: int, seed: int) -> None:
         n = len(prompts)
         self.quality, self.similarity = np.zeros((n, k_max)), np.zeros((n, k_max, k_max))
         self.texts = np.tile(np.arange(k_max), (n, 1))
         self.n_draws = np.zeros(n, dtype=np.intp)
         self.draws: list[list[Generation]] = [[] for _ in range(n)]
         self.responses: list[list[Response]] = [[] for _ in range(n)]
-        self._positions = positions  # of the prompts in X
         self._prompts, self._seed, self._digests = prompts, seed, prompts.digests()
         self._seen: list[dict[object, int]] = [{} for _ in range(n)]
         self._means: _Means | None = None
@@ -104,7 +101,7 @@ class LazyDraws:
             first=starts.tolist(),
             on_draw=on_draw,
         )
-        with naming_position(part, self._positions[rows]):
+        with naming_position(part):
             serve(queue)
         # those that begin and end alike are scored together
         for start, stop in sorted(set(zip(starts.tolist(), counts.tolist()))):

@@ -171,10 +171,8 @@ class DrawSource:
 
 
 @contextmanager
-def naming_position(
-    prompts: CheckedPrompts, positions: Sequence[int] | np.ndarray | None = None
-) -> Iterator[None]:
-    """Where a service refuses one of the prompts, say where it stands in X; None is 0 to n-1."""
+def naming_position(prompts: CheckedPrompts) -> Iterator[None]:
+    """Where a service refuses one of the prompts, say where it stands in X."""
     try:
         yield
     except ServiceError as error:
@@ -182,7 +180,7 @@ def naming_position(
             refused = prompt_bytes(error.prompt)
             row = next((i for i, one in enumerate(prompts) if prompt_bytes(one) == refused), None)
             if row is not None:
-                position = row if positions is None else positions[row]
+                position = row if prompts.positions is None else prompts.positions[row]
                 error.add_note(f"The prompt stands at position {position} of X.")
         raise
 
