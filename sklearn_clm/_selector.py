@@ -33,6 +33,7 @@ from sklearn_clm.policies._components import (
     components_of_sets,
     draws_of,
     higher_in_sets,
+    never_right,
     never_wrong,
     out_of_reach,
     refuse_betting,
@@ -451,6 +452,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         remarks = {
             "delta": mistaken_delta(self.delta),
             **self._remarks_on_sets(),
+            "never right": never_right(data.labels),
             "never wrong": never_wrong(self.admission, self.achievable_alpha_[1]),
         }
         self.calibration_ = replace(

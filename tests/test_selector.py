@@ -503,3 +503,18 @@ def test_what_fit_warns_of_stands_in_the_report():
         selector.fit(prompts, references)
     report = str(CalibrationReport.from_estimator(selector))
     assert "takes every component of the calibration prompts for right" in report
+
+
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+def test_an_admission_that_takes_no_component_for_right_is_suspected(judging):
+    prompts, references = cases(150)
+    fitted = ComponentSelector(
+        sampler(),
+        alpha=0.6,
+        component_score="support",
+        admission=lambda component, reference: False,
+        judging=judging,
+    )
+    with pytest.warns(UserWarning, match="components that were judged is admissible.*check adm"):
+        fitted.fit(prompts, references)
+    assert any("is admissible" in one for one in fitted.calibration_.remarks)

@@ -21,6 +21,7 @@ from sklearn_clm.scoring import component_scores, component_spans
 from sklearn_clm.scoring._components import DistinctComponents, distinct_components
 
 _ROUNDING = 1e-4  # of the largest score
+_ENOUGH_JUDGED = 30  # components, to wonder that none is admissible
 
 
 @dataclass(frozen=True)
@@ -318,6 +319,19 @@ def higher_in_sets(
         f"draws, such as {higher[0]}. Proposition 4.4 of the paper does not hold for such a score, "
         "and more selections may be wrong than alpha allows. Wanted one that never falls when "
         "draws are added: the number of draws that agree, say, and not their share."
+    )
+
+
+def never_right(labels: np.ndarray) -> str | None:
+    """What is said of an admission that takes no component for right; -1 is a label not known."""
+    n_judged = int(np.sum(labels >= 0))
+    if n_judged < _ENOUGH_JUDGED or np.any(labels == 1):
+        return None
+    return (
+        f"none of the {n_judged} components that were judged is admissible, so that what is "
+        "selected is as good as always wrong, where anything is: check admission and references "
+        "(that admission takes reference and component in this order, that each reference stands "
+        "with its own prompt, and that it is in the language of the responses)."
     )
 
 
