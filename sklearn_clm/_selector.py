@@ -803,13 +803,17 @@ class ComponentSelector(  # type: ignore[call-arg]
         sets = collected.sampler._sets(tried, groups=_of_sampler(collected.sampler, names))
         found = components_of_sets(record.splitter, record.component_score, sets)
         levels = [gamma for gamma, _ in record.thresholds_of(names, [one.prompt for one in sets])]
-        reached = any(
-            gamma < np.inf and np.any(record.provenance.rounded(part.scores) >= gamma)
-            for part, gamma in zip(found, levels)
-        )
-        lost = any(map(len, sets)) and not reached
+        reached = [
+            bool(np.any(record.provenance.rounded(part.scores) >= gamma))
+            for part, gamma, one in zip(found, levels, sets)
+            if gamma < np.inf and len(one)  # prompts of null groups say nothing
+        ]
+        threshold = f"gamma_hat_={min(levels):.4g}"
+        if record.by_group is not None:
+            threshold = f"Each threshold in groups_, the lowest of them {min(levels):.4g},"
+        lost = bool(reached) and not any(reached)
         return {
-            "out of reach": out_of_reach(record.gamma_hat, len(tried)) if lost else None,
+            "out of reach": out_of_reach(threshold, len(tried)) if lost else None,
             "higher in sets": higher_in_sets(collected.first, found),
         }
 

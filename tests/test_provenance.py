@@ -560,6 +560,10 @@ def test_a_threshold_out_of_reach_is_noticed():
     choosy = ComponentSelector(first, alpha=0.3, component_score="support", admission="exact_match")
     with pytest.warns(UserWarning, match="gamma_hat_=.* is hardly ever reached in prediction"):
         choosy.fit(X, Y)
+    with pytest.warns(UserWarning, match="Each threshold in groups_, the lowest of them .* hardly"):
+        choosy.fit(X, Y, groups=np.arange(len(X)) % 2)
+    remark = CalibrationReport.from_estimator(choosy).warnings[-1]
+    assert f"the lowest of them {min(choosy.groups_.values()):.4g}, is hardly ever" in remark
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         selector().fit(REPORTS, REPORTS_Y)

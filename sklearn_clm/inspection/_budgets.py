@@ -300,6 +300,11 @@ class PromptGainDisplay(Display):
         record = calibration_of(estimator)
         selector = isinstance(estimator, ComponentSelector)
         level = record.alpha if selector else record.epsilon
+        if not record.uses_pooled_rule:
+            raise ValueError(
+                "estimator must use one rule for all prompts together, or for those of unknown "
+                "groups, got one that is calibrated with Groups(unknown='error') instead."
+            )
         if not selector and (left := record.exit) is not None:
             if left.guarantee == "marginal" or left.n_hopeless is None:
                 raise ValueError(
@@ -319,7 +324,7 @@ class PromptGainDisplay(Display):
         return cls(
             n_errors=int(record.result.n_errors[0]),
             n_calibration=record.result.n_calibration,
-            delta=record.delta,
+            delta=record.result.delta,
             level=level,
             symbol="alpha" if selector else "epsilon",
         )

@@ -1,7 +1,7 @@
 """Groups of prompts: the loss within each, by the rule for all prompts and by its own."""
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -9,10 +9,10 @@ import numpy as np
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm._results import counted
-from sklearn_clm.calibration import LearnThenTestResult, clopper_pearson
+from sklearn_clm.calibration import ComponentThreshold, LearnThenTestResult, clopper_pearson
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
 from sklearn_clm.inspection._record import calibration_of
-from sklearn_clm.inspection._tables import bound_word, rounded_up, share_cells
+from sklearn_clm.inspection._tables import INTERVAL, bound_word, rounded_up, share_cells
 
 _MOST_NAMED = 10
 
@@ -175,6 +175,49 @@ def group_row(name: object, rule: Any, record: Any) -> tuple[str, ...]:
         *(f"{size:.4g}", f"{draws:.4g}"),
         "" if math.isnan(smallest) else rounded_up(smallest),
     )
+
+
+def component_groups(record: Any) -> Iterable[tuple[str, ...]]:
+    """For each group its threshold, what came of its calibration prompts, what they certify."""
+    fraction = record.loss == "fraction"
+    losses = ("fraction wrong", "any wrong") if fraction else ("error",)
+    counts = "calibration prompts", *losses, INTERVAL, "components selected"
+    yield "group", "", "gamma-hat", *counts, "smallest alpha"
+    for name, gamma in record.by_group.items():
+        result: ComponentThreshold | None = record.group_results[name]
+        cells = [*("0" for _ in losses), "", "0"]  # of an empty selection
+        if result is None:
+            yield str(name), "null", "", "too few to test", *cells, ""
+            continue
+        state, shown, n = "null", "", result.n_calibration
+        n_valid = int(np.count_nonzero(result.thresholds >= gamma))
+        if n_valid:
+            state, shown, i = "certified", f"{gamma:.4g}", n_valid - 1
+            bound = bound_word(result, i, n_valid)
+            error, interval = share_cells(int(result.n_errors[i]), n)
+            cells = [f"{result.losses[i]:.4g}"] if fraction else []
+            cells += [bound + error, "" if bound else interval, f"{result.n_components[i]:.4g}"]
+        smallest = ""
+        if len(result.thresholds):
+            smallest = bound_word(result, 0, n_valid) + rounded_up(result.smallest_alpha)
+        yield str(name), state, shown, str(n), *cells, smallest
+
+
+def for_others(record: Any) -> str:
+    """What the rule of all prompts together is for."""
+    if record.groups.unknown == "pooled":
+        return (
+            "Prompts of unknown groups, and only these, get the rule for all prompts together, "
+            "which all that follows is about; within a group it promises nothing."
+        )
+    return "Prompts of other groups are refused: no rule serves all prompts together."
+
+
+def about_others(record: Any) -> tuple[str, ...]:
+    """Whom the rule for all prompts together serves, where groups have their own."""
+    if record.by_group is None:
+        return ()
+    return ("This is about prompts of unknown groups, and only these.",)
 
 
 def null_groups(record: Any, what: str) -> list[str]:

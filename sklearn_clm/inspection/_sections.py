@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,13 @@ from sklearn_clm.evaluation._monitor import AFTER_ALARM
 from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._frontier import FrontierDisplay
-from sklearn_clm.inspection._groups import group_row, null_groups
+from sklearn_clm.inspection._groups import (
+    about_others,
+    component_groups,
+    for_others,
+    group_row,
+    null_groups,
+)
 from sklearn_clm.inspection._tables import (
     INTERVAL,
     MEANS,
@@ -305,7 +311,7 @@ def _conditions(record: Any) -> Iterable[Section]:
             "that predict uses for them. The thresholds or levels were chosen on these prompts, so "
             "new ones may do a little worse."
         )
-        yield Section("Groups", (_pooled(record), of_prompts), (header, *rows))
+        yield Section("Groups", (for_others(record), of_prompts), (header, *rows))
     yield from _shift(record)
     if record.losses is not None:
         means = getattr(record.rule, "means", {})
@@ -315,16 +321,6 @@ def _conditions(record: Any) -> Iterable[Section]:
         ]
         columns = ("loss", "level", "mean of the calibration prompts")
         yield Section("Other losses", table=(columns, *levels))
-
-
-def _pooled(record: Any) -> str:
-    """What the rule of all prompts together is for."""
-    if record.groups.unknown == "pooled":
-        return (
-            "Prompts of unknown groups, and only these, get the rule for all prompts together, "
-            "which all that follows is about; within a group it promises nothing."
-        )
-    return "Prompts of other groups are refused: no rule serves all prompts together."
 
 
 def _shift(record: Any) -> Iterable[Section]:
@@ -602,28 +598,30 @@ def _more_prompts(display: PromptGainDisplay | None, safest: str) -> Iterable[Se
 
 
 def _selector_sections(selector: ComponentSelector, record: Any) -> Iterable[Section]:
-    result: ComponentThreshold | None = record.result
     yield _selector_guarantee(record)
     texts = null_groups(record, "which get empty selections")
-    yield from _warnings([*texts, *_selector_warnings(record)])
+    yield from _warnings([*texts, *_selector_warnings(record), *record.remarks])
     if record.by_group is not None:
-        rows = [
-            (
-                str(name),
-                "too few"
-                if (found := record.group_results[name]) is None
-                else str(found.n_calibration),
-                f"{gamma:.4g}" if gamma < math.inf else "null",
-            )
-            for name, gamma in record.by_group.items()
-        ]
-        header = ("group", "calibration prompts", "gamma-hat")
-        yield Section("Groups", (_pooled(record),), (header, *rows))
+        of_prompts = (
+            "What is wrong and what is selected are means over the group's calibration prompts "
+            f"with its own threshold, and {_components_of(record)} The threshold was chosen on "
+            "these prompts, so new ones may do a little worse."
+        )
+        yield Section("Groups", (for_others(record), of_prompts), tuple(component_groups(record)))
     yield from _shift(record)
     data = record.data
     judged = [] if data.unknown is None else [("of these judged", selector.n_judgements_)]
     yield _data(record, None, ("distinct components", data.n_components), *judged)
     yield _provenance(record)
+    if record.uses_pooled_rule:
+        about = about_others(record)
+        for one in _threshold_sections(selector, record):
+            yield replace(one, paragraphs=(*about, *one.paragraphs))
+
+
+def _threshold_sections(selector: ComponentSelector, record: Any) -> Iterable[Section]:
+    """What the threshold for all prompts together is, how it was found and what it gives."""
+    result: ComponentThreshold | None = record.result
     if math.isfinite(record.gamma_hat):
         row = ("component score", f"{record.gamma_hat:.6g}", "select a component of at least this")
         table = (("threshold", "value", "use"), row)
@@ -631,7 +629,7 @@ def _selector_sections(selector: ComponentSelector, record: Any) -> Iterable[Sec
     if result is None or not len(result.thresholds):
         return
     yield _component_tests(record)
-    if data.unknown is None or record.loss == "fraction":
+    if record.data.unknown is None or record.loss == "fraction":
         yield _component_band(record)
     yield _component_expectations(record)
     if record.loss == "any":
@@ -684,6 +682,8 @@ def _together(record: Any) -> str:
 
 def _selector_warnings(record: Any) -> list[str]:
     result, alpha, delta = record.result, record.alpha, record.delta
+    if record.by_group is not None and record.uses_pooled_rule:
+        delta = record.groups.level(delta, len(record.by_group))
     if result is None:
         return [
             f"{record.data.n_prompts} prompts are too few for any test to succeed at alpha = "
@@ -691,6 +691,8 @@ def _selector_warnings(record: Any) -> list[str]:
         ]
     if not len(result.thresholds):
         return ["No response of the calibration prompts has any component."]
+    if not record.uses_pooled_rule:
+        return []
     texts = _small_sample("alpha", alpha, delta, result.n_calibration)
     if record.gamma_hat == math.inf:
         texts.append(
@@ -706,7 +708,7 @@ def _selector_warnings(record: Any) -> list[str]:
                 f"Next to nothing is selected: {counted(selected, 'component')} of "
                 f"{record.data.n_components} reach gamma-hat."
             )
-    return [*texts, *record.remarks]
+    return [" ".join((text, *about_others(record))) for text in texts]
 
 
 def _component_tests(record: Any) -> Section:
@@ -778,14 +780,21 @@ def _component_expectations(record: Any) -> Section:
         ("error" if not fraction else "any wrong", *share_cells(int(wrong.sum()), n)),
         ("components selected", *mean_cells(number)),
     ]
-    text = f"Means over the {n} prompts that calibrated, with the components of "
+    text = f"Means over the {n} prompts that calibrated, with {_components_of(record)}"
     if fraction:
         share = wrong_fractions(data, [record.gamma_hat])[:, 0]
         rows.insert(1, ("fraction wrong", *mean_cells(share)))
-        text += "the sets that predict makes for them."
-    else:
-        text += "all draws: sets that stop early hold fewer components, and no more errors."
     return Section("What to expect of predict", (text,), tuple(rows))
+
+
+def _components_of(record: Any) -> str:
+    """Which components a selector was calibrated on."""
+    if record.loss == "fraction":
+        return "the components of the sets that predict makes for them."
+    return (
+        "the components of all draws: sets that stop early hold fewer components, and no more "
+        "errors."
+    )
 
 
 def _tested(record: Any) -> ComponentCalibrationData:

@@ -282,10 +282,10 @@ def select_components(
     return selected
 
 
-def out_of_reach(gamma_hat: float, n_tried: int) -> str:
-    """What is said of a threshold that components of no set reach."""
+def out_of_reach(threshold: str, n_tried: int) -> str:
+    """What is said of thresholds that components of no set reach."""
     return (
-        f"gamma_hat_={gamma_hat:.4g} is hardly ever reached in prediction: of the sets of "
+        f"{threshold} is hardly ever reached in prediction: of the sets of "
         f"{n_tried} calibration prompts, none holds such a component. A score that is lower with "
         "the draws of a set than with all K, or a high k_max, does that; wanted another "
         "component_score, a larger alpha or more prompts."

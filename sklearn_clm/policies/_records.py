@@ -451,13 +451,16 @@ class SelectorCalibration(_Calibration):
         certified = {name: gamma < math.inf for name, gamma in self.by_group.items()}
         return CertifiedGroups(self.groups, certified, self.gamma_hat < math.inf)
 
+    @property
+    def uses_pooled_rule(self) -> bool:
+        """Whether the threshold for all prompts together is one that predict may use."""
+        return self.by_group is None or self.groups is None or self.groups.unknown == "pooled"
+
     def _rules(self) -> list[tuple[float, Hashable | None]]:
         """The thresholds that predict may use, and the group of each."""
+        by_group = [(gamma, name) for name, gamma in (self.by_group or {}).items()]
         pooled: tuple[float, Hashable | None] = (self.gamma_hat, None)
-        if self.by_group is None or self.groups is None:
-            return [pooled]
-        by_group = [(gamma, name) for name, gamma in self.by_group.items()]
-        return [*by_group, *([pooled] if self.groups.unknown == "pooled" else [])]
+        return [*by_group, *([pooled] if self.uses_pooled_rule else [])]
 
     def thresholds_of(
         self, given: object, prompts: list[Any]

@@ -7,8 +7,9 @@ import pytest
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
+from sklearn_clm.calibration._component_fractions import path_part
 from sklearn_clm.generators import BaseGenerator, Generation
-from sklearn_clm.inspection import CalibrationReport, GroupLossDisplay
+from sklearn_clm.inspection import CalibrationReport, GroupLossDisplay, PromptGainDisplay
 from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses
 from tests.toy import ToyModel, questions
 
@@ -149,6 +150,131 @@ def test_reports_warn_of_null_groups_of_components():
         "Nothing is guaranteed for prompts of 2 of 3 groups, which get empty selections: 'hard', "
         "'rare'."
     )
+
+
+def components(seed=0, n=400):
+    """Scores of one group mean less than those of the other, and a third group is never right."""
+    rng = np.random.default_rng(seed)
+    names = np.repeat(["easy", "hard", "wrong", "rare"], [n // 2, n // 4, n // 4 - 5, 5])
+    rng.shuffle(names)
+    scores = np.where((names == "wrong")[:, np.newaxis], 1.0, rng.random((n, 5)))
+    power = np.select([names == "easy", names == "hard"], [0.1, 2.0], 0.1)
+    right = (rng.random((n, 5)) < scores ** power[:, np.newaxis]) & (names != "wrong")[:, None]
+    return scores, right, names
+
+
+def own_numbers(scores, right, names, part, gamma, name):
+    """Prompts, share with an error, mean fraction wrong and mean number selected, one by one."""
+    found = []
+    for i in part:
+        if names[i] == name:
+            taken = [bool(right[i, j]) for j in range(5) if scores[i, j] >= gamma]
+            found.append((not all(taken), taken.count(False) / max(len(taken), 1), len(taken)))
+    return len(found), *np.mean(found, axis=0)
+
+
+POOLED_SECTIONS = {
+    "Threshold (gamma-hat)",
+    "Tests of thresholds",
+    "Achievable band of alpha",
+    "What to expect of predict",
+}
+OF_UNKNOWN = "This is about prompts of unknown groups, and only these."
+
+
+@pytest.mark.parametrize("loss", ["any", "fraction"])
+def test_reports_of_selectors_say_what_each_group_will_get(loss):
+    scores, right, names = components()
+    data = ComponentCalibrationData.from_arrays(scores, right)
+    one = ComponentSelector(alpha=0.3, component_score="support", loss=loss)
+    with pytest.warns(NullCalibrationWarning):
+        report = CalibrationReport.from_estimator(one.calibrate(data, groups=names))
+    (table,) = (part.table for part in report.sections if part.heading == "Groups")
+    rows = {row[0]: dict(zip(table[0], row, strict=True)) for row in table[1:]}
+    part = range(400) if loss == "any" else path_part(400)[1]
+    assert len({one.groups_["easy"], one.groups_["hard"], one.gamma_hat_}) == 3
+    for name in ("easy", "hard"):
+        n, error, fraction, selected = own_numbers(
+            scores, right, names, part, one.groups_[name], name
+        )
+        shown = rows[name]
+        assert shown[""] == "certified"
+        assert float(shown["gamma-hat"]) == pytest.approx(one.groups_[name], abs=1e-4)
+        assert shown["calibration prompts"] == str(n)
+        assert float(shown["components selected"]) == pytest.approx(selected, abs=1e-3)
+        errors = "error" if loss == "any" else "any wrong"
+        assert float(shown[errors]) == pytest.approx(error, abs=1e-4)
+        low, high = map(float, shown["95 % interval"].split(" to "))
+        assert low < error < high
+        if loss == "fraction":
+            assert float(shown["fraction wrong"]) == pytest.approx(fraction, abs=1e-3)
+        smallest = one.group_results_[name].smallest_alpha
+        assert 0 <= float(shown["smallest alpha"]) - smallest < 1e-4
+    for name in ("wrong", "rare"):
+        assert (rows[name][""], rows[name]["gamma-hat"]) == ("null", "")
+        assert rows[name]["components selected"] == "0"
+    n_wrong = own_numbers(scores, right, names, part, 0.0, "wrong")[0]
+    assert rows["wrong"]["calibration prompts"] == str(n_wrong)
+    assert rows["rare"]["calibration prompts"] == "too few to test"
+
+
+@pytest.mark.parametrize("loss", ["any", "fraction"])
+def test_reports_of_selectors_leave_out_a_threshold_that_nobody_gets(loss):
+    scores, right, names = components()
+    data = ComponentCalibrationData.from_arrays(scores, right)
+    # null for all prompts together, and for groups that are never right
+    one = ComponentSelector(alpha=0.2, component_score="support", loss=loss)
+    more = POOLED_SECTIONS | ({"What more prompts would gain"} if loss == "any" else set())
+    with pytest.warns(NullCalibrationWarning):
+        report = CalibrationReport.from_estimator(one.calibrate(data, groups=names))
+    assert one.gamma_hat_ == np.inf > one.groups_["easy"]
+    assert not more & {part.heading for part in report.sections}
+    assert len(report.warnings) == 1
+    assert report.warnings[0].startswith("Nothing is guaranteed for prompts of")
+    one.set_params(groups=Groups(unknown="pooled"))
+    with pytest.warns(NullCalibrationWarning):
+        report = CalibrationReport.from_estimator(one.calibrate(data, groups=names))
+    assert [text.endswith(OF_UNKNOWN) for text in report.warnings] == [False, True]
+    assert report.warnings[1].startswith("Null: the smallest alpha")
+    told = {part.heading for part in report.sections if OF_UNKNOWN in part.paragraphs}
+    assert told == more - {"Threshold (gamma-hat)"}  # there is none
+    one.set_params(alpha=0.6, groups=Groups(unknown="pooled", guarantee="all"))
+    with pytest.warns(NullCalibrationWarning):
+        report = CalibrationReport.from_estimator(one.calibrate(data, groups=names))
+    told = {part.heading: part for part in report.sections if OF_UNKNOWN in part.paragraphs}
+    assert set(told) == more
+    chosen = np.count_nonzero(scores >= one.gamma_hat_, axis=1)
+    tested = slice(None) if loss == "any" else path_part(400)[1]
+    expected = {row[0]: row[1] for row in told["What to expect of predict"].table}
+    assert float(expected["components selected"]) == pytest.approx(chosen[tested].mean(), rel=1e-3)
+    if loss == "any":  # at the level of each of five claims
+        smallest = float(told["What more prompts would gain"].table[1][2])
+        assert 0 <= smallest - one.result_.smallest_alpha < 1e-4
+    # without groups nothing is said of them
+    one.set_params(groups=None).calibrate(data)
+    assert OF_UNKNOWN not in str(CalibrationReport.from_estimator(one))
+
+
+def test_what_more_prompts_bring_is_not_shown_of_a_rule_that_nobody_gets():
+    pytest.importorskip("matplotlib")
+    data, names = world(300)
+    parts = ComponentCalibrationData.from_arrays(*components()[:2])
+    groups = components()[2]
+    for estimator, given in (
+        (sampler(epsilon=0.3), (data, names)),
+        (ComponentSelector(alpha=0.6, component_score="support"), (parts, groups)),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NullCalibrationWarning)
+            estimator.calibrate(given[0], groups=given[1])
+        with pytest.raises(ValueError, match="must use one rule for all prompts together"):
+            PromptGainDisplay.from_estimator(estimator)
+        estimator.set_params(groups=Groups(unknown="pooled", guarantee="all"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NullCalibrationWarning)
+            estimator.calibrate(given[0], groups=given[1])
+        display = PromptGainDisplay.from_estimator(estimator)
+        assert display.delta == estimator.result_.delta == 0.05 / (len(set(given[1])) + 1)
 
 
 def test_sets_of_unknown_groups_say_that_nothing_holds_within_them():

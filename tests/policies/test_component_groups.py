@@ -161,6 +161,43 @@ def test_lazy_judging_finds_the_threshold_of_each_group(fitted):
     assert lazy.n_judgements_ < fitted.n_judgements_
 
 
+@pytest.mark.parametrize("admission", ["exact_match", lambda reference, component: True])
+def test_reports_bound_the_errors_of_groups_that_were_judged_lazily(admission):
+    one = selector(judging="lazy", admission=admission).fit(X, Y, groups=NAMES)
+    data = one.calibration_data_
+    (table,) = (
+        part.table
+        for part in CalibrationReport.from_estimator(one).sections
+        if part.heading == "Groups"
+    )
+    for g, row in enumerate(table[1:]):
+        shown, name = dict(zip(table[0], row, strict=True)), f"ward {g}"
+        inside = (data.scores >= one.groups_[name]) & (data.prompt_index % 3 == g)
+        fewest, most = (
+            len({*data.prompt_index[inside & wrong]}) / (N / 3)
+            for wrong in (data.labels == 0, data.labels != 1)
+        )
+        assert (shown["group"], shown["calibration prompts"]) == (name, str(N // 3))
+        assert float(shown["components selected"]) == pytest.approx(inside.sum() / (N / 3), 1e-3)
+        if admission == "exact_match":
+            assert float(shown["error"]) == fewest == most > 0
+        else:  # judging ended where too few prompts were left to fail a test
+            assert (shown["error"], shown["95 % interval"]) == (f"at most {most:.4f}", "")
+            assert most > fewest == 0
+
+
+def test_null_groups_are_not_taken_for_thresholds_out_of_reach():
+    # the prompts that are tried are all of a group that is null
+    prompts, _ = cases(200)
+    references = [lambda component: False] * 120 + [lambda component: True] * 80
+    names = ["null"] * 120 + ["certified"] * 80
+    one = selector(sampler().fit(X, Y), component_score=lambda prompt, component: 1.0)
+    with pytest.warns(NullCalibrationWarning) as caught:
+        one.fit(prompts, references, groups=names)
+    assert one.groups_ == {"null": np.inf, "certified": 1.0}
+    assert not any("hardly ever reached" in str(each.message) for each in caught)
+
+
 def test_weights_keep_the_same_prompts_for_components():
     shift = CovariateShift(weight_bound=1.5, estimated=True)
     joint = selector(sampler(shift=shift)).fit(X, Y, prompt_weight=WEIGHTS)
