@@ -289,6 +289,12 @@ class PromptGainDisplay(Display):
         -------
         PromptGainDisplay
             The display, plotted.
+
+        Raises
+        ------
+        ValueError
+            If no prompt gets the one rule that this is about, such as with groups and no rule for
+            unknown ones, if that rule has no 0/1 loss, or if the prompts are too few for any test.
         """
         display = cls._of_calibration(calibrated(estimator))
         if display is None:

@@ -358,21 +358,22 @@ def _sampler_warnings(record: Any, outcomes: RuleOutcomes) -> list[str]:
         ]
     if not record.uses_pooled_rule:
         return texts
-    texts += _small_sample("epsilon", epsilon, delta, result.n_calibration)
+    delta = result.delta
+    about = _small_sample("epsilon", epsilon, delta, result.n_calibration)
     if record.lambda_hat is None:
-        texts.append(
+        about.append(
             "Null: the smallest epsilon that these data certify is "
             f"{rounded_up(result.smallest_epsilon)}."
         )
     else:
-        texts += _null_near_by(int(result.n_errors[0]), result.n_calibration, epsilon, delta)
+        about += _null_near_by(int(result.n_errors[0]), result.n_calibration, epsilon, delta)
     exhausted = float(outcomes.exhausted.mean())
     if record.lambda_hat is not None and record.k_max > 1 and exhausted > _OFTEN:
-        texts.append(
+        about.append(
             f"The budget is exhausted often: for {percent(exhausted)} of the prompts all "
             f"{record.k_max} draws are made without reaching the set score to stop at."
         )
-    return texts
+    return texts + [" ".join((text, *about_others(record))) for text in about]
 
 
 def _outside_the_band(record: Any) -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
-from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
+from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData, smallest_epsilon
 from sklearn_clm.calibration._component_fractions import path_part
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import CalibrationReport, GroupLossDisplay, PromptGainDisplay
@@ -150,6 +150,30 @@ def test_reports_warn_of_null_groups_of_components():
         "Nothing is guaranteed for prompts of 2 of 3 groups, which get empty selections: 'hard', "
         "'rare'."
     )
+
+
+def test_warnings_of_samplers_say_what_is_about_unknown_groups_alone():
+    data, names = world()
+    one = sampler(epsilon=0.08, groups=Groups(unknown="pooled", guarantee="all"))
+    with pytest.warns(NullCalibrationWarning):
+        one.calibrate(data, groups=names)
+    assert one.lambda_hat_ is None
+    assert one.groups_["easy"].lambda_hat is not None
+    found = CalibrationReport.from_estimator(one).warnings
+    (null,) = (text for text in found if text.startswith("Null: the smallest epsilon"))
+    assert null.endswith(OF_UNKNOWN)
+    assert not found[0].endswith(OF_UNKNOWN)  # of a group that is null
+    few, names = world(150)
+    one.set_params(epsilon=0.075)
+    with pytest.warns(NullCalibrationWarning):
+        one.calibrate(few, groups=names)
+    (small,) = (
+        text
+        for text in CalibrationReport.from_estimator(one).warnings
+        if text.startswith("Small n")
+    )
+    least = smallest_epsilon(0, one.result_.n_calibration, 0.05 / 3)
+    assert f"epsilon >= {least:.3g}" in small
 
 
 def components(seed=0, n=400):
