@@ -70,6 +70,7 @@ from sklearn_clm.policies._source import (
     naming_position,
     progress_bar,
     refuse_other_models,
+    warn_of_repeated_draws,
 )
 from sklearn_clm.scoring import (
     get_admission,
@@ -859,6 +860,8 @@ class ConformalSampler(  # type: ignore[call-arg]
             )
             self.memory_.serve(source.generator, queue, fingerprint=source.fingerprint)
         made_by = replace(record.drawn_with, sampler=record.digest)
+        if record.data is not None:
+            warn_of_repeated_draws([one.generations for one in rules.sets], record.data)
         return PredictionSets(
             rules.sets, record.k_max, sampler=self, provenance=made_by, index=prompts.index
         )

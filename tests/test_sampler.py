@@ -24,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import CalibrationData, evaluate_configurations
-from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
+from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation, check_keyed
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ExitPolicy, Losses
 from sklearn_clm.scoring import likelihood, rouge_l
@@ -802,3 +802,50 @@ def test_references_that_cannot_match_are_warned_of_once():
 def test_a_function_in_place_of_a_generator_is_told_where_it_belongs():
     with pytest.raises(ValueError, match=r"method sample of a subclass of .*BaseGenerator"):
         ConformalSampler(lambda prompt: "an answer").fit(*questions(30))
+
+
+class _IgnoresStart(ToyModel):
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return super().sample(prompts, n_samples, seed=seed)
+
+
+@pytest.mark.parametrize("wrap", [lambda generator: generator, CachedGenerator])
+def test_a_generator_that_ignores_start_is_noticed(wrap):
+    X, y = questions(150)
+    new = questions(400)[0][150:]
+    options = {"k_max": 8, "epsilon": 0.3, "quality": "self_consistency", "random_state": 0}
+    wrong = wrap(_IgnoresStart(skill=0.4))
+    assert not check_keyed(wrong, X[0])
+    with pytest.warns(UserWarning, match="seems to ignore start"):
+        ConformalSampler(wrong, **options).fit(X, y).predict(new)
+    right = wrap(ToyModel(skill=0.4))
+    assert check_keyed(right, X[0])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*ignore start")
+        ConformalSampler(right, **options).fit(X, y).predict(new)
+
+
+class _ShareOfAll:
+    def __init__(self, peeks):
+        self.peeks = peeks
+
+    def score_draws(self, prompts, generations, start):
+        texts = [[draw.response for draw in row] for row in generations]
+        ends = [len(row) if self.peeks else j + 1 for row in texts for j in range(len(row))]
+        ends = np.reshape(ends, (len(texts), -1))
+        return np.array(
+            [
+                [row[: ends[i, j]].count(row[j]) / ends[i, j] for j in range(start, len(row))]
+                for i, row in enumerate(texts)
+            ]
+        )
+
+
+def test_a_quality_that_looks_at_later_draws_is_noticed():
+    X, y = questions(100)
+    options = {"k_max": 6, "epsilon": 0.5, "random_state": 0}
+    with pytest.warns(UserWarning, match="other scores once there are later ones"):
+        ConformalSampler(ToyModel(skill=0.4), quality=_ShareOfAll(True), **options).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*later ones")
+        ConformalSampler(ToyModel(skill=0.4), quality=_ShareOfAll(False), **options).fit(X, y)

@@ -243,7 +243,8 @@ def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws:
 
     It makes a few draws together, then the later half of them anew, so that a generator that
     counts its calls, keeps a random state or ignores `start` gives itself away. Responses that
-    coincide by chance hide it, so the answer yes is no proof.
+    coincide by chance hide it, so the answer yes is no proof. A cache gives back what it was given,
+    but mends no `start` that is ignored: the generator inside it is asked for that.
 
     Parameters
     ----------
@@ -270,9 +271,21 @@ def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws:
     """
     prompts: Any = prompt[np.newaxis] if isinstance(prompt, np.ndarray) else [prompt]
     start = n_draws // 2
-    together = sample(generator, prompts, n_draws, seed=seed)[0][start:]
-    again = sample(generator, prompts, n_draws - start, start=start, seed=seed)[0]
-    return all(bool(a.response == b.response) for a, b in zip(together, again))
+
+    def drawn(asked: object) -> tuple[list[object], list[object]]:
+        together = sample(asked, prompts, n_draws, seed=seed)[0]
+        again = sample(asked, prompts, n_draws - start, start=start, seed=seed)[0]
+        return [one.response for one in together], [one.response for one in again]
+
+    inner: object = generator
+    while isinstance(inner, WrappingGenerator):
+        inner = inner._inner()
+    if inner is not generator:
+        together, again = drawn(inner)
+        if together[start:] != again == together[: n_draws - start]:
+            return False
+    together, again = drawn(generator)
+    return together[start:] == again
 
 
 def filled(template: Template, prompt: object, name: str = "a prompt") -> object:

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 from sklearn.pipeline import Pipeline
 
 from sklearn_clm import ComponentSelector, ConformalSampler
@@ -336,11 +337,10 @@ class PromptGainDisplay(Display):
         )
 
     def _smooth(self, n_errors: int, sizes: np.ndarray) -> np.ndarray:
-        """Levels at these sizes, between sizes at which the errors are a whole number."""
-        counts = np.unique(np.geomspace(max(1, n_errors // 5), 11 * n_errors + 1, 40).round())
-        n = self.n_calibration
-        exact = sizes if n_errors == 0 else (counts * n // n_errors).astype(int)
-        return np.interp(sizes, exact, smallest_epsilons(n_errors, n, exact, self.delta))
+        """Levels at these sizes: the binomial bound, continued to numbers of errors in between."""
+        errors = sizes * (n_errors / self.n_calibration)
+        bounds = stats.beta.ppf(1.0 - self.delta, errors + 1.0, np.maximum(sizes - errors, 1e-9))
+        return np.asarray(np.where(errors < sizes, bounds, 1.0))
 
     def _draw(self) -> None:
         ax = self.ax_

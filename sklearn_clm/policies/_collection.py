@@ -35,7 +35,7 @@ from sklearn_clm.scoring import (
 )
 from sklearn_clm.scoring._identity import in_use, score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
-from sklearn_clm.scoring._quality import bind_quality
+from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import warn_of_script
 
 _MOST_REFERENCES = 20  # of one prompt, that later ones are compared with
@@ -169,6 +169,8 @@ class Collector:
                     kept.extend(draws)
                 part = prompts.prompts[rows]
                 quality[rows] = quality_matrix(scorer, part, draws, n_jobs=self.n_jobs)
+                if not rows.start:
+                    warn_of_later_draws(scorer, part, draws, quality)
                 texts[rows] = equal_texts(responses)
                 yield rows, similarity_tensor(self.similarity, responses, n_jobs=self.n_jobs)
                 del draws, responses  # before the next ones are made

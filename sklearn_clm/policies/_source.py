@@ -15,6 +15,7 @@ from sklearn.utils.validation import validate_data
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory
+from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import (
     BaseGenerator,
     DrawQueue,
@@ -30,6 +31,8 @@ from sklearn_clm.generators._tables import input_tags
 from sklearn_clm.scoring._identity import frozen
 from sklearn_clm.scoring._protocols import Reference
 
+_FIRST_DRAWS = 3
+_BY_CHANCE = 1e-6
 _DRAWS_AT_ONCE = 100_000  # with 60 tokens each they take almost a gigabyte
 
 
@@ -183,6 +186,24 @@ def naming_position(prompts: CheckedPrompts) -> Iterator[None]:
                 position = row if prompts.positions is None else prompts.positions[row]
                 error.add_note(f"The prompt stands at position {position} of X.")
         raise
+
+
+def warn_of_repeated_draws(rows: Sequence[Sequence[Generation]], data: CalibrationData) -> None:
+    """Warn where each prompt's first draws are all alike, which those of calibration were not."""
+    if data.texts is None or data.k_max < _FIRST_DRAWS:
+        return
+    alike = (data.texts[:, :_FIRST_DRAWS] == data.texts[:, :1]).all(axis=1)
+    share = (1.0 + alike.sum()) / (1.0 + len(alike))
+    taken = [row[:_FIRST_DRAWS] for row in rows if len(row) >= _FIRST_DRAWS]
+    repeated = all(one.response == row[0].response for row in taken for one in row)
+    if repeated and share ** len(taken) < _BY_CHANCE:
+        warn(
+            f"the first {_FIRST_DRAWS} draws of each of {len(taken)} prompts are all alike, which "
+            f"they were for {alike.sum()} of {len(alike)} prompts in calibration: the generator "
+            "seems to ignore start. sample(prompts, n_samples, start=j) must give the draws j, "
+            "j + 1, ...; where it gives the first ones again and again, the guarantee does not "
+            "hold. sklearn_clm.generators.check_keyed tells."
+        )
 
 
 def refuse_other_models(generator: object, name: str) -> None:

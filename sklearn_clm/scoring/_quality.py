@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator
 
+from sklearn_clm._exceptions import warn
 from sklearn_clm.generators import Generation, Generator
 from sklearn_clm.scoring._language_model import PTrue, VerbalizedConfidence
 from sklearn_clm.scoring._parallel import map_chunks
@@ -39,6 +40,7 @@ LOGPROB_ROUNDING = 0.01
 # Linear algebra rounds a row differently in batches of different sizes, and short answers are
 # shared by many prompts: a threshold that is one of their scores must not miss all of them. So
 # log-odds are rounded, and those that a batch leaves near a boundary are those of the row alone.
+_ROWS_SCORED_AGAIN = 5
 _LOGIT_DECIMALS = 3
 _BATCH_ERROR = 5e-6
 
@@ -333,6 +335,23 @@ def bind_quality(
     """Quality from its name; one that has to ask a model and has none asks `generator`."""
     found = get_quality(quality)
     return found.bind(generator) if isinstance(found, AskingQuality) else found
+
+
+def warn_of_later_draws(scorer: object, prompts: Prompts, draws: Draws, known: np.ndarray) -> None:
+    """Warn of a scorer of the user's whose scores of the first draws depend on later ones."""
+    own = type(scorer).__module__.partition(".")[0] == __name__.partition(".")[0]
+    half = len(draws[0]) // 2
+    if own or not isinstance(scorer, DrawScorer) or not half:
+        return
+    few = slice(_ROWS_SCORED_AGAIN)
+    again = scorer.score_draws(prompts[few], [row[:half] for row in draws[few]], 0)
+    if not np.allclose(np.asarray(again, dtype=np.float64), known[few, :half], equal_nan=True):
+        warn(
+            f"quality={type(scorer).__name__} gives draws other scores once there are later ones. "
+            "predict stops before it has all draws, so that its scores are not those of "
+            "calibration, and the guarantee does not hold: the score of draw j may depend on draws "
+            "0 to j alone."
+        )
 
 
 def quality_matrix(

@@ -60,3 +60,16 @@ def test_null_reports():
     with pytest.warns(NullCalibrationWarning):
         text = report(references=["none"] * 200, judging="lazy")
     assert "No configuration could be certified" in text
+
+
+@pytest.mark.parametrize(("n_errors", "n"), [(0, 60), (1, 113), (3, 113), (30, 300)])
+def test_what_more_prompts_bring_is_the_binomial_bound(n_errors, n):
+    pytest.importorskip("matplotlib")
+    display = PromptGainDisplay(n_errors=n_errors, n_calibration=n, delta=0.05, level=0.12).plot()
+    sizes, levels = display.ax_.lines[0].get_data()
+    # no level can be certified below that of no error at all
+    assert np.all(levels >= 1.0 - 0.05 ** (1.0 / sizes) - 1e-9)
+    assert np.all(np.diff(levels) < 0.0)
+    whole = np.isclose((sizes * n_errors / n) % 1.0, 0.0)
+    assert np.allclose(levels[whole], display.smallest(sizes[whole]), atol=1e-6)
+    assert np.all(levels <= display.smallest(sizes) + 1e-6)
