@@ -151,6 +151,8 @@ def _sampler_sections(sampler: ConformalSampler, record: Any) -> Iterable[Sectio
         yield _exit_expectations(left)
         if left.guarantee == "pac" and left.n_hopeless is not None:
             safest = "the set of all draws"
+            if left.same_text is not None:
+                safest += ", of like ones the first,"
     elif pooled and outcomes is not None and not _bets(record):
         yield _expectations(record, outcomes)
         safest = "the safest configuration" if counts and result is not None else None

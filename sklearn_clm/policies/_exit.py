@@ -35,6 +35,8 @@ from sklearn_clm.policies._base import Policy, Request, ThresholdRule
 from sklearn_clm.policies._judging import classifier_factory
 from sklearn_clm.policies._sampling import AnyOpenSets, DrawScores, ExitSets, Marks, text_of_draw
 
+_MANY_MERGED = 0.05  # of the prompts
+
 
 class ExitPolicy(Policy[ExitModel]):
     """One nested level in place of three thresholds, learnt from the optimisation part.
@@ -301,6 +303,9 @@ class ExitPolicy(Policy[ExitModel]):
             if pac:
                 smallest = float(smallest_epsilon(hopeless, n, delta))
         inside = scores.tau >= level
+        right = np.any(inside & (table.labels == 1), axis=1)
+        if level == -np.inf and request.verdicts is None:
+            right = part.admissible.any(axis=1)  # predict returns all draws, like texts or not
         sizes, draws = inside.sum(axis=1), 1 + np.sum(scores.exits[:, :-1] >= level, axis=1)
         return ExitResult(
             model=path,
@@ -316,7 +321,7 @@ class ExitPolicy(Policy[ExitModel]):
             size=float(sizes.mean()),
             samples=float(draws.mean()),
             smallest_epsilon=smallest,
-            n_errors=n - int(np.sum(np.any(inside & (table.labels == 1), axis=1))),
+            n_errors=n - int(right.sum()),
             n_hopeless=hopeless,
             sizes=sizes,
             draws=draws,
@@ -418,7 +423,17 @@ class ExitResult:
             return None
         smallest = math.ceil(self.smallest_epsilon * 1e4) / 1e4
         delta = f", delta={self.delta:g}" if self.guarantee == "pac" else ""
-        doubts = doubts_of_admission((self.n_hopeless or 0) / self.n_calibration)
+        hopeless = self.n_hopeless or 0
+        # lazily, what was not judged may be right
+        lacking = self.n_errors if self.n_judgements is None else None
+        lacking = hopeless if lacking is None else lacking
+        doubts = doubts_of_admission(lacking / self.n_calibration)
+        if hopeless - lacking > _MANY_MERGED * self.n_calibration:
+            doubts = (
+                f"For {hopeless - lacking} prompts a draw is admissible, but same_text="
+                f"{self.same_text:g} takes it for the same text as an earlier one that is not: "
+                "give a similarity that tells them apart, a larger same_text, or None."
+            )
         return (
             f"{subject} is null: no exit level is certified at epsilon={self.epsilon:g}{delta} "
             f"with {self.n_calibration} calibration prompts. The smallest epsilon that would have "

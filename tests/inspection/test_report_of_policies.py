@@ -5,6 +5,7 @@ import pytest
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import smallest_epsilon
+from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport, PromptGainDisplay
 from sklearn_clm.policies import ExitPolicy
 from tests.toy import ToyModel, questions
@@ -73,3 +74,24 @@ def test_what_more_prompts_bring_is_the_binomial_bound(n_errors, n):
     whole = np.isclose((sizes * n_errors / n) % 1.0, 0.0)
     assert np.allclose(levels[whole], display.smallest(sizes[whole]), atol=1e-6)
     assert np.all(levels <= display.smallest(sizes) + 1e-6)
+
+
+def test_a_null_by_texts_that_are_taken_for_one_says_so():
+    rng = np.random.default_rng(0)
+    prompts = [f"What is {i} + 1?" for i in range(300)]
+    references = [f"The answer is {i + 1}." for i in range(300)]
+    draws = [
+        [f"The answer is {i + 1 + (rng.random() < 0.4) * rng.integers(1, 9)}." for _ in range(10)]
+        for i in range(300)
+    ]
+    generator = PrecomputedGenerator(prompts, draws)
+    options = {"k_max": 10, "quality": "self_consistency", "epsilon": 0.2, "random_state": 0}
+    sampler = ConformalSampler(generator, policy=ExitPolicy(same_text=0.5), **options)
+    with pytest.warns(NullCalibrationWarning, match=r"same_text=0\.5 takes it for") as noted:
+        sampler.fit(prompts, references)
+    assert "Hardly any" not in str(noted[0].message)
+    missed = sum(right not in one for right, one in zip(references, sampler.predict(prompts)))
+    assert missed == 0
+    assert sampler.calibration_.exit.n_errors == 0
+    apart = ConformalSampler(generator, policy=ExitPolicy(), **options).fit(prompts, references)
+    assert apart.calibration_.certified
