@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS monitor (settings TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS audits (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, loss REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS monitored_scores (id INTEGER PRIMARY KEY, score REAL NOT NULL)
 """
-_KEYED = InputTags(categorical=True, allow_nan=True)  # prompts of any kind: they are but keyed
+_KEYED = InputTags(dict=True, allow_nan=True)  # prompts of any kind: they are but keyed
 _AUDITS = np.uint64(0x9FB21C651E98DF25)
 AFTER_ALARM = (
     "The risk is above {epsilon:g}, or an event of probability {alpha:g} has occurred. Stop "

@@ -55,7 +55,7 @@ class BaseGenerator(BaseEstimator):
     Each of the two has a default in terms of the other. A subclass that is itself trained on
     prompts and references defines ``fit(prompts, references)``; the estimators then clone it
     and fit it on a part of the data that calibration never sees. Where its tags say
-    ``input_tags.categorical``, prompts that come as a pandas data frame are given to ``fit`` as
+    ``input_tags.dict``, prompts that come as a pandas data frame are given to ``fit`` as
     one, and a row that holds more than numbers is drawn for as a dict; with
     ``input_tags.allow_nan`` prompts may hold missing values.
 

@@ -186,7 +186,7 @@ class EstimatorGenerator(BaseGenerator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.categorical = True
+        tags.input_tags.dict = True
         tags.input_tags.allow_nan = takes_nan(self.estimator)
         return tags
 
@@ -354,7 +354,7 @@ class ResamplingGenerator(BaseGenerator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.categorical = True  # it looks at no prompt
+        tags.input_tags.dict = True  # it looks at no prompt
         return tags
 
     def fingerprint(self) -> str:

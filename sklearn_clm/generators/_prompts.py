@@ -131,7 +131,7 @@ def check_prompts(
     """Prompts of any container as a list, or as a 2-D array where they are rows of numbers.
 
     The tags, which are those of the estimator unless given, say whether prompts may be rows of
-    columns of any kind (``categorical``), each of which becomes a dict, and have missing values.
+    columns of any kind (``dict``), each of which becomes a dict, and have missing values.
     """
     if isinstance(X, CheckedPrompts):
         return X
@@ -201,7 +201,7 @@ def _from_frame(X: Any, taker: _Taker) -> CheckedPrompts:
     ]
     if not others:
         return _numeric(X, taker)
-    if taker.tags.categorical and hasattr(X, "iloc"):
+    if taker.tags.dict and hasattr(X, "iloc"):
         return _from_columns(X, values, taker)
     more = " and others" if len(others) > _COLUMNS else ""
     raise ValueError(
@@ -265,7 +265,7 @@ def _from_array(array: np.ndarray, taker: "_Taker") -> CheckedPrompts:
         if array.size and all(isinstance(part, dict) for row in rows for part in row):
             return _from_items(rows, taker)  # chats of one length
         if any(isinstance(part, str) for row in rows for part in row):
-            table = " or a pandas data frame of these columns" if taker.tags.categorical else ""
+            table = " or a pandas data frame of these columns" if taker.tags.dict else ""
             raise ValueError(
                 "prompts (X) must be one column of prompts or several numeric ones, got text of "
                 f"shape {array.shape} instead. Pass one column{table}; of predicted sets, their "
@@ -294,7 +294,7 @@ def _from_items(items: list[Prompt], taker: "_Taker") -> CheckedPrompts:
             )
         if is_number(item):
             other = next(one for one in items if not is_number(one))
-            row = "; a row of a data frame is X.iloc[[i]]" if taker.tags.categorical else ""
+            row = "; a row of a data frame is X.iloc[[i]]" if taker.tags.dict else ""
             raise TypeError(
                 f"prompts (X) holds the number {item!r} at position {i} among prompts that are "
                 f"{type(other).__name__}; wanted prompts of one kind{row}."

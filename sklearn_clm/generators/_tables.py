@@ -27,7 +27,7 @@ def take_over_tags(own: Any, inner: object) -> Any:
     """Tags of an estimator which hands its prompts on to another one."""
     tags = input_tags(inner)
     own.input_tags.allow_nan = tags.allow_nan
-    own.input_tags.categorical = tags.categorical
+    own.input_tags.dict = tags.dict
     return own
 
 

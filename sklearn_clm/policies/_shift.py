@@ -439,7 +439,7 @@ class DensityRatio(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.categorical = self.classifier is not None
+        tags.input_tags.dict = self.classifier is not None
         tags.input_tags.allow_nan = self.classifier is not None and takes_nan(self.classifier)
         return tags
 

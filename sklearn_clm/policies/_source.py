@@ -70,7 +70,7 @@ class DrawSource:
         train, rest = np.sort(order[:n_train]), np.sort(order[n_train:])
         part = prompts.take(train)
         if is_trainable(own):
-            takes_tables = input_tags(own).categorical
+            takes_tables = input_tags(own).dict
             given = part.as_given() if takes_tables else part.prompts
             own.fit(given, [references[i] for i in train])
         source = cls(own, fingerprint(own), seed, np.unique(part.digests()))
