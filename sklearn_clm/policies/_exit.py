@@ -425,8 +425,8 @@ class ExitResult:
         delta = f", delta={self.delta:g}" if self.guarantee == "pac" else ""
         hopeless = self.n_hopeless or 0
         # lazily, what was not judged may be right
-        lacking = self.n_errors if self.n_judgements is None else None
-        lacking = hopeless if lacking is None else lacking
+        lazily = self.n_judgements is not None
+        lacking = hopeless if lazily or self.n_errors is None else self.n_errors
         doubts = doubts_of_admission(lacking / self.n_calibration)
         if hopeless - lacking > _MANY_MERGED * self.n_calibration:
             doubts = (

@@ -192,11 +192,13 @@ def warn_of_repeated_draws(rows: Sequence[Sequence[Generation]], data: Calibrati
     """Warn where each prompt's first draws are all alike, which those of calibration were not."""
     if data.texts is None or data.k_max < _FIRST_DRAWS:
         return
+    taken = [row[:_FIRST_DRAWS] for row in rows if len(row) >= _FIRST_DRAWS]
+    # first what is quickly seen: most calls of predict end here
+    if not taken or any(one.response != row[0].response for row in taken for one in row):
+        return
     alike = (data.texts[:, :_FIRST_DRAWS] == data.texts[:, :1]).all(axis=1)
     share = (1.0 + alike.sum()) / (1.0 + len(alike))
-    taken = [row[:_FIRST_DRAWS] for row in rows if len(row) >= _FIRST_DRAWS]
-    repeated = all(one.response == row[0].response for row in taken for one in row)
-    if repeated and share ** len(taken) < _BY_CHANCE:
+    if share ** len(taken) < _BY_CHANCE:
         warn(
             f"the first {_FIRST_DRAWS} draws of each of {len(taken)} prompts are all alike, which "
             f"they were for {alike.sum()} of {len(alike)} prompts in calibration: the generator "

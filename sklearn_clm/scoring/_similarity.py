@@ -34,7 +34,7 @@ _LONGEST_UNSTEMMED = 3
 _PROMPTS_PER_WORKER = 256
 # pairs whose similarity is remembered, by a callable
 _MOST_PAIRS = 100_000
-# texts that are looked at for their script, and the share of another one that is told
+# texts that are looked at for their script, and the share in another one that is warned of
 _TEXTS_LOOKED_AT = 1_000
 _MANY_FOREIGN = 0.1
 
