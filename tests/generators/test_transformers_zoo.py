@@ -194,3 +194,68 @@ def test_log_probabilities_are_teacher_forced_and_draws_the_same_in_any_batch(na
                     logits = logits.logits[0, len(ids) - 1 : -1]
             steps = logits.log_softmax(-1)[range(len(tokens)), tokens]
             assert draw.token_logprobs == pytest.approx(steps.tolist(), abs=1e-5)
+
+
+LONG_ROPE = {
+    **GROUPED,
+    "max_position_embeddings": 256,
+    "rope_parameters": {
+        "rope_type": "longrope",
+        "rope_theta": 10_000.0,
+        "original_max_position_embeddings": 30,
+        "short_factor": [1.0] * 4,
+        "long_factor": [6.0] * 4,
+    },
+}
+LONG_ROPE_ZOO = {
+    "phi3": (
+        "Phi3ForCausalLM",
+        "Phi3Config",
+        {**LONG_ROPE, "original_max_position_embeddings": 30},
+    ),
+    "minicpm3": (
+        "MiniCPM3ForCausalLM",
+        "MiniCPM3Config",
+        {
+            **LONG_ROPE,
+            "num_key_value_heads": 4,
+            "q_lora_rank": 8,
+            "kv_lora_rank": 8,
+            "qk_rope_head_dim": 8,
+            "qk_nope_head_dim": 8,
+            "v_head_dim": 8,
+        },
+    ),
+}
+
+
+@pytest.mark.usefixtures("doubles")
+@pytest.mark.parametrize("name", LONG_ROPE_ZOO)
+def test_long_rows_change_nothing_for_short_ones_where_rope_has_two_scales(name):
+    model_class, config_class, arguments = LONG_ROPE_ZOO[name]
+    torch.manual_seed(0)
+    model = getattr(transformers, model_class)(getattr(transformers, config_class)(**arguments))
+    model = model.double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.3)
+    tokenizer = tiny_models.byte_level_tokenizer()
+    header = "one two three four five "
+    prompts = [header + "one " * n for n in (0, 1, 2, 3, 4, 5, 9)]
+    # rows stay below 30 tokens, reach them in the response, or begin beyond
+    assert [len(ids) for ids in tokenizer(prompts)["input_ids"]] == [18, 21, 24, 27, 30, 33, 45]
+    options = {"tokenizer": tokenizer, "max_new_tokens": 9, "n_threads": None}
+    together = TransformersGenerator(model, batch_size=5, **options)
+    rows = recorded_tokens(together, prompts, 4)
+    for prompt, row in zip(prompts, rows):
+        alone = TransformersGenerator(model, batch_size=1, **options).sample([prompt], 4)
+        assert responses([[draw for draw, _ in row]]) == responses(alone)
+        ids = tokenizer(prompt)["input_ids"]
+        for draw, tokens in row:
+            # each token after a pass over all that was there before it, as `generate` has it
+            for t, token in enumerate(tokens):
+                with torch.no_grad():
+                    logits = model(input_ids=torch.tensor([[*ids, *tokens[:t]]])).logits[0, -1]
+                expected = float(logits.log_softmax(-1)[token])
+                assert draw.token_logprobs[t] == pytest.approx(expected, abs=1e-5)

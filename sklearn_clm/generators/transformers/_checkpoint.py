@@ -318,6 +318,8 @@ class Checkpoint:
         forward = self._forward
         if not isinstance(forward, CausalForward) or forward.layout is None:
             return None, 0
+        if max(len(prompt.ids) for prompt in prompts) > forward.long_after:
+            return None, 0  # a prefix by itself is a short row
         first = min(prompts, key=lambda prompt: prompt.ids).ids
         last = max(prompts, key=lambda prompt: prompt.ids).ids
         # the last token of a prompt is always run, for the logits of the next

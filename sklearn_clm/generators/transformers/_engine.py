@@ -63,6 +63,7 @@ class Row:
     index: int
     draw: int
     prompt: EncodedPrompt
+    start: EncodedPrompt  # runs before the row joins a batch: the prompt, or all there is so far
     budget: int
     uniforms: np.ndarray
     tokens: list[int] = field(default_factory=list)
@@ -101,6 +102,7 @@ class Engine:
         self._n_bytes = 0  # of these states
         self._largest = 0  # of the states so far, in bytes
         self._pending: deque[tuple[int, int]] = deque()  # draws that were taken and wait for a row
+        self._outgrown: deque[Row] = deque()  # rows that left the short ones and wait to go on
 
     def run(self, queue: DrawQueue) -> Stream:
         """Yield ``(prompt index, draw, generation)`` as draws are finished, to be put."""
@@ -110,13 +112,11 @@ class Engine:
         rows: list[Row] = []
         free: list[int] = []  # rows whose draws are finished
         while True:
-            n_live = len(rows) - len(free)
-            fresh = []
-            if n_live < self.batch_size and (self.forward.ragged or n_live == 0):
-                fresh = self._next_draws(queue, self.batch_size - n_live)
+            live = [row for k, row in enumerate(rows) if k not in free]
+            fresh = self._next_draws(queue, live)
             with torch.inference_mode():
                 if fresh:
-                    if not n_live:
+                    if not live:
                         rows, free = [], []
                         batch.drop([])
                     at = [*free, *range(len(rows), len(rows) + len(fresh))][: len(fresh)]
@@ -144,10 +144,18 @@ class Engine:
                 if generation is not None:
                     free.append(k)
                     yield rows[k].index, rows[k].draw, generation
+                elif self._outgrows(rows[k]):
+                    free.append(k)
+                    self._outgrown.append(rows[k])
 
-    def _next_draws(self, queue: DrawQueue, n_free: int) -> list[Row]:
-        """Draws to begin with now, at most `n_free`."""
+    def _next_draws(self, queue: DrawQueue, live: list[Row]) -> list[Row]:
+        """Draws that join the `live` rows now."""
+        if live and not self.forward.ragged:
+            return []
         chosen: list[Row] = []
+        n_free = self.batch_size - len(live)
+        while not live and self._outgrown and len(chosen) < n_free:
+            chosen.append(self._outgrown.popleft())
         while len(chosen) < n_free:
             if not self._pending:
                 self._let_go(queue)
@@ -157,21 +165,27 @@ class Engine:
                 if not requests:
                     break
                 self._add(requests)
-            if chosen and not self.forward.ragged and not self._same_length(chosen[0].prompt):
+            prompt = self._prompts[self._pending[0][0]]
+            beside = (live or chosen)[:1]
+            if beside and not self.forward.may_share(beside[0].start, prompt):
                 break
             chosen.append(self._row(queue, *self._pending.popleft()))
         return chosen
+
+    def _outgrows(self, row: Row) -> bool:
+        """Whether a row became too long for the short ones; it then starts as a long one."""
+        length = len(row.prompt.ids) + len(row.tokens)
+        if not len(row.start.ids) <= self.forward.long_after < length:
+            return False
+        key = row.prompt.key + b"%d" % row.draw  # no prompt's, since these say where they end
+        row.start = EncodedPrompt(key, (*row.prompt.ids, *row.tokens))
+        return True
 
     def _row(self, queue: DrawQueue, index: int, draw: int) -> Row:
         prompt = self._prompts[index]
         budget = self._budget(prompt)
         uniforms = draw_stream(prompt.key, queue.seed, draw).random(budget)
-        return Row(index, draw, prompt, budget, uniforms)
-
-    def _same_length(self, prompt: EncodedPrompt) -> bool:
-        """Whether the next draw can be decoded in step with one of another prompt."""
-        other = self._prompts[self._pending[0][0]]
-        return len(prompt.ids) == len(other.ids) or bool(self.forward.start_ids)
+        return Row(index, draw, prompt, prompt, budget, uniforms)
 
     def _add(self, requests: Sequence[DrawRequest]) -> None:
         new = [request.prompt for request in requests if request.prompt not in self._prompts]
@@ -193,7 +207,7 @@ class Engine:
 
     def _states_of(self, rows: Sequence[Row]) -> list[PromptState]:
         """What decoding begins with, from memory or else computed."""
-        wanted = {row.prompt.key: row.prompt for row in rows}
+        wanted = {row.start.key: row.start for row in rows}
         missing = {key: prompt for key, prompt in wanted.items() if key not in self._states}
         for key in wanted.keys() - missing.keys():
             self._states.move_to_end(key)
@@ -209,14 +223,14 @@ class Engine:
                     missing[prompt.key] = prompt
                     room -= 1
             found.update(self._prefill(list(missing.values())))
-        return [found[row.prompt.key] for row in rows]
+        return [found[row.start.key] for row in rows]
 
     def _prefill(self, prompts: Sequence[EncodedPrompt]) -> dict[bytes, PromptState]:
         """Run prompts through the model, and keep their states as memory allows."""
         prefix, n_positions = self._shared_prefix(prompts)
         self.n_prefilled += n_positions
         found: dict[bytes, PromptState] = {}
-        for group in groups(prompts):
+        for group in groups(prompts, self.forward.long_after):
             states, n_positions = self.forward.prefill(group, prefix)
             self.n_prefilled += n_positions
             found.update((prompt.key, state) for prompt, state in zip(group, states))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,15 +42,16 @@ class Prefix(NamedTuple):
         return Prefix(self.ids[:n_tokens], [t[..., :n_tokens, :] for t in self.packed])
 
 
-def groups(prompts: Sequence[EncodedPrompt]) -> Iterator[list[EncodedPrompt]]:
-    """Prompts to prefill together: of similar length, and not too many."""
+def groups(prompts: Sequence[EncodedPrompt], long_after: float) -> Iterator[list[EncodedPrompt]]:
+    """Prompts to prefill together: of similar length, short or long alike, and not too many."""
     group: list[EncodedPrompt] = []
     padding = 0
     for prompt in sorted(prompts, key=lambda prompt: len(prompt.ids)):
         if group:
             padding += len(group) * (len(prompt.ids) - len(group[-1].ids))
             too_many = (len(group) + 1) * max(64, len(prompt.ids)) > PREFILL_POSITIONS
-            if padding > FREE_POSITIONS or too_many:
+            first_long = len(group[-1].ids) <= long_after < len(prompt.ids)
+            if padding > FREE_POSITIONS or too_many or first_long:
                 yield group
                 group, padding = [], 0
         group.append(prompt)
@@ -82,6 +84,7 @@ class Forward(ABC):
         self.layout: Layout | None = None  # None where rows cannot be copied in the model's cache
         self.cross_layout: Layout | None = None
         self.ragged = False  # whether rows of different length may share a batch
+        self.long_after = _long_after(model.config.get_text_config(decoder=True))
 
     @property
     def device(self) -> torch.device:
@@ -107,6 +110,12 @@ class Forward(ABC):
     @abstractmethod
     def all_logits(self, ids: Tensor) -> Tensor:
         """Logits (1, n, V) of a sequence of tokens, by themselves."""
+
+    def may_share(self, a: EncodedPrompt, b: EncodedPrompt) -> bool:
+        """Whether rows that begin with these can be decoded in step."""
+        if not self.ragged:
+            return len(a.ids) == len(b.ids) or bool(self.start_ids)
+        return (len(a.ids) > self.long_after) == (len(b.ids) > self.long_after)
 
     def new_batch(self) -> Batch:
         """A batch without rows."""
@@ -256,7 +265,8 @@ class CausalForward(Forward):
             if prefix is not None:
                 n_shared = len(prefix.ids)
                 cache = self.layout.cache([t.expand(-1, n_rows, -1, -1, -1) for t in prefix.packed])
-        width = max(1, PREFILL_POSITIONS // n_rows) if cache is not None else n_tokens
+        in_parts = cache is not None and n_shared + n_tokens <= self.long_after
+        width = max(1, PREFILL_POSITIONS // n_rows) if in_parts else n_tokens
         logits: list[Tensor] = [ids.new_empty(0)] * n_rows
         for first in range(0, n_tokens, width):
             part = slice(first, min(first + width, n_tokens))
@@ -393,6 +403,22 @@ class EncoderDecoderForward(Forward):
         counts = torch.tensor(lengths, device=self.device)
         mask = (torch.arange(width, device=self.device) < counts.unsqueeze(1)).long()
         return encoder(input_ids=ids, attention_mask=mask).last_hidden_state, mask
+
+
+def _long_after(config: Any) -> float:
+    """Length of a row beyond which LongRoPE turns all its tokens by other angles.
+
+    The library looks at the longest row of a forward pass, so short rows must not run beside
+    long ones, and keys that were computed in a short row are of no use once it is long.
+    """
+    rope = getattr(config, "rope_parameters", None) or {}
+    by_kind_of_layer = [value for value in rope.values() if isinstance(value, dict)]
+    limits = [
+        parameters["original_max_position_embeddings"]
+        for parameters in (rope, *by_kind_of_layer)
+        if parameters.get("rope_type") == "longrope"
+    ]
+    return min(limits, default=math.inf)
 
 
 def _parameters(model: object) -> frozenset[str]:

@@ -123,6 +123,11 @@ class TransformersGenerator(BaseGenerator):
     `preprocess` takes. Log-probabilities come from the model's own logits, before temperature,
     top-k and top-p; they are rounded to multiples of 2 ** -16.
 
+    Models with LongRoPE (Phi-3, MiniCPM) turn all tokens of a row by other angles once it is longer
+    than `original_max_position_embeddings`. Short and long rows are decoded apart, and a row that
+    grows beyond the limit is run anew, as `generate` does: each token is drawn after a pass over
+    all tokens before it. Use such a model in one thread at a time.
+
     Examples
     --------
     A GPT-2 with random weights, over the letters:
