@@ -5,6 +5,8 @@ and whose (the fingerprint of the generator or of the judge), the key is a diges
 of the pair that was judged. A value is written in a transaction of its own as soon as it is known.
 In write-ahead mode, what was committed survives the death of the process at any moment.
 
+A transaction is ``with connection:``, whose end, commit or rollback, no signal comes between.
+
 Each value carries a checksum over itself and its key, so that a damaged file is noticed. Values of
 format 1 have none; such a file becomes format 2 when it is opened, its values as they are.
 """
@@ -50,10 +52,13 @@ _BUSY_SECONDS = 60.0
 _LOOKUP_KEYS = 400  # stays below SQLite's historical limit of 999 bound parameters
 
 Identity = tuple[str, int, int]
-_open_stores: weakref.WeakValueDictionary[Identity, Store] = weakref.WeakValueDictionary()
-_open_lock = threading.Lock()
+_open_stores: weakref.WeakValueDictionary[Identity | None, Store] = weakref.WeakValueDictionary()
+_opening: dict[str, threading.Lock] = {}  # held from the look-up of a file to its connection
+_connected: dict[int, Identity | None] = {}  # files of the connections that live, by their id
 # connections of a parent process, which a child must not close
 _inherited: list[sqlite3.Connection | None] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_opening.clear)
 
 
 class Space(NamedTuple):
@@ -89,9 +94,7 @@ class Store:
 
     def identity(self) -> Identity | None:
         """The file that has the name of this one, which is another after it was replaced."""
-        with contextlib.suppress(FileNotFoundError):
-            return None if self.path is None else _identity(self.path)
-        return None
+        return None if self.path is None else _identity(self.path)
 
     def check_writable(self, what: str) -> None:
         """Refuse to get what could not be kept."""
@@ -126,7 +129,8 @@ class Store:
 
     def put(self, row: Row) -> str:
         """Store a value; the first one stored under a key stays, and is what is returned."""
-        with self.reading() as connection, _transaction(connection):
+        with self.reading() as connection, connection:
+            connection.execute("BEGIN IMMEDIATE")
             if self._insert(connection, row):
                 return row.value
             value, checksum = connection.execute(
@@ -138,7 +142,8 @@ class Store:
 
     def put_all(self, rows: Iterable[Row]) -> int:
         """Store many values at once, all or (where `rows` raises) none; the number that is new."""
-        with self.writing() as connection:
+        with self.reading() as connection, connection:
+            connection.execute("BEGIN IMMEDIATE")
             return sum(self._insert(connection, row) for row in rows)
 
     def add_tables(self, schema: str) -> None:
@@ -154,7 +159,8 @@ class Store:
         """A transaction; where `durable`, what it wrote is on the disk when it ends."""
         with self.reading() as connection:
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            with _transaction(connection):
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
                 yield connection
 
     def rows(self, kind: str, name: str | None = None) -> Iterator[Row]:
@@ -248,6 +254,7 @@ class Store:
             try:
                 if self._connection is None:
                     self._connection = _connect(self.path)
+                    _connected[id(self._connection)] = self.identity()
                     weakref.finalize(self, _close, self._connection, os.getpid())
                 yield self._connection
             except sqlite3.OperationalError as error:
@@ -288,15 +295,17 @@ def open_store(path: str | os.PathLike[str] | None) -> Store:
     if isinstance(name, bytes) or "\0" in name:
         raise TypeError(f"path must be text without NUL characters, got {path!r}.")
     name = os.path.realpath(name)
-    store = _already_open(name)
-    if store is None:
-        new = Store(name)  # may wait for another process, so not under the lock
-        with _open_lock:
-            store = _open_stores.setdefault(_identity(name), new)
+    # may wait for another process, so one lock for each file
+    with _opening.setdefault(name, threading.Lock()):
+        _refuse_hard_links(name)
+        store = _open_stores.get(_identity(name))
+        if store is None:
+            store = Store(name)
+            _open_stores[_identity(name)] = store
     return store
 
 
-def _already_open(name: str) -> Store | None:
+def _refuse_hard_links(name: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         status = os.stat(name)
         if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
@@ -305,15 +314,14 @@ def _already_open(name: str) -> Store | None:
                 "keep a log of its own for each. Remove the others, or copy the file and use the "
                 "copy."
             )
-        with _open_lock:
-            return _open_stores.get(_identity(name))
-    return None
 
 
-def _identity(name: str) -> Identity:
+def _identity(name: str) -> Identity | None:
     # a file that was deleted and made anew under the same name is another file
-    status = os.stat(name)
-    return name, status.st_dev, status.st_ino
+    with contextlib.suppress(FileNotFoundError):
+        status = os.stat(name)
+        return name, status.st_dev, status.st_ino
+    return None
 
 
 def _checksum(row: Row) -> bytes:
@@ -327,7 +335,9 @@ def _connect(path: str | None) -> sqlite3.Connection:
 
     if path is None:
         return _prepared(_opened(":memory:"), path)
-    _check_header(path)
+    # to close a file drops all locks that this process has on it, those of SQLite, too
+    if _identity(path) not in list(_connected.values()):
+        _check_header(path)
     try:
         return _prepared(_opened(path), path)
     except sqlite3.OperationalError:
@@ -396,7 +406,8 @@ def _application_id(connection: sqlite3.Connection) -> int:
 
 
 def _create(connection: sqlite3.Connection, path: str | None) -> None:
-    with _transaction(connection):
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
         if _application_id(connection) == _APPLICATION_ID:
             return  # another process was faster
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -410,7 +421,8 @@ def _create(connection: sqlite3.Connection, path: str | None) -> None:
 def _check_version(connection: sqlite3.Connection, path: str | None) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == 1 and not _is_read_only(path):
-        with _transaction(connection):
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version == 1:
                 for statement in _FROM_VERSION_1.split(";"):
@@ -445,20 +457,10 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
-
 def _close(connection: sqlite3.Connection, pid: int) -> None:
     if pid == os.getpid():
         connection.close()
+        del _connected[id(connection)]
     else:
         _inherited.append(connection)
 

@@ -4,11 +4,16 @@ import json
 import multiprocessing
 import os
 import signal
+import sqlite3
+import subprocess
+import sys
+import threading
 
 import pytest
 from stress.kills import PROMPTS, Slow, run, stored
 
 from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.generators import Generation
 
 # processes that are forked need not import the package again
 PROCESSES = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
@@ -75,3 +80,66 @@ def test_an_interrupt_leaves_a_cache_from_which_it_goes_on(tmp_path):
     cached = CachedGenerator(Slow(), path, key="slow")
     assert cached.sample(FEW, 8) == Slow().sample(FEW, 8)
     assert cached.n_hits_ == 3 * len(FEW) + 5
+
+
+def count_elsewhere(path):
+    """Number of draws that another process sees in a file, which it opens and closes."""
+    code = (
+        "import sqlite3, sys; file = sqlite3.connect(sys.argv[1]); "
+        "print(file.execute('SELECT count(*) FROM entries').fetchone()[0]); file.close()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
+def test_threads_that_open_a_file_together_keep_it_locked(tmp_path):
+    """Otherwise a process that closes the file deletes the log that this one writes to."""
+    for trial in range(4):
+        path, together = tmp_path / f"{trial}.sqlite", threading.Barrier(12)
+        CachedGenerator(Slow(), path).sample(["before"], 1)
+        cached = [CachedGenerator(Slow(), path) for _ in range(12)]
+
+        def draw(k, together=together, cached=cached):
+            together.wait()
+            cached[k].sample([f"prompt {k}"], 1)
+
+        threads = [threading.Thread(target=draw, args=(k,)) for k in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        count_elsewhere(path)
+        cached[0].sample([f"later {k}" for k in range(5)], 2)
+        assert count_elsewhere(path) == 1 + 12 + 10
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
+def test_an_interrupt_leaves_no_transaction_open(tmp_path):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    class Instant(Slow):
+        def stream(self, prompts, n_samples, *, start=0, seed=0):
+            yield from ((0, j, Generation("at once")) for j in range(start, start + n_samples))
+
+    path, errors = tmp_path / "draws.sqlite", []
+    cached = CachedGenerator(Instant(), path, key="fast")
+    cached.sample(["first"], 1)
+    other = sqlite3.connect(path, timeout=0.0, isolation_level=None)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for trial in range(200):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.007 + trial * 1e-5)
+                cached.sample([f"{trial}"], 1000)
+            except KeyboardInterrupt as error:
+                errors.append(error)  # an interactive session holds its last error, too
+            other.execute("BEGIN IMMEDIATE")
+            other.execute("ROLLBACK")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+        other.close()
+    assert len(errors) > 100
