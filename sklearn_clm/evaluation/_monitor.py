@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,14 +30,13 @@ from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 if TYPE_CHECKING:
     import sqlite3
 
-Outcome = tuple[bytes | None, float]  # digest of the prompt, where it is known, and the loss
+Outcome = tuple[bytes | None, float]  # digest of the request, where it is known, and the loss
 _TABLES = """
 CREATE TABLE IF NOT EXISTS monitor (settings TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS audits (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, loss REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS monitored_scores (id INTEGER PRIMARY KEY, score REAL NOT NULL)
 """
-_KEYED = InputTags(dict=True, allow_nan=True)  # prompts of any kind: they are but keyed
-_AUDITS = np.uint64(0x9FB21C651E98DF25)
+_ANY_PROMPT = InputTags(dict=True, allow_nan=True)  # only groups are read from them
 AFTER_ALARM = (
     "The risk is above {epsilon:g}, or an event of probability {alpha:g} has occurred. Stop "
     "relying on the guarantee. Calibrate again on new prompts of the present kind, and start a new "
@@ -61,10 +61,11 @@ class RiskMonitor:
     most alpha, however long the monitor runs and whenever one looks or stops. See
     :class:`sklearn_clm.calibration.RiskEProcess`.
 
-    *What it needs.* The audited prompts must be all prompts or a random share of them. With
-    `share` below 1 :meth:`should_audit` chooses, by the prompt and the seed alone. Outcomes that
-    arrive because somebody complained say nothing about the risk. Calibration prompts are no
-    audits.
+    *What it needs.* The audited requests must be all requests or a random share of them. With
+    `share` below 1 :meth:`should_audit` chooses, by the request and the seed alone. A prompt that
+    is asked again is another request and counts again: the promise is about requests, and without
+    the repeats frequent prompts would count too little. Outcomes that arrive because somebody
+    complained say nothing about the risk. Calibration prompts are no audits.
 
     *Groups.* Of an estimator that was calibrated with groups, only prompts of certified groups
     count: nothing is promised to the others, so :meth:`update` leaves their outcomes out, and their
@@ -88,12 +89,12 @@ class RiskMonitor:
     alpha : float, default=0.05
         Probability of ever a false alarm, in (0, 1).
     share : float, default=1.0
-        Share of the prompts that is audited, in (0, 1].
+        Share of the requests that is audited, in (0, 1].
     reference_scores : array-like of shape (n,), default=None
         Scores of the calibration prompts, such as their length or the likelihood of the first
         draw; for :meth:`update_scores`.
     seed : int, default=0
-        Seed of the choice of prompts and of the ties among scores.
+        Seed of the choice of requests and of the ties among scores.
     path : str or path, default=None
         A SQLite file that keeps the state. Each update is written whole or not at all before it
         counts; a file that exists is gone on with, also by several processes. None: kept in
@@ -104,8 +105,8 @@ class RiskMonitor:
     epsilon : float
         The watched risk.
     n_unchecked_ : int
-        Audited outcomes without a prompt: nobody knows whether they were chosen at random, or
-        came twice.
+        Audited outcomes without a request: nobody knows whether they were chosen at random, or
+        were reported twice.
     n_audited_, losses_, risk_, risk_interval_, e_values_, alarm_, alarm_at_
         What is known of the risk, see the properties.
     shift_e_values_, shift_alarm_
@@ -116,8 +117,7 @@ class RiskMonitor:
     >>> import numpy as np
     >>> from sklearn_clm.evaluation import RiskMonitor
     >>> monitor = RiskMonitor(0.3, share=0.5)
-    >>> prompts = [f"question {i}" for i in range(1000)]
-    >>> audited = [prompt for prompt in prompts if monitor.should_audit(prompt)]
+    >>> audited = [request for request in range(1000) if monitor.should_audit(request)]
     >>> errors = np.random.default_rng(0).random(len(audited)) < 0.45  # judged by people
     >>> monitor.update(errors, audited).alarm_
     True
@@ -165,33 +165,35 @@ class RiskMonitor:
         if path is not None:
             self._open()
 
-    def should_audit(self, prompt: Any) -> bool:
-        """Whether to judge the outcome of a prompt.
+    def should_audit(self, request: object) -> bool:
+        """Whether to judge the outcome of a request.
 
         Parameters
         ----------
-        prompt : object
-            The prompt.
+        request : str, int or UUID
+            What no other request has, such as its number in the log. Not the prompt, which may
+            come again.
 
         Returns
         -------
         bool
-            True with probability `share`. It depends on the prompt and the seed alone, so that
+            True with probability `share`. It depends on the request and the seed alone, so that
             asking again, in another order or process, gives the same answer.
 
         Examples
         --------
         >>> from sklearn_clm.evaluation import RiskMonitor
-        >>> RiskMonitor(0.3).should_audit("every prompt, where share=1")
+        >>> RiskMonitor(0.3).should_audit("every request, where share=1")
         True
         """
-        return bool(self._chosen(check_prompts([prompt], tags=_KEYED))[0])
+        return bool(self._chosen([_digest(request)])[0])
 
     def update(
         self,
         outcomes: ArrayLike,
-        prompts: Sequence[object] | None = None,
+        requests: Sequence[object] | None = None,
         *,
+        prompts: Sequence[object] | None = None,
         groups: object = None,
     ) -> Self:
         """Go on with further outcomes.
@@ -201,12 +203,14 @@ class RiskMonitor:
         outcomes : array-like of shape (n,)
             Losses of audited sets in order of arrival: 1 or True for an error, 0 or False for
             none, or a number in between where the loss is a share.
-        prompts : sequence of prompts, default=None
-            Their prompts. None: neither whether they were chosen at random nor whether they
-            came before can be checked; they count in `n_unchecked_`.
-        groups : sequence of length n, default=None
-            Their groups, as ``predict`` takes them. Needed where a group of the estimator is null
-            and ``Groups(by=...)`` does not tell groups from prompts.
+        requests : sequence of length n, default=None
+            Their requests, as :meth:`should_audit` takes them. None: neither whether they were
+            chosen at random nor whether they were reported before can be checked; they count in
+            `n_unchecked_`.
+        prompts, groups : sequence of length n, default=None
+            Their prompts and groups, as ``predict`` takes them. Where a group of the estimator is
+            null, either the groups are needed, or the prompts if ``Groups(by=...)`` reads groups
+            from them.
 
         Returns
         -------
@@ -216,7 +220,7 @@ class RiskMonitor:
         Raises
         ------
         ValueError
-            If an outcome is no loss, a prompt was audited before, or was not chosen by
+            If an outcome is no loss, a request was audited before, or was not chosen by
             :meth:`should_audit`. Nothing of the call counts then.
         OSError
             If the file cannot be written to, or was deleted since it was opened. Nothing of the
@@ -237,35 +241,35 @@ class RiskMonitor:
         >>> generator = EstimatorGenerator(GaussianNB(var_smoothing=0.1))
         >>> sampler = ConformalSampler(generator, k_max=5, epsilon=0.2, random_state=0)
         >>> monitor = RiskMonitor(sampler.fit(X[:1000], y[:1000]), share=0.2)
-        >>> audited = [i for i in range(1000, 1400) if monitor.should_audit(X[i])]
+        >>> audited = [i for i in range(1000, 1400) if monitor.should_audit(i)]
         >>> losses = set_loss(y[audited], sampler.predict(X[audited]), average=False)
-        >>> monitor.update(losses, X[audited]).alarm_
+        >>> monitor.update(losses, audited).alarm_
         False
 
         People who say whether a set holds an admissible response give the opposite of a loss:
 
-        >>> audited = [i for i in range(1400, 1797) if monitor.should_audit(X[i])]
+        >>> audited = [i for i in range(1400, 1797) if monitor.should_audit(i)]
         >>> verdicts = [str(y[i]) in map(str, sampler.predict(X[[i]])[0]) for i in audited]
-        >>> monitor.update([not verdict for verdict in verdicts], X[audited]).alarm_
+        >>> monitor.update([not verdict for verdict in verdicts], audited).alarm_
         False
         """
         losses = _check_outcomes(outcomes)
         digests: list[bytes | None] = [None] * len(losses)
+        if requests is not None and (len(requests) or len(losses)):
+            digests = self._check_requests(requests, len(losses))
         checked = None
-        if prompts is not None and (len(prompts) or len(losses)):
-            checked, known = self._check_prompts(prompts, len(losses))
-            digests = list(known)
+        if prompts is not None and len(prompts):
+            checked = check_prompts(prompts, tags=_ANY_PROMPT)
         promised = self._promised(groups, len(losses), checked)
         # what is promised nothing is no evidence for or against the promise
         rows = list(compress(zip(digests, losses.tolist(), strict=True), promised))
         if self._store is None:
-            self._refuse_repeats(digests)
             self._take(rows)
             return self
         self._refuse_lost_file(self._store)
         with self._store.writing(durable=True) as connection:
             unseen = self._unseen(connection)
-            self._refuse_repeats(digests, {digest for digest, _ in unseen[0]})
+            self._refuse_repeats(digests, (digest for digest, _ in unseen[0]))
             connection.executemany("INSERT INTO audits (digest, loss) VALUES (?, ?)", rows)
         # only what is on the disk counts
         self._take(unseen[0] + rows)
@@ -402,8 +406,8 @@ class RiskMonitor:
             )
         if self.n_unchecked_:
             lines.append(
-                f"{counted(self.n_unchecked_, 'outcome')} came without a prompt: whether they were "
-                "chosen at random, and only once, is not known."
+                f"{counted(self.n_unchecked_, 'outcome')} came without a request: whether they "
+                "were chosen at random, and only once, is not known."
             )
         if self._martingale is not None:
             verdict = "have shifted" if self.shift_alarm_ else "show no shift"
@@ -422,11 +426,9 @@ class RiskMonitor:
         if self.path is not None:
             self._open()
 
-    def _chosen(self, prompts: CheckedPrompts) -> np.ndarray:
-        # other numbers than those by which a CovariateShift of the same seed keeps prompts: it
-        # would keep too many of those that were audited
-        keys = prompts.digests() ^ _AUDITS
-        return keep_by_weight(np.full(len(prompts), self.share), 1.0, keys, seed=self.seed)
+    def _chosen(self, digests: Sequence[bytes]) -> np.ndarray:
+        keys = np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
+        return keep_by_weight(np.full(len(keys), self.share), 1.0, keys, seed=self.seed)
 
     def _promised(self, groups: object, n: int, prompts: CheckedPrompts | None) -> list[bool]:
         """Whether the prompts are among those to which something is promised."""
@@ -438,41 +440,36 @@ class RiskMonitor:
             )
         return [True] * n
 
-    def _check_prompts(
-        self, prompts: Sequence[object], n: int
-    ) -> tuple[CheckedPrompts, list[bytes]]:
-        """Digests of the prompts, all of them to be audited and different."""
-        checked = check_prompts(prompts, tags=_KEYED)
-        if len(checked) != n:
+    def _check_requests(self, requests: Sequence[object], n: int) -> list[bytes | None]:
+        """Digests of the requests, all of them to be audited and different."""
+        if len(requests) != n:
             raise ValueError(
-                f"prompts must be as many as outcomes, {n}, got {len(checked)} instead."
+                f"requests must be as many as outcomes, {n}, got {len(requests)} instead."
             )
-        chosen = self._chosen(checked)
+        digests = [_digest(request) for request in requests]
+        chosen = self._chosen(digests)
         if not chosen.all():
             i = int(np.argmin(chosen))
             raise ValueError(
-                f"prompts must be those that should_audit chose, got {n - int(chosen.sum())} "
+                f"requests must be those that should_audit chose, got {n - int(chosen.sum())} "
                 f"other(s), the first at position {i}. Outcomes that were not chosen at random say "
                 "nothing about the risk."
             )
-        digests = [number.tobytes() for number in checked.digests().astype(">u8")]
-        if len(set(digests)) < n:
-            i = next(i for i in range(n) if digests[i] in digests[:i])
-            raise ValueError(
-                f"prompts must be different, but the one at position {i} stands there twice."
-            )
-        return checked, digests
+        self._refuse_repeats(digests)
+        return list(digests)
 
     def _refuse_repeats(
-        self, digests: Sequence[bytes | None], others: set[bytes | None] | None = None
+        self, digests: Sequence[bytes | None], others: Iterable[bytes | None] = ()
     ) -> None:
-        known = self._digests | (others or set())
+        known = self._digests.union(filter(None, others))
         for i, digest in enumerate(digests):
-            if digest is not None and digest in known:
+            if digest in known:
                 raise ValueError(
-                    f"prompts must not have been audited before, but the one at position {i} was. "
-                    "A prompt counts once."
+                    f"requests must be reported once, but the one at position {i} was before. A "
+                    "prompt that comes again is a request of its own."
                 )
+            if digest is not None:
+                known.add(digest)
 
     def _take(self, rows: Sequence[Outcome]) -> None:
         losses = [loss for _, loss in rows]
@@ -586,6 +583,17 @@ def _watched(target: ConformalSampler | ComponentSelector | float) -> tuple[floa
             f"(0, 1), got {type(target).__name__} instead."
         )
     return float(check_probability(target, "target")), None
+
+
+def _digest(request: object) -> bytes:
+    """What a request is known by. It has nothing in common with the digest of a prompt."""
+    if not isinstance(request, (str, int, np.integer, UUID)):
+        raise TypeError(
+            "requests must be identifiers (str, int or UUID) that no other request has, got "
+            f"{type(request).__name__} instead."
+        )
+    text = str(request).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=8, person=b"audit").digest()
 
 
 def _check_scores(scores: ArrayLike, name: str) -> np.ndarray:

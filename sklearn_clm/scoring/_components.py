@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation, draw_stream, prompt_bytes
 from sklearn_clm.generators._draws import Occurrence
-from sklearn_clm.scoring._admission import ThresholdAdmission, get_admission
+from sklearn_clm.scoring._admission import ROUGE_L_ADMITS, ThresholdAdmission, get_admission
 from sklearn_clm.scoring._exact_match import exact_match
 from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._protocols import (
@@ -54,9 +54,6 @@ from sklearn_clm.scoring._splitters import Splitter, get_splitter
 
 Scores = list[list[np.ndarray]]
 ComponentScorer = Callable[[Prompt, Response], float]
-
-# from which the paper takes two sentences of radiology reports for almost the same
-_ALMOST = 0.4
 
 
 def component_spans(splitter: Splitter | str, response: Response) -> list[Span | None]:
@@ -588,7 +585,7 @@ class ComponentMatch(Named, PairAdmission):
         if isinstance(admission, str):
             known: dict[str, Admission] = {
                 "exact_match": exact_match,
-                "rouge_l": ThresholdAdmission(RougeL(), _ALMOST),
+                "rouge_l": ThresholdAdmission(RougeL(), ROUGE_L_ADMITS),
             }
             others = " or a (reference, component) -> bool"
             admission = by_name("admission", admission, known, others)

@@ -3,11 +3,12 @@ import os
 import pickle
 import subprocess
 import sys
+import uuid
 import warnings
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import ComponentCalibrationData, RiskEProcess, confidence_sequence
@@ -17,8 +18,8 @@ from sklearn_clm.policies import ExitPolicy, Groups
 from tests.toy import ToyModel, questions
 
 
-def prompts(n, first=0):
-    return [f"prompt {i}" for i in range(first, first + n)]
+def requests(n, first=0):
+    return [f"request {i}" for i in range(first, first + n)]
 
 
 def errors(n, risk, seed=0):
@@ -28,8 +29,8 @@ def errors(n, risk, seed=0):
 def test_a_monitor_is_the_e_process_of_its_outcomes():
     losses = errors(300, 0.45)
     monitor = RiskMonitor(0.3)
-    assert monitor.update(losses[:100], prompts(100)) is monitor
-    monitor.update(losses[100:].astype(int).tolist(), prompts(200, 100))
+    assert monitor.update(losses[:100], requests(100)) is monitor
+    monitor.update(losses[100:].astype(int).tolist(), requests(200, 100))
     expected = RiskEProcess(0.3).update(losses)
     np.testing.assert_allclose(monitor.e_values_, expected)
     assert monitor.alarm_
@@ -41,7 +42,7 @@ def test_a_monitor_is_the_e_process_of_its_outcomes():
 
 
 def test_a_low_risk_gives_no_alarm():
-    monitor = RiskMonitor(0.3).update(errors(2_000, 0.2), prompts(2_000))
+    monitor = RiskMonitor(0.3).update(errors(2_000, 0.2), requests(2_000))
     assert not monitor.alarm_
     assert monitor.alarm_at_ is None
     low, high = monitor.risk_interval_
@@ -55,13 +56,13 @@ def test_a_new_monitor_knows_nothing():
     assert np.isnan(monitor.risk_)
     assert repr(monitor) == "RiskMonitor(epsilon=0.3, alpha=0.05, n_audited=0, alarm=False)"
     assert monitor.update([], []).n_audited_ == 0
-    with pytest.raises(ValueError, match="as many as outcomes, 0, got 1"):
+    with pytest.raises(ValueError, match="requests must be as many as outcomes, 0, got 1"):
         monitor.update([], ["a"])
 
 
-def test_the_audited_share_is_chosen_by_prompt_and_seed():
+def test_the_audited_share_is_chosen_by_request_and_seed():
     monitor = RiskMonitor(0.3, share=0.2)
-    asked = prompts(1_000)
+    asked = requests(1_000)
     chosen = [monitor.should_audit(prompt) for prompt in asked]
     assert binomtest(sum(chosen), 1_000, 0.2).pvalue > 1e-4
     again = RiskMonitor(0.1, alpha=0.2, share=0.2)
@@ -72,31 +73,42 @@ def test_the_audited_share_is_chosen_by_prompt_and_seed():
     assert monitor.update(errors(len(audited), 0.2), audited).n_audited_ == len(audited)
 
 
-def test_rows_of_numbers_and_chats_are_prompts():
-    monitor = RiskMonitor(0.3, share=0.5)
-    rows = np.random.default_rng(0).random((40, 3))
-    chosen = [monitor.should_audit(row) for row in rows]
-    assert 5 < sum(chosen) < 35
-    monitor.update(np.zeros(sum(chosen)), rows[chosen])
-    chats = [[{"role": "user", "content": f"question {i}"}] for i in range(20)]
-    chats = [chat for chat in chats if monitor.should_audit(chat)]
-    monitor.update(np.zeros(len(chats)), chats)
-    assert monitor.n_audited_ == sum(chosen) + len(chats)
+def test_requests_are_identifiers():
+    monitor = RiskMonitor(0.3).update([0, 1, 0], [7, np.int64(8), uuid.UUID(int=9)])
+    with pytest.raises(ValueError, match="requests"):
+        monitor.update([1], ["7"])  # as it comes back from a log
+    for prompt in (np.zeros(3), {"role": "user"}, ["a"], None):
+        with pytest.raises(TypeError, match="requests"):
+            monitor.should_audit(prompt)
 
 
-def test_the_same_prompt_counts_once():
+def test_a_request_counts_once():
     monitor = RiskMonitor(0.3).update([0, 1], ["a", "b"])
-    for again in (["c", "b"], ["b", "c"]):
-        with pytest.raises(ValueError, match=r"but the one at position \d was. A prompt counts"):
+    for again in (["c", "b"], ["b", "c"], ["c", "c"]):
+        with pytest.raises(ValueError, match="requests"):
             monitor.update([1, 1], again)
-    with pytest.raises(ValueError, match="the one at position 2 stands there twice"):
-        monitor.update([1, 1, 1], ["c", "d", "c"])
     assert monitor.n_audited_ == 2
+
+
+def test_frequent_prompts_count_as_often_as_they_are_asked():
+    # half of all requests are one of five easy prompts, which never err; the others err at 0.4
+    rng = np.random.default_rng(0)
+    n_alarms = 0
+    for seed in range(40):
+        monitor = RiskMonitor(0.25, share=0.5, seed=seed)
+        asked = [(request, int(rng.integers(5))) for request in range(0, 4_000, 2)]
+        asked += [(request, request) for request in range(1, 4_000, 2)]
+        audited = [(r, prompt) for r, prompt in asked if monitor.should_audit(r)]
+        losses = [prompt >= 5 and rng.random() < 0.4 for _, prompt in audited]
+        order = rng.permutation(len(audited))
+        monitor.update(np.array(losses)[order], [audited[i][0] for i in order])
+        n_alarms += monitor.alarm_
+    assert n_alarms <= binom.ppf(1 - 1e-4, 40, 0.05)
 
 
 def test_outcomes_that_were_not_chosen_are_refused():
     monitor = RiskMonitor(0.3, share=0.5)
-    asked = prompts(50)
+    asked = requests(50)
     n_others = sum(not monitor.should_audit(prompt) for prompt in asked)
     with pytest.raises(ValueError, match=rf"that should_audit chose, got {n_others} other"):
         monitor.update(np.ones(50), asked)
@@ -115,7 +127,7 @@ def test_outcomes_that_were_not_chosen_are_refused():
         (True, r"outcomes must be booleans or numbers of shape \(n,\), got dtype bool"),
         (["yes"], r"outcomes must be booleans or numbers of shape \(n,\), got dtype <U3"),
         ([None], "got dtype object"),
-        ([1], "prompts must be as many as outcomes, 1, got 2 instead"),
+        ([1], "requests must be as many as outcomes, 1, got 2 instead"),
     ],
 )
 def test_bad_outcomes(outcomes, message):
@@ -179,7 +191,7 @@ def test_the_file_goes_on_where_it_stood(tmp_path):
     losses, scores = errors(60, 0.4), np.random.default_rng(1).random(40)
     options = {"share": 0.9, "reference_scores": np.arange(5.0), "path": path}
     monitor = RiskMonitor(0.3, **options)
-    asked = [prompt for prompt in prompts(100) if monitor.should_audit(prompt)][:60]
+    asked = [prompt for prompt in requests(100) if monitor.should_audit(prompt)][:60]
     monitor.update(losses[:20], asked[:20]).update_scores(scores[:30])
     monitor.update(losses[20:25])
     again = RiskMonitor(0.3, **options)
@@ -188,7 +200,7 @@ def test_the_file_goes_on_where_it_stood(tmp_path):
     whole.update(losses[:20], asked[:20]).update(losses[20:25]).update(losses[25:], asked[25:])
     whole.update_scores(scores)
     # the first object learns of what the second wrote before it adds something
-    with pytest.raises(ValueError, match="must not have been audited before"):
+    with pytest.raises(ValueError, match="requests"):
         monitor.update([1], asked[30:31])
     for one in (monitor.update([], []), again, pickle.loads(pickle.dumps(again))):
         assert one.e_values_.tolist() == whole.e_values_.tolist()
@@ -243,8 +255,10 @@ def test_groups_without_a_guarantee_do_not_count(unknown, tmp_path):
 def test_groups_that_are_known_from_the_prompt_need_not_be_given():
     monitor = RiskMonitor(in_groups(Groups(by=hard), right=False))
     asked = [f"item {i}" for i in range(1_000, 1_100)]
-    monitor.update([hard(prompt) for prompt in asked], asked)
+    monitor.update([hard(prompt) for prompt in asked], prompts=asked)
     assert (monitor.n_audited_, monitor.alarm_) == (50, False)
+    with pytest.raises(ValueError, match="prompts"):
+        monitor.update([1, 1], prompts=asked[:1])
     with pytest.raises(ValueError, match="needs prompts that are known"):
         monitor.update([1])
 

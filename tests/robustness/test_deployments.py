@@ -272,6 +272,7 @@ def test_complex_weights():
 
 def test_audited_prompts_are_kept_by_their_weight_as_others_are():
     monitor = RiskMonitor(0.3, share=0.3, seed=0)
+    # whoever has no other identifier of a request than its prompt
     audited = check_prompts([p for i in range(8000) if monitor.should_audit(p := f"question {i}")])
     shift = CovariateShift(weight_bound=2.0)
     kept = shift.kept(np.full(len(audited), 0.5), audited.digests(), 0)

@@ -5,6 +5,7 @@ import pytest
 
 from sklearn_clm.scoring import (
     component_match,
+    get_admission,
     get_component_admission,
     rouge_l,
     threshold_admission,
@@ -81,3 +82,11 @@ def test_bad_admissions():
     half = component_match(lambda part, component: 0.5)
     with pytest.raises(TypeError, match=r"returned 0\.5"):
         judge(half, ["A."], [["B."]])
+
+
+def test_one_name_has_one_threshold():
+    reference, response = "a b c d e f g", "a b c x y z u v w r"  # 6 / 17, between 0.35 and 0.4
+    assert rouge_l(reference, response) == pytest.approx(6 / 17)
+    for admit in (get_admission("rouge_l"), get_component_admission("rouge_l")):
+        assert not admit(reference, response)
+        assert admit("a b c d e", "a b x y z")  # 0.4
