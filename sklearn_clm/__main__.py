@@ -222,6 +222,7 @@ def _add_plan(commands: _Commands) -> None:
     _number(command, "--power", "P", 0.9, "wanted probability of success")
     _number(command, "--confidence", "C", 0.95, "confidence of the intervals")
     _number(command, "--trials", "T", 40, "simulations")
+    _number(command, "--looks", "L", 1, "calibrations of more and more prompts that share delta")
     _add_one_level(command)
 
 
@@ -462,6 +463,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         power=arguments.power,
         confidence=arguments.confidence,
         n_trials=arguments.trials,
+        looks=arguments.looks,
         **_search(arguments),
     )
     text = expected.to_markdown()

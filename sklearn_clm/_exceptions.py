@@ -9,6 +9,10 @@ import warnings
 import weakref
 from types import FrameType
 
+MORE_PROMPTS = (
+    "Decide the number of prompts beforehand: collecting more until a calibration succeeds voids "
+    "its guarantee, unless m looks were planned and each has delta / m (evaluation.plan, looks=m)."
+)
 _NULL = "null"
 _NOT_THE_USERS = {"sklearn_clm", "sklearn", "joblib", "weakref"}
 
@@ -146,6 +150,7 @@ def report_null(
         What follows from a null calibration.
     """
     if message is not None:
+        message = f"{message} {MORE_PROMPTS}"
         if on_null == "raise":
             raise NullCalibrationError(message)
         message = f"{message} {outcome}"

@@ -31,7 +31,10 @@ Both have ``--help``.
 ## Planning
 
 :func:`plan` estimates from a pilot of 50 to 100 prompts what calibrations of several sizes will
-do. :func:`smallest_epsilons` tells what larger calibration parts would certify,
+do. The number of prompts is decided beforehand: who collects more after each null until one
+calibration succeeds is misled more often than delta says. ``plan(..., looks=3)`` is for three
+calibrations of growing data, each with delta / 3.
+:func:`smallest_epsilons` tells what larger calibration parts would certify,
 :func:`chance_of_null` how likely another calibration of the same size is to certify nothing,
 :func:`first_k_errors` how the error falls with the number of draws, and :func:`rule_outcomes` what
 a rule does to given draws.

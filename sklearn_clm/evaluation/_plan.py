@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import binom
+from scipy.stats import binom, nbinom
 
+from sklearn_clm._exceptions import MORE_PROMPTS
 from sklearn_clm._results import counted
 from sklearn_clm.calibration import (
     CalibrationData,
@@ -74,9 +75,10 @@ class Plan:
         Judge calls of the collection: distinct responses where the pilot knows which responses
         are equal, otherwise all draws.
     n_recommended : int or None
-        Smallest number of prompts from which on a calibration at `epsilon` succeeds with
+        Number of prompts from which on every number has a calibration at `epsilon` succeed with
         probability `power`, if the share of errors is that of the pilot; None if there is none
-        up to 10,000 or the largest of `n_prompts`.
+        up to 10,000 or the largest of `n_prompts`. Some smaller numbers do as well, since the
+        chance falls with each prompt until the test allows one error more.
     n_recommended_cautious : int or None
         The same if the share of errors is the upper end of its interval.
     epsilon_of_largest, epsilon_of_largest_cautious : float
@@ -95,6 +97,8 @@ class Plan:
     share_kept : float
         Of a pilot whose prompts were kept by their weights: the share that was. All numbers of
         prompts are of those that are kept.
+    looks : int
+        How many calibrations share `delta`.
 
     Examples
     --------
@@ -128,6 +132,7 @@ class Plan:
     n_pilot: int
     k_max: int
     share_kept: float = 1.0
+    looks: int = 1
 
     def _columns(self) -> dict[str, tuple[np.ndarray, np.ndarray, str]]:
         return {
@@ -162,6 +167,10 @@ class Plan:
             The text.
         """
         low, high = self.lowest_interval
+        looks = MORE_PROMPTS
+        if self.looks > 1:
+            looks = f"For {self.looks} looks at growing data, each a calibration with delta = "
+            looks += f"{self.delta / self.looks:.6g}; all numbers here are of one look."
         lines = [
             f"Plan from a pilot of {counted(self.n_pilot, 'prompt')} with "
             f"{counted(self.k_max, 'draw')} each: epsilon = {self.epsilon:g}, delta = "
@@ -169,6 +178,7 @@ class Plan:
             f"Share of prompts without any admissible draw: {self.lowest:.3f} [{low:.3f}, "
             f"{high:.3f}]. No number of prompts certifies an epsilon below it.",
             self._recommendation(),
+            looks,
         ]
         if self.share_kept < 1.0:
             lines.insert(
@@ -273,6 +283,7 @@ def plan(
     confidence: float = 0.95,
     n_trials: int = 40,
     random_state: int | None = None,
+    looks: int = 1,
 ) -> Plan:
     """Estimate from a pilot what larger calibrations will do.
 
@@ -288,6 +299,10 @@ def plan(
     :class:`~sklearn_clm.policies.ExitPolicy`; its set sizes and draws are not estimated.
 
     The same share for fewer draws tells what each `k_max` needs.
+
+    The number of prompts is decided before calibration. Who collects more after a null, until a
+    calibration succeeds, is misled more often than `delta` says. Where that shall be possible, fix
+    the number of `looks`, and calibrate at each of them with ``delta / looks``.
 
     Parameters
     ----------
@@ -312,6 +327,9 @@ def plan(
         Simulations of each size, at least 2.
     random_state : int or None, default=None
         Seed of the simulations.
+    looks : int, default=1
+        How many calibrations, of more and more prompts, share `delta`, at least 1. The plan is for
+        each of them at level ``delta / looks``.
 
     Returns
     -------
@@ -349,10 +367,11 @@ def plan(
             f"data must hold at least {_SMALLEST_PILOT} prompts for a plan, better 50 to 100, got "
             f"{data.n_prompts} instead."
         )
-    if isinstance(n_trials, bool) or not isinstance(n_trials, Integral):
-        raise TypeError(f"n_trials must be an integer, got {n_trials!r} instead.")
-    if n_trials < 2:
-        raise ValueError(f"n_trials must be at least 2, got {n_trials!r} instead.")
+    for name, count, fewest in (("n_trials", n_trials, 2), ("looks", looks, 1)):
+        if isinstance(count, bool) or not isinstance(count, Integral):
+            raise TypeError(f"{name} must be an integer, got {count!r} instead.")
+        if count < fewest:
+            raise ValueError(f"{name} must be at least {fewest}, got {count!r} instead.")
     if random_state is not None and (
         isinstance(random_state, bool) or not isinstance(random_state, Integral) or random_state < 0
     ):
@@ -369,10 +388,11 @@ def plan(
     n, tail = data.n_prompts, (1.0 - confidence) / 4.0
     share = n_errors / n
     warn_caller(mistaken_delta(delta), mistaken_epsilon(epsilon, float(errors[0] / n)))
+    level = delta / looks
     # half of the allowed error for the pilot's share, half for the calibration to come
     low, high = clopper_pearson(n_errors, n, 1.0 - 2.0 * tail)
     fewest, most = binom.ppf(tail, parts, low), binom.ppf(1.0 - tail, parts, high)
-    ends = [smallest_epsilon(count.astype(np.int64), parts, delta) for count in (fewest, most)]
+    ends = [smallest_epsilon(count.astype(np.int64), parts, level) for count in (fewest, most)]
     middle = -(-parts * n_errors // n)
     interval = clopper_pearson(n_errors, n, confidence)
     sets: dict[str, Any] = {
@@ -382,18 +402,18 @@ def plan(
         "draw_weight": draw_weight,
     }
     find = partial(search_frontier, k_max=k_max, n_lambdas=n_lambdas, **sets)
-    test = partial(frontier_tests, epsilons=[epsilon], delta=float(delta), **sets)
+    test = partial(frontier_tests, epsilons=[epsilon], delta=level, **sets)
     recommended = partial(
         _recommended,
         epsilon=epsilon,
-        delta=delta,
+        delta=level,
         power=power,
         fraction=optimization_fraction,
         most=max(_LARGEST_ADVICE, int(planned[-1])),
     )
     by_budget = tuple(recommended(share) for share in (errors / n).tolist())
-    certified = partial(_certified, n=int(parts[-1]), delta=delta, power=power)
-    enough = parts >= prompts_needed(epsilon, delta)
+    certified = partial(_certified, n=int(parts[-1]), delta=level, power=power)
+    enough = parts >= prompts_needed(epsilon, level)
     rng = np.random.default_rng(random_state)
     trials = np.full((n_trials, len(parts), 2), np.nan)
     for trial in trials:
@@ -405,11 +425,11 @@ def plan(
     return Plan(
         n_prompts=planned,
         n_calibration=parts,
-        smallest_epsilon=np.asarray(smallest_epsilon(middle, parts, delta)),
+        smallest_epsilon=np.asarray(smallest_epsilon(middle, parts, level)),
         smallest_epsilon_interval=np.column_stack(ends),
-        chance=_chance(parts, share, epsilon, delta),
+        chance=_chance(parts, share, epsilon, level),
         chance_interval=np.column_stack(
-            [_chance(parts, end, epsilon, delta) for end in interval[::-1]]
+            [_chance(parts, end, epsilon, level) for end in interval[::-1]]
         ),
         size=means[:, 0],
         size_interval=bounds[:, :, 0].T,
@@ -432,6 +452,7 @@ def plan(
         n_pilot=n,
         k_max=largest,
         share_kept=_share_kept(data),
+        looks=int(looks),
     )
 
 
@@ -496,12 +517,14 @@ def _recommended(
     """Prompts from which on the chance of success is at least `power`; None above `most`."""
     if share >= epsilon:
         return None
-    first = prompts_needed(epsilon, delta)
-    parts = np.unique(np.geomspace(first, max(_LARGEST_PLAN, first), 300).round().astype(int))
-    fails = np.flatnonzero(_chance(parts, share, epsilon, delta) < power)
-    if len(fails) and fails[-1] == len(parts) - 1:
-        return None
-    part = int(parts[fails[-1] + 1] if len(fails) else parts[0])
+    # the smallest calibration parts with which a test may reject at 0, 1, ... errors: one more
+    # prompt than it takes to err that often, with probability 1 - delta
+    allowed = np.arange(int(2 * most * epsilon) + 2)
+    parts = (allowed + 1 + nbinom.ppf(1.0 - delta, allowed + 1, epsilon)).astype(np.int64)
+    # with as many errors allowed, each further prompt lowers the chance
+    lowest = binom.cdf(allowed[:-1], parts[1:] - 1, share)
+    fails = np.flatnonzero(lowest < power)
+    part = int(parts[fails[-1] + 1 if len(fails) else 0])
     total = size_that_leaves(part, fraction)
     return total if total <= most else None
 

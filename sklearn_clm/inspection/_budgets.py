@@ -226,6 +226,9 @@ class PromptGainDisplay(Display):
     part; the band follows the ends of the exact interval of that share. The dotted line is the
     share itself, which no number of prompts undercuts. Create it with :meth:`from_estimator`.
 
+    It is for planning another calibration. Decide its number of prompts beforehand, or share delta
+    over the looks, see :func:`sklearn_clm.evaluation.plan`.
+
     Parameters
     ----------
     n_errors, n_calibration : int

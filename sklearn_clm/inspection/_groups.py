@@ -12,7 +12,13 @@ from sklearn_clm._results import counted
 from sklearn_clm.calibration import ComponentThreshold, LearnThenTestResult, clopper_pearson
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
 from sklearn_clm.inspection._record import calibration_of
-from sklearn_clm.inspection._tables import INTERVAL, bound_word, rounded_up, share_cells
+from sklearn_clm.inspection._tables import (
+    INTERVAL,
+    bound_of_level,
+    bound_word,
+    rounded_up,
+    share_cells,
+)
 
 _MOST_NAMED = 10
 
@@ -152,6 +158,7 @@ def group_row(name: object, rule: Any, record: Any) -> tuple[str, ...]:
     size = draws = float(rule.k_max)
     if isinstance(rule, type(record.exit)):  # groups with too few prompts have another rule
         n, smallest, errors = rule.n_calibration, rule.smallest_epsilon, rule.n_errors or 0
+        bound = bound_of_level(rule)
         if rule.certified:
             used, size, draws = f"level {rule.level:.6g}", rule.size, rule.samples
     else:

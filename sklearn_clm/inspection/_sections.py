@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm._exceptions import MORE_PROMPTS
 from sklearn_clm._results import counted
 from sklearn_clm.calibration import (
     CalibrationData,
@@ -39,6 +40,7 @@ from sklearn_clm.inspection._groups import (
 from sklearn_clm.inspection._tables import (
     INTERVAL,
     MEANS,
+    bound_of_level,
     bound_word,
     mean_cells,
     percent,
@@ -219,10 +221,11 @@ def _warnings_without_labels(record: Any) -> list[str]:
 
 
 def _exit_expectations(left: Any) -> Section:
-    n = left.n_calibration
+    n, bound = left.n_calibration, bound_of_level(left)
+    error, interval = share_cells(left.n_errors, n)
     rows = (
         MEANS,
-        ("error", *share_cells(left.n_errors, n)),
+        ("error", bound + error, "" if bound else interval),
         ("size", *mean_cells(left.sizes)),
         ("draws", *mean_cells(left.draws)),
     )
@@ -594,7 +597,7 @@ def _more_prompts(display: PromptGainDisplay | None, safest: str) -> Iterable[Se
     rows.append(("without end", "", f"{n_errors / n:.4f}"))
     text = (
         f"The smallest {name} that can be certified, if {safest} keeps its share of errors, "
-        f"{n_errors / n:.4f}, on a larger calibration part."
+        f"{n_errors / n:.4f}, on a larger calibration part. {MORE_PROMPTS}"
     )
     header = ("calibration part", "prompts", f"smallest {name}")
     yield Section("What more prompts would gain", (text,), (header, *rows), display=display)

@@ -7,6 +7,7 @@ import numpy as np
 
 from sklearn_clm.calibration import ComponentThreshold, LearnThenTestResult, clopper_pearson
 from sklearn_clm.evaluation import mean_interval
+from sklearn_clm.policies import ExitResult
 
 _CONFIDENCE = 0.95
 INTERVAL = "95 % interval"
@@ -22,6 +23,11 @@ def bound_word(result: LearnThenTestResult | ComponentThreshold, i: int, n_valid
     if result.exact is None or result.exact[i]:
         return ""
     return "at most " if i < n_valid else "at least "
+
+
+def bound_of_level(left: ExitResult) -> str:
+    """The same of an exit level: lazily, no text below the level was judged."""
+    return "at most " if left.certified and left.n_judgements is not None else ""
 
 
 def shown_positions(m: int, n_valid: int, chosen: int | None) -> list[int]:

@@ -367,6 +367,7 @@ class ExitResult:
         The smallest epsilon at which these prompts calibrate; NaN where too few labels are known.
     n_errors : int or None
         Calibration prompts whose set at the level has no admissible response; None from a file.
+        With lazy judging, those in whose set none is known: the most that there can be.
     n_hopeless : int or None
         Calibration prompts with no admissible draw at all; None where too few labels are known.
     sizes, draws : ndarray of int or None

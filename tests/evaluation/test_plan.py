@@ -81,6 +81,32 @@ def test_the_recommended_number_succeeds_as_often_as_asked():
     )
 
 
+@pytest.mark.parametrize(("errors", "n", "epsilon"), [(12, 60, 0.3), (3, 60, 0.1), (9, 50, 0.25)])
+def test_every_number_of_prompts_from_the_recommended_one_on_will_do(errors, n, epsilon):
+    pilot = of_errors(errors, n)
+    first = plan(pilot, epsilon, sizes=[100], **FAST).n_recommended
+    sizes = [first - 2, first - 1, *range(first, 2 * first, 3)]
+    found = plan(pilot, epsilon, sizes=sizes, n_trials=2, n_lambdas=1, random_state=0).chance
+    # two numbers of prompts may leave the same calibration part
+    assert min(found[:2]) < 0.9
+    assert np.all(found[2:] >= 0.9)
+
+
+def test_looks_share_delta():
+    pilot = of_errors(12, 60)
+    once, thrice = plan(pilot, 0.3, **FAST), plan(pilot, 0.3, looks=3, **FAST)
+    same = plan(pilot, 0.3, 0.05 / 3, **FAST)
+    assert thrice.to_frame().equals(same.to_frame())
+    assert thrice.n_recommended == same.n_recommended > once.n_recommended
+    assert (thrice.delta, thrice.looks) == (0.05, 3)
+    assert "3 looks" in str(thrice)
+    assert "0.0166667" in str(thrice)
+    assert "beforehand" in str(once)
+    for looks, error in ((0, ValueError), (1.5, TypeError), (True, TypeError)):
+        with pytest.raises(error, match="looks"):
+            plan(pilot, 0.3, looks=looks, **FAST)
+
+
 def test_out_of_reach_is_said():
     found = plan(of_errors(20, 60), 0.3, sizes=[100], **FAST)
     assert found.n_recommended is None

@@ -7,7 +7,7 @@ from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import smallest_epsilon
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport, PromptGainDisplay
-from sklearn_clm.policies import ExitPolicy
+from sklearn_clm.policies import ExitPolicy, Groups
 from tests.toy import ToyModel, questions
 
 
@@ -52,6 +52,26 @@ def test_lazy_judging_shows_bounds_and_judgements():
     assert "at most" in text
     assert "## Judgements" in text
     assert "Labels were asked for until each decision was forced" in text
+
+
+def odd(prompt):
+    return int(prompt.split()[-1]) % 2 == 1
+
+
+def test_what_a_lazily_found_exit_level_errs_at_most():
+    sampler = fitted(
+        400, policy=ExitPolicy(), judging="lazy", groups=Groups(by=odd, unknown="pooled")
+    )
+    by_group = sampler.groups_.values()
+    for rule in (sampler.calibration_.exit, *by_group):
+        assert rule.certified
+        assert rule.n_errors == rule.n_errors_allowed  # judging ends with the witnesses it needs
+    rows = str(CalibrationReport.from_estimator(sampler)).splitlines()
+    rows = [row for row in rows if row.startswith(("| error |", "| True |", "| False |"))]
+    assert len(rows) == 3
+    assert all("at most" in row for row in rows)
+    rows = str(CalibrationReport.from_estimator(fitted(policy=ExitPolicy()))).splitlines()
+    assert not any("at most" in row for row in rows if row.startswith("| error |"))
 
 
 def test_null_reports():
