@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,7 @@ _NO = frozenset({"n", "no", "false", "0", "0.0"})
 _FIELDS = ("id", "prompt", "references", "context", "response", "verdict", "judge", "note")
 _ENDINGS = (".csv", ".jsonl", ".ndjson", ".json")
 _LOOKUP_KEYS = 400
+_FORMULA = ("=", "+", "-", "@")  # how it begins
 
 
 class Context(NamedTuple):
@@ -209,7 +211,8 @@ class HumanJudge(StoreBacked, PairAdmission):
     -----
     Lines of a file are imported in any order, partially and repeatedly: a line that was imported
     before has no effect. Where lines carry a ``time`` (ISO 8601, UTC), the latest counts, whatever
-    the order of the files.
+    the order of the files; a time in the future is that of the import. What is recorded counts from
+    then on, whatever the clock says.
 
     Examples
     --------
@@ -356,7 +359,8 @@ class HumanJudge(StoreBacked, PairAdmission):
         judge: str | None = None,
         note: str = "",
         blind: bool = False,
-    ) -> None:
+        if_open: bool = False,
+    ) -> bool:
         """Keep a verdict; it is on the disk when this returns.
 
         Parameters
@@ -371,6 +375,13 @@ class HumanJudge(StoreBacked, PairAdmission):
             A remark.
         blind : bool, default=False
             Whether this is a second opinion, which does not count as a label.
+        if_open : bool, default=False
+            Whether to leave a verdict that counts as it is, whoever gave it.
+
+        Returns
+        -------
+        bool
+            Whether the verdict was kept; always True without `if_open`.
         """
         if not isinstance(pair, WantedVerdict):
             raise TypeError(f"pair must be a WantedVerdict, got {pair!r:.60} instead.")
@@ -378,9 +389,14 @@ class HumanJudge(StoreBacked, PairAdmission):
             raise TypeError(f"verdict must be True, False or None, got {verdict!r:.40} instead.")
         said = None if verdict is None else bool(verdict)
         with self._log().writing(durable=True) as connection:
+            # in the transaction, for two processes may ask at once
+            if if_open and self.verdicts([pair]) != [None]:
+                return False
             _identify(connection, pair)
-            row = Verdict(pair.id, said, self._who(judge), _now(), str(note), bool(blind))
+            time = self._latest(connection, pair._digest)
+            row = Verdict(pair.id, said, self._who(judge), time, str(note), bool(blind))
             self._append(connection, row, None)
+        return True
 
     def wanted(self) -> list[WantedVerdict]:
         """What the last :class:`VerdictsWanted` listed and nobody has judged since.
@@ -578,12 +594,12 @@ class HumanJudge(StoreBacked, PairAdmission):
             for where, record in _lines(path):
                 try:
                     row = self._imported(connection, record)
-                except (ValueError, TypeError) as error:
+                except (ValueError, TypeError, OverflowError) as error:
                     refused.append(f"{where}: {error}")
                     continue
                 if row is None:
                     n_empty += 1
-                elif self._append(connection, row, _source(record, row)):
+                elif self._append(connection, row, self._source(record, row)):
                     n_new += 1
                 else:
                     n_known += 1
@@ -631,14 +647,31 @@ class HumanJudge(StoreBacked, PairAdmission):
             response = json.loads(known[0])[2]
             if _plain_text(record["response"]) != _plain_text(response):
                 raise ValueError("the response is not the one that was exported under this id")
-        time = record.get("time")
-        if time:
-            time = _utc(dt.datetime.fromisoformat(str(time)))
-        note = record.get("note")
+        time = self._latest(connection, digest)
+        if record.get("time"):
+            time = min(time, _utc(dt.datetime.fromisoformat(str(record["time"]))))
+        note = "" if record.get("note") is None else str(record["note"])
         who = self._who(str(record["judge"]) if record.get("judge") else None)
-        return Verdict(
-            digest.hex(), verdict, who, time or _now(), "" if note is None else str(note), False
+        f"{who}{note}".encode()  # half of a pair of surrogates is no text
+        return Verdict(digest.hex(), verdict, who, time, note, False)
+
+    def _latest(self, connection: "sqlite3.Connection", digest: bytes) -> str:
+        """The time of a verdict that is given now: never before those of the same pair.
+
+        Clocks are set back, and those of two machines differ.
+        """
+        query = (
+            "SELECT max(time) FROM verdicts JOIN keys ON keys.id = verdicts.key "
+            "WHERE question = ? AND digest = ?"
         )
+        (newest,) = connection.execute(query, (self.question, digest)).fetchone()
+        return max(_now(), newest or "")
+
+    def _source(self, record: Record, row: Verdict) -> bytes:
+        """What makes a line the same line when it is imported again."""
+        parts = [self.question, row.id, row.verdict]
+        parts += [record.get(name) for name in ("judge", "note", "time")]
+        return hashlib.blake2b(json.dumps(parts, default=str).encode(), digest_size=16).digest()
 
     def _append(self, connection: "sqlite3.Connection", row: Verdict, source: bytes | None) -> bool:
         """Add a row; whether it is new."""
@@ -746,12 +779,6 @@ def _as_verdict(value: object) -> bool | None:
     return None
 
 
-def _source(record: Record, row: Verdict) -> bytes:
-    """What makes a line the same line when it is imported again."""
-    parts = [row.id, row.verdict, record.get("judge"), record.get("note"), record.get("time")]
-    return hashlib.blake2b(json.dumps(parts, default=str).encode(), digest_size=16).digest()
-
-
 def _identify(connection: "sqlite3.Connection", pair: WantedVerdict) -> None:
     connection.execute(
         "INSERT OR IGNORE INTO keys (digest, content) VALUES (?, ?)",
@@ -780,14 +807,18 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Record]]:
     # spreadsheets write semicolons where the comma is the decimal point
     header = text.partition("\n")[0]
     delimiter = max(",;\t", key=header.count)
-    table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+    limit = csv.field_size_limit(max(len(text), csv.field_size_limit()))
+    try:
+        table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+        records = [(f"line {table.line_num}", record) for record in table]
+    finally:
+        csv.field_size_limit(limit)
     if table.fieldnames is None or not {"id", "verdict"} <= set(table.fieldnames):
         raise ValueError(
             f"{os.fspath(path)!s} must have the columns id and verdict, got "
             f"{table.fieldnames!r:.200} instead."
         )
-    for record in table:
-        yield f"line {table.line_num}", record
+    yield from records
 
 
 def _decoded_file(path: str | os.PathLike[str]) -> str:
@@ -826,12 +857,13 @@ def _as_text(value: object) -> str:
 def _as_cell(value: object) -> str:
     """Text of a cell, which a spreadsheet takes for no formula."""
     text = "" if value is None else _as_text(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    begins = unicodedata.normalize("NFKC", text.lstrip()[:1])  # full width is taken as well
+    return f"'{text}" if begins in _FORMULA or text[:1] in ("\t", "\r") else text
 
 
 def _plain_text(value: object) -> str:
     """Text without what spreadsheets change: ends of lines, space at the ends, quotes of cells."""
-    return "\n".join(_as_text(value).splitlines()).strip().removeprefix("'")
+    return "\n".join(_as_text(value).splitlines()).strip().removeprefix("'").strip()
 
 
 def _now() -> str:

@@ -18,7 +18,7 @@ from sklearn_clm.caching import (
     VerdictsWanted,
     WantedVerdict,
 )
-from sklearn_clm.generators._records import json_lines, naming
+from sklearn_clm.generators._records import json_lines, key_digest, naming
 
 Wanted: TypeAlias = Sequence[WantedVerdict] | Callable[[], object]
 """Pairs to judge; or a function that raises :class:`VerdictsWanted` as long as it wants verdicts,
@@ -56,7 +56,8 @@ class JudgingSession:
     wanted : sequence of WantedVerdict or callable, default=()
         The pairs; or a function that raises :class:`sklearn_clm.caching.VerdictsWanted` as long
         as it wants verdicts, such as one that runs a calibration. It is called again whenever all
-        that it wanted is judged. What it returns in the end is shown as text.
+        that it wanted is judged. What it returns in the end is shown as text. Each person is
+        given the prompts in an order of their own, the responses of a prompt one after the other.
     judged_by : str, default=None
         Who judges; None is what the judge says.
     second_opinions : float, default=0
@@ -179,8 +180,9 @@ class JudgingSession:
                     self._skipped[id_] = None
                     self._done.pop(id_, None)
                     self._done[id_] = None
-                else:
-                    self._record(id_, key == "y", note)
+                    notice = "Skipped. It comes again at the end."
+                elif not self._record(id_, key == "y", note):
+                    notice = _NOT_OPEN
             elif self.pair(id_) is None:
                 raise KeyError(id_)
             elif key == "s" or not self._was_said(id_, key == "y"):
@@ -249,10 +251,18 @@ class JudgingSession:
         said = self._said(id_)
         return said is not None and (said.verdict, said.judge) == (verdict, self.judged_by)
 
-    def _record(self, id_: str, verdict: bool | None, note: str = "") -> None:
+    def _record(self, id_: str, verdict: bool | None, note: str = "") -> bool:
         blind = bool(self.second_opinions)
-        self.judge.record(self._pairs[id_], verdict, judge=self.judged_by, note=note, blind=blind)
+        kept = self.judge.record(
+            self._pairs[id_],
+            verdict,
+            judge=self.judged_by,
+            note=note,
+            blind=blind,
+            if_open=verdict is not None and not blind,
+        )
         self._read()
+        return kept
 
     def _take_back(self, tab: str, id_: str) -> str:
         if self.pair(id_) is None:
@@ -260,17 +270,20 @@ class JudgingSession:
                 return "This one cannot be shown any more. Nothing was changed."
             raise KeyError(id_)
         said = self._said(id_)
+        notice = ""
         if id_ in self._skipped:
             del self._skipped[id_]
             self._done.pop(id_, None)
+            notice = "No longer skipped."
         elif said is not None and said.verdict is not None:
             if said.judge != self.judged_by:
                 return f"{said.judge} has judged this one since. Nothing was changed."
             self._round.add(id_)
             self._record(id_, None)
+            notice = f"Taken back: {'yes' if said.verdict else 'no'}."
         if id_ in self._open:
             self._shown[tab] = id_
-        return ""
+        return notice
 
     def _turn(self, tab: str, notice: str) -> Turn:
         if not self._open and not self._conclusion:
@@ -329,8 +342,17 @@ class JudgingSession:
     ) -> None:
         self._pairs.update(pairs)
         self._round.update(pairs)
-        self._open = {id_: None for id_ in pairs if not self._is_said(id_)}
+        self._open = {id_: None for id_ in self._ordered(pairs) if not self._is_said(id_)}
         self._n_at_most, self._n_open_at_start = n_at_most, len(self._open)
+
+    def _ordered(self, pairs: Mapping[str, WantedVerdict]) -> list[str]:
+        """The prompts in an order of this person's own, so that two people seldom meet."""
+
+        def place(id_: str) -> bytes:
+            asked = pairs[id_].asked
+            return key_digest([self.judged_by, asked.prompt, list(asked.references)])
+
+        return sorted(pairs, key=place)  # stable: the responses of a prompt stay in order
 
     def _for_second_opinions(self) -> dict[str, WantedVerdict]:
         """The random part of what others have judged, as far as it can be shown."""

@@ -23,6 +23,7 @@ Piece: TypeAlias = tuple[str, bool]
 _LARGEST_SIDE = 1600  # of an image that is shown, in pixels
 _LARGEST_IMAGE = 50_000_000  # of one that is decoded, in pixels
 _LARGEST_TABLE = 100_000_000  # of bits, in comparing words
+_LEAST_SHARED = 0.5  # of the words of the longer text, for marks to be of use
 # words, but each sign of a script that sets no spaces
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+|\s+|[^\w\s]")
 _STEERING = re.compile(
@@ -187,7 +188,10 @@ def _as_text(value: object) -> str:
 
 
 def _differences(response: str, references: Sequence[str]) -> Differing:
-    """What the response and the most similar reference do not share, by words."""
+    """What the response and the most similar reference do not share, by words.
+
+    Nothing is marked where they share less than half: it would be nearly everything.
+    """
     words = _words(response)
     plain: list[list[Piece]] = [[(one, False)] for one in references]
     others = [_words(one) for one in references]
@@ -196,9 +200,10 @@ def _differences(response: str, references: Sequence[str]) -> Differing:
         for number, other in enumerate(others)
         if len(words) * len(other) <= _LARGEST_TABLE
     ]
-    if not close:
+    similarity, last = max(close, default=(0.0, 0))
+    if similarity < _LEAST_SHARED:
         return Differing([(response, False)], plain, None, [])
-    compared = -max(close)[1]
+    compared = -last
     other = others[compared]
     mine, theirs = [False] * len(words), [False] * len(other)
     for step in LCSseq.opcodes(words, other):

@@ -9,6 +9,7 @@ sessionStorage.setItem("tab", tab);
 
 let turn = null;
 let isBusy = false;
+let isSeen = false; // the end of the response, or the part of it that is judged
 
 function element(name, className, text) {
   const node = document.createElement(name);
@@ -17,13 +18,36 @@ function element(name, className, text) {
   return node;
 }
 
+// All signs stay as they are written. Markdown is only set so that it can be read.
+function kindOfLine(text) {
+  if (/^\s*\|/.test(text)) {
+    return "code";
+  }
+  return /^#{1,6} /.test(text) ? "heading" : /^\s*([-*+]|\d+[.)]) /.test(text) ? "item" : "";
+}
+
 function fill(node, pieces) {
-  const isEmpty = pieces.every(([text]) => text === "");
-  node.replaceChildren(
-    ...(isEmpty
-      ? [element("span", "empty", "(empty)")]
-      : pieces.map(([text, differs]) => (differs ? element("mark", "", text) : document.createTextNode(text)))),
-  );
+  if (pieces.every(([text]) => text === "")) {
+    node.replaceChildren(element("span", "empty", "(empty)"));
+    return;
+  }
+  const lines = [element("div", "line", "")];
+  for (const [text, differs] of pieces) {
+    text.split("\n").forEach((part, number) => {
+      if (number > 0) {
+        lines.push(element("div", "line", ""));
+      }
+      lines.at(-1).append(differs ? element("mark", "", part) : part);
+    });
+  }
+  let isCode = false;
+  for (const line of lines) {
+    const isFence = /^\s*(```|~~~)/.test(line.textContent);
+    const kind = isCode || isFence ? "code" : kindOfLine(line.textContent);
+    line.className = `line ${kind}`;
+    isCode = isCode !== isFence;
+  }
+  node.replaceChildren(...lines);
 }
 
 function showPrompt(pair) {
@@ -35,8 +59,9 @@ function showPrompt(pair) {
       nodes.push(element("span", "role", role));
     }
     if (block.image === null) {
-      const text = element("div", "text", block.text);
+      const text = element("div", "text", "");
       text.dir = "auto";
+      fill(text, [[block.text, false]]);
       nodes.push(text);
     } else {
       const image = document.createElement("img");
@@ -77,6 +102,7 @@ function showPair(pair) {
 }
 
 // Headings, tables and paragraphs of a report in Markdown; all else stays as it is written.
+// The first section is shown, and the others unfold.
 function showReport(node, text) {
   const nodes = [];
   for (const part of text.split(/\n{2,}/)) {
@@ -94,12 +120,19 @@ function showReport(node, text) {
       nodes.push(element("p", "text", part));
     }
   }
+  const isHeading = nodes.map((one) => one.tagName === "H3");
+  const second = isHeading.findIndex((is, number) => is && number > 0 && !isHeading[number - 1]);
+  if (second > 0) {
+    const others = element("details", "", "");
+    others.append(element("summary", "", "All figures"), ...nodes.splice(second));
+    nodes.push(others);
+  }
   node.replaceChildren(...nodes);
 }
 
 function show(next) {
   turn = next;
-  document.title = turn.n_left ? `${turn.n_left} left · Judge` : "Judge";
+  document.title = [turn.estimate, "Judge"].filter(Boolean).join(" · ");
   at("question").textContent = turn.question;
   at("who").textContent = `${turn.n_judged} judged · ${turn.judged_by}`;
   at("estimate").textContent = turn.estimate;
@@ -109,7 +142,10 @@ function show(next) {
   at("agreement").textContent = turn.agreement;
   at("notice").textContent = turn.notice;
   at("pair").hidden = turn.pair === null;
-  at("note-part").hidden = turn.pair === null;
+  for (const id of ["note-part", "y", "n", "s"]) {
+    at(id).hidden = turn.pair === null;
+  }
+  at("u").hidden = turn.undo === null && turn.pair === null;
   at("end").hidden = turn.pair !== null || turn.conclusion === "";
   showReport(at("conclusion"), turn.conclusion);
   if (turn.pair === null) {
@@ -118,6 +154,7 @@ function show(next) {
     showPair(turn.pair);
   }
   window.scrollTo(0, 0);
+  isSeen = false;
   const marked = at("context").querySelector("mark");
   if (marked !== null) {
     at("context").scrollTop = marked.offsetTop - at("context").clientHeight / 3;
@@ -161,8 +198,23 @@ async function ask(path, message) {
   }
 }
 
+function look() {
+  if (turn === null || turn.pair === null) {
+    return false;
+  }
+  const end = at("context").querySelector("mark") ?? at("response").lastElementChild;
+  const { bottom } = end.getBoundingClientRect();
+  isSeen ||= bottom <= document.querySelector("footer").getBoundingClientRect().top;
+  return isSeen;
+}
+
 function press(key) {
   if (isBusy || turn === null || at(key).disabled) {
+    return;
+  }
+  if ((key === "y" || key === "n") && !look()) {
+    at("notice").textContent = "The response goes on. A verdict is taken once its end was in sight.";
+    window.scrollBy(0, window.innerHeight / 2);
     return;
   }
   const message = { id: key === "u" ? turn.undo : turn.pair.id, key };
@@ -176,6 +228,7 @@ function press(key) {
 for (const key of KEYS) {
   at(key).addEventListener("click", () => press(key));
 }
+document.addEventListener("scroll", look);
 document.addEventListener("keydown", (event) => {
   const key = event.key.toLowerCase();
   const note = at("note");

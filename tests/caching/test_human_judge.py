@@ -1,6 +1,7 @@
 """Verdicts of people: kept for good, by hand or by file, the newest counting."""
 
 import csv
+import datetime as dt
 import json
 import os
 import pickle
@@ -357,3 +358,72 @@ def test_changed_verdicts_are_counted_once_when_they_are_used_again(judge):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert judge.judge_pairs(references[:3], ["yes"] * 3).tolist() == [True, True, False]
+
+
+def test_a_second_question_is_answered_by_a_file_that_looks_the_same(judge, tmp_path):
+    pairs = wanted(judge)[:1]
+    polite = HumanJudge(judge.path, question="Is it polite?")
+    path = tmp_path / "wanted.csv"
+    judge.export(path, pairs)
+    fill(path, pairs, ["y"])
+    assert judge.import_(path)[:2] == polite.import_(path)[:2] == (1, 0)
+    assert polite.verdicts(pairs) == [True]
+    assert polite.import_(path)[:2] == (0, 1)
+
+
+def test_what_is_said_last_counts_whatever_the_clock_says(judge, tmp_path, monkeypatch):
+    pair = wanted(judge)[0]
+    path = tmp_path / "said.jsonl"
+    write(path, [{"id": pair.id, "verdict": "y", "time": "2999-01-01", "judge": "Grace"}])
+    judge.import_(path)
+    judge.record(pair, False)
+    assert judge.verdicts([pair]) == [False]
+
+    class Clock(dt.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return dt.datetime(2020, 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr(dt, "datetime", Clock)
+    judge.record(pair, True)
+    assert judge.verdicts([pair]) == [True]
+    judge.record(pair, None)
+    assert judge.verdicts([pair]) == [None]
+    write(path, [{"id": pair.id, "verdict": "n"}])
+    judge.import_(path)
+    assert judge.verdicts([pair]) == [False]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_responses_of_any_length_and_beginning_come_back(judge, tmp_path, suffix):
+    responses = ["long " * 40_000, "\ttab", "\rreturn", "\n= 1", " =1+1", "\uff1d1+1", "'quoted'"]
+    asked = judge.asked(["?"])
+    with pytest.raises(VerdictsWanted) as caught:
+        admission_matrix(judge, asked, [responses])
+    pairs, path = caught.value.wanted, tmp_path / f"wanted{suffix}"
+    judge.export(path, pairs)
+    if suffix == ".csv":
+        text = path.read_text("utf-8-sig")
+        assert ",'\uff1d1+1," in text
+        assert ",' =1+1," in text
+        path.write_text(text.replace(',"[]",,', ',"[]",,').replace(",,,\n", ",y,,\n"))
+        path.write_bytes(path.read_bytes().replace(b",,,\r\n", b",y,,\r\n"))
+    else:
+        path.write_text(path.read_text().replace('"verdict": ""', '"verdict": "y"'))
+    assert judge.import_(path) == (7, 0, 0, ())
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"time": "0001-01-01T00:00:00+10:00"}, {"time": "soon"}, {"note": "\ud800"},
+     {"judge": "\udfff"}, {"verdict": "\ud800"}, {"id": "\ud800"}, {"time": [1]}],
+)  # fmt: skip
+def test_a_broken_line_is_refused_alone(judge, tmp_path, broken):
+    first, second = wanted(judge)[:2]
+    path = tmp_path / "said.jsonl"
+    line = {"id": first.id, "verdict": "y"}
+    write(path, [{**line, **broken}, {**line, "id": second.id}])
+    with pytest.warns(UserWarning, match="1 lines"):
+        imported = judge.import_(path)
+    assert (imported.n_new, len(imported.refused)) == (1, 1)
+    assert judge.verdicts([first, second]) == [None, True]

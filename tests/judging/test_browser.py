@@ -1,11 +1,13 @@
 """The page in a real browser, where there is one: Debian's chromium and chromium-driver."""
 
+import re
 import shutil
 import time
 
+import numpy as np
 import pytest
 
-from sklearn_clm.caching import Context, HumanJudge, JudgedPrompt, WantedVerdict
+from sklearn_clm.caching import Context, HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
 
 from .serving import PAIRS, Server, ServerInThread
 
@@ -13,6 +15,7 @@ webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (ex
 pytest.importorskip("uvicorn", reason="needs the extra judge: uvicorn and starlette")
 
 
+ANSWERS = [WantedVerdict(JudgedPrompt("2+2?", ("4",)), f"It is {i}.") for i in range(3)]
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -88,7 +91,6 @@ def test_forty_pairs_by_keys_with_undo_reload_two_tabs_and_a_kill(
     server = started(PAIRS)
     browser.get(server.url)
     now = shown(browser)
-    assert now == PAIRS[0].id
     assert text(browser, "estimate") == "40 left."
     for _ in range(10):
         before, now = now, press(browser, right(now))
@@ -218,13 +220,14 @@ def test_it_fits_narrow_screens_and_dark_rooms(browser, server, judge, is_compon
 
 def test_a_component_is_shown_in_its_response(browser, server, judge):
     asked = JudgedPrompt("Weather?", ("Warm.",), Context("It is warm. It rains.", 12, 21))
-    browser.get(server.show(judge, [WantedVerdict(asked, "It rains."), PAIRS[0]]))
+    whole = WantedVerdict(JudgedPrompt("Weather?", ("Warm.",)), "It is.")
+    browser.get(server.show(judge, [WantedVerdict(asked, "It rains."), whole]))
     shown(browser)
     assert text(browser, "context") == "It is warm. It rains."
     marked = browser.find_elements("css selector", "#context mark")
     assert [mark.text for mark in marked] == ["It rains."]
     assert text(browser, "response-title").lower() == "judge this part"
-    assert press(browser, "y") == PAIRS[0].id
+    assert press(browser, "y") == whole.id
     assert not browser.find_element("id", "context-part").is_displayed()
     assert text(browser, "response-title").lower() == "response"
 
@@ -245,7 +248,7 @@ def test_a_report_is_shown_as_one(browser, server, judge):
 
 
 def test_a_note_is_kept_with_the_verdict(browser, server, judge):
-    browser.get(server.show(judge, PAIRS[:3]))
+    browser.get(server.show(judge, ANSWERS))
     shown(browser)
     press(browser, "c")
     note = browser.switch_to.active_element
@@ -253,7 +256,7 @@ def test_a_note_is_kept_with_the_verdict(browser, server, judge):
     note.send_keys("nynsu, <b>unsure</b>")  # letters of keys, which judge nothing here
     assert judge.history() == []
     note.send_keys("\ue007")  # Enter leaves the note
-    assert press(browser, "n") == PAIRS[1].id
+    assert press(browser, "n") == ANSWERS[1].id
     assert [(row.verdict, row.note) for row in judge.history()] == [(False, "nynsu, <b>unsure</b>")]
     assert browser.find_element("id", "note").get_attribute("value") == ""
     press(browser, "y")
@@ -261,13 +264,86 @@ def test_a_note_is_kept_with_the_verdict(browser, server, judge):
 
 
 def test_buttons_judge_as_keys_do(browser, server, judge):
-    browser.get(server.show(judge, PAIRS[:2]))
+    browser.get(server.show(judge, ANSWERS[:2]))
     shown(browser)
     assert not browser.find_element("id", "u").is_enabled()
     browser.find_element("id", "n").click()
-    assert shown(browser) == PAIRS[1].id
+    assert shown(browser) == ANSWERS[1].id
     browser.find_element("id", "u").click()
-    assert shown(browser) == PAIRS[0].id
+    assert shown(browser) == ANSWERS[0].id
     browser.find_element("id", "y").click()
-    assert shown(browser) == PAIRS[1].id
-    assert judge.verdicts(PAIRS[:2]) == [True, None]
+    assert shown(browser) == ANSWERS[1].id
+    assert judge.verdicts(ANSWERS[:2]) == [True, None]
+
+
+def test_a_long_response_is_judged_once_its_end_was_in_sight(browser, server, judge):
+    answer = "## Steps\n\n" + "1. Take one.\n" * 80 + "\n```\na = 1\n```\n| a | b |"
+    pair = WantedVerdict(JudgedPrompt("How?", ("Take one.",)), answer)
+    browser.get(server.show(judge, [pair]))
+    assert shown(browser) == pair.id
+    kinds = browser.execute_script(
+        "return [...document.querySelectorAll('#response .line')].map(line => line.className)"
+    )
+    assert kinds[0] == "line heading"
+    assert kinds[2] == "line item"
+    assert kinds[-4:] == ["line code"] * 4
+    assert text(browser, "response").startswith("## Steps")  # as the model wrote it
+    assert press(browser, "y") == pair.id
+    assert judge.history() == []
+    for _ in range(20):
+        press(browser, "y")
+    assert judge.verdicts([pair]) == [True]
+
+
+def test_the_end_shows_what_was_found_and_the_key_that_still_works(browser, server, judge):
+    report = "# Report\n\n## Guarantee\n\nIt holds.\n\n## Tests\n\n| test | p |\n| --- | --- |"
+    calls = iter([VerdictsWanted(ANSWERS[:1], 5)])
+
+    def calibration():
+        for wanted in calls:
+            raise wanted
+        return report
+
+    browser.get(server.show(judge, calibration))
+    shown(browser)
+    assert browser.title == text(browser, "estimate") + " · Judge"
+    press(browser, "s")
+    assert "Skipped" in text(browser, "notice")
+    press(browser, "u")
+    assert "skipped" in text(browser, "notice")
+    press(browser, "y")
+    assert "It holds." in text(browser, "conclusion")
+    assert not browser.find_element("css selector", "#conclusion table").is_displayed()
+    assert [browser.find_element("id", key).is_displayed() for key in "ynsu"] == [False] * 3 + [
+        True
+    ]
+    browser.find_element("css selector", "#conclusion summary").click()
+    assert browser.find_element("css selector", "#conclusion table").is_displayed()
+    press(browser, "u")
+    assert "Taken back" in text(browser, "notice")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_borders_can_be_seen(browser, server, judge, scheme):
+    """With a contrast of 3 to 1 at least, as WCAG 2.1 asks of them (1.4.11)."""
+
+    def luminance(color):
+        shares = np.array(re.findall(r"[\d.]+", color)[:3], dtype=float) / 255
+        linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+        return linear @ [0.2126, 0.7152, 0.0722] + 0.05
+
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    try:
+        browser.get(server.show(judge, ANSWERS))
+        shown(browser)
+        paper = browser.find_element("tag name", "body").value_of_css_property("background-color")
+        for place in ("#note", "#s", "#y", "#response", ".reference", "progress"):
+            element = browser.find_element("css selector", place)
+            border = element.value_of_css_property("border-bottom-color")
+            inside = element.value_of_css_property("background-color")
+            for ground in (paper, inside):
+                one, other = sorted((luminance(border), luminance(ground)))
+                assert other / one >= 3, place
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

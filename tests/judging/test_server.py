@@ -15,7 +15,7 @@ from sklearn_clm.judging import JudgingSession, judging_app
 
 TOKEN, PORT = "token-of-this-test", 4321
 ORIGIN = f"http://127.0.0.1:{PORT}"
-PAIRS = [WantedVerdict(JudgedPrompt(f"prompt {i}", ("a b", "c")), "a d") for i in range(3)]
+PAIRS = [WantedVerdict(JudgedPrompt("prompt", ("a b", "c")), f"a d {i}") for i in range(3)]
 STEERING = "\u202e\u2066\u200f\u061c\u2028\x1b\x00"
 
 
@@ -324,6 +324,12 @@ def test_differences_to_the_most_similar_reference(judge):
     shown = view(judge, WantedVerdict(JudgedPrompt("?", ("北京市",)), "北海市"))
     assert shown["response"] == [["北", False], ["海", True], ["市", False]]
     assert view(judge, WantedVerdict(JudgedPrompt("?"), "a b"))["compared"] is None
+    long = "Mix flour and water, knead, and let it rest. " * 20
+    assert view(judge, WantedVerdict(JudgedPrompt("?", ("Knead it.",)), long))["compared"] is None
+    # both texts hold the word that is marked, in another place
+    shown = view(judge, WantedVerdict(JudgedPrompt("?", ("north by west",)), "west by north"))
+    assert True in [marked for _, marked in shown["response"]]
+    assert "order" in client(judge).get(f"/{TOKEN}/").text
 
 
 def test_very_long_texts_are_shown_whole_and_not_compared(judge):
@@ -337,7 +343,7 @@ def test_very_long_texts_are_shown_whole_and_not_compared(judge):
 def test_other_prompts_and_responses_are_shown_as_text(judge):
     shown = view(judge, WantedVerdict(JudgedPrompt(np.arange(9.0), (4,)), 5))
     assert shown["prompt"][0]["text"].startswith("[0, 1, 2, 3,")
-    assert (shown["response"], shown["references"]) == ([["5", True]], [[["4", True]]])
+    assert (shown["response"], shown["references"]) == ([["5", False]], [[["4", False]]])
     assert view(judge, WantedVerdict(JudgedPrompt(None, ("b",)), ""))["prompt"] == []
 
 

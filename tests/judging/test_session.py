@@ -8,7 +8,7 @@ import pytest
 from sklearn_clm.caching import Context, HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
 from sklearn_clm.judging import JudgingSession, wanted_from_file
 
-PAIRS = [WantedVerdict(JudgedPrompt(f"prompt {i}", ("a",)), f"response {i}") for i in range(6)]
+PAIRS = [WantedVerdict(JudgedPrompt("prompt", ("a",)), f"response {i}") for i in range(6)]
 
 
 @pytest.fixture
@@ -265,3 +265,60 @@ def test_pairs_are_read_from_a_file(judge, tmp_path):
     file.write_text('{"response": "a", "references": "b"}\n')
     with pytest.raises(ValueError, match="references must be a list, got 'b' instead"):
         wanted_from_file(file)
+
+
+def test_two_people_are_given_different_prompts_and_the_first_verdict_stays(judge):
+    pairs = [WantedVerdict(JudgedPrompt(f"prompt {i}"), "response") for i in range(40)]
+    ada, grace = (JudgingSession(judge, pairs, judged_by=name) for name in ("Ada", "Grace"))
+    n_alike = 0
+    for _ in range(15):
+        first, second = (session.turn("a").pair for session in (ada, grace))
+        n_alike += first == second
+        ada.act("a", first.id, "y")
+        grace.act("a", second.id, "y")
+    assert n_alike <= 2
+    # both have the page open; a session that has not read the other's verdict yet is too late
+    pair = next(pair for pair, known in zip(pairs, judge.verdicts(pairs)) if known is None)
+    grace.turn("a")
+    judge.record(pair, True, judge="Ada")
+    assert not judge.record(pair, False, judge="Grace", if_open=True)
+    assert judge.verdicts([pair]) == [True]
+
+
+def test_two_people_who_press_at_once_give_one_verdict(tmp_path):
+    pairs = [WantedVerdict(JudgedPrompt(f"prompt {i}"), "response") for i in range(30)]
+    path = tmp_path / "verdicts.sqlite"
+    sessions = {name: JudgingSession(HumanJudge(path), pairs, judged_by=name) for name in "abc"}
+    together = threading.Barrier(3)
+
+    def work(name):
+        for pair in pairs:
+            together.wait()
+            sessions[name].act("window", pair.id, "y")
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(HumanJudge(path).history()) == 30
+
+
+def test_undo_takes_back_a_verdict_from_the_future(judge, tmp_path):
+    (tmp_path / "said.jsonl").write_text(
+        f'{{"id": "{PAIRS[0].id}", "verdict": "y", "time": "2999-01-01", "judge": "Ada"}}\n'
+    )
+    judge.export(tmp_path / "wanted.jsonl", PAIRS)
+    judge.import_(tmp_path / "said.jsonl")
+    session = JudgingSession(judge, PAIRS)
+    turn = session.act("a", PAIRS[0].id, "u")
+    assert "Taken back" in turn.notice
+    assert turn.pair == PAIRS[0]
+    assert session.act("a", PAIRS[0].id, "n").pair == PAIRS[1]
+    assert judge.verdicts(PAIRS[:1]) == [False]
+
+
+def test_what_skip_and_undo_did_is_said(judge):
+    session = JudgingSession(judge, PAIRS)
+    assert "Skipped" in session.act("a", PAIRS[0].id, "s").notice
+    assert "skipped" in session.act("a", PAIRS[0].id, "u").notice
