@@ -360,7 +360,7 @@ class HumanJudge(StoreBacked, PairAdmission):
         note: str = "",
         blind: bool = False,
         if_open: bool = False,
-    ) -> bool:
+    ) -> None:
         """Keep a verdict; it is on the disk when this returns.
 
         Parameters
@@ -376,12 +376,7 @@ class HumanJudge(StoreBacked, PairAdmission):
         blind : bool, default=False
             Whether this is a second opinion, which does not count as a label.
         if_open : bool, default=False
-            Whether to leave a verdict that counts as it is, whoever gave it.
-
-        Returns
-        -------
-        bool
-            Whether the verdict was kept; always True without `if_open`.
+            Whether to keep nothing where a verdict counts already, whoever gave it.
         """
         if not isinstance(pair, WantedVerdict):
             raise TypeError(f"pair must be a WantedVerdict, got {pair!r:.60} instead.")
@@ -391,12 +386,11 @@ class HumanJudge(StoreBacked, PairAdmission):
         with self._log().writing(durable=True) as connection:
             # in the transaction, for two processes may ask at once
             if if_open and self.verdicts([pair]) != [None]:
-                return False
+                return
             _identify(connection, pair)
             time = self._latest(connection, pair._digest)
             row = Verdict(pair.id, said, self._who(judge), time, str(note), bool(blind))
             self._append(connection, row, None)
-        return True
 
     def wanted(self) -> list[WantedVerdict]:
         """What the last :class:`VerdictsWanted` listed and nobody has judged since.

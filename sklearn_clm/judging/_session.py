@@ -181,8 +181,9 @@ class JudgingSession:
                     self._done.pop(id_, None)
                     self._done[id_] = None
                     notice = "Skipped. It comes again at the end."
-                elif not self._record(id_, key == "y", note):
-                    notice = _NOT_OPEN
+                else:
+                    self._record(id_, key == "y", note)
+                    notice = "" if self._was_said(id_, key == "y") else _NOT_OPEN
             elif self.pair(id_) is None:
                 raise KeyError(id_)
             elif key == "s" or not self._was_said(id_, key == "y"):
@@ -251,9 +252,9 @@ class JudgingSession:
         said = self._said(id_)
         return said is not None and (said.verdict, said.judge) == (verdict, self.judged_by)
 
-    def _record(self, id_: str, verdict: bool | None, note: str = "") -> bool:
+    def _record(self, id_: str, verdict: bool | None, note: str = "") -> None:
         blind = bool(self.second_opinions)
-        kept = self.judge.record(
+        self.judge.record(
             self._pairs[id_],
             verdict,
             judge=self.judged_by,
@@ -262,7 +263,6 @@ class JudgingSession:
             if_open=verdict is not None and not blind,
         )
         self._read()
-        return kept
 
     def _take_back(self, tab: str, id_: str) -> str:
         if self.pair(id_) is None:

@@ -277,12 +277,15 @@ def test_two_people_are_given_different_prompts_and_the_first_verdict_stays(judg
         ada.act("a", first.id, "y")
         grace.act("a", second.id, "y")
     assert n_alike <= 2
-    # both have the page open; a session that has not read the other's verdict yet is too late
-    pair = next(pair for pair, known in zip(pairs, judge.verdicts(pairs)) if known is None)
-    grace.turn("a")
-    judge.record(pair, True, judge="Ada")
-    assert not judge.record(pair, False, judge="Grace", if_open=True)
-    assert judge.verdicts([pair]) == [True]
+
+
+def test_a_verdict_that_counts_stays_where_only_an_open_one_is_wanted(judge):
+    judge.record(PAIRS[0], True, judge="Ada")
+    judge.record(PAIRS[0], False, judge="Grace", if_open=True)
+    assert judge.verdicts(PAIRS[:1]) == [True]
+    judge.record(PAIRS[0], None, judge="Ada")
+    judge.record(PAIRS[0], False, judge="Grace", if_open=True)
+    assert judge.verdicts(PAIRS[:1]) == [False]
 
 
 def test_two_people_who_press_at_once_give_one_verdict(tmp_path):
