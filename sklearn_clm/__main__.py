@@ -2,10 +2,11 @@
 
 import argparse
 import errno
-import json
+import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,12 +22,14 @@ from sklearn_clm.generators import BaseGenerator, Generation, OpenAIGenerator
 from sklearn_clm.generators._records import json_lines, json_value, naming
 from sklearn_clm.inspection import AchievableBandDisplay, RiskCurveDisplay
 from sklearn_clm.judging import serve, wanted_from_file
+from sklearn_clm.policies._files import write_calibration
 
 __all__ = ["main"]
 
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _MOST_LEVELS = 100_000
+_INTERRUPTED = 130  # as shells have it
 _DESCRIPTION = "Conformal language modeling on arrays of scores, similarities and labels."
 _EVALUATE = """\
 Run the paper's evaluation (section 5, Appendix F) on arrays: repeated random splits into a part
@@ -53,6 +56,7 @@ must be the same."""
 _AREAS = """\
 Averages over epsilon (normalised areas under the curves), over those epsilon that can be used in
 every trial; mean ± standard deviation over trials. curves.csv has the values at each epsilon."""
+_WRITTEN = ("auc.md", "curves.csv", "trials.npz")
 _INPUT = """\
 Three .npy files of n prompts with K draws each, or one .npz file that CalibrationData.save wrote.
 Files are never unpickled."""
@@ -70,12 +74,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     int
         Exit status: 0, or 2 after an error, which is written to the standard error stream; 1
-        where `calibrate` found no valid configuration.
+        where `calibrate` found no valid configuration; 130 after Ctrl-C, or where nobody reads
+        the output any more.
     """
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        status = int(arguments.run(arguments))
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # what is still to be written at exit has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _INTERRUPTED
     except (NullCalibrationError, ValueError, TypeError, OSError, ImportError) as error:
         null = isinstance(error, NullCalibrationError)
         message = ("" if null else "error: ") + _message(error, arguments)
@@ -344,6 +357,20 @@ def _load(arguments: argparse.Namespace) -> CalibrationData:
     )
 
 
+def _refuse_inputs(outputs: Iterable[Path], inputs: Iterable[str | None]) -> None:
+    """Refuse to write over what is read."""
+    read = [name for name in inputs if name is not None and os.path.exists(name)]
+    for output in outputs:
+        for name in read:
+            if output.exists() and output.samefile(name) and output.is_file():
+                raise ValueError(f"--output must be none of the inputs, got {name} instead.")
+
+
+def _refuse_arrays(arguments: argparse.Namespace, *outputs: Path) -> None:
+    given = arguments.data, arguments.scores, arguments.labels, arguments.similarity
+    _refuse_inputs(outputs, given)
+
+
 def _levels(items: Sequence[str]) -> np.ndarray:
     levels: list[float] = []
     for item in items:
@@ -368,6 +395,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     output: Path = arguments.output
     if output.exists() and not output.is_dir():  # before hours of trials
         raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(output))
+    _refuse_arrays(arguments, *(output / name for name in _WRITTEN))
     results = run_trials(
         data,
         arguments.methods,
@@ -387,10 +415,10 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     reason = results.why_no_area()
     if reason is not None:
         table += f"\n{reason}\n"
-    (output / "auc.md").write_text(table, encoding="utf-8")
+    _write(output / "auc.md", table)
     results.to_csv(output / "curves.csv")
     results.save(output / "trials.npz")
-    written = ["auc.md", "curves.csv", "trials.npz"]
+    written = [*_WRITTEN]
     if arguments.figure_format != "none":
         written += _draw(results, data, arguments, output)
     if not arguments.quiet:
@@ -417,11 +445,18 @@ def _draw(
     written = []
     for name, display in displays.items():
         written.append(f"{name}.{arguments.figure_format}")
-        display.figure_.savefig(output / written[-1], dpi=200)
+        with replacing(output / written[-1]) as unfinished:
+            display.figure_.savefig(unfinished, format=arguments.figure_format, dpi=200)
     return written
 
 
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as unfinished:
+        Path(unfinished).write_text(text, encoding="utf-8")
+
+
 def _calibrate(arguments: argparse.Namespace) -> int:
+    _refuse_arrays(arguments, arguments.output)
     data = _load(arguments)
     budgets = arguments.k_max or [data.k_max]
     sampler = ConformalSampler(
@@ -437,22 +472,17 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     known = data.provenance
     stand_in = Provenance(precision=known.precision)
     sampler.calibrate(CalibrationData(data.quality, data.similarity, data.labels, stand_in))
-    with replacing(arguments.output) as unfinished:
-        sampler.save_calibration(unfinished)
-        content = json.loads(Path(unfinished).read_text(encoding="utf-8"))
-        content["generator"] = known.generator and {"class": None, "fingerprint": known.generator}
-        # the seed of the split is not that of the draws
-        content["seed"] = known.seed
-        scores = {name: getattr(known, name) for name in ("quality", "similarity", "admission")}
-        content["scores"] |= scores
-        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-        Path(unfinished).write_text(text, encoding="utf-8")
+    content = replace(sampler.calibration_, provenance=known).content()
+    content["generator"] = known.generator and {"class": None, "fingerprint": known.generator}
+    write_calibration(arguments.output, content)
     if not arguments.quiet:
         _describe(sampler, arguments, known.unknown)
     return 0
 
 
 def _plan(arguments: argparse.Namespace) -> int:
+    if arguments.output is not None:
+        _refuse_arrays(arguments, arguments.output)
     expected = plan(
         _load(arguments),
         arguments.epsilon,
@@ -468,8 +498,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     )
     text = expected.to_markdown()
     if arguments.output is not None:
-        with replacing(arguments.output) as unfinished:
-            Path(unfinished).write_text(text, encoding="utf-8")
+        _write(arguments.output, text)
     if not arguments.quiet:
         print(text, end="")
     return 0
@@ -502,6 +531,8 @@ def _batch(arguments: argparse.Namespace) -> int:
             raise ValueError(
                 f"--{name} must be at least {least}, got {getattr(arguments, name)} instead."
             )
+    inputs = arguments.store, arguments.generator, arguments.prompts, *arguments.answers
+    _refuse_inputs([arguments.output], inputs)
     with naming(f"{arguments.generator} does not hold the parameters of an OpenAIGenerator"):
         generator = OpenAIGenerator(**json_value(Path(arguments.generator).read_bytes()))
     field, seed = arguments.field, arguments.seed

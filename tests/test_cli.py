@@ -344,3 +344,51 @@ def test_judge_serves_what_the_last_calibration_lacked(tmp_path, monkeypatch, ca
     assert "holds nothing to judge on the question" in capsys.readouterr().err
     assert main(["judge", str(tmp_path / "none.sqlite")]) == 2
     assert "No such file" in capsys.readouterr().err
+
+
+def test_no_input_is_written_over(files, capsys):
+    Path("link.npz").symlink_to("data.npz")
+    for name in ("data.npz", "link.npz"):
+        for command in ("calibrate", "plan"):
+            assert main([command, "--data", "data.npz", "--output", name]) == 2
+            assert "--output must be none of the inputs" in capsys.readouterr().err
+    assert main(["calibrate", *files, "--epsilon", "0.5", "--output", "labels.npy"]) == 2
+    Path("out").mkdir()
+    Path("data.npz").rename("out/trials.npz")
+    assert main(["evaluate", "--data", "out/trials.npz", "--output", "out"]) == 2
+    assert "--output must be none of the inputs" in capsys.readouterr().err
+    assert CalibrationData.load("out/trials.npz").n_prompts == 600
+
+
+def test_calibrate_to_what_is_no_file(files, capsys):
+    # a pipe stands for all devices: a failing test must not replace one of the machine
+    os.mkfifo("pipe")
+    pipe = os.open("pipe", os.O_RDWR)
+    assert main(["calibrate", *files, "--epsilon", "0.5", "--output", "pipe"]) == 0
+    assert Path("pipe").is_fifo()
+    assert json.loads(os.read(pipe, 100_000))["epsilon"] == 0.5
+    os.close(pipe)
+
+
+def in_a_process(*arguments, **options):
+    environment = {**os.environ, "PYTHONPATH": str(Path(sklearn_clm.__file__).parents[1])}
+    command = [sys.executable, "-m", "sklearn_clm", *arguments]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, **options)
+
+
+def test_output_that_nobody_reads_ends_it_quietly(files):
+    options = ["--sizes", "100", "--trials", "2", "--n-lambdas", "3"]
+    read, write = os.pipe()
+    os.close(read)
+    process = in_a_process("plan", *files, *options, stdout=write)
+    os.close(write)
+    assert (process.communicate(timeout=120)[1], process.returncode) == (b"", 130)
+
+
+def test_an_interrupt_ends_it_quietly(files, monkeypatch, capsys):
+    def interrupted(*_, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "plan", interrupted)
+    assert main(["plan", *files]) == 130
+    assert capsys.readouterr().err == ""

@@ -25,6 +25,7 @@ from sklearn_clm import (
 from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator
+from sklearn_clm.policies import ExitPolicy
 from sklearn_clm.scoring import rouge_l, threshold_admission
 from tests.toy import ToyModel, questions
 
@@ -248,7 +249,9 @@ def test_a_trained_generator_must_be_the_same_one(fitted_classifier, tmp_path):
 def test_damaged_files(fitted, tmp_path, damage):
     path = tmp_path / "x.json"
     fitted.save_calibration(path)
-    path.write_text(json.dumps(damage(json.loads(path.read_text()))))
+    content = json.loads(path.read_text())
+    del content["digest"]  # which would notice any of it
+    path.write_text(json.dumps(damage(content)))
     with pytest.raises(ValueError, match="not an intact file written by save_calibration"):
         toy_sampler().load_calibration(path)
     path.write_text("{")
@@ -307,3 +310,67 @@ def test_a_generator_that_was_trained_before_is_taken_with_its_calibration(tmp_p
     trained.fit(X[:300], y[:300])
     with pytest.raises(NotFittedError, match="give the generator as it was trained then"):
         ConformalSampler(trained, **options).load_calibration(tmp_path / "calibration.json")
+
+
+def changed(path, **values):
+    """A file with other values, and no digest, as early versions wrote it."""
+    content = json.loads(path.read_text()) | values
+    path.write_text(json.dumps(content))
+    early = path.with_name("early.json")
+    early.write_text(json.dumps({k: v for k, v in content.items() if k != "digest"}))
+    return early
+
+
+def test_a_threshold_changed_by_hand_is_noticed(fitted, tmp_path):
+    path = tmp_path / "x.json"
+    fitted.save_calibration(path)
+    everywhere = {"similarity": "inf", "quality": "-inf", "set_score": "-inf"}
+    changed(path, lambda_hat=everywhere)
+    with pytest.raises(ValueError, match="digest"):
+        toy_sampler().load_calibration(path)
+    with pytest.warns(NullCalibrationWarning):
+        null = toy_sampler(epsilon=0.001).fit(*questions(60))
+    null.save_calibration(path)
+    changed(path, lambda_hat=everywhere)
+    with pytest.raises(ValueError, match="digest"):
+        toy_sampler(epsilon=0.001).load_calibration(path)
+
+
+def test_the_layout_of_a_file_does_not_count(fitted, tmp_path):
+    path = tmp_path / "x.json"
+    fitted.save_calibration(path)
+    path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
+    assert toy_sampler().load_calibration(path).lambda_hat_ == fitted.lambda_hat_
+
+
+def test_a_file_without_a_digest_is_checked_as_far_as_it_can_be(fitted, tmp_path):
+    path = tmp_path / "x.json"
+    fitted.save_calibration(path)
+    with pytest.warns(UserWarning, match="digest"):
+        loaded = toy_sampler().load_calibration(changed(path))
+    assert loaded.lambda_hat_ == fitted.lambda_hat_
+    empty = {"similarity": "inf", "quality": "inf", "set_score": "inf"}
+    for values in ({"lambda_hat": empty}, {"n_calibration": 5}):
+        fitted.save_calibration(path)
+        with pytest.raises(ValueError, match="not an intact file"):
+            toy_sampler().load_calibration(changed(path, **values))
+
+
+def test_a_selection_changed_by_hand_is_noticed(fitted, tmp_path):
+    path, options = tmp_path / "x.json", {"alpha": 0.5, "component_score": "support"}
+    ComponentSelector(fitted, **options).fit(*questions(120)).save_calibration(path)
+    early = changed(path, gamma_hat=-1.0, n_calibration=2)
+    with pytest.raises(ValueError, match="digest"):
+        ComponentSelector(fitted, **options).load_calibration(path)
+    with pytest.raises(ValueError, match="n_calibration"):
+        ComponentSelector(fitted, **options).load_calibration(early)
+
+
+def test_an_exit_level_needs_its_number_of_errors(tmp_path):
+    path = tmp_path / "x.json"
+    toy_sampler(policy=ExitPolicy()).fit(*questions(120)).save_calibration(path)
+    exit_ = json.loads(path.read_text())["exit"]
+    early = changed(path, exit=exit_ | {"n_errors_allowed": exit_["n_errors_allowed"] + 1})
+    for one in (path, early):
+        with pytest.raises(ValueError, match="not an intact file"):
+            toy_sampler(policy=ExitPolicy()).load_calibration(one)

@@ -4,10 +4,10 @@ Memory-mapped arrays are read as they are needed, without filling memory with wh
 """
 
 import contextlib
-import errno
 import math
 import mmap
 import os
+import secrets
 import tempfile
 import weakref
 import zipfile
@@ -29,13 +29,25 @@ _CHUNK_BYTES = 64 * 2**20
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Name of a file to write, which takes the place of the one at `path` once it is complete."""
-    target = os.path.abspath(os.fspath(path))
-    unfinished = f"{target}.{os.getpid()}.partial"
-    if not os.path.isdir(os.path.dirname(target)):  # not the unfinished file is to be named
-        raise FileNotFoundError(errno.ENOENT, "No such file or directory", os.fspath(path))
+    """Name of a file to write, which takes the place of the one at `path` once it is complete.
+
+    A symlink is followed. What is no file, such as a device or a pipe, is written to itself.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):
+        yield os.fspath(path)
+        return
+    target = os.path.realpath(path)
+    unfinished = f"{target}.{secrets.token_hex(8)}.partial"
+    try:
+        # not by tempfile, whose files nobody else may read
+        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    except OSError as error:
+        error.filename = os.fspath(path)
+        raise
     try:
         yield unfinished
+        with open(unfinished, "r+b") as file:
+            os.fsync(file.fileno())  # else a crash could leave the new name with old blocks
         os.replace(unfinished, target)
     except BaseException:
         _remove(unfinished)

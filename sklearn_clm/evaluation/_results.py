@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import opened, read_arrays, write_arrays
+from sklearn_clm.calibration._arrays import opened, read_arrays, replacing, write_arrays
 from sklearn_clm.metrics import normalized_auc
 
 if TYPE_CHECKING:
@@ -342,7 +342,10 @@ class LevelResults:
         trivial = np.broadcast_to(self.trivial, self.null.shape)
         shares = {"null": self.null.mean(axis=1), "trivial": trivial.mean(axis=1)}
         columns = {**shares, **curves}
-        with open(path, "w", newline="", encoding="utf-8") as file:
+        with (
+            replacing(path) as unfinished,
+            open(unfinished, "w", newline="", encoding="utf-8") as file,
+        ):
             writer = csv.writer(file)
             writer.writerow(["method", self.level_name, *columns])
             for m, e in np.ndindex(len(self.methods), len(self.levels)):

@@ -13,6 +13,7 @@ from sklearn.pipeline import Pipeline
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._results import STYLE
+from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation._results import markdown_table, markdown_text
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._record import calibrated
@@ -157,7 +158,8 @@ class CalibrationReport:
                 '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
                 f"<title>{_TITLE}</title></head><body>{self.to_html()}</body></html>\n"
             )
-        Path(path).write_text(text, encoding="utf-8")
+        with replacing(path) as unfinished:
+            Path(unfinished).write_text(text, encoding="utf-8")
 
     def __repr__(self) -> str:
         headings = ", ".join(section.heading for section in self.sections)

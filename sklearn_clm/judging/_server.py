@@ -228,7 +228,7 @@ class _Guard:
         is_elsewhere = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
         if is_elsewhere and headers.get(b"sec-fetch-mode") != b"navigate":
             return 403, "wrong origin"
-        given = scope["path"].split("/")[1].encode()
+        given = scope["path"].partition("/")[2].partition("/")[0].encode()  # a path may be "*"
         if not secrets.compare_digest(given, self._token):
             return 404, "not found"
         if scope["method"] not in ("GET", "POST"):

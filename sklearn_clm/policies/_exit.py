@@ -277,9 +277,7 @@ class ExitPolicy(Policy[ExitModel]):
             for _ in range(part.k_max):
                 advance(np.arange(n))
         pac = request.guarantee == "pac"
-        allowed = (
-            int(critical_count(n, epsilon, delta)) if pac else int(np.floor((n + 1) * epsilon)) - 1
-        )
+        allowed = errors_allowed(n, epsilon, delta, request.guarantee)
         # a repetition is judged by the response that stands for its text
         labels = np.where(texts == np.arange(part.k_max), request.labels(data, rows), -1)
         table = request.table(texts, labels, rows)
@@ -336,6 +334,13 @@ class ExitPolicy(Policy[ExitModel]):
         if hasattr(self, "_fitted_with"):
             copy.model_, copy._fitted_with = self.model_, self._fitted_with
         return copy
+
+
+def errors_allowed(n: int, epsilon: float, delta: float, guarantee: str) -> int:
+    """With how many errors among n calibration prompts a level is certified; -1 is none."""
+    if guarantee == "pac":
+        return int(critical_count(n, epsilon, delta))
+    return int(np.floor((n + 1) * epsilon)) - 1
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Files of calibrations: small, readable JSON that is checked when it is read."""
 
+import hashlib
 import json
 import math
 import os
@@ -11,8 +12,9 @@ import numpy as np
 import scipy
 import sklearn
 
+from sklearn_clm._exceptions import warn
 from sklearn_clm._version import __version__
-from sklearn_clm.calibration import Configuration, ExitModel
+from sklearn_clm.calibration import Configuration, ExitModel, critical_count
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.calibration._exit_policy import (
     ARRIVAL_FEATURES,
@@ -25,7 +27,7 @@ from sklearn_clm.calibration._provenance import same_score
 from sklearn_clm.generators._records import json_value, naming
 from sklearn_clm.policies._base import CalibratedRule, Policy, ThresholdRule
 from sklearn_clm.policies._collection import OWN_CODE
-from sklearn_clm.policies._exit import ExitPolicy, ExitResult
+from sklearn_clm.policies._exit import ExitPolicy, ExitResult, errors_allowed
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._risks import Losses
 from sklearn_clm.policies._shift import CovariateShift, Shift
@@ -48,7 +50,7 @@ class Record(Protocol):
 
 
 def write_calibration(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
-    """Write the content and the versions in use; the file is replaced once it is complete."""
+    """Write the content, the versions in use and a digest of both."""
     versions = {
         "sklearn_clm": __version__,
         "scikit-learn": sklearn.__version__,
@@ -56,9 +58,17 @@ def write_calibration(path: str | os.PathLike[str], content: Mapping[str, Any]) 
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-    text = json.dumps({**content, "versions": versions}, indent=2, allow_nan=False) + "\n"
+    whole = {**content, "versions": versions}
+    text = json.dumps({**whole, "digest": _digest(whole)}, indent=2, allow_nan=False) + "\n"
     with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """Digest of all that a file says; its layout does not count."""
+    said = {key: value for key, value in content.items() if key != "digest"}
+    text = json.dumps(said, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
 def read_calibration(
@@ -81,7 +91,25 @@ def read_calibration(
             raise ValueError(f"it has no {', '.join(sorted(missing))}")
         if content["format"] != kind.written_as:
             raise ValueError(f"its format is {content['format']!r}, wanted {kind.written_as!r}")
-        return content, kind.read(content)
+        if content.get("digest", _digest(content)) != _digest(content):
+            raise ValueError("its digest is not that of its content, which was changed")
+        read = kind.read(content)
+    if "digest" not in content:
+        warn(
+            f"{os.fspath(path)!r} has no digest, as files of early versions: nothing tells whether "
+            "its thresholds are those that were calibrated. Calibrate again, and save it anew."
+        )
+    return content, read
+
+
+def refuse_too_few(content: Mapping[str, Any], risk: str) -> None:
+    """Refuse what even a calibration without an error could not have certified."""
+    if content.get("n_calibration") is None:
+        return
+    n = as_count(content, "n_calibration", 1)
+    epsilon, delta = as_number(content, risk), as_number(content, "delta")
+    if critical_count(n, epsilon, delta) < 0:
+        raise ValueError(f"n_calibration={n} is too few for {risk}={epsilon} and delta={delta}")
 
 
 def _restored(what: str, key: str) -> str:
@@ -249,8 +277,13 @@ def rule_of(part: Mapping[str, Any], content: Mapping[str, Any], k_max: int) -> 
     thresholds = part["lambda_hat"]
     if thresholds is None:
         return ThresholdRule(None, k_max)
-    values = {name: as_threshold(x) for name, x in thresholds.items()}
-    return ThresholdRule(Configuration(**values), k_max)
+    found = Configuration(**{name: as_threshold(x) for name, x in thresholds.items()})
+    losses = as_section(content, "losses")
+    if losses.get("admission", True) and content.get("guarantee", "pac") == "pac":
+        refuse_too_few(content, "epsilon")
+        if found.quality == math.inf:
+            raise ValueError("the threshold of quality is inf, so that every set would be empty")
+    return ThresholdRule(found, k_max)
 
 
 def exit_of(part: Mapping[str, Any], content: Mapping[str, Any]) -> ExitResult:
@@ -258,17 +291,25 @@ def exit_of(part: Mapping[str, Any], content: Mapping[str, Any]) -> ExitResult:
     model = _model_from_json(as_section(as_section(content, "exit"), "model"))
     if model.k_max != content["k_max"]:
         raise ValueError(f"its exit model is one of k_max={model.k_max}")
+    level, guarantee = as_threshold(part["level"]), as_guarantee(content["guarantee"])
+    epsilon = as_number(content, "epsilon")
+    delta = as_number(part if "delta" in part else content, "delta")
+    n = as_count(part, "n_calibration", 1)
+    allowed = as_count(part, "n_errors_allowed", -1)
+    wanted = errors_allowed(n, epsilon, delta, guarantee)
+    if allowed != wanted or (allowed < 0 and level > -math.inf):
+        raise ValueError(f"n_errors_allowed is {allowed}, wanted {wanted} of {n} prompts")
     return ExitResult(
         model=model,
         same_text=None if same_text is None else float(same_text),
         equal_texts=bool(part.get("equal_texts", True)),
-        level=as_threshold(part["level"]),
-        guarantee=as_guarantee(content["guarantee"]),
-        epsilon=as_number(content, "epsilon"),
-        delta=as_number(part if "delta" in part else content, "delta"),
-        n_errors_allowed=int(part["n_errors_allowed"]),
+        level=level,
+        guarantee=guarantee,
+        epsilon=epsilon,
+        delta=delta,
+        n_errors_allowed=allowed,
         n_optimization=as_count(part, "n_optimization", 0),
-        n_calibration=as_count(part, "n_calibration", 1),
+        n_calibration=n,
         size=float(part["size"]),
         samples=float(part["samples"]),
         smallest_epsilon=math.nan,

@@ -32,6 +32,7 @@ from sklearn_clm.policies._files import (
     exit_content,
     groups_content,
     losses_content,
+    refuse_too_few,
     rule_of,
     threshold_text,
     thresholds_content,
@@ -492,10 +493,13 @@ class SelectorCalibration(_Calibration):
     def read(content: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of a record, from the content of a file."""
         low, high = content["achievable_alpha"]
+        gamma_hat, loss = as_threshold(content["gamma_hat"]), _as_loss(content.get("loss", "any"))
+        if gamma_hat < math.inf and loss == "any":
+            refuse_too_few(content, "alpha")
         return {
             **_read_groups(content, lambda one: as_threshold(one["gamma_hat"])),
-            "gamma_hat": as_threshold(content["gamma_hat"]),
-            "loss": _as_loss(content.get("loss", "any")),
+            "gamma_hat": gamma_hat,
+            "loss": loss,
             "alpha": as_number(content, "alpha"),
             "delta": as_number(content, "delta"),
             "n_draws": None if content["n_draws"] is None else as_count(content, "n_draws", 1),

@@ -1,6 +1,7 @@
 import itertools
 import os
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -364,3 +365,38 @@ def test_bad_arrays(position, value, error, message):
     arrays[position] = value
     with pytest.raises(error, match=message):
         CalibrationData(*arrays)
+
+
+def test_a_symlink_is_followed_and_a_pipe_written_to(tmp_path):
+    target, link, pipe = (tmp_path / name for name in ("target.npz", "link.npz", "pipe"))
+    make(seed=1).save(target)
+    link.symlink_to(target)
+    make(seed=2).save(link)
+    assert link.is_symlink()
+    assert_same(CalibrationData.load(target), make(seed=2))
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDWR)
+    make(seed=3).save(pipe)
+    assert pipe.is_fifo()
+    tmp_path.joinpath("copy.npz").write_bytes(os.read(reading, 100_000))
+    os.close(reading)
+    assert_same(CalibrationData.load(tmp_path / "copy.npz"), make(seed=3))
+
+
+def test_threads_that_save_to_one_path_leave_one_whole_file(tmp_path):
+    path = tmp_path / "calibration.npz"
+    data = [make(n=200, seed=seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda k: data[k % 4].save(path), range(40)))
+    loaded = CalibrationData.load(path)
+    assert any(np.array_equal(loaded.quality, one.quality) for one in data)
+    assert os.listdir(tmp_path) == ["calibration.npz"]
+
+
+def test_what_is_written_is_on_the_disk_before_it_replaces(tmp_path, monkeypatch):
+    calls = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (calls.append("fsync"), fsync(file)))
+    monkeypatch.setattr(os, "replace", lambda *names: (calls.append("replace"), replace(*names)))
+    make().save(tmp_path / "calibration.npz")
+    assert calls == ["fsync", "replace"]

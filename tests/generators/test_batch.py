@@ -357,3 +357,52 @@ def test_command_line_refuses_what_does_not_fit(server, work, tmp_path, capsys):
     write_lines(tmp_path / "answers.jsonl", [expired(line)])
     assert main(work(server, "read", "answers.jsonl")) == 0
     assert "0 new draws kept in draws.sqlite." in capsys.readouterr().out
+
+
+def test_requests_of_an_earlier_round_go(tmp_path):
+    generator = OpenAIGenerator("m")
+    first, second, other = (tmp_path / f"requests{k}.jsonl" for k in ("", "-2", "-3"))
+    for path in (first, second):
+        generator.write_batch(PROMPTS, 2, path)
+    other.write_text("something else\n")
+    assert generator.write_batch(PROMPTS[:1], 1, first) == [first]
+    assert not second.exists()
+    assert generator.write_batch(PROMPTS, 0, first) == []
+    assert not first.exists()
+    assert other.exists()
+
+
+def test_what_is_paid_for_is_never_replaced(server, work, tmp_path, capsys):
+    assert main(work(server, "write")) == 0
+    answers = run_batch([tmp_path / "requests.jsonl"], server.url, tmp_path / "answers.jsonl")
+    inputs = ["prompts.jsonl", "generator.json", "draws.sqlite", "answers.jsonl"]
+    contents = [(tmp_path / name).read_bytes() for name in inputs]
+    for name in inputs:
+        assert main(work(server, "read", "answers.jsonl", "--output", name)) == 2
+        assert "--output" in capsys.readouterr().err
+    assert [(tmp_path / name).read_bytes() for name in inputs] == contents
+    # answers that no argument names
+    with pytest.raises(ValueError, match="path must be new"):
+        generator_for(server).write_batch(PROMPTS, 3, answers)
+    assert main(work(server, "write", "--output", "answers.jsonl")) == 2
+    assert answers.read_bytes() == contents[-1]
+    assert main(work(server, "write", "--store", "new.sqlite", "--output", "new.sqlite")) == 2
+    assert main(work(server, "read", "answers.jsonl")) == 0
+    assert "Nothing is missing." in capsys.readouterr().out
+
+
+def test_absurd_ids_are_refused(tmp_path):
+    generator = OpenAIGenerator("m")
+    (path,) = generator.write_batch(["a"], 1, tmp_path / "requests.jsonl")
+    (line,) = requests_in([path])
+    stem = line["custom_id"][:-4]
+    for numbers in ("0-" + "9" * 13, "9" * 5000 + "-1", "-1-1", "\u0660-1", "00-1", "0-1-1"):
+        bad = line | {"custom_id": f"{stem}-{numbers}"}
+        output = write_lines(tmp_path / "output.jsonl", [answered(bad, completion("Hello."))])
+        with pytest.raises(ValueError, match="custom_id must be one"):
+            list(generator.read_batch(output))
+    for id_ in ("*" + line["custom_id"][1:54] + "-0-1", "\u00e9" * 54 + "-0-1", [["x"]], None):
+        bad = line | {"custom_id": id_}
+        output = write_lines(tmp_path / "output.jsonl", [answered(bad, completion("Hello."))])
+        with pytest.raises(ValueError, match="custom_id must be one"):
+            list(generator.read_batch(output))

@@ -501,6 +501,19 @@ def test_usage_and_prices(server):
     assert "cost" not in generator_for(server).usage_
 
 
+def test_absurd_counts_of_tokens_are_not_counted(server, monkeypatch):
+    def body(request, chat):
+        usage = {"prompt_tokens": 10**400, "completion_tokens": -3}
+        return FaultServer.body(server, request, chat) | {"usage": usage}
+
+    monkeypatch.setattr(server, "body", body)
+    generator = generator_for(server, prices={"prompt": 1.0, "completion": 2.0})
+    generator.sample(["abcd"], 2)
+    assert generator.usage_["cost"] == 0.0
+    generator = generator_for(server, logprobs=False)
+    assert generator.sample(["abcd"], 1)[0][0].n_tokens is None
+
+
 def test_max_draws_is_never_exceeded(server):
     generator = generator_for(server, max_draws=7)
     generator.sample(["a", "b", "a"], 3)

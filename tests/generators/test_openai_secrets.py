@@ -152,3 +152,13 @@ def test_secrets():
     assert pickle.loads(pickle.dumps(secret)).reveal() is None
     assert bool(secret)
     assert redacted(f"x{KEY}y Bearer abc, d", KEY, None) == "x<secret>y Bearer <secret>, d"
+
+
+def test_a_key_that_is_not_ascii_is_in_no_error():
+    url, key = "http://127.0.0.1:9/v1", f"{KEY}\u2028"
+    with pytest.raises(ValueError, match="api_key") as raised:
+        OpenAIGenerator("m", base_url=url, api_key=key, max_retries=0).sample(PROMPTS, 1)
+    error = raised.value
+    while error is not None:
+        assert KEY not in repr(error.args)
+        error = error.__cause__ or error.__context__

@@ -141,6 +141,21 @@ def test_paths_lead_nowhere_else(judge):
         assert page.get(f"/{TOKEN}/{path}").status_code == 404
 
 
+@pytest.mark.parametrize("path", ["*", "", "turn"])
+def test_paths_that_are_none_are_not_found(judge, path):
+    answers = []
+
+    async def send(message):
+        answers.append(message)
+
+    headers = [(b"host", f"127.0.0.1:{PORT}".encode())]
+    scope = {"type": "http", "method": "OPTIONS", "path": path, "headers": headers}
+    scope |= {"query_string": b"", "root_path": ""}
+    app = judging_app(JudgingSession(judge, PAIRS), token=TOKEN, port=PORT)
+    asyncio.run(app(scope, None, send))
+    assert answers[0]["status"] == 404
+
+
 @pytest.mark.parametrize(
     ("content", "status"),
     [

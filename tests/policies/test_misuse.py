@@ -134,6 +134,7 @@ def test_files_are_for_one_kind_of_policy_and_of_guarantee(tmp_path):
         sampler(policy=ExitPolicy()).load_calibration(path)
     sampler(policy=ExitPolicy(), guarantee="marginal").load_calibration(path)
     content = json.loads(path.read_text())
+    del content["digest"]  # which would notice any of it
     for wrong in (
         {"k_max": 3},
         {"rho": 0},

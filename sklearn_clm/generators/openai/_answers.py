@@ -5,7 +5,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 from sklearn_clm.generators._draws import Generation
-from sklearn_clm.generators.openai._service import ResponseFormatError, Service, ServiceError
+from sklearn_clm.generators.openai._service import (
+    ResponseFormatError,
+    Service,
+    ServiceError,
+    token_count,
+)
 
 Spans = tuple[tuple[int, int], ...]
 Token = tuple[bytes, float]
@@ -94,7 +99,7 @@ def _parse_choice(choice: Mapping[str, object], usage: object, *, logprobs: bool
         raise ResponseFormatError("a choice has a text with half a character in it") from None
     reason = choice.get("finish_reason")
     reason = reason if reason in ("stop", "length") else None
-    n_tokens = _count(usage, "completion_tokens")
+    n_tokens = token_count(usage, "completion_tokens")
     if not logprobs:
         return Generation(text, n_tokens=n_tokens, finish_reason=reason)
     tokens = _tokens(choice.get("logprobs"))
@@ -108,11 +113,6 @@ def _parse_choice(choice: Mapping[str, object], usage: object, *, logprobs: bool
     values = tuple(value for _, value in tokens)
     spans = token_spans(text, [token for token, _ in tokens])
     return Generation(text, float(sum(values)), len(values), values, spans, reason)
-
-
-def _count(usage: object, name: str) -> int | None:
-    value = usage.get(name) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and value >= 0 else None
 
 
 def _tokens(logprobs: object) -> list[Token] | None:
@@ -168,7 +168,8 @@ def _includes_reasoning(
         if isinstance(reasoning, str) and reasoning.strip():
             return reasoning.strip().encode("utf-8", "surrogatepass") in spelled
     details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
-    n_all, n_hidden = _count(usage, "completion_tokens"), _count(details, "reasoning_tokens")
+    n_all = token_count(usage, "completion_tokens")
+    n_hidden = token_count(details, "reasoning_tokens")
     if n_all and n_hidden:
         return len(tokens) > n_all - n_hidden
     # a response that is spelled only behind other characters

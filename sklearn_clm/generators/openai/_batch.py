@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._records import json_value, key_digest
 from sklearn_clm.generators.openai._requests import Request
@@ -19,6 +20,7 @@ DrawKey = tuple[bytes, int]
 _MOST_REQUESTS = 50_000
 _MOST_BYTES = 200_000_000
 # services take 64 characters at most: 11 + 43 + 2 separators leave 8 digits
+_MOST_CHARACTERS = 64
 _RUN_BYTES, _RUN_LENGTH, _DIGEST_LENGTH = 8, 11, 43
 
 
@@ -36,17 +38,16 @@ class _Id(NamedTuple):
     @classmethod
     def parse(cls, text: object) -> "_Id | None":
         """The parts of a custom_id; None where it is none of ours."""
-        if not isinstance(text, str):
+        if not isinstance(text, str) or len(text) > _MOST_CHARACTERS:
             return None
         end = _RUN_LENGTH + _DIGEST_LENGTH
-        numbers = text[end:].split("-")
-        if len(numbers) != 3 or numbers[0] or not all(part.isdecimal() for part in numbers[1:]):
-            return None
         try:
             digest = base64.urlsafe_b64decode(text[_RUN_LENGTH:end] + "=")
+            _, start, n_draws = text[end:].split("-")
+            key = cls(text[:_RUN_LENGTH], digest, int(start), int(n_draws))
         except ValueError:
             return None
-        return cls(text[:_RUN_LENGTH], digest, int(numbers[1]), int(numbers[2]))
+        return key if str(key) == text else None
 
 
 def _text(digest: bytes) -> str:
@@ -71,23 +72,52 @@ def write_requests(
     n_per_request: int,
     known: Collection[DrawKey],
 ) -> list[Path]:
-    """Write what asks for all draws that are not known, to as many files as it takes."""
+    """Write what asks for all draws that are not known, to as many files as it takes.
+
+    Files of an earlier round under these names go: their draws would be paid for once more.
+    """
     lines = _lines(prompts, draws, request, endpoint, _run(fingerprint, seed), n_per_request, known)
     paths: list[Path] = []
-    first = Path(path)
     line = next(lines, None)
     while line is not None:
-        number = "" if not paths else f"-{len(paths) + 1}"
-        paths.append(first.with_name(f"{first.stem}{number}{first.suffix}"))
+        target = _numbered(path, len(paths) + 1)
+        if target.is_file() and not _holds_requests(target):
+            raise ValueError(
+                f"path must be new, or a file of requests to replace, got {target} instead, which "
+                "holds something else."
+            )
+        paths.append(target)
         n_bytes = n_requests = 0
-        with open(paths[-1], "wb") as file:
+        with replacing(target) as unfinished, open(unfinished, "wb") as file:
             while line is not None and n_requests < _MOST_REQUESTS:
                 if n_requests and n_bytes + len(line) > _MOST_BYTES:
                     break
                 file.write(line)
                 n_bytes, n_requests = n_bytes + len(line), n_requests + 1
                 line = next(lines, None)
+    number = len(paths) + 1
+    while (earlier := _numbered(path, number)).is_file() and _holds_requests(earlier):
+        earlier.unlink()
+        number += 1
     return paths
+
+
+def _numbered(path: str | os.PathLike[str], number: int) -> Path:
+    first = Path(path)
+    return first if number == 1 else first.with_name(f"{first.stem}-{number}{first.suffix}")
+
+
+def _holds_requests(path: Path) -> bool:
+    """Whether a file begins with a request, or is empty; answers, say, are paid for."""
+    with open(path, "rb") as file:
+        line = file.readline(_MOST_BYTES)
+    try:
+        record = json_value(line) if line else None
+    except ValueError:
+        return False
+    if not isinstance(record, dict):
+        return not line
+    return "body" in record and _Id.parse(record.get("custom_id")) is not None
 
 
 def _lines(

@@ -27,6 +27,7 @@ _FIRST_WAIT = 0.5  # seconds
 _LONGEST_WAIT = 8.0
 _LONGEST_RETRY_AFTER = 3600.0
 _LARGEST_BODY = 2**25  # bytes, once decompressed
+_MOST_TOKENS = 10**9  # of one request
 _LONGEST_EXCERPT = 400  # characters of what a service said, in an error
 _PROMPT_WIDTH = 80  # characters of a prompt that is a text, in an error
 
@@ -145,6 +146,12 @@ class ResponseFormatError(ValueError):
     """A response that is not what the API promises; asking again may help."""
 
 
+def token_count(usage: object, name: str) -> int | None:
+    """A number of tokens that a service tells; None where it tells none that can be."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and 0 <= value <= _MOST_TOKENS else None
+
+
 class Account:
     """What a generator has in common with its clones: clients, counts, what a probe found."""
 
@@ -175,15 +182,10 @@ class Account:
     def count_request(self, body: object) -> None:
         """Count one answered request by the ``usage`` in its body."""
         usage = body.get("usage") if isinstance(body, dict) else None
-        counts = [
-            usage.get(name) if isinstance(usage, dict) else None
-            for name in ("prompt_tokens", "completion_tokens")
-        ]
-        prompt, completion = (n if isinstance(n, int) and n > 0 else 0 for n in counts)
         with self.lock:
             self.requests += 1
-            self.prompt_tokens += prompt
-            self.completion_tokens += completion
+            self.prompt_tokens += token_count(usage, "prompt_tokens") or 0
+            self.completion_tokens += token_count(usage, "completion_tokens") or 0
 
     def reservation(self, max_draws: int | None) -> "Reservation":
         """Room for draws within a budget, to be filled as they are requested."""
@@ -300,6 +302,8 @@ class Service:
                 "api_key is missing: pass it, or set the environment variable OPENAI_API_KEY (a "
                 "server of your own, given by base_url, may need none)."
             )
+        if api_key and not api_key.isascii():  # the error of what encodes it would hold it
+            raise ValueError("api_key must be ASCII, got a key with other characters instead.")
         # the package of HTTP that this version of openai is built on
         self._http = sys.modules[openai.DefaultHttpxClient.__base__.__module__.partition(".")[0]]
         self._account = account
