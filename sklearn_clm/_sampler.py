@@ -1,5 +1,6 @@
 """The estimator that calibrates when to stop sampling and what to throw away."""
 
+import logging
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -82,6 +83,8 @@ from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
 from sklearn_clm.scoring._protocols import Admission
 from sklearn_clm.scoring._quality import bind_quality
+
+_LOGGER = logging.getLogger("sklearn_clm")
 
 
 class ConformalSampler(  # type: ignore[call-arg]
@@ -649,17 +652,20 @@ class ConformalSampler(  # type: ignore[call-arg]
         Returns
         -------
         PredictionSets
-            Equal to ``fit(X, y).transform(X)``. A :class:`ComponentSelector` that is fitted on
-            them leaves out the prompts that trained the generator.
+            Those of ``fit(X, y).transform(X)``. Sets of prompts that trained the generator are
+            marked ``guaranteed=False``, and a :class:`ComponentSelector` that is fitted on the
+            sets leaves them out.
         """
         checked = check_prompts(X, estimator=self)
         self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
-        sets = self._sets_of_fit(checked, groups)
-        sets.of_fit = True
-        return sets
+        return self._sets_of_fit(checked, groups)
 
     def score(self, X: object, y: object, *, groups: object = None) -> float:
         """Minus the objective of Eq. 7 on the given data; the larger the better.
+
+        The data must be others than those of ``fit``, for this as for any other measure of the
+        sets: on the prompts that calibrated, the thresholds look better than they are. ``predict``
+        logs it where prompts have calibrated.
 
         Parameters
         ----------
@@ -860,6 +866,14 @@ class ConformalSampler(  # type: ignore[call-arg]
             )
             self.memory_.serve(source.generator, queue, fingerprint=source.fingerprint)
         made_by = replace(record.drawn_with, sampler=record.digest)
+        if record.data is not None and record.data.prompts is not None and known is None:
+            n_known = int(np.isin(prompts.digests(), record.data.prompts).sum())
+            if n_known:
+                _LOGGER.info(
+                    "predict: %d of %d prompts calibrated this sampler; do not measure it on them.",
+                    n_known,
+                    len(prompts),
+                )
         if record.data is not None:
             warn_of_repeated_draws([one.generations for one in rules.sets], record.data)
         return PredictionSets(
@@ -869,4 +883,10 @@ class ConformalSampler(  # type: ignore[call-arg]
     def _sets_of_fit(self, prompts: CheckedPrompts, groups: object = None) -> PredictionSets:
         """Sets of the prompts given to fit, with the scores that calibration has."""
         known = {int(i): row for row, i in enumerate(self.calibration_indices_)}
-        return self._sets(prompts, known, groups)
+        sets = self._sets(prompts, known, groups)
+        trained = np.isin(prompts.digests(), self.calibration_.source.trained_on)
+        sets._sets = [
+            replace(one, guaranteed=one.guaranteed and not seen) for one, seen in zip(sets, trained)
+        ]
+        sets.of_fit = True
+        return sets

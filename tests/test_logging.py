@@ -7,6 +7,7 @@ import pytest
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import ResamplingGenerator
+from tests.toy import ToyModel, questions
 
 
 def null_sampler(generator=None):
@@ -26,6 +27,17 @@ def test_null_calibrations_and_kept_draws_are_logged(tmp_path, caplog):
     kept = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
     assert kept
     assert all(str(path) in message for message in kept)
+
+
+def test_predicting_what_calibrated_is_logged(caplog):
+    prompts, references = questions(60)
+    sampler = ConformalSampler(ToyModel(), k_max=5, epsilon=0.6, random_state=0)
+    caplog.set_level(logging.INFO, logger="sklearn_clm")
+    sampler.fit_transform(prompts, references)
+    sampler.predict(questions(20, first=60)[0])
+    assert not caplog.records
+    sampler.score(prompts[:20] + questions(5, first=60)[0], references[:25])
+    assert "20 of 25 prompts" in caplog.text
 
 
 def test_nothing_is_printed_without_a_handler():

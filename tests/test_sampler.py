@@ -154,9 +154,13 @@ def test_fit_transform_with_a_trained_generator():
     y = (X[:, 0] > 0).astype(int)
     generator = EstimatorGenerator(LogisticRegression())
     sampler = ConformalSampler(generator, k_max=4, random_state=0)
-    sets = sampler.fit_transform(X, y)
-    assert sets == sampler.transform(X)
-    assert len(sampler.calibration_indices_) == 80
+    sets, again = sampler.fit_transform(X, y), sampler.transform(X)
+    own = sampler.calibration_indices_
+    assert sets[own] == again[own]
+    assert [one.responses for one in sets] == [one.responses for one in again]
+    # nothing is promised to prompts that trained the generator
+    assert np.flatnonzero([one.guaranteed for one in sets]).tolist() == own.tolist()
+    assert len(own) == 80
     assert sampler.calibration_data_.n_prompts == 80
 
 

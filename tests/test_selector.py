@@ -463,6 +463,28 @@ def test_fit_transform_draws_nothing_twice(tmp_path):
     assert selected == clone(selector).fit(prompts, references).predict(prompts)
 
 
+class Pupil(ToyModel):
+    def fit(self, prompts, references):
+        self.seen_ = list(prompts)
+        return self
+
+
+@pytest.mark.parametrize("piped", [True, False])
+def test_nothing_is_promised_to_prompts_that_trained_the_generator(piped):
+    prompts, references = questions(240)
+    sampler = ConformalSampler(Pupil(), k_max=4, epsilon=0.6, random_state=0)
+    options = {"alpha": 0.6, "component_score": "support", "admission": "exact_match"}
+    both = make_pipeline(sampler, ComponentSelector(**options))
+    selected = (both if piped else ComponentSelector(sampler, **options)).fit_transform(
+        prompts, references
+    )
+    seen = set(selected.selector.sampler_.generator_.seen_)
+    assert len(seen) in (60, 120)
+    for one in selected:
+        assert one.guaranteed == (one.prompt not in seen)
+        assert one.prediction_set.guaranteed == (one.prompt not in seen)
+
+
 @pytest.mark.parametrize("other", [{"skill": 0.9}, {"temperature": 2.0}])
 def test_sets_of_another_generator_or_seed_are_refused(other):
     prompts, references = questions(120)

@@ -263,8 +263,12 @@ def select_components(
     with record.in_use():
         found = iter(components_of_sets(record.splitter, record.component_score, shown))
     nothing = DistinctComponents([], np.empty(0), [])
+    trained = np.zeros(len(sets), dtype=bool)
+    if sets.of_fit and sets.sampler is not None:
+        digests = CheckedPrompts([one.prompt for one in sets], False).digests()
+        trained = np.isin(digests, sets.sampler.calibration_.source.trained_on)
     selected = []
-    for one, (gamma, group) in zip(sets, rules, strict=True):
+    for one, (gamma, group), seen in zip(sets, rules, trained.tolist(), strict=True):
         components, scores, occurrences = next(found) if gamma < np.inf else nothing
         chosen = np.flatnonzero(record.provenance.rounded(scores) >= gamma)
         selected.append(
@@ -273,7 +277,7 @@ def select_components(
                 scores=scores[chosen],
                 occurrences=tuple(tuple(occurrences[c]) for c in chosen),
                 prediction_set=one,
-                guaranteed=bool(gamma < np.inf),
+                guaranteed=bool(gamma < np.inf) and not seen,
                 provenance_known=known,
                 loss=record.loss,
                 group=group,

@@ -137,7 +137,7 @@ def test_unknown_groups(fitted):
 
 def test_of_many_small_groups_a_few_are_told_in_full(fitted):
     data, names = fitted.calibration_data_, [f"group {i % 100}" for i in range(N)]
-    counted = r"it lacks \d of 6\. So are 95 more, 100 of 100 groups in all\. predict returns"
+    counted = r"it lacks \d of 6\. So are 95 more, 100 of 100 groups in all\."
     with pytest.warns(NullCalibrationWarning, match=counted) as caught:
         sampler().calibrate(data, groups=names)
     assert str(caught[0].message).count("Group 'group ") == 5
