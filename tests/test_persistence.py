@@ -274,7 +274,7 @@ def test_a_selector_that_selects_nothing_is_loaded_with_a_warning(fitted, tmp_pa
     with pytest.warns(NullCalibrationWarning):
         null = ComponentSelector(fitted, **options).fit(*questions(20))
     null.save_calibration(tmp_path / "null.json")
-    with pytest.warns(NullCalibrationWarning, match="certifies nothing. Every such selection"):
+    with pytest.warns(NullCalibrationWarning, match="certifies nothing"):
         ComponentSelector(fitted, **options).load_calibration(tmp_path / "null.json")
 
 

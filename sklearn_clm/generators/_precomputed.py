@@ -163,11 +163,16 @@ class PrecomputedGenerator(BaseGenerator):
         ValueError
             If a column or a response is missing (the message names the rows), or draws are.
         """
+        if not (hasattr(frame, "columns") or isinstance(frame, Mapping)):
+            raise TypeError(
+                "frame must be a data frame or a mapping of columns, got a "
+                f"{type(frame).__name__} instead; a Dataset has to_pandas()."
+            )
         names = list(getattr(frame, "columns", frame))
         named = _Names(response, draw, logprob, n_tokens)
         unknown = [name for name in (prompt, *named.needed()) if name not in names]
         if unknown:
-            raise ValueError(f"frame has no column {unknown[0]!r}; it has {names}.")
+            raise ValueError(f"frame has no column {unknown[0]!r}; it has {names!r:.200}.")
         plain = [name for name in ("finish_reason", "generator", "seed") if name in names]
         used = {field: name for field, name in named._asdict().items() if name in names}
         used |= {name: name for name in plain}
@@ -203,12 +208,11 @@ class PrecomputedGenerator(BaseGenerator):
                     f"{len(known)} other prompts."
                 )
             if len(row) < stop:
-                short = [i for i, one in enumerate(rows) if one is not None and len(one) < stop]
-                others = f", as have {len(short) - 1} other prompts" if len(short) > 1 else ""
+                n_short = sum(len(one) < stop for one in known.values())
                 raise ValueError(
-                    f"prompts[{i}] = {_shortened(prompts[i])} has too few draws, "
-                    f"{len(row)}{others}; wanted at least {stop} of each prompt. Drop these "
-                    "prompts, or lower k_max."
+                    f"prompts[{i}] = {_shortened(prompts[i])} has too few draws, {len(row)}; "
+                    f"wanted at least {stop} of each prompt, which {n_short} of the {len(known)} "
+                    "prompts with draws lack. Drop these prompts, or lower k_max."
                 )
         return [list(row[start:stop]) for row in rows if row is not None]
 
@@ -243,7 +247,8 @@ class PrecomputedGenerator(BaseGenerator):
         caller = sys._getframe(1)
         place = caller.f_globals.get("__name__"), caller.f_code.co_name
         if place[0] == "sklearn.utils._pprint" or place == ("sklearn.base", "_get_params_html"):
-            return {k: v if v is None else _Rows(f"<{len(v)} rows>") for k, v in params.items()}
+            of_draws = {k: v for k, v in params.items() if k != "key" and v is not None}
+            return params | {k: _Rows(f"<{len(v)} rows>") for k, v in of_draws.items()}
         return params
 
     def __sklearn_clone__(self) -> Self:

@@ -513,13 +513,29 @@ def _wrong_count(admission: object, n_verdicts: int, n_pairs: int) -> ValueError
 
 def _compare_each(tasks: Sequence[Task], admission: Admission) -> list[bool]:
     return [
-        any(_as_verdict(admission(alias, text), admission, text, alias) for alias in aliases)
-        for aliases, text in tasks
+        any(_verdict_of(admission, text, alias) for alias in aliases) for aliases, text in tasks
     ]
 
 
 def _ask_each(tasks: Sequence[Task]) -> list[bool]:
-    return [_as_verdict(accept(response), accept, response) for accept, response in tasks]
+    return [_verdict_of(accept, response) for accept, response in tasks]
+
+
+def _verdict_of(
+    admission: Callable[..., object], response: Response, reference: Reference = None
+) -> bool:
+    try:
+        value = admission(response) if reference is None else admission(reference, response)
+    except Exception as error:
+        asked = _about(response, reference)
+        error.add_note(f"admission {name_of(admission)} was asked about {asked}.")
+        raise
+    return _as_verdict(value, admission, response, reference)
+
+
+def _about(response: Response, reference: Reference) -> str:
+    given = "" if reference is None else f"the reference {reference!r:.80} and "
+    return f"{given}the response {response!r:.80}"
 
 
 def _as_verdict(
@@ -527,10 +543,9 @@ def _as_verdict(
 ) -> bool:
     verdict = as_bool(value)
     if verdict is None:
-        given = "" if reference is None else f"the reference {reference!r:.80} and "
         raise TypeError(
             f"admission {name_of(admission)} returned {value!r:.80} ({type(value).__name__}) for "
-            f"{given}the response {response!r:.80}; wanted a bool (or 0 or 1)."
+            f"{_about(response, reference)}; wanted a bool (or 0 or 1)."
         )
     return verdict
 

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_html_repr
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import CachedGenerator
@@ -121,13 +122,40 @@ def test_bad_lines_are_named(tmp_path, text, message):
         PrecomputedGenerator.from_jsonl(file)
 
 
+def test_frames_that_are_none_are_refused_briefly():
+    class Dataset:  # as that of datasets: rows are iterated over, columns looked up by name
+        column_names = ("prompt", "response")
+
+        def __iter__(self):
+            return iter([{"prompt": "a" * 500, "response": "b"}] * 1000)
+
+    wide = {f"column {i}": ["a"] for i in range(1000)}
+    for frame, error in ((Dataset(), TypeError), (wide, ValueError)):
+        with pytest.raises(error, match="frame") as raised:
+            PrecomputedGenerator.from_frame(frame)
+        assert len(str(raised.value)) < 400
+
+
+def test_the_key_is_shown():
+    generator = PrecomputedGenerator(PROMPTS, RESPONSES, key="llama-8b")
+    assert "key='llama-8b'" in repr(generator)
+    assert "llama-8b" in estimator_html_repr(generator)
+
+
+def test_short_rows_are_counted_in_the_whole_table():
+    prompts = [f"prompt {i}" for i in range(600)]
+    generator = PrecomputedGenerator(prompts, [["a", "b"]] * 600)
+    with pytest.raises(ValueError, match="600 of the 600 prompts"):
+        generator.sample(prompts[:10], 3)
+
+
 def test_unknown_prompts_and_too_few_draws():
     generator = PrecomputedGenerator(PROMPTS, RESPONSES)
     with pytest.raises(
         ValueError, match=r"prompts\[1\] = 'Capital of Peru\?' is unknown; .* 2 oth"
     ):
         generator.sample([PROMPTS[0], "Capital of Peru?"], 1)
-    with pytest.raises(ValueError, match=r"has too few draws, 3, as have 1 other prompts; wanted"):
+    with pytest.raises(ValueError, match=r"too few draws, 3; .* 2 of the 2 prompts"):
         generator.sample(PROMPTS, 2, start=2)
 
 

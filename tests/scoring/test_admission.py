@@ -342,3 +342,17 @@ def test_references_of_another_type_than_the_responses_are_warned_of():
     assert not warnings_of("exact_match", [4, 5], [[4.0]])
     assert not warnings_of("exact_match", [bool, bool], [["4"]])
     assert not warnings_of(lambda a, b: str(a) == b, [4, 5], [["4"]])
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_a_judge_that_fails_names_what_it_was_asked(n_jobs):
+    def judge(reference, response):
+        return {"4": True}[response]
+
+    with pytest.raises(KeyError) as raised:
+        admission_matrix(judge, ["four", "five"], [["4"], ["six"]], n_jobs=n_jobs)
+    assert "'five'" in raised.value.__notes__[0]
+    assert "'six'" in raised.value.__notes__[0]
+    with pytest.raises(KeyError) as raised:
+        admission_matrix(judge, [lambda response: judge("four", response)], [["seven"]])
+    assert "'seven'" in raised.value.__notes__[0]

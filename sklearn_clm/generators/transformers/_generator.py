@@ -123,6 +123,10 @@ class TransformersGenerator(BaseGenerator):
     `preprocess` takes. Log-probabilities come from the model's own logits, before temperature,
     top-k and top-p; they are rounded to multiples of 2 ** -16.
 
+    Weights that change after the first draw change the fingerprint. Of those that are written
+    through ``.data`` only a few of each tensor are looked at, so that such a change may stay
+    unnoticed: make a new generator of the changed model.
+
     Models with LongRoPE (Phi-3, MiniCPM) turn all tokens of a row by other angles once it is longer
     than `original_max_position_embeddings`. Short and long rows are decoded apart, and a row that
     grows beyond the limit is run anew, as `generate` does: each token is drawn after a pass over
