@@ -255,11 +255,6 @@ def _add_judge(commands: _Commands) -> None:
     )
     judge.add_argument("--question", metavar="TEXT", help=text)
     judge.add_argument("--name", metavar="NAME", help="who judges (default: the user)")
-    text = (
-        "judge this share of what others have judged, at random and without seeing their "
-        "verdicts, and print how many agree"
-    )
-    _number(judge, "--second-opinions", "F", 0.0, text)
     _number(judge, "--port", "P", 0, "port; 0 takes a free one")
     judge.set_defaults(data=None)
 
@@ -514,14 +509,14 @@ def _judge(arguments: argparse.Namespace) -> int:
     elif len(known) == 1:
         (judge.question,) = known
     wanted = judge.wanted() if arguments.wanted is None else wanted_from_file(arguments.wanted)
-    if not wanted and not (arguments.second_opinions and judge.judged()):
+    if not wanted:
         others = [repr(question) for question in known if question != judge.question]
         advice = f" Give --question: the store knows {', '.join(others)}." if others else ""
         raise ValueError(
             f"{arguments.wanted or arguments.store} holds nothing to judge on the question "
             f"{judge.question!r}.{advice}"
         )
-    serve(judge, wanted, port=arguments.port, second_opinions=arguments.second_opinions)
+    serve(judge, wanted, port=arguments.port)
     return 0
 
 

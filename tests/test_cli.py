@@ -313,14 +313,6 @@ def test_judge_asks_the_question_that_the_store_knows(tmp_path, monkeypatch, cap
     assert asked == ["Is it right?", "Is it true?"]
 
 
-def test_no_page_for_second_opinions_on_nothing(tmp_path, monkeypatch, capsys):
-    store = tmp_path / "verdicts.sqlite"
-    monkeypatch.setattr(cli, "serve", lambda *_, **options: pytest.fail("an empty page"))
-    assert HumanJudge(store).judged() == []
-    assert main(["judge", str(store), "--second-opinions", "0.2"]) == 2
-    assert "holds nothing to judge" in capsys.readouterr().err
-
-
 def test_judge_serves_what_the_last_calibration_lacked(tmp_path, monkeypatch, capsys):
     store, served = tmp_path / "verdicts.sqlite", []
     monkeypatch.setattr(
@@ -331,14 +323,12 @@ def test_judge_serves_what_the_last_calibration_lacked(tmp_path, monkeypatch, ca
         judge("Paris", "Lyon")
     assert main(["judge", str(store), "--name", "Ada", "--port", "8000"]) == 0
     assert served[-1][0].judge == "Ada"
-    assert served[-1][1:] == ([*caught.value.wanted], {"port": 8000, "second_opinions": 0.0})
+    assert served[-1][1:] == ([*caught.value.wanted], {"port": 8000})
     judge.export(tmp_path / "wanted.jsonl", caught.value.wanted)
     judge.record(caught.value.wanted[0], True, judge="Ada")
     new = str(tmp_path / "new.sqlite")
     assert main(["judge", new, "--wanted", str(tmp_path / "wanted.jsonl")]) == 0
     assert served[-1][1] == [*caught.value.wanted]
-    assert main(["judge", str(store), "--second-opinions", "0.5"]) == 0
-    assert served[-1][2]["second_opinions"] == 0.5
     capsys.readouterr()
     assert main(["judge", str(store)]) == 2
     assert "holds nothing to judge on the question" in capsys.readouterr().err

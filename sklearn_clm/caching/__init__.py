@@ -66,8 +66,7 @@ and again until nothing is wanted. With lazy judging the rounds are many and sma
 for more at a time, by ``judge.export(path, [*error.wanted, *error.later[:50]])``, and the outcome
 is the same. Draws are not made again, since the sampler keeps them; a :class:`CachedGenerator`
 keeps them over days. Nothing is ever overwritten: a correction is a new row, and the newest verdict
-counts. Second opinions are recorded with ``blind=True``, and :meth:`HumanJudge.agreement` compares
-them.
+counts.
 
 >>> folder.cleanup()
 """

@@ -1,26 +1,28 @@
 """Verdicts of people, kept in the file of a cache."""
 
-import codecs
-import csv
 import datetime as dt
 import getpass
 import hashlib
-import io
 import json
 import os
-import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sklearn_clm.caching._store import Record, Store, StoreBacked, decoded
-from sklearn_clm.calibration._arrays import replacing
+from sklearn_clm.caching._store import Store, StoreBacked, decoded
+from sklearn_clm.caching._verdict_files import (
+    Line,
+    as_verdict,
+    check_ending,
+    is_same_text,
+    read_lines,
+    write_lines,
+)
 from sklearn_clm.generators._fingerprint import digest_of
-from sklearn_clm.generators._records import content_json, json_value, key_digest
+from sklearn_clm.generators._records import content_json, key_digest
 from sklearn_clm.scoring._protocols import PairAdmission, Prompt, Reference, Response
 
 if TYPE_CHECKING:
@@ -36,12 +38,8 @@ CREATE TABLE IF NOT EXISTS wanted (
     question TEXT NOT NULL, key INTEGER NOT NULL, PRIMARY KEY (question, key)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS contexts (key INTEGER PRIMARY KEY, content TEXT NOT NULL)
 """
-_YES = frozenset({"y", "yes", "true", "1", "1.0"})
-_NO = frozenset({"n", "no", "false", "0", "0.0"})
 _FIELDS = ("id", "prompt", "references", "context", "response", "verdict", "judge", "note")
-_ENDINGS = (".csv", ".jsonl", ".ndjson", ".json")
 _LOOKUP_KEYS = 400
-_FORMULA = ("=", "+", "-", "@")  # how it begins
 
 
 class Context(NamedTuple):
@@ -116,8 +114,7 @@ class WantedVerdict(NamedTuple):
 class Verdict(NamedTuple):
     """What a person said about a response, and when.
 
-    `verdict` is None where the person took an earlier verdict back. A blind verdict serves to
-    measure agreement and does not count as a label.
+    `verdict` is None where the person took an earlier verdict back.
     """
 
     id: str
@@ -125,7 +122,6 @@ class Verdict(NamedTuple):
     judge: str
     time: str
     note: str
-    blind: bool
 
 
 class ImportedVerdicts(NamedTuple):
@@ -157,12 +153,6 @@ class VerdictsWanted(RuntimeError):
     ----------
     wanted, n_at_most, later
         As given.
-
-    Examples
-    --------
-    >>> from sklearn_clm.caching import VerdictsWanted
-    >>> print(VerdictsWanted([], n_at_most=7))
-    0 verdicts wanted next, at most 7 in all
     """
 
     def __init__(
@@ -358,7 +348,6 @@ class HumanJudge(StoreBacked, PairAdmission):
         *,
         judge: str | None = None,
         note: str = "",
-        blind: bool = False,
         if_open: bool = False,
     ) -> None:
         """Keep a verdict; it is on the disk when this returns.
@@ -373,8 +362,6 @@ class HumanJudge(StoreBacked, PairAdmission):
             Who judged; None is the parameter `judge`.
         note : str, default=""
             A remark.
-        blind : bool, default=False
-            Whether this is a second opinion, which does not count as a label.
         if_open : bool, default=False
             Whether to keep nothing where a verdict counts already, whoever gave it.
         """
@@ -389,7 +376,7 @@ class HumanJudge(StoreBacked, PairAdmission):
                 return
             _identify(connection, pair)
             time = self._latest(connection, pair._digest)
-            row = Verdict(pair.id, said, self._who(judge), time, str(note), bool(blind))
+            row = Verdict(pair.id, said, self._who(judge), time, str(note))
             self._append(connection, row, None)
 
     def wanted(self) -> list[WantedVerdict]:
@@ -412,16 +399,6 @@ class HumanJudge(StoreBacked, PairAdmission):
         Returns
         -------
         list of str
-
-        Examples
-        --------
-        >>> import os, tempfile
-        >>> from sklearn_clm.caching import HumanJudge
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     judge = HumanJudge(os.path.join(folder, "verdicts.sqlite"), question="Is it true?")
-        ...     _ = judge.record(judge.wanted_pair("4", "four"), True)
-        ...     judge.questions()
-        ['Is it true?']
         """
         query = "SELECT question FROM verdicts UNION SELECT question FROM wanted ORDER BY question"
         with self._log().reading() as connection:
@@ -468,33 +445,7 @@ class HumanJudge(StoreBacked, PairAdmission):
         -------
         list of Verdict
         """
-        if start < 1:
-            return list(self._rows("", ()))
-        after = (
-            "AND verdicts.id > (SELECT id FROM verdicts NOT INDEXED WHERE question = ? "
-            "ORDER BY id LIMIT 1 OFFSET ?)"
-        )
-        # by the number of the row, not by an index of the question
-        return list(self._rows(after, (self.question, start - 1), "verdicts NOT INDEXED"))
-
-    def agreement(self) -> tuple[int, int]:
-        """Second opinions, and how many of them agree with the verdict that counts.
-
-        Returns
-        -------
-        n_pairs : int
-            Responses with a blind verdict by somebody else.
-        n_agreements : int
-            How many of them got the same verdict.
-        """
-        counting = self._newest("", ())
-        blind = {row.id: row.verdict for row in _in_time(self._rows("", ())) if row.blind}
-        both = [
-            (counting[id_], verdict)
-            for id_, verdict in blind.items()
-            if verdict is not None and counting.get(id_) is not None
-        ]
-        return len(both), sum(a == b for a, b in both)
+        return list(self._rows("", (), start))
 
     def fingerprint(self) -> str:
         """Digest of the question, which tells this judge from others."""
@@ -529,34 +480,12 @@ class HumanJudge(StoreBacked, PairAdmission):
         int
             Number of pairs.
         """
-        if Path(path).suffix.lower() not in _ENDINGS:
-            raise ValueError(
-                f"path must end in {', '.join(_ENDINGS)}, got {os.fspath(path)!r} instead."
-            )
-        pairs, is_csv = list(pairs), _is_csv(path)
+        check_ending(path)
+        pairs = list(pairs)
         with self._log().writing() as connection:
             for pair in pairs:
                 _identify(connection, pair)
-        file = io.StringIO(newline="")
-        table = csv.DictWriter(file, _FIELDS)
-        if is_csv:
-            table.writeheader()
-        for pair in pairs:
-            prompt, references, response = pair._content
-            if content_json(pair._content) is None:
-                prompt = None  # an image, say, which no text can hold
-            context = pair.asked.context and list(pair.asked.context)
-            values = (pair.id, prompt, references, context, response, "", "", "")
-            record = dict(zip(_FIELDS, values))
-            if is_csv:
-                table.writerow({name: _as_cell(value) for name, value in record.items()})
-            else:
-                file.write(json.dumps(record) + "\n")
-        text = file.getvalue()
-        # without the mark, Excel takes UTF-8 for the code page of the machine
-        encoding = "utf-8-sig" if is_csv and not text.isascii() else "utf-8"
-        with replacing(path) as unfinished:
-            Path(unfinished).write_bytes(text.encode(encoding))
+        write_lines(path, _FIELDS, map(_line, pairs))
         return len(pairs)
 
     def import_(self, path: str | os.PathLike[str]) -> ImportedVerdicts:
@@ -585,15 +514,15 @@ class HumanJudge(StoreBacked, PairAdmission):
         n_new = n_known = n_empty = 0
         refused: list[str] = []
         with self._log().writing(durable=True) as connection:
-            for where, record in _lines(path):
+            for where, line in read_lines(path):
                 try:
-                    row = self._imported(connection, record)
+                    row = self._imported(connection, line)
                 except (ValueError, TypeError, OverflowError) as error:
                     refused.append(f"{where}: {error}")
                     continue
                 if row is None:
                     n_empty += 1
-                elif self._append(connection, row, self._source(record, row)):
+                elif self._append(connection, row, self._source(line, row)):
                     n_new += 1
                 else:
                     n_known += 1
@@ -606,18 +535,20 @@ class HumanJudge(StoreBacked, PairAdmission):
 
     def _warn_of_changes(self) -> None:
         """Say how many of the verdicts that were given out are no longer the same."""
-        in_use, question = self._shared().in_use, self.question
-        given = {id_: verdict for (asked, id_), verdict in in_use.items() if asked == question}
+        shared, question = self._shared(), self.question
         with self._log().reading() as connection:
-            query = "SELECT max(id) FROM verdicts"
-            (last,) = connection.execute(query).fetchone()
-        before, self._shared().last_row[question] = self._shared().last_row.get(question), last
-        if not given or last == before:
+            (last,) = connection.execute("SELECT max(id) FROM verdicts").fetchone()
+        if shared.last_row.get(question) == last:
             return
+        shared.last_row[question] = last
         newest = self._newest("", ())
-        changed = [id_ for id_, verdict in given.items() if newest.get(id_) is not verdict]
+        changed = [
+            id_
+            for (asked, id_), verdict in shared.in_use.items()
+            if asked == question and newest.get(id_) is not verdict
+        ]
         for id_ in changed:
-            del in_use[question, id_]
+            del shared.in_use[question, id_]
         if changed:
             are = "verdict has" if len(changed) == 1 else "verdicts have"
             warnings.warn(
@@ -627,27 +558,26 @@ class HumanJudge(StoreBacked, PairAdmission):
                 stacklevel=3,
             )
 
-    def _imported(self, connection: "sqlite3.Connection", record: Record) -> Verdict | None:
+    def _imported(self, connection: "sqlite3.Connection", line: Line) -> Verdict | None:
         """The verdict of a line; None where nobody has judged yet."""
-        verdict = _as_verdict(record.get("verdict"))
+        verdict = as_verdict(line.get("verdict"))
         if verdict is None:
             return None
-        digest = bytes.fromhex(str(record.get("id") or ""))
+        digest = bytes.fromhex(str(line.get("id") or ""))
         query = "SELECT content FROM keys WHERE digest = ?"
         known = connection.execute(query, (digest,)).fetchone()
         if known is None:
-            raise ValueError(f"id {record.get('id')!r:.80} is of no pair that was exported here")
-        if known[0] is not None and record.get("response") is not None:
-            response = json.loads(known[0])[2]
-            if _plain_text(record["response"]) != _plain_text(response):
-                raise ValueError("the response is not the one that was exported under this id")
+            raise ValueError(f"id {line.get('id')!r:.80} is of no pair that was exported here")
+        content, response = known[0], line.get("response")
+        if None not in (content, response) and not is_same_text(response, json.loads(content)[2]):
+            raise ValueError("the response is not the one that was exported under this id")
         time = self._latest(connection, digest)
-        if record.get("time"):
-            time = min(time, _utc(dt.datetime.fromisoformat(str(record["time"]))))
-        note = "" if record.get("note") is None else str(record["note"])
-        who = self._who(str(record["judge"]) if record.get("judge") else None)
+        if line.get("time"):
+            time = min(time, _utc(dt.datetime.fromisoformat(str(line["time"]))))
+        note = "" if line.get("note") is None else str(line["note"])
+        who = self._who(str(line["judge"]) if line.get("judge") else None)
         f"{who}{note}".encode()  # half of a pair of surrogates is no text
-        return Verdict(digest.hex(), verdict, who, time, note, False)
+        return Verdict(digest.hex(), verdict, who, time, note)
 
     def _latest(self, connection: "sqlite3.Connection", digest: bytes) -> str:
         """The time of a verdict that is given now: never before those of the same pair.
@@ -661,10 +591,10 @@ class HumanJudge(StoreBacked, PairAdmission):
         (newest,) = connection.execute(query, (self.question, digest)).fetchone()
         return max(_now(), newest or "")
 
-    def _source(self, record: Record, row: Verdict) -> bytes:
+    def _source(self, line: Line, row: Verdict) -> bytes:
         """What makes a line the same line when it is imported again."""
         parts = [self.question, row.id, row.verdict]
-        parts += [record.get(name) for name in ("judge", "note", "time")]
+        parts += [line.get(name) for name in ("judge", "note", "time")]
         return hashlib.blake2b(json.dumps(parts, default=str).encode(), digest_size=16).digest()
 
     def _append(self, connection: "sqlite3.Connection", row: Verdict, source: bytes | None) -> bool:
@@ -672,7 +602,7 @@ class HumanJudge(StoreBacked, PairAdmission):
         cursor = connection.execute(
             "INSERT OR IGNORE INTO verdicts "
             "(question, key, verdict, judge, time, note, blind, source, checksum) "
-            "SELECT ?, id, ?, ?, ?, ?, ?, ?, ? FROM keys WHERE digest = ?",
+            "SELECT ?, id, ?, ?, ?, ?, 0, ?, ? FROM keys WHERE digest = ?",
             (self.question, *row[1:], source, self._checksum(row), bytes.fromhex(row.id)),
         )
         return cursor.rowcount == 1
@@ -715,24 +645,23 @@ class HumanJudge(StoreBacked, PairAdmission):
 
     def _newest(self, condition: str, values: Sequence[bytes]) -> dict[str, bool | None]:
         """The verdict that counts for each pair, by its id; None where it was taken back."""
-        rows = (row for row in self._rows(condition, values) if not row.blind)
-        newest = {row.id: row.verdict for row in _in_time(rows)}
+        # stable: of equal times the later row counts
+        rows = sorted(self._rows(condition, values), key=lambda row: row.time)
+        newest = {row.id: row.verdict for row in rows}
         return {id_: verdict for id_, verdict in newest.items() if verdict is not None}
 
-    def _rows(
-        self, condition: str, values: Sequence[bytes | str | int], table: str = "verdicts"
-    ) -> Iterator[Verdict]:
-        # `condition` and `table` are this module's own
+    def _rows(self, condition: str, values: Sequence[bytes], start: int = 0) -> Iterator[Verdict]:
+        # `condition` is this module's own; earlier versions kept blind verdicts, which do not count
         query = (
-            f"SELECT keys.digest, verdict, judge, time, note, blind, checksum FROM {table} "  # nosec B608
-            "JOIN keys ON keys.id = verdicts.key WHERE question = ? "
-            f"{condition} ORDER BY verdicts.id"
+            "SELECT keys.digest, verdict, judge, time, note, checksum FROM verdicts "  # nosec B608
+            "JOIN keys ON keys.id = verdicts.key WHERE question = ? AND blind = 0 "
+            f"{condition} ORDER BY verdicts.id LIMIT -1 OFFSET ?"
         )
         with self._log().reading() as connection:
-            rows = connection.execute(query, (self.question, *values)).fetchall()
-        for digest, verdict, judge, time, note, blind, checksum in rows:
+            rows = connection.execute(query, (self.question, *values, start)).fetchall()
+        for digest, verdict, judge, time, note, checksum in rows:
             said = None if verdict is None else bool(verdict)
-            row = Verdict(bytes(digest).hex(), said, judge, time, note, bool(blind))
+            row = Verdict(bytes(digest).hex(), said, judge, time, note)
             if checksum != self._checksum(row):
                 raise ValueError(
                     f"path={str(self.path)!r} is damaged: a verdict by {judge!r:.40} is not as it "
@@ -741,7 +670,7 @@ class HumanJudge(StoreBacked, PairAdmission):
             yield row
 
     def _checksum(self, row: Verdict) -> bytes:
-        content = json.dumps([self.question, *row]).encode()
+        content = json.dumps([self.question, *row, False]).encode()  # not blind
         return hashlib.blake2b(content, digest_size=8).digest()
 
     def _who(self, judge: str | None) -> str:
@@ -760,19 +689,6 @@ class HumanJudge(StoreBacked, PairAdmission):
         return store
 
 
-def _in_time(rows: Iterable[Verdict]) -> list[Verdict]:
-    return sorted(rows, key=lambda row: row.time)  # stable: of equal times the later row counts
-
-
-def _as_verdict(value: object) -> bool | None:
-    text = "" if value is None or value != value else str(value).strip().lower()
-    if text in _YES or text in _NO:
-        return text in _YES
-    if text:
-        raise ValueError(f"verdict must be y, n or empty, got {value!r:.40} instead")
-    return None
-
-
 def _identify(connection: "sqlite3.Connection", pair: WantedVerdict) -> None:
     connection.execute(
         "INSERT OR IGNORE INTO keys (digest, content) VALUES (?, ?)",
@@ -786,78 +702,17 @@ def _identify(connection: "sqlite3.Connection", pair: WantedVerdict) -> None:
         )
 
 
+def _line(pair: WantedVerdict) -> dict[str, object]:
+    """The fields of a line of a file."""
+    prompt, references, response = pair._content
+    if content_json(pair._content) is None:
+        prompt = None  # an image, say, which no text can hold
+    context = pair.asked.context and list(pair.asked.context)
+    return dict(zip(_FIELDS, (pair.id, prompt, references, context, response, "", "", "")))
+
+
 def _asked(reference: Reference) -> JudgedPrompt:
     return reference if isinstance(reference, JudgedPrompt) else JudgedPrompt(None, (reference,))
-
-
-def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Record]]:
-    """The records of a file, each with the words that name its line."""
-    text = _decoded_file(path)
-    if not _is_csv(path):
-        for number, line in enumerate(io.StringIO(text, newline=""), start=1):
-            if line.strip():
-                yield f"line {number}", _parsed(line)
-        return
-    # spreadsheets write semicolons where the comma is the decimal point
-    header = text.partition("\n")[0]
-    delimiter = max(",;\t", key=header.count)
-    limit = csv.field_size_limit(max(len(text), csv.field_size_limit()))
-    try:
-        table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
-        records = [(f"line {table.line_num}", record) for record in table]
-    finally:
-        csv.field_size_limit(limit)
-    if table.fieldnames is None or not {"id", "verdict"} <= set(table.fieldnames):
-        raise ValueError(
-            f"{os.fspath(path)!s} must have the columns id and verdict, got "
-            f"{table.fieldnames!r:.200} instead."
-        )
-    yield from records
-
-
-def _decoded_file(path: str | os.PathLike[str]) -> str:
-    """The text of a file; another code page than UTF-8 is refused, for nothing tells which."""
-    content = Path(path).read_bytes()
-    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    try:
-        return content.decode("utf-16" if is_wide else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{os.fspath(path)!s} must be encoded as UTF-8, got {content[error.start :][:1]!r} "
-            f'at byte {error.start} instead. Save it anew, as "CSV UTF-8" where a spreadsheet '
-            "asks; no verdict of it was kept, and none is lost."
-        ) from None
-
-
-def _parsed(line: str) -> Record:
-    """The record of a line; one without an id, and so refused, where there is none."""
-    try:
-        record = json_value(line)
-    except ValueError as error:
-        return {"verdict": f"no JSON: {error}"}
-    if not isinstance(record, dict):
-        return {"verdict": f"a {type(record).__name__}"}
-    return record
-
-
-def _is_csv(path: str | os.PathLike[str]) -> bool:
-    return Path(path).suffix.lower() == ".csv"
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _as_cell(value: object) -> str:
-    """Text of a cell, which a spreadsheet takes for no formula."""
-    text = "" if value is None else _as_text(value)
-    begins = unicodedata.normalize("NFKC", text.lstrip()[:1])  # full width is taken as well
-    return f"'{text}" if begins in _FORMULA or text[:1] in ("\t", "\r") else text
-
-
-def _plain_text(value: object) -> str:
-    """Text without what spreadsheets change: ends of lines, space at the ends, quotes of cells."""
-    return "\n".join(_as_text(value).splitlines()).strip().removeprefix("'").strip()
 
 
 def _now() -> str:

@@ -6,7 +6,6 @@
 | :class:`JudgingSession` | one person's way through the pairs; the page without the web |
 | :func:`judging_app` | the page as an ASGI application |
 | :func:`wanted_from_file` | reads the pairs of a file |
-| :func:`audit_judge` | error rates of a model that judges, against the verdicts of people |
 
 ## From a calibration
 
@@ -61,24 +60,13 @@ fixed before the calibration part was looked at, so labels there may come from a
 
 Never so on the calibration part: what is certified there is a promise for the admission that
 judged there. A model may judge it in place of people only as far as it is never too lenient
-(Corollary A.4). :func:`audit_judge` compares a model with verdicts of people, and says how far it
-is from that:
+(Corollary A.4).
 
->>> from sklearn_clm.judging import JudgeAudit
->>> by_model, by_people = [True] * 60 + [False] * 40, [True] * 58 + [False] * 42
->>> print(JudgeAudit.from_verdicts(by_model, by_people))
-Too lenient: admits 2 of 42 inadmissible responses (95 % interval 0.0058 to 0.1616).
-Too strict: refuses 0 of 58 admissible responses (95 % interval 0.0000 to 0.0616). ...
-Corollary A.4 (what is certified holds for people, too) needs a judge that is never too lenient. ...
-For 2 of 100 prompts the judge admits a response and people none. With confidence 0.95 the risk ...
+## Several people
 
-## Two people
-
-A second person judges a random part of what the first has judged, without seeing the verdicts:
-``serve(judge, judged_by="Grace", second_opinions=0.2)``. These do not count as labels. Once the
-part is done, the page shows how many agree. Several people may also give first opinions at once,
-each at a server of their own on the same file: the first verdict on a pair stays until whoever gave
-it takes it back.
+Several people may judge at once, each at a server of their own on the same file
+(``serve(judge, judged_by="Grace")``). Each is given the prompts in another order. The first verdict
+on a pair stays until whoever gave it takes it back.
 
 ## Who may see it
 
@@ -88,16 +76,13 @@ but its own files. Prompts and responses are shown as text, never as markup, wit
 characters and changes of direction made visible; images are encoded anew.
 """
 
-from sklearn_clm.judging._audit import JudgeAudit, audit_judge
 from sklearn_clm.judging._server import judging_app, serve
 from sklearn_clm.judging._session import JudgingSession, Turn, Wanted, wanted_from_file
 
 __all__ = [
-    "JudgeAudit",
     "JudgingSession",
     "Turn",
     "Wanted",
-    "audit_judge",
     "judging_app",
     "serve",
     "wanted_from_file",

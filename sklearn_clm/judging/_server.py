@@ -60,7 +60,6 @@ def serve(
     *,
     port: int = 0,
     judged_by: str | None = None,
-    second_opinions: float = 0.0,
 ) -> None:
     """Serve the page on which people judge, until it is interrupted.
 
@@ -79,9 +78,6 @@ def serve(
         Where to listen; 0 takes a free one.
     judged_by : str, default=None
         Who judges; None is what the judge says.
-    second_opinions : float, default=0
-        Share of the pairs judged by others that this person judges, too, without seeing their
-        verdicts; 0 for first opinions.
 
     Examples
     --------
@@ -92,7 +88,7 @@ def serve(
     Judge at http://127.0.0.1:41873/xQ3Z.../ (Ctrl-C ends it)
     """
     uvicorn = _needed("uvicorn")
-    session = JudgingSession(judge, wanted, judged_by=judged_by, second_opinions=second_opinions)
+    session = JudgingSession(judge, wanted, judged_by=judged_by)
     token = secrets.token_urlsafe(32)
     with socket.create_server((_HOST, port)) as listening:
         # connections take it over; else the end of an answer waits 40 ms for an acknowledgement
@@ -111,7 +107,7 @@ def serve(
         print(f"Judge at http://{_HOST}:{port}/{token}/ (Ctrl-C ends it)", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listening])
-    print(f"{session.n_judged} judged. {session.agreement()}".strip())
+    print(f"{session.n_judged} judged.")
 
 
 def judging_app(session: JudgingSession, *, token: str, port: int) -> "Starlette":
@@ -262,23 +258,16 @@ def _tab(request: "Request") -> str:
 
 def _turn_view(session: JudgingSession, turn: Turn) -> dict[str, object]:
     """What the page shows, as JSON values."""
-    is_blind = bool(session.second_opinions)
-    # as they go on, second opinions must not learn whether they agree
-    agreement = "" if is_blind and turn.n_left else session.agreement()
     return {
         "question": visible(session.judge.question),
         "judged_by": visible(session.judged_by),
-        "is_blind": is_blind,
         "pair": None if turn.pair is None else pair_view(turn.pair),
         "undo": turn.undo,
         "n_judged": turn.n_judged,
-        "n_left": turn.n_left,
         "n_more": turn.n_more,
-        "n_skipped": turn.n_skipped,
         "estimate": turn.estimate,
         "conclusion": visible(turn.conclusion),
         "notice": visible(turn.notice),
-        "agreement": agreement,
     }
 
 

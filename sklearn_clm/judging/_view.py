@@ -9,7 +9,7 @@ import base64
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 from rapidfuzz.distance import LCSseq
@@ -46,47 +46,28 @@ class Image(Protocol):
     def resize(self, size: tuple[int, int]) -> "Image": ...
 
 
-class Block(NamedTuple):
-    """A part of a prompt: text, or the number of an image."""
-
-    role: str
-    text: str
-    image: int | None = None
-
-
-class Differing(NamedTuple):
-    """A response and its references as pieces, and which reference it was compared with.
-
-    `context` is the response around a component, which is marked in it; empty otherwise.
-    """
-
-    response: list[Piece]
-    references: list[list[Piece]]
-    compared: int | None
-    context: list[Piece]
-
-
 def pair_view(pair: WantedVerdict) -> dict[str, object]:
-    """A pair as JSON values, all texts of it made visible."""
+    """A pair as JSON values, all texts of it made visible.
+
+    Texts are pieces; `compared` is the reference that the response was compared with, and `context`
+    the response around a component, which is marked in it (empty otherwise).
+    """
     response = visible(_as_text(pair.response))
     references = [visible(_as_text(reference)) for reference in pair.asked.references]
-    if pair.asked.context is None:
-        differing = _differences(response, references)
-    else:  # most of a reference is not about one component of it
-        text, start, stop = pair.asked.context
-        around = [(text[:start], False), (text[start:stop], True), (text[stop:], False)]
-        differing = Differing(
-            [(response, False)],
-            [[(one, False)] for one in references],
-            None,
-            [(visible(part), marked) for part, marked in around if part],
-        )
-    blocks = [Block(role, *_shown(part)) for role, part in _numbered(pair.asked.prompt)]
-    return {
+    view: dict[str, object] = {
         "id": pair.id,
-        "prompt": [block._asdict() for block in blocks if block.text or block.image is not None],
-        **differing._asdict(),
+        "prompt": _blocks(pair.asked.prompt),
+        "response": [(response, False)],
+        "references": [[(one, False)] for one in references],
+        "compared": None,
+        "context": [],
     }
+    if pair.asked.context is None:
+        return view | _differences(response, references)
+    # most of a reference is not about one component of a response, so these are not compared
+    text, start, stop = pair.asked.context
+    around = ((text[:start], False), (text[start:stop], True), (text[stop:], False))
+    return view | {"context": [(visible(part), marked) for part, marked in around if part]}
 
 
 def visible(text: str) -> str:
@@ -111,19 +92,17 @@ def png(image: Image) -> bytes:
     return file.getvalue()
 
 
-def _shown(part: "str | int") -> tuple[str, int | None]:
-    return (visible(part), None) if isinstance(part, str) else ("", part)
-
-
-def _numbered(prompt: object) -> Iterator[tuple[str, str | int]]:
-    """Parts of a prompt with their roles, the images as numbers."""
+def _blocks(prompt: object) -> list[dict[str, object]]:
+    """Parts of a prompt with the roles that speak, the images as numbers."""
+    blocks: list[dict[str, object]] = []
     n_images = 0
     for role, part in _parts(prompt):
         if isinstance(part, Image):
-            yield role, n_images
+            blocks.append({"role": role, "text": "", "image": n_images})
             n_images += 1
-        else:
-            yield role, _as_text(part)
+        elif text := visible(_as_text(part)):
+            blocks.append({"role": role, "text": text, "image": None})
+    return blocks
 
 
 def _parts(prompt: object) -> Iterator[tuple[str, object]]:
@@ -187,35 +166,30 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def _differences(response: str, references: Sequence[str]) -> Differing:
+def _differences(response: str, references: Sequence[str]) -> dict[str, object]:
     """What the response and the most similar reference do not share, by words.
 
     Nothing is marked where they share less than half: it would be nearly everything.
     """
-    words = _words(response)
-    plain: list[list[Piece]] = [[(one, False)] for one in references]
-    others = [_words(one) for one in references]
-    close = [
-        (LCSseq.normalized_similarity(words, other), -number)
-        for number, other in enumerate(others)
+    words, others = _WORD.findall(response), list(map(_WORD.findall, references))
+    similarities = [
+        LCSseq.normalized_similarity(words, other)
         if len(words) * len(other) <= _LARGEST_TABLE
+        else 0.0
+        for other in others
     ]
-    similarity, last = max(close, default=(0.0, 0))
-    if similarity < _LEAST_SHARED:
-        return Differing([(response, False)], plain, None, [])
-    compared = -last
+    if max(similarities, default=0.0) < _LEAST_SHARED:
+        return {}
+    compared = similarities.index(max(similarities))
     other = others[compared]
     mine, theirs = [False] * len(words), [False] * len(other)
     for step in LCSseq.opcodes(words, other):
         if step.tag != "equal":
             mine[step.src_start : step.src_end] = [True] * (step.src_end - step.src_start)
             theirs[step.dest_start : step.dest_end] = [True] * (step.dest_end - step.dest_start)
-    plain[compared] = _pieces(other, theirs)
-    return Differing(_pieces(words, mine), plain, compared, [])
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text)
+    shown = [[(one, False)] for one in references]
+    shown[compared] = _pieces(other, theirs)
+    return {"response": _pieces(words, mine), "references": shown, "compared": compared}
 
 
 def _pieces(words: Iterable[str], differs: Iterable[bool]) -> list[Piece]:

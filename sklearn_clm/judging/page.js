@@ -138,8 +138,6 @@ function show(next) {
   at("estimate").textContent = turn.estimate;
   at("progress").max = Math.max(turn.n_judged + turn.n_more, 1);
   at("progress").value = turn.n_judged;
-  at("blind").hidden = !turn.is_blind || turn.pair === null;
-  at("agreement").textContent = turn.agreement;
   at("notice").textContent = turn.notice;
   at("pair").hidden = turn.pair === null;
   for (const id of ["note-part", "y", "n", "s"]) {

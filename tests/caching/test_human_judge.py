@@ -98,15 +98,6 @@ def test_questions_are_kept_apart_and_share_a_file_with_caches(judge):
         assert twin.verdicts([pair]) == [True]
 
 
-def test_second_opinions_measure_agreement_and_do_not_count(judge):
-    pairs = wanted(judge)
-    for k, pair in enumerate(pairs[:4]):
-        judge.record(pair, True)
-        judge.record(pair, k != 0, judge="Grace", blind=True)
-    assert judge.verdicts(pairs[:4]) == [True] * 4
-    assert judge.agreement() == (4, 3)
-
-
 def fill(path, pairs, answers):
     """Write answers into an exported file, in any order."""
     verdicts = {pair.id: answer for pair, answer in zip(pairs, answers)}

@@ -133,6 +133,19 @@ def test_other_methods_are_refused(judge, method):
     assert page.get(f"/{TOKEN}/verdict").status_code == 405
 
 
+def test_a_path_that_is_none_is_not_found(judge):
+    answers = []
+
+    async def send(message):
+        answers.append(message)
+
+    headers = [(b"host", f"127.0.0.1:{PORT}".encode())]
+    scope = {"type": "http", "method": "OPTIONS", "path": "*", "headers": headers}
+    app = judging_app(JudgingSession(judge, PAIRS), token=TOKEN, port=PORT)
+    asyncio.run(app(scope, None, send))
+    assert answers[0]["status"] == 404
+
+
 def test_paths_lead_nowhere_else(judge):
     page = client(judge)
     paths = ["_server.py", "../_server.py", "..%2f_server.py", "page.html", "image/00/0",
@@ -360,18 +373,3 @@ def test_other_prompts_and_responses_are_shown_as_text(judge):
     assert shown["prompt"][0]["text"].startswith("[0, 1, 2, 3,")
     assert (shown["response"], shown["references"]) == ([["5", False]], [[["4", False]]])
     assert view(judge, WantedVerdict(JudgedPrompt(None, ("b",)), ""))["prompt"] == []
-
-
-def test_agreement_is_not_shown_before_a_blind_pass_is_over(judge):
-    for pair in PAIRS:
-        judge.record(pair, True)
-    page = client(judge, judged_by="Grace", second_opinions=1.0)
-    answer = page.get(f"/{TOKEN}/turn").json()
-    for _ in PAIRS:
-        assert answer["is_blind"]
-        assert answer["agreement"] == ""
-        pair = next(pair for pair in PAIRS if pair.id == answer["pair"]["id"])
-        answer = post(page, pair, "n" if pair == PAIRS[0] else "y").json()
-    assert answer["agreement"] == "Second opinions agree on 2 of 3 (67%)."
-    first = client(judge).get(f"/{TOKEN}/turn").json()
-    assert first["agreement"] == "Second opinions agree on 2 of 3 (67%)."

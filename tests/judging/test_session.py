@@ -189,42 +189,6 @@ def test_what_goes_wrong_in_a_calibration_is_said_and_costs_no_verdict(judge):
     assert "wants some that are there" in JudgingSession(judge, confused).turn("a").notice
 
 
-def test_second_opinions_on_a_random_part(judge):
-    pairs = [WantedVerdict(JudgedPrompt(f"prompt {i}"), "response") for i in range(400)]
-    for pair in pairs[:390]:
-        judge.record(pair, True)
-    for pair in pairs[390:]:
-        judge.record(pair, True, judge="Grace")
-    session = JudgingSession(judge, judged_by="Grace", second_opinions=0.1)
-    turn = session.turn("a")
-    n = turn.n_left
-    assert 15 <= n <= 70  # in all but one of 10^5 draws
-    shown = []
-    while turn.pair is not None:
-        assert turn.conclusion == ""
-        shown.append(turn.pair)
-        turn = session.act("a", turn.pair.id, "n" if len(shown) <= 3 else "y")
-    assert turn.conclusion == f"Nothing is left to judge: {n} of {n} judged."
-    assert session.agreement() == f"Second opinions agree on {n - 3} of {n} ({1 - 3 / n:.0%})."
-    assert judge.agreement() == (n, n - 3)
-    assert judge.verdicts(pairs) == [True] * 400  # they do not count as labels
-    assert set(shown) <= set(pairs[:390])
-    again = JudgingSession(judge, judged_by="Grace", second_opinions=0.1)
-    assert again.turn("a").n_left == 0
-    turn = again.act("a", again.turn("a").undo, "u")
-    assert turn.pair == shown[-1]
-    other = JudgingSession(judge, judged_by="Eve", second_opinions=0.1).turn("a")
-    assert n <= other.n_left <= n + 10
-
-
-def test_images_are_shown_to_second_persons_where_they_are_given(judge):
-    image = WantedVerdict(JudgedPrompt(np.arange(4.0)), "four")
-    judge.record(image, True)
-    for wanted, n_left in ([], 0), ([image], 1):
-        session = JudgingSession(judge, wanted, judged_by="Eve", second_opinions=1.0)
-        assert session.turn("a").n_left == n_left
-
-
 def test_what_cannot_be_shown_is_not_taken_back(judge):
     image = WantedVerdict(JudgedPrompt(np.arange(4.0)), "four")
     judge.record(image, True)
@@ -241,8 +205,6 @@ def test_arguments_are_checked(judge):
         session.act("a", "00" * 32, "u")
     with pytest.raises(ValueError, match="key must be one of y, n, s, u, got 'x' instead"):
         session.act("a", PAIRS[0].id, "x")
-    with pytest.raises(ValueError, match="second_opinions must be a share from 0 to 1, got 3"):
-        JudgingSession(judge, second_opinions=3)
 
 
 def test_pairs_are_read_from_a_file(judge, tmp_path):
