@@ -133,19 +133,6 @@ def test_other_methods_are_refused(judge, method):
     assert page.get(f"/{TOKEN}/verdict").status_code == 405
 
 
-def test_a_path_that_is_none_is_not_found(judge):
-    answers = []
-
-    async def send(message):
-        answers.append(message)
-
-    headers = [(b"host", f"127.0.0.1:{PORT}".encode())]
-    scope = {"type": "http", "method": "OPTIONS", "path": "*", "headers": headers}
-    app = judging_app(JudgingSession(judge, PAIRS), token=TOKEN, port=PORT)
-    asyncio.run(app(scope, None, send))
-    assert answers[0]["status"] == 404
-
-
 def test_paths_lead_nowhere_else(judge):
     page = client(judge)
     paths = ["_server.py", "../_server.py", "..%2f_server.py", "page.html", "image/00/0",
