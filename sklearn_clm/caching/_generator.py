@@ -3,20 +3,19 @@
 import hashlib
 import logging
 import os
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from sklearn.utils.metaestimators import available_if
 
-from sklearn_clm.caching._queue import DrawKeeper, KeepingQueue, serve_kept
 from sklearn_clm.caching._store import Record, ResultCache, Row, Shared, Space, encoded
 from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator, _base
-from sklearn_clm.generators._base import Prompts, Stream, WrappingGenerator, wraps_trainable
+from sklearn_clm.generators._base import Prompts, Rows, WrappingGenerator, wraps_trainable
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
+from sklearn_clm.generators._kept import DrawKeeper, rows_served, serve_kept
 from sklearn_clm.generators._prompts import check_prompts
-from sklearn_clm.generators._queue import rounds_of
 from sklearn_clm.generators._records import (
     content_json,
     draw_from_record,
@@ -147,29 +146,9 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         """
         serve_kept(self._inner(), queue, self._keeper(queue.seed, queue.n_draws))
 
-    def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
-        """Yield kept draws, then the missing ones as they arrive and are stored.
-
-        Parameters and what is yielded are those of :meth:`BaseGenerator.stream`.
-        """
-        if n_samples < 1:
-            return
-        prompts = list(prompts)  # a pandas Series looks positions up among its labels
-        stop, ready = start + n_samples, deque[tuple[int, int, Generation]]()
-
-        def on_draw(i: int, j: int, generation: Generation) -> None:
-            ready.append((i, j, generation))
-
-        outer = DrawQueue(prompts, stop, seed=seed, first=[start] * len(prompts), on_draw=on_draw)
-        queue, chunk_size = KeepingQueue(outer, self._keeper(seed, stop)), self.chunk_size
-        while (requests := queue.take_block(chunk_size)) is not None:
-            yield from _drained(ready)
-            for first, last, asked in rounds_of(requests):
-                texts = [prompts[i] for i in asked]
-                made = _base.stream(self._inner(), texts, last - first, start=first, seed=seed)
-                for k, j, generation in made:
-                    queue.put(asked[k], j, generation)
-                    yield from _drained(ready)
+    def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
+        """Draw responses, as in :meth:`BaseGenerator.sample`; only those that are not kept."""
+        return rows_served(self.serve, prompts, n_samples, start, seed)
 
     def known_draws(
         self, prompts: Sequence[object], n_samples: int, *, start: int = 0, seed: int = 0
@@ -322,8 +301,3 @@ class _Read:
 def _restored(text: str, path: str | os.PathLike[str] | None) -> Generation:
     with naming(f"path={str(path)!r} is damaged"):
         return draw_from_record(json_value(text))
-
-
-def _drained(ready: "deque[tuple[int, int, Generation]]") -> Stream:
-    while ready:
-        yield ready.popleft()

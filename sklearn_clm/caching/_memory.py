@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm.caching._queue import DrawKeeper, serve_kept
 from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator, prompt_bytes
 from sklearn_clm.generators._base import fingerprint as fingerprint_of
 from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
+from sklearn_clm.generators._kept import DrawKeeper, rows_served, serve_kept
 
 _DRAW_BYTES = 96  # what a draw takes besides its packed form, and a prompt besides its draws
 _PROMPT_BYTES = 416
@@ -124,16 +124,11 @@ class DrawMemory:
         -------
         list of n lists of `n_samples` Generation
         """
-        rows: list[dict[int, Generation]] = [{} for _ in prompts]
-        stop, first = start + n_samples, [start] * len(prompts)
-        if n_samples > 0:
 
-            def on_draw(i: int, j: int, generation: Generation) -> None:
-                rows[i][j] = generation
-
-            queue = DrawQueue(prompts, stop, seed=seed, first=first, on_draw=on_draw)
+        def answer(queue: DrawQueue) -> None:
             self.serve(generator, queue, fingerprint=fingerprint)
-        return [[row[j] for j in range(start, stop)] for row in rows]
+
+        return rows_served(answer, prompts, n_samples, start, seed)
 
     def known(
         self,

@@ -43,6 +43,18 @@ a day to wait:
 :meth:`OpenAIGenerator.write_batch` writes the requests for the Batch API (or ``vllm run-batch``),
 and :meth:`OpenAIGenerator.read_batch` reads the answers.
 
+A prediction asks for a draw once the rule wants it, so none is paid for in vain, and a prompt alone
+waits for its draws one after the other. ``draw_ahead=True`` buys time: idle requests make draws
+that may be wanted later. With 6 draws needed of at most 20, answers after 50 ms on average and 8
+requests at a time (``python tests/benchmarks --only service``):
+
+| prompts | `draw_ahead` | time for a prompt | draws paid for, for one that is needed |
+|---|---|---|---|
+| 200 at once | False | 44 ms | 1 |
+| 200 at once | True | 42 ms | 1.01 |
+| one after the other | False | 330 ms | 1 |
+| one after the other | True | 95 ms | 2.7 |
+
 >>> import json, tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     (path,) = server.write_batch(["2 + 2 ="], 3, f"{folder}/requests.jsonl")

@@ -19,12 +19,23 @@ LONGEST, N_AT_A_TIME, N_PROMPTS, K = 0.1, 8, 200, 20  # uniform latency: 50 ms +
 
 def rows(quick: bool = False) -> Iterator[Row]:
     """Time a queue and rounds over the same prompts, with a rule that stops at a random draw."""
-    n_prompts = 60 if quick else N_PROMPTS
-    prompts = [f"question {i}" for i in range(n_prompts)]
-    for what, draw in (("a queue", _queue), ("rounds of one draw for each open prompt", _rounds)):
+    for what, draw, draw_ahead in (
+        ("a queue", _queue, False),
+        ("a queue, draw_ahead=True", _queue, True),
+        ("one prompt after the other", _alone, False),
+        ("one prompt after the other, draw_ahead=True", _alone, True),
+        ("rounds of one draw for each open prompt", _rounds, False),
+    ):
+        n_prompts = N_PROMPTS // 4 if quick or draw is _alone else N_PROMPTS
+        prompts = [f"question {i}" for i in range(n_prompts)]
         with _server() as url:
             generator = OpenAIGenerator(
-                "m", base_url=url, api_key="x", logprobs=False, max_concurrency=N_AT_A_TIME
+                "m",
+                base_url=url,
+                api_key="x",
+                logprobs=False,
+                max_concurrency=N_AT_A_TIME,
+                draw_ahead=draw_ahead,
             )
             generator.sample(["warm up"], N_AT_A_TIME)
             before = generator.usage_
@@ -60,6 +71,10 @@ def _queue(generator: OpenAIGenerator, prompts: list[str]) -> int:
 
     generator.serve(DrawQueue(prompts, K, decide=decide))
     return sum(counts)
+
+
+def _alone(generator: OpenAIGenerator, prompts: list[str]) -> int:
+    return sum(_queue(generator, [prompt]) for prompt in prompts)
 
 
 def _rounds(generator: OpenAIGenerator, prompts: list[str]) -> int:

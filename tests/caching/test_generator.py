@@ -124,12 +124,15 @@ def test_an_interrupted_stream_keeps_what_arrived(path):
 
 def test_draws_are_stored_before_they_are_handed_on(tmp_path):
     path = tmp_path / "draws.sqlite"
-    draws = CachedGenerator(Streaming(), path).stream(["a", "b"], 3)
-    for n in range(1, 7):
-        next(draws)
+    counts = []
+
+    def on_draw(*draw):
         with sqlite3.connect(path) as other:
-            assert other.execute("SELECT count(*) FROM entries").fetchone() == (n,)
+            counts.append(other.execute("SELECT count(*) FROM entries").fetchone()[0])
         other.close()
+
+    CachedGenerator(Streaming(), path).serve(DrawQueue(["a", "b"], 3, on_draw=on_draw))
+    assert counts == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(

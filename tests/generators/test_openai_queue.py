@@ -1,6 +1,7 @@
 """A service that answers a queue: no rounds, no idle requests, the same sets in any order."""
 
 import random
+import signal
 import threading
 import time
 
@@ -266,6 +267,51 @@ def test_answers_under_way_are_handed_in_before_an_error(server):
     with pytest.raises(ServiceError, match="status 400"):
         generator_for(server, max_concurrency=3).serve(queue)
     assert len(arrived) == len(server.requests) - 1 >= 5
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
+def test_an_interrupt_loses_no_answer(server, tmp_path):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    generator, n_interrupts = generator_for(server, max_concurrency=8), 0
+    cached = CachedGenerator(generator, tmp_path / "draws.sqlite")
+    cached.sample(["first"], 1)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for trial in range(30):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.05 + trial * 1e-4)
+                cached.sample([f"trial {trial}"], 100)
+            except KeyboardInterrupt:
+                n_interrupts += 1
+            assert cached.stats()["n_stored"] == sum(server.n_answered.values())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert n_interrupts > 10
+
+
+@pytest.mark.usefixtures("keyboard_interrupts")
+def test_an_interrupt_while_a_draw_is_handed_on_loses_no_answer(server):
+    arrived = []
+
+    def on_draw(*draw):
+        arrived.append(draw)
+        if len(arrived) == 20:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        generator_for(server, max_concurrency=8).serve(DrawQueue(["a"], 100, on_draw=on_draw))
+    assert len(arrived) == len(server.requests)
+
+
+def test_no_draw_is_made_in_vain_by_default(server):
+    used = []
+    generator = OpenAIGenerator("m", base_url=server.url, api_key="sk-test", logprobs=False)
+    generator.serve(DrawQueue(["a"], 20, decide=first_three(used)))
+    wait_for_requests()
+    assert len(server.requests) == len(used) == 3
 
 
 def test_nothing_wanted_costs_nothing(server):

@@ -51,11 +51,15 @@ class Slow(BaseGenerator):
 class Acknowledging(CachedGenerator):
     """Says of each draw that it was handed on: from then on it must never be lost."""
 
-    def stream(self, prompts, n_samples, *, start=0, seed=0):
-        for i, j, generation in super().stream(prompts, n_samples, start=start, seed=seed):
-            line = json.dumps([prompts[i], j, generation.response]) + "\n"
-            os.write(1, line.encode())
-            yield i, j, generation
+    def serve(self, queue):
+        put = queue.put
+
+        def acknowledge(i, j, generation):
+            os.write(1, (json.dumps([queue.prompts[i], j, generation.response]) + "\n").encode())
+            put(i, j, generation)
+
+        queue.put = acknowledge
+        super().serve(queue)
 
 
 def calibrated(generator):

@@ -3,11 +3,11 @@
 import os
 import threading
 import warnings
-from collections import Counter
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 from sklearn.base import clone
@@ -23,8 +23,8 @@ from sklearn_clm.generators._base import (
 )
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._fingerprint import digest_of
-from sklearn_clm.generators._queue import DrawQueue
-from sklearn_clm.generators._records import key_digest
+from sklearn_clm.generators._kept import KeepingQueue, RepeatedPrompts
+from sklearn_clm.generators._queue import DrawQueue, DrawRequest
 from sklearn_clm.generators.openai._answers import parse_choices, probe_logprobs
 from sklearn_clm.generators.openai._batch import answered_draws, write_requests
 from sklearn_clm.generators.openai._requests import (
@@ -98,12 +98,12 @@ class OpenAIGenerator(BaseGenerator):
         is paid for less often, but draws are not keyed.
     max_concurrency : int, default=8
         Most requests at a time.
-    draw_ahead : bool, default=True
+    draw_ahead : bool, default=False
         Whether requests that would be idle, in :meth:`serve`, make draws that open prompts may
-        need later: prediction ends sooner, and some of these draws are paid for in vain (1 % of
-        all for 200 prompts; up to `max_concurrency` - 1 for one prompt alone). Those that turn
-        out not to be needed are not waited for, their errors are logged only, and what arrives
-        after the call has returned is dropped. With `max_draws`, none is made ahead.
+        need later. Prediction ends sooner, and some of these draws are paid for in vain: 1 % of
+        all for 200 prompts at once, for one prompt alone up to all that it may have. They are not
+        waited for, their errors are logged only, and what arrives after the call has returned is
+        dropped. With `max_draws`, none is made ahead.
     max_retries : int, default=6
         How often a request is repeated.
     timeout : float, default=120.0
@@ -191,7 +191,7 @@ class OpenAIGenerator(BaseGenerator):
         system_prompt: str | None = None,
         n_per_request: int = 1,
         max_concurrency: int = 8,
-        draw_ahead: bool = True,
+        draw_ahead: bool = False,
         max_retries: int = 6,
         timeout: float = 120.0,
         max_draws: int | None = None,
@@ -275,19 +275,28 @@ class OpenAIGenerator(BaseGenerator):
         ValueError
             Before the first draw, if ``logprobs=True`` and the service gives none.
         """
+        self._validate()
         prompts = list(prompts)  # a pandas Series looks positions up among its labels
         if n_samples == 0:
-            self._validate()
             return
-        queue = DrawQueue(prompts, start + n_samples, seed=seed, first=[start] * len(prompts))
-        yield from self._conversation(queue, n_samples)
+        ready = deque[tuple[int, int, Generation]]()
+
+        def on_draw(*draw: Any) -> None:
+            ready.append(draw)
+
+        first = [start] * len(prompts)
+        queue = DrawQueue(prompts, start + n_samples, seed=seed, first=first, on_draw=on_draw)
+        for _ in self._conversation(queue, n_samples):
+            while ready:
+                yield ready.popleft()
 
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`.
 
         Up to `max_concurrency` requests are under way at a time: the next one goes out as soon as
         one is answered, whichever it is. With `draw_ahead`, all of them are under way as long as
-        any prompt is open; it returns as soon as none is.
+        any prompt is open. After an interrupt, answers under way are still handed in, for ten
+        seconds at most.
 
         Raises
         ------
@@ -296,8 +305,7 @@ class OpenAIGenerator(BaseGenerator):
         BudgetExceededError
             Before the request that would exceed `max_draws`. Draws under way are handed in first.
         """
-        for _ in self._conversation(queue):
-            pass
+        deque(self._conversation(queue), maxlen=0)  # leaves an interrupt no place between draws
 
     def write_batch(
         self,
@@ -402,64 +410,57 @@ class OpenAIGenerator(BaseGenerator):
                 self._warn_of_reasoning()
             yield digest, draw, generation
 
-    def _conversation(self, queue: DrawQueue, n_samples: int | None = None) -> Stream:
-        """Answer a queue, and yield each draw; `n_samples` of each prompt, where that is known."""
+    def _conversation(self, queue: DrawQueue, n_samples: int | None = None) -> Iterator[None]:
+        """Answer a queue, draw by draw; `n_samples` of each prompt, where that is known."""
         self._validate()
         for prompt in queue.prompts:
             self._request(prompt)  # a bad prompt is found before any is paid for
-        repeated = _RepeatedPrompts(queue.prompts)
+        repeated = RepeatedPrompts(queue.prompts)
+        distinct = KeepingQueue(queue, repeated)
         with self._shared().reservation(self.max_draws) as reserved:
             if n_samples is not None:
                 reserved.add(repeated.n_distinct * n_samples)
 
-            def jobs() -> Iterator[_Job | None]:
+            def jobs() -> Iterator[DrawRequest | None]:
                 suits = not self.logprobs
                 draw_ahead = self.draw_ahead and self.max_draws is None
                 while True:
-                    requests = queue.take(self.n_per_request, max_prompts=1)
+                    requests = distinct.take(self.n_per_request, max_prompts=1)
                     if not requests and draw_ahead:
-                        requests = queue.take_ahead(1)
+                        requests = distinct.take_ahead(1)
                     # only once there is something to draw: a cache may hold all of it
                     suits = suits or (bool(requests) and self.probe())
                     if requests and not suits:
                         service = {"model": self.model, "endpoint": self.endpoint}
                         raise ValueError(_NO_LOGPROBS.format(**service))
+                    for request in requests:
+                        if n_samples is None:
+                            reserved.add(request.stop - request.start)
+                        yield request
                     if not requests:
                         yield None
-                    for i, start, stop in requests:
-                        job = repeated.job(i, range(start, stop))
-                        if n_samples is None:
-                            reserved.add(len(job.missing))
-                        if job.missing or job.known:
-                            yield job
 
             def work(
-                job: _Job, stopping: threading.Event
-            ) -> Iterator[tuple[int, int, Generation, bool]]:
-                for j, generation in job.known:
-                    yield job.prompt, j, generation, False
-                prompt = queue.prompts[job.prompt]
-                for j, generation in self._draw(prompt, job.missing, queue.seed, stopping):
+                job: DrawRequest, stopping: threading.Event
+            ) -> Iterator[tuple[int, int, Generation]]:
+                draws, prompt = range(job.start, job.stop), queue.prompts[job.prompt]
+                for j, generation in self._draw(prompt, draws, queue.seed, stopping):
                     reserved.count_draw()
-                    yield job.prompt, j, generation, True
+                    yield job.prompt, j, generation
 
-            def is_needed(job: _Job) -> bool:
+            def deliver(draw: tuple[int, int, Generation]) -> None:
+                if self.logprobs and draw[2].logprob is None:
+                    self._warn_of_reasoning()
+                distinct.put(*draw)
+
+            def is_needed(job: DrawRequest) -> bool:
                 # of a budget, a call counts what it has asked for before it returns
                 if self.max_draws is not None:
                     return True
-                draws = [*job.missing, *(j for j, _ in job.known)]
-                return any(
-                    queue.is_wanted(k, j) for j in draws for k in repeated.wanting(job.prompt, j)
-                )
+                draws = range(job.start, job.stop)
+                return any(distinct.is_wanted(job.prompt, j) for j in draws)
 
-            for i, j, generation, is_new in run_concurrently(
-                jobs(), work, self.max_concurrency, is_needed
-            ):
-                if self.logprobs and generation.logprob is None:
-                    self._warn_of_reasoning()
-                for k in repeated.positions(i, j, generation) if is_new else (i,):
-                    queue.put(k, j, generation)
-                    yield k, j, generation
+            yield from run_concurrently(jobs(), work, deliver, self.max_concurrency, is_needed)
 
     def _warn_of_reasoning(self) -> None:
         if not self._shared().warned:
@@ -572,55 +573,3 @@ class OpenAIGenerator(BaseGenerator):
             )
         if self.base_url is not None and "@" in urlsplit(self.base_url).netloc:
             raise ValueError("base_url holds a user name or password; pass api_key instead.")
-
-
-class _Job(NamedTuple):
-    """Draws of one prompt: those that have arrived for another one like it, those to request."""
-
-    prompt: int
-    known: list[tuple[int, Generation]]
-    missing: list[int]
-
-
-class _RepeatedPrompts:
-    """Prompts that occur several times: each draw is asked for once, and given to all of them."""
-
-    def __init__(self, prompts: Sequence[object]) -> None:
-        digests = [key_digest(prompt) for prompt in prompts]
-        self._counts = Counter(digests)
-        self.n_distinct = len(self._counts)
-        self._digests = {i: d for i, d in enumerate(digests) if self._counts[d] > 1}
-        self._waiting: dict[tuple[bytes, int], list[int]] = {}
-        self._arrived: dict[tuple[bytes, int], list[Generation]] = {}  # one for each to come
-
-    def job(self, prompt: int, draws: Sequence[int]) -> _Job:
-        """What is left to do for some draws of a prompt."""
-        digest = self._digests.get(prompt)
-        if digest is None:
-            return _Job(prompt, [], list(draws))
-        job = _Job(prompt, [], [])
-        for j in draws:
-            key = digest, j
-            if self._arrived.get(key):
-                job.known.append((j, self._arrived[key].pop()))
-            elif key in self._waiting:
-                self._waiting[key].append(prompt)
-            else:
-                self._waiting[key] = []
-                job.missing.append(j)
-        return job
-
-    def wanting(self, prompt: int, draw: int) -> list[int]:
-        """The position that a draw is made for, and those that wait for it, too."""
-        digest = self._digests.get(prompt)
-        return [prompt, *self._waiting.get((digest, draw), ())] if digest else [prompt]
-
-    def positions(self, prompt: int, draw: int, generation: Generation) -> list[int]:
-        """Where a draw belongs that has arrived; it is kept for those that want it later."""
-        digest = self._digests.get(prompt)
-        positions = self.wanting(prompt, draw)
-        if digest is None:
-            return positions
-        n_to_come = self._counts[digest] - len(positions)
-        self._arrived[digest, draw] = [generation] * n_to_come
-        return positions

@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -53,23 +54,26 @@ def messages_of(prompt: object) -> list[Request]:
 def run_concurrently(
     jobs: Iterable[Job | None],
     work: Callable[[Job, threading.Event], Iterable[Result]],
+    deliver: Callable[[Result], None],
     n_threads: int,
     is_needed: Callable[[Job], bool] = lambda job: True,
-) -> Iterator[Result]:
-    """Yield what ``work(job, stopping)`` yields, for all jobs, in the order of arrival.
+) -> Iterator[None]:
+    """Deliver what ``work(job, stopping)`` yields, for all jobs; pause after each arrival.
 
-    Jobs are taken in the caller's thread, as soon as a thread is free; a job that is None means
-    that the next one is not known before a result has been yielded (or, where no job is under
-    way, that there is none). A job that is not needed is neither waited for at the end, nor does
-    its error count, unless it is needed later. After an error that counts no job is begun, results
-    of those under way are still yielded, and then the first error is raised; so after an interrupt,
-    but for `_GRACE_SECONDS` at most.
+    Jobs are taken, and results delivered, in the caller's thread. A job is taken as soon as a
+    thread is free; one that is None means that the next one is not known before a result has been
+    delivered (or, where no job is under way, that there is none). A job that is not needed is
+    neither waited for at the end, nor does its error count, unless it is needed later. After an
+    error that counts no job is begun, results of those under way are still delivered, and then the
+    first error is raised; so after an interrupt, but for `_GRACE_SECONDS` at most. A result that
+    an interrupt keeps from being delivered is delivered again; then a ValueError says that it was.
     """
     pending = iter(jobs)
     todo: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()
-    # number of a job, results, whether it has ended, and what went wrong
-    done: queue.Queue[tuple[int, list[Result], bool, BaseException | None]] = queue.Queue()
-    stopping = threading.Event()
+    # number of a job, results, whether it has ended, and what went wrong; nothing leaves before
+    # it has been delivered
+    arrived: deque[tuple[int, list[Result], bool, BaseException | None]] = deque()
+    has_arrived, stopping = threading.Event(), threading.Event()
 
     def run() -> None:
         while (one := todo.get()) is not None:
@@ -77,10 +81,12 @@ def run_concurrently(
             error = None
             try:
                 for result in work(job, stopping):
-                    done.put((number, [result], False, None))
+                    arrived.append((number, [result], False, None))
+                    has_arrived.set()
             except BaseException as caught:  # a thread has nobody else to tell
                 error = caught
-            done.put((number, [], True, error))
+            arrived.append((number, [], True, error))
+            has_arrived.set()
 
     first_error: BaseException | None = None
     deadline: float | None = None
@@ -94,9 +100,20 @@ def run_concurrently(
     def failure() -> BaseException | None:
         return first_error or next((error for job, error in failed if is_needed(job)), None)
 
+    def hand_over(results: list[Result]) -> None:
+        try:
+            for result in results:
+                deliver(result)
+        except KeyboardInterrupt:
+            with contextlib.suppress(ValueError):
+                for result in results:
+                    deliver(result)
+            raise
+        finally:
+            arrived.popleft()
+
     try:
         while deadline is None or time.monotonic() < deadline:
-            results: list[Result] = []
             try:
                 first_error = failure()
                 # where all threads are busy with what nobody needs, the next job is begun by the
@@ -119,15 +136,20 @@ def run_concurrently(
                 is_waiting = is_waited_for()
                 if not under_way:
                     break
-                # a signal may be taken by another thread: wake up now and then to see it
-                number, results, ended, error = done.get(timeout=_POLL_SECONDS * is_waiting)
-                if ended:
+                has_arrived.clear()
+                if not arrived:
+                    # a signal may be taken by another thread: wake up now and then to see it
+                    has_arrived.wait(_POLL_SECONDS * is_waiting)
+                if not arrived:
+                    if is_waiting:
+                        continue
+                    break
+                number, results, ended, error = arrived[0]
+                if ended and number in under_way:
                     job = under_way.pop(number)
                     if error is not None:
                         failed.append((job, error))
-            except queue.Empty:
-                if not is_waiting:
-                    break
+                hand_over(results)
             except KeyboardInterrupt as interrupt:
                 if deadline is not None:
                     raise
@@ -135,7 +157,7 @@ def run_concurrently(
                 deadline = time.monotonic() + _GRACE_SECONDS
             except Exception as caught:
                 first_error = first_error or caught
-            yield from results
+            yield
     finally:
         stopping.set()
         with contextlib.suppress(queue.Empty):  # jobs that no thread has begun

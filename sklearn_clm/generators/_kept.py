@@ -1,12 +1,14 @@
 """A queue of draws that answers what is kept and passes on the rest."""
 
 import abc
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sklearn_clm.generators import DrawQueue, DrawRequest, Generation
-from sklearn_clm.generators._base import Generator, serve
+from sklearn_clm.generators._base import Generator, Rows, refuse_single_text, serve
+from sklearn_clm.generators._draws import Generation
+from sklearn_clm.generators._queue import DrawQueue, DrawRequest
+from sklearn_clm.generators._records import key_digest
 
 _BLOCK = 256  # prompts that are looked up together
 _ANY = 2**62
@@ -32,6 +34,33 @@ class DrawKeeper(abc.ABC):
     @abc.abstractmethod
     def count(self, hits: int, misses: int) -> None:
         """Note how many draws were kept already, and how many had to be made."""
+
+
+class RepeatedPrompts(DrawKeeper):
+    """Draws of prompts that occur several times in a call, kept until it ends."""
+
+    def __init__(self, prompts: Sequence[Any]) -> None:
+        counts = Counter(map(key_digest, prompts))
+        self.n_distinct = len(counts)
+        self._draws: dict[bytes, dict[int, Generation]] = {
+            key: {} for key, count in counts.items() if count > 1
+        }
+
+    def key(self, prompt: Any) -> bytes:
+        return key_digest(prompt)
+
+    def recall(
+        self, keys: Sequence[bytes], requests: Sequence[DrawRequest]
+    ) -> Sequence[Mapping[int, Generation]]:
+        return [self._draws.get(key, {}) for key in keys]
+
+    def keep(self, key: bytes, prompt: Any, draw: int, generation: Generation) -> Generation:
+        if key in self._draws:
+            self._draws[key][draw] = generation
+        return generation
+
+    def count(self, hits: int, misses: int) -> None:
+        return
 
 
 class KeepingQueue(DrawQueue):
@@ -67,13 +96,6 @@ class KeepingQueue(DrawQueue):
             if draws <= 0 or room <= 0 or not self._take_from_outer(draws, room):
                 return requests
 
-    def take_block(self, max_prompts: int) -> list[DrawRequest] | None:
-        """As `take`, but back after each block of prompts; None where nothing more is wanted."""
-        requests: list[DrawRequest] = []
-        taken = self._take_from_outer(_ANY, max_prompts)
-        self._give(requests, _ANY, max_prompts)
-        return requests if taken or requests else None
-
     def take_ahead(self, max_draws: int) -> list[DrawRequest]:
         """Draws that may be wanted later, as in :meth:`DrawQueue.take_ahead`."""
         requests: list[DrawRequest] = []
@@ -85,17 +107,19 @@ class KeepingQueue(DrawQueue):
     def put(self, prompt: int, draw: int, generation: Generation) -> None:
         """Keep a draw and hand it to all that wait for it."""
         key = self._key(prompt)
-        positions = self._waiting.pop((key, draw), None)
+        positions = self._waiting.get((key, draw))
         if positions is None:
             raise ValueError(
                 f"draw {draw} of prompt {prompt} must have been taken and not put before."
             )
-        self._n_under_way -= 1
-        self.n_put += 1
         generation = self._keeper.keep(key, self.prompts[prompt], draw, generation)
-        self._keeper.count(len(positions) - 1, 1)
         for position in positions:
             self._outer.put(position, draw, generation)
+        # last of all: where an interrupt came before, the draw can be put again
+        del self._waiting[key, draw]
+        self._n_under_way -= 1
+        self.n_put += 1
+        self._keeper.count(len(positions) - 1, 1)
 
     def is_open(self, prompt: int) -> bool:
         """Whether anybody may ask for more draws of a prompt."""
@@ -178,3 +202,24 @@ def serve_kept(generator: Generator, queue: DrawQueue, keeper: DrawKeeper) -> No
     while n_put < inner.n_put and inner.ask_again():
         n_put = inner.n_put
         serve(generator, inner)
+
+
+def rows_served(
+    answer: Callable[[DrawQueue], None],
+    prompts: Sequence[Any],
+    n_samples: int,
+    start: int,
+    seed: int,
+) -> Rows:
+    """Draws of a function that answers queues, as :meth:`BaseGenerator.sample` gives them."""
+    refuse_single_text(prompts)
+    prompts = list(prompts)  # a pandas Series looks positions up among its labels
+    rows: list[dict[int, Generation]] = [{} for _ in prompts]
+    stop, first = start + n_samples, [start] * len(prompts)
+
+    def on_draw(i: int, j: int, generation: Generation) -> None:
+        rows[i][j] = generation
+
+    if n_samples:
+        answer(DrawQueue(prompts, stop, seed=seed, first=first, on_draw=on_draw))
+    return [[row[j] for j in range(start, stop)] for row in rows]
