@@ -137,8 +137,8 @@ class ConformalSampler(  # type: ignore[call-arg]
     random_state : int, RandomState instance or None, default=None
         An int is itself the seed of the draws, and seeds the random splits of the data. With
         None the seed of the draws is 0, so that draws which were paid for are found again in a
-        cache, and the splits are different at every call; with lazy judging they are those of 0,
-        so that a ``fit`` that is tried again asks for no further verdicts.
+        cache, and the splits come from the prompts, whatever their order: the same prompts give
+        the same calibration, so that trying again after a null gains nothing.
     n_jobs : int or None, default=None
         Processes or threads for scores and admissions.
     verbose : int, default=0
@@ -227,6 +227,17 @@ class ConformalSampler(  # type: ignore[call-arg]
     among several estimators by their calibration data, for instance `k_max` by grid search on
     the very data that then calibrates, or `epsilon` after a look at what these data certify,
     voids it. Search on other data, or give `k_max` a sequence.
+
+    The unit is the prompt: all rows of one prompt stand on one side of every split (training,
+    optimisation, calibration), so that no copy of what was learnt from calibrates. A test still
+    counts rows, and the rows of one prompt succeed or fail together: n rows of prompts that stand
+    there m times each are worth, at worst, n^2 / sum(m^2) independent ones. Below nine tenths of n
+    ``fit`` warns, whatever the references: the risk may then exceed epsilon more often than
+    delta. Pass each prompt once, with a list of its references; the promise is then about distinct
+    prompts. Requests that repeat by themselves are warned of as well: although they are
+    independent, a split by prompts leaves a popular one on one side. They keep their guarantee
+    where nothing is split: with an untrained generator, and a ``frontier`` or a fitted
+    :class:`~sklearn_clm.policies.ExitPolicy` from other data.
 
     Steps of a pipeline that learn from references, such as a selection of features, must not
     stand before the sampler: they would have seen the references that calibrate. They belong to
@@ -446,13 +457,13 @@ class ConformalSampler(  # type: ignore[call-arg]
             weights = needed_shift(self.shift).of(prompt_weight, len(checked), checked)
         self._check_scores(self.generator)
         warn_of_supervised_steps()
-        warn_of_repetitions(checked, references)
+        warn_of_repetitions(checked)
         source, rest = DrawSource.train(
             self.generator,
             checked,
             references,
             fraction=self.training_fraction,
-            random_state=self._splits,
+            random_state=self.random_state,
         )
         asked = CalibrationPrompts.of(
             checked,
@@ -549,7 +560,7 @@ class ConformalSampler(  # type: ignore[call-arg]
                     },
                     n_lambdas=self.n_lambdas,
                     optimization_fraction=self.optimization_fraction,
-                    random_state=self._splits,
+                    random_state=self.random_state,
                     judging=None if verdicts is None else self._judging,
                     verdicts=verdicts,
                     groups=conditions.groups,
@@ -768,11 +779,6 @@ class ConformalSampler(  # type: ignore[call-arg]
     @property
     def _judging(self) -> LazyJudging:
         return LazyJudging() if isinstance(self.judging, str) else self.judging
-
-    @property
-    def _splits(self) -> int | np.random.RandomState | None:
-        """The random state of splits."""
-        return 0 if self.random_state is None and self.judging != "all" else self.random_state
 
     def _validate_params(self) -> None:
         refuse_other_models(self.generator, type(self).__name__)

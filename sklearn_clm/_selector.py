@@ -20,12 +20,12 @@ from sklearn_clm.calibration import ComponentCalibrationData, Provenance
 from sklearn_clm.calibration._arrays import refuse_unknown
 from sklearn_clm.calibration._binomial import mistaken_delta
 from sklearn_clm.calibration._components import check_components
-from sklearn_clm.calibration._data import split_positions
+from sklearn_clm.calibration._data import optimization_size, split_prompts
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._attributes import N_JOBS, SelectorAttributes
-from sklearn_clm.policies._collection import needed_shift, settled
+from sklearn_clm.policies._collection import needed_shift, settled, warn_of_repetitions
 from sklearn_clm.policies._component_tests import ComponentTest, planned_tests, run_tests
 from sklearn_clm.policies._components import (
     CollectedComponents,
@@ -116,8 +116,9 @@ class ComponentSelector(  # type: ignore[call-arg]
         :class:`NullCalibrationWarning` is issued and every selection is empty, which is valid;
         with "raise" it is a :class:`NullCalibrationError`.
     random_state : int, RandomState instance or None, default=None
-        Seed of ``component_score="random"``, for which None is 0; and the `random_state` of a
-        sampler that is fitted here and has none of its own.
+        Seed of ``component_score="random"``, for which None is 0; of the split between sampler
+        and components, which with None comes from the prompts; and the `random_state` of a sampler
+        that is fitted here and has none of its own.
     n_jobs : int or None, default=None
         Processes or threads that judge components.
     verbose : int, default=0
@@ -373,6 +374,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         data = ComponentCalibrationData.from_arrays(
             [one.scores for one in found],
             [np.full(len(one.components), -1) for one in found],
+            prompts=checked.digests(),
             provenance=replace(
                 record.drawn_with,
                 k_max=record.width,
@@ -438,7 +440,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         sampler = self._sampler_of(data)
         if sampler is not None:
             refuse_other_calibration(sampler.calibration_.digest, known.sampler, "data")
-        tests = self._tests(data.n_prompts, names)
+        tests = self._tests(data, names)
         found = run_tests(data, self.alpha, tests, self._fraction)
         report_null(found.why_null, self.on_null, _NOTHING)
         self.calibration_ = self._record(
@@ -670,6 +672,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         """The sampler, fitted on the prompts where it was not, and which of them may calibrate."""
         given = _fitted(self.sampler)
         if given is not None:
+            warn_of_repetitions(prompts)
             return given, unseen_prompts(given.calibration_, prompts, self._loss)
         sampler = ConformalSampler() if self.sampler is None else clone(self.sampler)
         if sampler.random_state is None:
@@ -685,7 +688,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         if self._fraction is None:
             sampler.fit(prompts, references, groups=groups, prompt_weight=weights)
             return sampler, sampler.calibration_indices_
-        own, rest = split_positions(len(prompts), 0.5, seed_of_draws(self.random_state))
+        n_own = optimization_size(len(prompts), 0.5)
+        own, rest = split_prompts(prompts.digests(), n_own, self.random_state)
         sampler.fit(
             prompts.take(own),
             [references[i] for i in own],
@@ -710,13 +714,19 @@ class ComponentSelector(  # type: ignore[call-arg]
         prompts: Any = [one.prompt for one in sets]
         numeric = bool(sampler._numeric_prompts) if hasattr(sampler, "_numeric_prompts") else False
         checked = CheckedPrompts(np.asarray(prompts) if numeric else prompts, numeric)
+        if not sets.of_fit:  # the sampler has said so
+            warn_of_repetitions(checked)
         rows = unseen_prompts(record, checked, self._loss, warns=not sets.of_fit)
         return sampler, checked, rows
 
     # --- calibrate ----------------------------------------------------------------------------
 
-    def _tests(self, n_prompts: int, names: list[Hashable] | None) -> list[ComponentTest]:
-        return planned_tests(n_prompts, self.delta, self._fraction, names, self.groups or Groups())
+    def _tests(
+        self, data: ComponentCalibrationData, names: list[Hashable] | None
+    ) -> list[ComponentTest]:
+        options = self.groups or Groups()
+        n_prompts = data.n_prompts
+        return planned_tests(n_prompts, self.delta, self._fraction, names, options, data.prompts)
 
     def _judged(
         self,
@@ -724,7 +734,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         data: ComponentCalibrationData,
         names: list[Hashable] | None,
     ) -> ComponentCalibrationData:
-        tests = [(test.rows, test.delta) for test in self._tests(data.n_prompts, names)]
+        tests = [(test.rows, test.delta) for test in self._tests(data, names)]
         with in_use(self.admission):
             return verdicts.of_components(data, self.alpha, tests, lazily=self.judging == "lazy")
 
@@ -749,7 +759,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         collected: CollectedComponents | None,
     ) -> ComponentCalibrationData:
         """The data with the labels that are needed, those of people as they are now."""
-        tested = data.take(self._tests(data.n_prompts, None)[-1].rows)
+        tested = data.take(self._tests(data, None)[-1].rows)
         if collected is None:
             nobody = ": there is nobody to ask about components from elsewhere."
             refuse_unknown(tested, "component, or be what this selector has collected", nobody)

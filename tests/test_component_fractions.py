@@ -276,3 +276,28 @@ def test_too_few_prompts_and_too_small_an_alpha_are_null(fitted):
     assert few.gamma_hat_ == small.gamma_hat_ == np.inf
     assert component_loss(NEW_Y, few.predict(NEW)) == 0.0
     assert "Null" in str(CalibrationReport.from_estimator(small))
+
+
+def test_all_rows_of_a_prompt_stand_on_one_side():
+    X_twice, Y_twice = list(X) * 2, list(Y) * 2
+    with pytest.warns(UserWarning, match="prompts repeat"):
+        own = ComponentSelector(sampler(), loss="fraction", **OPTIONS).fit(X_twice, Y_twice)
+    of_sampler, of_components = (
+        own.sampler_.calibration_data_.prompts,
+        own.calibration_.data.prompts,
+    )
+    assert len(of_sampler) == len(of_components) == 200
+    assert not np.isin(of_sampler, of_components).any()
+    data = some_data(43).take(np.repeat(np.arange(43), 7))
+    known = replace(data, prompts=np.repeat(np.arange(43, dtype=np.uint64), 7))
+    assert component_fraction_test(data, 0.6).n_calibration == 241
+    assert component_fraction_test(known, 0.6).n_calibration == 238  # 34 whole prompts
+
+
+def test_data_know_their_prompts_in_a_file(tmp_path):
+    data = some_data(40)
+    known = replace(data, prompts=np.arange(40, dtype=np.uint64)[::-1])
+    known.take([3, 1]).with_labels(known.take([3, 1]).labels).save(tmp_path / "data.npz")
+    assert ComponentCalibrationData.load(tmp_path / "data.npz").prompts.tolist() == [36, 38]
+    with pytest.raises(ValueError, match="prompts"):
+        replace(data, prompts=np.arange(39, dtype=np.uint64))

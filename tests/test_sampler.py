@@ -15,11 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_digits
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning
 from sklearn_clm.caching import CachedGenerator
@@ -615,22 +620,130 @@ def test_lists_of_references_admit_any():
 
 def test_prompts_that_repeat_earlier_ones_are_warned_of_once():
     X, y = questions(80)
-    with pytest.warns(UserWarning, match="20 of 80 prompts repeat an earlier one with") as caught:
+    with pytest.warns(UserWarning, match="20 of 80 prompts repeat") as caught:
         again = toy_sampler().fit(X[:60] + X[:20], y[:60] + y[:20])
     assert len([one for one in caught if one.category is UserWarning]) == 1
-    warned = CalibrationReport.from_estimator(again).warnings
-    assert any("20 of 80 prompts repeat an earlier one" in text for text in warned)
-    # two references of a prompt, one in each row, all of it twice
-    with pytest.warns(UserWarning, match="40 of 80 prompts repeat an earlier one with"):
-        toy_sampler().collect((X[:20] * 2) * 2, (y[:20] + y[1:21]) * 2)
-    numbers = np.ones((80, 2))
+    assert any("20 of 80" in text for text in CalibrationReport.from_estimator(again).warnings)
+    with pytest.warns(UserWarning, match="list of references"):  # a row for each reference
+        toy_sampler().collect(X[:20] * 4, [*y[:20], *y[1:21], *y[2:22], *y[3:23]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        toy_sampler().collect(X[:61] + X[:19], y[:61] + y[:19])
-        toy_sampler().collect(X[:40] * 2, y[:40] + y[1:41])  # asked again, with other references
-        toy_sampler(quality=lambda prompt, draw: 0.5, similarity="exact_match").set_params(
-            generator=None
-        ).collect(numbers, np.arange(80) % 2)
+        toy_sampler().collect(X[:78] + X[:2], y)
+        toy_sampler().collect(X[:20], [[*each] for each in zip(y[:20], y[1:21], y[2:22], y[3:23])])
+
+
+@pytest.mark.parametrize("kind", ["numbers", "frame", "texts and numbers"])
+def test_rows_that_repeat_earlier_ones_are_warned_of(kind):
+    pandas = pytest.importorskip("pandas")
+    numbers = np.random.default_rng(0).normal(size=(40, 2))
+    rows = numbers if kind == "numbers" else pandas.DataFrame(numbers, columns=["a", "b"])
+    model = GaussianNB()
+    if kind == "texts and numbers":
+        rows["c"] = pandas.Categorical(["one", "two"] * 20)
+        model = make_pipeline(OneHotEncoder(handle_unknown="ignore"), LogisticRegression())
+    sampler = ConformalSampler(EstimatorGenerator(model), k_max=3, epsilon=0.5, random_state=0)
+    y = np.arange(40) // 2 % 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sampler.collect(rows, y)
+    twice = np.vstack([rows, rows]) if kind == "numbers" else pandas.concat([rows, rows])
+    with pytest.warns(UserWarning, match="40 of 80 prompts repeat"):
+        sampler.collect(twice, np.tile(y, 2))
+    calibrates = np.isin(np.arange(80), sampler.calibration_indices_)
+    assert calibrates.sum() == 40  # both rows of a prompt or neither
+    assert np.array_equal(calibrates[:40], calibrates[40:])
+
+
+def labelled_rows(rng, n):
+    """Rows of numbers, and labels that these tell in part."""
+    X = rng.normal(size=(n, 4))
+    logits = 1.2 * X @ np.array([[1, -1, 0, 0.5], [0, 1, -1, 0.5], [-1, 0, 1, 0.5]]).T
+    return X, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+
+
+def joined_twice(rng):
+    X, y = labelled_rows(rng, 150)
+    return np.tile(np.arange(150), 2), X, y
+
+
+def over_sampled(rng):
+    X, y = labelled_rows(rng, 200)
+    keep = np.flatnonzero((y != 0) | (rng.random(200) < 0.3))
+    y_kept, n = y[keep], np.bincount(y[keep]).max()
+    return np.concatenate([rng.choice(keep[y_kept == c], n) for c in range(3)]), X, y
+
+
+def as_frame(X):
+    pandas = pytest.importorskip("pandas")
+    texts = [f"word{a:.0f} word{b:.0f}" for a, b in 5 * X[:, :2]]
+    kinds = pandas.Categorical(np.where(X[:, 2] > 0, "up", "down"))
+    return pandas.DataFrame({"text": texts, "kind": kinds, "number": X[:, 3]})
+
+
+def of_frames(model):
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    columns = make_column_transformer(
+        (CountVectorizer(), "text"), (encoder, ["kind"]), remainder="passthrough"
+    )
+    return make_pipeline(columns, model)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("make", "model", "framed"),
+    [
+        (joined_twice, RandomForestClassifier(20, random_state=0), False),
+        (joined_twice, DecisionTreeClassifier(random_state=0), False),
+        (over_sampled, RandomForestClassifier(20, random_state=0), False),
+        (over_sampled, DecisionTreeClassifier(random_state=0), False),
+        (joined_twice, RandomForestClassifier(20, random_state=0), True),
+    ],
+)
+def test_copies_of_what_trained_a_generator_do_not_calibrate_it(make, model, framed):
+    epsilon, delta, n_runs, exceeded = 0.25, 0.1, 25, 0
+    table = as_frame if framed else np.asarray
+    generator = EstimatorGenerator(of_frames(model) if framed else model)
+    for seed in range(n_runs):
+        rng = np.random.default_rng(seed)
+        rows, X, y = make(rng)
+        sampler = ConformalSampler(
+            generator, k_max=6, epsilon=epsilon, delta=delta, random_state=seed
+        ).fit(table(X[rows]), y[rows])
+        if sampler.lambda_hat_ is None:
+            continue
+        X_new, y_new = labelled_rows(rng, 400)
+        sets = sampler.predict(table(X_new))
+        exceeded += np.mean([label not in one for label, one in zip(y_new, sets)]) > epsilon
+    assert exceeded <= binom.ppf(0.999, n_runs, delta)
+
+
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+def test_trying_again_after_a_null_changes_nothing(judging):
+    X, y = questions(90)
+    sampler = toy_sampler(epsilon=0.12, random_state=None, judging=judging)
+    sampler.generator.skill = 0.6
+    found = set()
+    for seed in range(8):
+        np.random.seed(seed)  # noqa: NPY002, splits do not come from the global state
+        with pytest.warns(NullCalibrationWarning) as caught:
+            sampler.fit(X, y)
+        found.add(str(caught[0].message))
+    assert len(found) == 1
+
+
+def test_without_a_seed_the_split_comes_from_the_prompts_in_any_order():
+    rng = np.random.default_rng(0)
+    X, y = labelled_rows(rng, 120)
+    sampler = ConformalSampler(EstimatorGenerator(GaussianNB()), k_max=4, epsilon=0.4)
+    first = {X[i].tobytes() for i in sampler.fit(X, y).calibration_indices_}
+    thresholds = sampler.lambda_hat_
+    order = rng.permutation(120)
+    sampler.fit(X[order], y[order])
+    assert {X[order][i].tobytes() for i in sampler.calibration_indices_} == first
+    assert sampler.lambda_hat_ == pytest.approx(thresholds)
+    other = ConformalSampler(EstimatorGenerator(GaussianNB()), k_max=4, epsilon=0.4).fit(X, y)
+    assert other.lambda_hat_ == thresholds
 
 
 @pytest.mark.parametrize("kind", [list, tuple, set])

@@ -52,7 +52,7 @@ from sklearn_clm.calibration._components import (
     ComponentThreshold,
     check_components,
 )
-from sklearn_clm.calibration._data import split_positions
+from sklearn_clm.calibration._data import optimization_size, split_prompts
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 
 _MOST_THRESHOLDS = 100
@@ -183,16 +183,22 @@ def component_fraction_test(
     )
 
 
-def path_part(n_prompts: int, path_fraction: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the prompts whose scores give the thresholds, and of those that are tested."""
-    return split_positions(n_prompts, path_fraction, 0)
+def path_part(
+    n_prompts: int, path_fraction: float = 0.2, prompts: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the prompts whose scores give the thresholds, and of those that are tested.
+
+    Those with equal digests in `prompts` are in the same part.
+    """
+    digests = np.arange(n_prompts) if prompts is None else prompts
+    return split_prompts(digests, optimization_size(n_prompts, path_fraction), 0)
 
 
 def component_path(
     data: ComponentCalibrationData, path_fraction: float = 0.2
 ) -> tuple[np.ndarray, np.ndarray]:
     """The thresholds that the path part gives, and positions of the prompts that are tested."""
-    path, tested = path_part(data.n_prompts, path_fraction)
+    path, tested = path_part(data.n_prompts, path_fraction, data.prompts)
     return _quantiles(data.take(path).scores), tested
 
 

@@ -19,6 +19,7 @@ from sklearn_clm.calibration._binomial import (
     smallest_epsilon,
     warn_caller,
 )
+from sklearn_clm.calibration._data import checked_digests
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._provenance import Provenance, of_arrays
 
@@ -47,6 +48,8 @@ class ComponentCalibrationData(SavedArrays):
     provenance : Provenance, optional
         What the data were collected with, as far as it is known. The precision is read off the
         scores, which are held as float64.
+    prompts : ndarray of uint64, shape (n,), optional
+        Digests by which prompts are known again. None: not known.
 
     Attributes
     ----------
@@ -79,11 +82,13 @@ class ComponentCalibrationData(SavedArrays):
     """
 
     _members = ("scores", "admissible", "offsets")
+    _optional = ("prompts",)
 
     scores: np.ndarray
     admissible: np.ndarray
     offsets: np.ndarray
     provenance: Provenance = field(default_factory=Provenance)
+    prompts: np.ndarray | None = None
     unknown: np.ndarray | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -118,6 +123,8 @@ class ComponentCalibrationData(SavedArrays):
                 f"scores holds {scores[first]} for component {first - offsets[prompt]} of prompt "
                 f"{prompt} ({int(bad.sum())} such in all); wanted numbers below +inf."
             )
+        if self.prompts is not None:
+            object.__setattr__(self, "prompts", checked_digests(self.prompts, len(offsets) - 1))
         for name, value in zip(self._members, (scores, admissible, offsets)):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "unknown", unknown if unknown.any() else None)
@@ -167,7 +174,9 @@ class ComponentCalibrationData(SavedArrays):
             Who gave the labels is not known: `provenance.admission` is None.
         """
         provenance = replace(self.provenance, admission=None)
-        return ComponentCalibrationData(self.scores, np.asarray(labels), self.offsets, provenance)
+        return ComponentCalibrationData(
+            self.scores, np.asarray(labels), self.offsets, provenance, self.prompts
+        )
 
     def worst_inadmissible(self) -> np.ndarray:
         """Highest score of an inadmissible component, for each prompt that has one.
@@ -205,8 +214,9 @@ class ComponentCalibrationData(SavedArrays):
         counts = np.diff(self.offsets)[chosen]
         offsets = np.concatenate([[0], np.cumsum(counts)])
         flat = np.repeat(self.offsets[chosen] - offsets[:-1], counts) + np.arange(offsets[-1])
+        prompts = None if self.prompts is None else self.prompts[chosen]
         return ComponentCalibrationData(
-            self.scores[flat], self.labels[flat], offsets, self.provenance
+            self.scores[flat], self.labels[flat], offsets, self.provenance, prompts
         )
 
     @classmethod
@@ -219,6 +229,7 @@ class ComponentCalibrationData(SavedArrays):
         component_index: ArrayLike | None = None,
         n_prompts: int | None = None,
         provenance: Provenance | None = None,
+        prompts: np.ndarray | None = None,
     ) -> "ComponentCalibrationData":
         """Data from ragged, padded or flat arrays, occurrences merged by the maximum.
 
@@ -241,6 +252,8 @@ class ComponentCalibrationData(SavedArrays):
             ``max(prompt_index) + 1``.
         provenance : Provenance or None, default=None
             What the scores were collected with, where it is known.
+        prompts : ndarray of uint64, shape (n,), optional
+            Digests by which prompts are known again.
 
         Returns
         -------
@@ -266,7 +279,7 @@ class ComponentCalibrationData(SavedArrays):
         if prompt_index is None:
             if component_index is not None:
                 raise ValueError("component_index was given without prompt_index; wanted both.")
-            return cls(*_flatten(scores, labels), provenance or Provenance())
+            return cls(*_flatten(scores, labels), provenance or Provenance(), prompts)
         scores = _as_numbers(scores)
         known = _as_labels(labels)
         owner = np.asarray(prompt_index)
@@ -288,7 +301,7 @@ class ComponentCalibrationData(SavedArrays):
                 f"integers from 0 to n_prompts - 1 = {n - 1}."
             )
         merged = _merge_occurrences(scores, known, owner, components, n)
-        return cls(*merged, provenance or Provenance())
+        return cls(*merged, provenance or Provenance(), prompts)
 
 
 def check_components(data: object) -> None:

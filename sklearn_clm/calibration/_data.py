@@ -1,5 +1,6 @@
 """What calibration needs to know of each prompt's draws, as three arrays."""
 
+import hashlib
 import math
 from dataclasses import replace
 from numbers import Integral
@@ -20,6 +21,8 @@ from sklearn_clm.calibration._arrays import (
     refuse_unknown,
 )
 from sklearn_clm.calibration._provenance import Provenance, of_arrays
+
+_FEW_REPEATED = 0.9
 
 RandomState = int | np.random.Generator | np.random.RandomState | np.random.SeedSequence | None
 
@@ -109,14 +112,7 @@ class CalibrationData(SavedArrays):
             )
         self.admissible, self.unknown = as_labels(admissible, (n, k))
         self.texts = None if texts is None else _checked_texts(texts, (n, k))
-        self.prompts = None if prompts is None else np.asarray(prompts)
-        if self.prompts is not None and (
-            self.prompts.dtype != np.uint64 or self.prompts.shape != (n,)
-        ):
-            raise ValueError(
-                f"prompts must be digests of dtype uint64 and shape ({n},), got dtype "
-                f"{self.prompts.dtype} of shape {self.prompts.shape} instead."
-            )
+        self.prompts = None if prompts is None else checked_digests(prompts, n)
         self.n_draws = None if n_draws is None else self._checked_n_draws(np.asarray(n_draws))
         refuse_nan(self.quality, self.similarity)
         scores = {
@@ -290,13 +286,17 @@ class CalibrationData(SavedArrays):
     ) -> tuple["CalibrationData", "CalibrationData"]:
         """Split the prompts at random into an optimisation and a calibration part.
 
+        All rows of one prompt stand in the same part, as far as `prompts` tells them.
+
         Parameters
         ----------
         fraction : float
-            Share of the optimisation part, in (0, 1); rounded to the nearest number of prompts,
-            with at least one prompt in either part.
+            Share of the optimisation part, in (0, 1); rounded to the nearest number of rows that
+            whole prompts allow, with at least one prompt in either part.
         random_state : int, numpy.random.Generator, numpy.random.RandomState or None
-            Source of the permutation; None is NumPy's global state, as in scikit-learn.
+            Source of the permutation. None takes it from the data: from the prompts, in whatever
+            order, or from the qualities where the prompts are not known. The same data are then
+            always split alike.
 
         Returns
         -------
@@ -306,7 +306,7 @@ class CalibrationData(SavedArrays):
         Raises
         ------
         ValueError
-            If `fraction` is out of range or there is only one prompt.
+            If `fraction` is out of range or there is only one distinct prompt.
 
         Examples
         --------
@@ -316,7 +316,11 @@ class CalibrationData(SavedArrays):
         >>> data.split(1 / 3, random_state=0)
         (CalibrationData(n_prompts=3, k_max=2), CalibrationData(n_prompts=6, k_max=2))
         """
-        optimization, calibration = split_positions(self.n_prompts, fraction, random_state)
+        optimization, calibration = split_of(self, fraction, random_state)
+        if not len(calibration):
+            raise ValueError(
+                f"a split needs at least 2 distinct prompts, got {self.n_prompts} rows of one."
+            )
         return self.take(optimization), self.take(calibration)
 
     @classmethod
@@ -373,6 +377,17 @@ class CalibrationData(SavedArrays):
             read_npy(labels, "labels", mmap=False),
             provenance,
         )
+
+
+def checked_digests(prompts: ArrayLike, n: int) -> np.ndarray:
+    """Digests of n prompts."""
+    digests = np.asarray(prompts)
+    if digests.dtype != np.uint64 or digests.shape != (n,):
+        raise ValueError(
+            f"prompts must be digests of dtype uint64 and shape ({n},), got dtype "
+            f"{digests.dtype} of shape {digests.shape} instead."
+        )
+    return digests
 
 
 def row_digests(quality: np.ndarray) -> np.ndarray:
@@ -441,14 +456,63 @@ def check_data(data: object) -> None:
     refuse_unknown(data, "draw here")
 
 
-def split_positions(
-    n_prompts: int, fraction: float, random_state: RandomState = None
+def split_of(
+    data: CalibrationData, fraction: float, random_state: RandomState = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the optimisation and of the calibration part, each ascending."""
-    n_optimization = optimization_size(n_prompts, fraction)
-    order = _permutation(n_prompts, random_state)
-    # ascending positions read a memory map from front to back
-    return np.sort(order[:n_optimization]), np.sort(order[n_optimization:])
+    """Positions of the optimisation and of the calibration part, as in :func:`split_prompts`."""
+    n_optimization = optimization_size(data.n_prompts, fraction)
+    if data.prompts is not None:
+        return split_prompts(data.prompts, n_optimization, random_state)
+    # each row counts as a prompt of its own
+    seed = _seed_from(data.quality) if random_state is None else random_state
+    return split_prompts(np.arange(data.n_prompts), n_optimization, seed)
+
+
+def split_prompts(
+    digests: np.ndarray, n_first: int, random_state: RandomState
+) -> tuple[np.ndarray, np.ndarray]:
+    """Split rows at random into two parts, those with equal digests into the same part.
+
+    The first part has as near to `n_first` rows as whole prompts allow. Either part has a prompt;
+    a single one is in the first part. With None the digests alone decide, in whatever order they
+    stand.
+
+    Returns the positions of both parts, each ascending: so they read a memory map from front to
+    back.
+    """
+    distinct, first_row, prompt_of_row, n_rows = np.unique(
+        digests, return_index=True, return_inverse=True, return_counts=True
+    )
+    if random_state is None:
+        order = _permutation(len(distinct), _seed_from(distinct))
+    else:
+        order = np.argsort(first_row)[_permutation(len(distinct), random_state)]
+    sizes = np.cumsum(n_rows[order])[:-1]
+    n_prompts = 1 + int(np.argmin(np.abs(sizes - n_first))) if len(sizes) else 1
+    is_first = np.isin(prompt_of_row, order[:n_prompts])
+    return np.flatnonzero(is_first), np.flatnonzero(~is_first)
+
+
+def describe_repetitions(digests: np.ndarray) -> str | None:
+    """What repeated prompts do to a guarantee; None where they are few.
+
+    Rows whose prompt stands there m times are counted m times by a test, and at worst succeed or
+    fail together: n rows are then worth n ** 2 / sum(m ** 2) independent ones. Below nine tenths
+    of n, they are many.
+    """
+    n_rows = np.unique(digests, return_counts=True)[1]
+    n = len(digests)
+    worth = n**2 / float(np.sum(n_rows**2))
+    if worth >= _FEW_REPEATED * n:
+        return None
+    return (
+        f"{n - len(n_rows)} of {n} prompts repeat an earlier one, with whatever reference. A test "
+        f"counts all of them, though the rows of one prompt succeed or fail together: these may "
+        f"tell no more than {worth:.0f} independent prompts, and the risk may then exceed its "
+        "bound more often than delta says. Pass each prompt once: with a list of references, "
+        "where it has several; without the copies of a table that was joined twice, of one row "
+        "for each draw, or of an over-sampler. The promise is then about distinct prompts."
+    )
 
 
 def _checked_texts(texts: ArrayLike, shape: tuple[int, int]) -> np.ndarray:
@@ -487,10 +551,14 @@ def size_that_leaves(n_calibration: int, fraction: float) -> int:
     return total
 
 
+def _seed_from(array: np.ndarray) -> int:
+    """A seed that depends on the content of an array alone."""
+    content = np.ascontiguousarray(array).tobytes()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "big")
+
+
 def _permutation(n: int, random_state: RandomState) -> np.ndarray:
-    if random_state is None:
-        return np.random.permutation(n)  # noqa: NPY002, the global state is what None stands for
-    if hasattr(random_state, "permutation"):
+    if isinstance(random_state, (np.random.Generator, np.random.RandomState)):
         return random_state.permutation(n)
     try:
         rng = np.random.default_rng(random_state)

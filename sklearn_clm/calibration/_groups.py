@@ -28,7 +28,7 @@ from sklearn_clm.calibration._binomial import (
     prompts_needed,
     warn_caller,
 )
-from sklearn_clm.calibration._data import CalibrationData, RandomState, check_data, split_positions
+from sklearn_clm.calibration._data import CalibrationData, RandomState, check_data, split_of
 from sklearn_clm.calibration._learn_then_test import (
     Frontier,
     LearnThenTestResult,
@@ -213,9 +213,7 @@ def learn_then_test_groups(
     names, of_prompt = check_groups(groups, data.n_prompts)
     calibration = np.arange(data.n_prompts)
     if frontier is None:
-        optimization, calibration = split_positions(
-            data.n_prompts, optimization_fraction, random_state
-        )
+        optimization, calibration = split_of(data, optimization_fraction, random_state)
         frontier = search_frontier(
             data.take(optimization),
             set_score=set_score,

@@ -22,9 +22,9 @@ from sklearn_clm.calibration._data import (
     CalibrationData,
     RandomState,
     check_data,
-    optimization_size,
     prompt_digests,
     refuse_common_prompts,
+    split_of,
 )
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._grid import threshold_grid
@@ -274,7 +274,8 @@ def learn_then_test(
     set_score : str, callable or SetScore, default="max"
         The set function F.
     random_state : int, numpy.random.Generator, numpy.random.RandomState or None
-        Source of the split; None is NumPy's global state.
+        Source of the split, as in :meth:`CalibrationData.split`; None splits the same data always
+        alike.
     n_lambdas : int, default=25
         Observed quantiles in each dimension of the grid, besides -inf and +inf.
     optimization_fraction : float, default=1/3
@@ -331,11 +332,14 @@ def learn_then_test(
         raise ValueError(f"select must be 'objective' or 'last', got {select!r} instead.")
     if frontier is None:
         budgets = _check_budgets(k_max, data.k_max)
-        _check_size(data.n_prompts, optimization_fraction, float(epsilons.max()), float(delta))
         data = data.truncate(int(budgets.max()))
-        optimization, calibration = data.split(optimization_fraction, random_state)
+        seen, tested = split_of(data, optimization_fraction, random_state)
+        _check_size(
+            data.n_prompts, len(tested), optimization_fraction, float(epsilons.max()), float(delta)
+        )
+        calibration = data.take(tested)
         frontier = search_frontier(
-            optimization,
+            data.take(seen),
             set_score=score,
             n_lambdas=n_lambdas,
             k_max=budgets.tolist(),
@@ -345,7 +349,8 @@ def learn_then_test(
         )
     else:
         refuse_frontier(frontier, data)
-        _check_size(data.n_prompts, 0.0, float(epsilons.max()), float(delta))
+        n = data.n_prompts
+        _check_size(n, n, 0.0, float(epsilons.max()), float(delta))
         calibration = data
     found = frontier_tests(
         calibration,
@@ -471,8 +476,9 @@ def _check_budgets(k_max: int | Sequence[int] | None, available: int) -> np.ndar
     return np.unique(budgets)
 
 
-def _check_size(n_prompts: int, fraction: float, epsilon: float, delta: float) -> None:
-    n_calibration = n_prompts - (optimization_size(n_prompts, fraction) if fraction else 0)
+def _check_size(
+    n_prompts: int, n_calibration: int, fraction: float, epsilon: float, delta: float
+) -> None:
     needed = prompts_needed(epsilon, delta)
     if n_calibration >= needed:
         return

@@ -19,7 +19,7 @@ from sklearn_clm.calibration import (
     get_set_score,
     learn_then_test,
 )
-from sklearn_clm.calibration._data import check_data
+from sklearn_clm.calibration._data import check_data, split_prompts
 from sklearn_clm.evaluation._results import TrialResults
 
 Method = str | Callable[..., float] | SetScore
@@ -125,8 +125,12 @@ def run_trials(
         draw_weight=draw_weight,
         k_max=k_max,
     )
-    plan = _Plan(members, critical_counts(n_testing, levels, delta), calibrate, weights)
-    splits = list(random_splits(data.n_prompts, n_frontier + n_testing, n_trials, random_state))
+    plan = _Plan(members, levels, delta, calibrate, weights)
+    splits = list(
+        random_splits(
+            data.n_prompts, n_frontier + n_testing, n_trials, random_state, prompts=data.prompts
+        )
+    )
     # only the draws within the budgets, in all parts: a vectorised set score is rounded alike on
     # arrays of one width alone
     data = data.truncate(_largest_budget(k_max, data.k_max))
@@ -187,7 +191,8 @@ class _Plan(NamedTuple):
     """What all trials share."""
 
     methods: tuple[Method, ...]
-    critical: np.ndarray
+    levels: np.ndarray
+    delta: float
     calibrate: Callable[..., LearnThenTestResult]
     weights: tuple[float, float, float]
 
@@ -227,13 +232,14 @@ def _largest_budget(k_max: int | Sequence[int] | None, available: int) -> int:
 
 def _run_one(data: CalibrationData, plan: _Plan, split: Split) -> _Trial:
     used, test = data.take(split.calibration), data.take(split.test)
-    shape = (len(plan.methods), len(plan.critical))
+    shape = (len(plan.methods), len(plan.levels))
     lambdas, budgets = np.full((*shape, 3), np.nan), np.zeros(shape, dtype=np.int64)
     measures = np.full((*shape, 4), np.nan)
     for m, method in enumerate(plan.methods):
         result = plan.calibrate(used, set_score=method, random_state=split.seed)
         objective = result.risks.objective(*plan.weights)
-        chosen = _choose(result.n_errors, objective, plan.critical)
+        critical = critical_counts(result.n_calibration, plan.levels, plan.delta)
+        chosen = _choose(result.n_errors, objective, critical)
         found = chosen >= 0
         distinct, which = np.unique(chosen[found], return_inverse=True)
         if not len(distinct):
@@ -305,7 +311,12 @@ def part_sizes(n_prompts: int, fractions: dict[str, float]) -> tuple[int, ...]:
 
 
 def random_splits(
-    n_prompts: int, n_calibration: int, n_trials: int, random_state: RandomState = None
+    n_prompts: int,
+    n_calibration: int,
+    n_trials: int,
+    random_state: RandomState = None,
+    *,
+    prompts: ArrayLike | None = None,
 ) -> Iterator[Split]:
     """Independent random splits, the same whatever order and number of workers use them.
 
@@ -319,6 +330,9 @@ def random_splits(
         Number of splits.
     random_state : int, RandomState or None, default=None
         Seed of the splits.
+    prompts : array-like of shape (n_prompts,), default=None
+        What tells prompts from each other, such as `prompts` of calibration data: equal ones are
+        in the same part. None: all differ.
 
     Returns
     -------
@@ -342,15 +356,15 @@ def random_splits(
             f"{random_state!r:.60}."
         ) from error
     seed = int(rng.randint(np.iinfo(np.int32).max))
+    digests = np.arange(n_prompts) if prompts is None else np.asarray(prompts)
     return (
-        _split(np.random.default_rng(child), n_prompts, n_calibration)
+        _split(np.random.default_rng(child), digests, n_calibration)
         for child in np.random.SeedSequence(seed).spawn(n_trials)
     )
 
 
-def _split(stream: np.random.Generator, n_prompts: int, n_calibration: int) -> Split:
-    order = stream.permutation(n_prompts)
-    calibration, test = np.sort(order[:n_calibration]), np.sort(order[n_calibration:])
+def _split(stream: np.random.Generator, digests: np.ndarray, n_calibration: int) -> Split:
+    calibration, test = split_prompts(digests, n_calibration, stream)
     return Split(calibration, test, int(stream.integers(2**31)))
 
 

@@ -19,6 +19,7 @@ from sklearn_clm.calibration import (
     wrong_fractions,
 )
 from sklearn_clm.calibration._component_fractions import path_part
+from sklearn_clm.calibration._data import describe_repetitions
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.evaluation import (
     RuleOutcomes,
@@ -56,7 +57,6 @@ _MAX_PROMPTS = 20_000
 _GROWTH = (1, 2, 5, 10)
 _OFTEN = 0.25
 _NEAR_BY = 0.05
-_MANY_REPEATED = 0.25
 
 
 @dataclass(frozen=True)
@@ -475,19 +475,9 @@ def _provenance(record: Any) -> Section:
 
 
 def _repetitions(record: Any) -> list[str]:
-    rows = record.data.prompts
-    if rows is None:
-        return []
-    if record.data.unknown is None:  # those with another reference have other labels, as a rule
-        rows = np.column_stack((rows, record.data.admissible))
-    n_repeated = len(rows) - len(np.unique(rows, axis=0))
-    if n_repeated < _MANY_REPEATED * len(rows):
-        return []
-    return [
-        f"{n_repeated} of {len(rows)} prompts repeat an earlier one with its labels. The "
-        "guarantee needs prompts that were sampled independently; a table that was joined twice "
-        "does this."
-    ]
+    digests = record.data.prompts
+    text = None if digests is None else describe_repetitions(digests)
+    return [] if text is None else [text]
 
 
 def _thresholds(record: Any) -> Section:
@@ -809,4 +799,4 @@ def _tested(record: Any) -> ComponentCalibrationData:
     if data.n_prompts == record.result.n_calibration:
         return data
     n_path = data.n_prompts - record.result.n_calibration
-    return data.take(path_part(data.n_prompts, n_path / data.n_prompts)[1])
+    return data.take(path_part(data.n_prompts, n_path / data.n_prompts, data.prompts)[1])

@@ -20,9 +20,8 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._data import (
     RandomState,
-    optimization_size,
     size_that_leaves,
-    split_positions,
+    split_of,
 )
 from sklearn_clm.calibration._groups import check_groups
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
@@ -335,16 +334,14 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
         """
         n, path = data.n_prompts, self.path
         fraction = request.optimization_fraction
-        n_calibration = n
+        seen, rows = np.arange(0), np.arange(n)
         if path is None:
-            n_calibration = n - optimization_size(n, fraction) if n > 1 else 0
-        if (too_few := request.too_few(n, n_calibration)) is not None:
+            seen, rows = split_of(data, fraction, request.random_state) if n > 1 else (rows, seen)
+        if (too_few := request.too_few(n, len(rows))) is not None:
             null = ThresholdRule(None, request.budgets[-1])
             names = request.groups
             return Calibrated(null, None if names is None else dict.fromkeys(names, null), too_few)
-        seen, rows = np.arange(0), np.arange(n)
         if path is None:
-            seen, rows = split_positions(n, fraction, request.random_state)
             try:
                 path = self.search(request.whole(data, seen), seen, request)
             except VerdictsWanted as error:

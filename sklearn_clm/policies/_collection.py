@@ -1,7 +1,7 @@
 """What a calibration looks at: draws with their scores and verdicts, groups and weights."""
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -15,7 +15,7 @@ from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance, equal_texts
 from sklearn_clm.calibration._arrays import array_of_blocks, refuse_unknown
-from sklearn_clm.calibration._data import refuse_missing_draws, row_digests
+from sklearn_clm.calibration._data import describe_repetitions, refuse_missing_draws, row_digests
 from sklearn_clm.calibration._provenance import code_of, same_score
 from sklearn_clm.generators import DrawQueue, Generation
 from sklearn_clm.generators._base import is_trainable
@@ -38,8 +38,6 @@ from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import warn_of_script
 
-_MOST_REFERENCES = 20  # of one prompt, that later ones are compared with
-_MANY_REPEATED = 0.25
 _MANY_CUT = 0.2
 SCORES = ("quality", "similarity", "admission")
 OWN_CODE = "a function of yours that was edited or moved is another one"
@@ -291,35 +289,10 @@ def _warn_of_cut_responses(generator: object, draws: list[Generation]) -> None:
     )
 
 
-def warn_of_repetitions(prompts: CheckedPrompts, references: Sequence[Reference]) -> None:
-    """Warn of prompts that stand there again with their reference, where they are many.
-
-    Rows of numbers may well be equal by chance.
-    """
-    if prompts.numeric or prompts.columns is not None:
-        return
-    seen: dict[int, list[Reference]] = {}
-    n_repeated = 0
-    for digest, reference in zip(prompts.digests().tolist(), references):
-        known = seen.setdefault(digest, [])
-        if any(_are_equal(one, reference) for one in known):
-            n_repeated += 1
-        elif len(known) < _MOST_REFERENCES:
-            known.append(reference)
-    if n_repeated >= _MANY_REPEATED * len(prompts):
-        warn(
-            f"{n_repeated} of {len(prompts)} prompts repeat an earlier one with its reference: a "
-            "guarantee needs prompts that were sampled independently, and these count as so many "
-            "although they tell nothing new. A table that was joined twice, or one row for each "
-            "draw, does this; drop the repetitions, unless new prompts repeat each other as often."
-        )
-
-
-def _are_equal(a: Reference, b: Reference) -> bool:
-    try:
-        return a is b or bool(a == b)
-    except ValueError:  # arrays
-        return False
+def warn_of_repetitions(prompts: CheckedPrompts) -> None:
+    """Warn of prompts that stand there again, where they are many."""
+    if (text := describe_repetitions(prompts.digests())) is not None:
+        warn(text)
 
 
 def source_of(

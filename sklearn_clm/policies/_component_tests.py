@@ -66,11 +66,12 @@ def planned_tests(
     fraction: WrongFraction | None,
     groups: list[Hashable] | None,
     options: Groups,
+    prompts: np.ndarray | None = None,
 ) -> list[ComponentTest]:
     """The tests of groups, where there are any, and at last that of all prompts."""
     rows = np.arange(n_prompts)
     if fraction is not None:
-        rows = path_part(n_prompts, fraction.path_fraction)[1]
+        rows = path_part(n_prompts, fraction.path_fraction, prompts)[1]
     if groups is None:
         return [ComponentTest(rows, delta)]
     names, of_prompt = check_groups(groups, n_prompts)

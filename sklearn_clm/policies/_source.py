@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.validation import validate_data
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration._data import RandomState, split_prompts
 from sklearn_clm.generators import (
     BaseGenerator,
     DrawQueue,
@@ -58,16 +58,19 @@ class DrawSource:
         """The source of draws, trained where it can be, and positions of the other prompts."""
         own, seed = own_copy(generator), seed_of_draws(random_state)
         n = len(prompts)
-        order, n_train = np.arange(n), 0
+        train, rest = np.arange(0), np.arange(n)
         if is_trainable(own):
-            n_train = min(max(round(fraction * n), 1), n - 1)
-            if n_train < 1:
+            rng: RandomState = random_state
+            if isinstance(random_state, (int, np.integer)):
+                # apart from the stream that splits the rest for calibration
+                rng = np.random.default_rng([int(random_state), 1])
+            train, rest = split_prompts(prompts.digests(), max(round(fraction * n), 1), rng)
+            if not len(rest):
                 raise ValueError(
-                    f"{type(own).__name__} is fitted on a part of the prompts that "
-                    f"calibration never sees, which takes at least 2 prompts; got n_samples={n}."
+                    f"{type(own).__name__} is fitted on a part of the prompts that calibration "
+                    f"never sees, which takes at least 2 distinct prompts; got n_samples={n}, all "
+                    "of one."
                 )
-            order = _rng_of_training_split(random_state).permutation(n)
-        train, rest = np.sort(order[:n_train]), np.sort(order[n_train:])
         part = prompts.take(train)
         if is_trainable(own):
             takes_tables = input_tags(own).dict
@@ -269,15 +272,6 @@ def seed_of_draws(random_state: int | np.random.RandomState | None) -> int:
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
     return int(random_state)
-
-
-def _rng_of_training_split(
-    random_state: int | np.random.RandomState | None,
-) -> np.random.Generator | np.random.RandomState:
-    if random_state is None or isinstance(random_state, np.random.RandomState):
-        return check_random_state(random_state)
-    # apart from the stream that splits the rest for calibration
-    return np.random.default_rng([int(random_state), 1])
 
 
 def progress_bar(verbose: int, total: int, unit: str) -> Any:

@@ -218,10 +218,45 @@ def test_split_takes_every_kind_of_random_state():
     data = make(n=30)
     for state in (np.random.default_rng(0), np.random.RandomState(0), np.random.SeedSequence(0)):
         assert data.split(0.5, state)[0].n_prompts == 15
-    np.random.seed(0)  # noqa: NPY002, None is the global state, as in scikit-learn
-    first = data.split(0.5)
-    np.random.seed(0)  # noqa: NPY002
-    assert_same(first[0], data.split(0.5)[0])
+
+
+def test_split_without_a_seed_comes_from_the_data():
+    data, other = make(n=30), make(n=30)
+    other.quality[0] += 0.5
+    first = data.split(0.5)[0]
+    for seed in (0, 1):
+        np.random.seed(seed)  # noqa: NPY002, the global state has no part in it
+        assert_same(data.split(0.5)[0], first)
+    assert not np.array_equal(other.split(0.5)[0].quality, first.quality)
+    data.prompts = np.random.default_rng(0).integers(2**63, size=30, dtype=np.uint64)
+    reversed_ = data.take(np.arange(30)[::-1])
+    assert set(data.split(0.5)[0].prompts) == set(reversed_.split(0.5)[0].prompts)
+    relabelled = data.with_labels(~data.admissible).split(0.5)[0]
+    assert_array_equal(relabelled.prompts, data.split(0.5)[0].prompts)
+
+
+@pytest.mark.parametrize("random_state", [0, 7, None])
+def test_all_rows_of_a_prompt_stand_on_one_side(random_state):
+    data = make(n=60)
+    data.prompts = np.repeat(np.arange(20, dtype=np.uint64), 3)[
+        np.random.default_rng(1).permutation(60)
+    ]
+    first, second = data.split(1 / 3, random_state)
+    assert not np.isin(first.prompts, second.prompts).any()
+    assert (first.n_prompts, second.n_prompts) == (21, 39)  # seven whole prompts
+    data.prompts = np.zeros(60, dtype=np.uint64)
+    with pytest.raises(ValueError, match="distinct prompts"):
+        data.split(1 / 3, random_state)
+
+
+def test_prompts_that_differ_are_split_like_rows_without_digests():
+    data, known = make(n=30), make(n=30)
+    known.prompts = np.random.default_rng(5).integers(2**63, size=30, dtype=np.uint64)
+    order = np.random.default_rng(4).permutation(30)
+    for each in (data, known):
+        first, second = each.split(0.4, 4)
+        assert_array_equal(first.quality, data.quality[np.sort(order[:12])])
+        assert_array_equal(second.quality, data.quality[np.sort(order[12:])])
 
 
 @pytest.mark.parametrize("random_state", ["seven", -1, 0.5])

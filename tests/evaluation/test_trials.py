@@ -258,3 +258,18 @@ def test_500_prompts_make_a_curve_by_default():
     results = run_trials(simulated_data(500, 6), n_trials=20, n_lambdas=6, random_state=0)
     # epsilons that every method can use in every trial, on the 101 from 0 to 1
     assert results.usable().all(axis=0).sum() >= 12
+
+
+def test_copies_of_a_prompt_are_in_one_part_of_a_trial():
+    prompts = np.repeat(np.arange(100, dtype=np.uint64), 3)
+    for split in random_splits(300, 180, 5, random_state=0, prompts=prompts):
+        assert not np.isin(prompts[split.calibration], prompts[split.test]).any()
+        assert len(split.calibration) == 180
+    rng = np.random.default_rng(0)
+    quality = rng.random((100, 4))
+    data = CalibrationData(quality, np.zeros((100, 4, 4)), rng.random((100, 4)) < quality)
+    data = data.take(np.repeat(np.arange(100), 3))
+    data.prompts = prompts
+    found = run_trials(data, "max", [0.3], n_trials=3, n_lambdas=5, random_state=0)
+    n_test = 300 - found.n_frontier - found.n_testing
+    assert np.all(np.round(found.loss[~found.null] * n_test / 3, 6) % 1 == 0)  # whole prompts

@@ -193,20 +193,21 @@ def test_lazily_judged_data_of_a_smaller_budget_go_on_being_judged():
 
 def test_people_are_asked_no_more_where_splits_have_no_seed(tmp_path):
     prompts, references = questions(60)
-    asked = {}
-    for seed in (0, None):
-        judge = HumanJudge(tmp_path / f"{seed}.sqlite", judge="Ada")
-        one = sampler(admission=judge, judging=LazyJudging(), random_state=seed, k_max=3)
-        asked[seed] = 0
+    judge = HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
+    n_asked = []
+    for _ in range(2):
+        one = sampler(admission=judge, judging=LazyJudging(), random_state=None, k_max=3)
+        n_asked.append(0)
         while True:
             try:
                 one.fit(prompts, judge.asked(prompts, references))
                 break
             except VerdictsWanted as error:
-                asked[seed] += len(error.wanted)
+                n_asked[-1] += len(error.wanted)
                 for wanted in error.wanted:
                     judge.record(wanted, wanted.response in wanted.asked.references)
-    assert asked[None] == asked[0]
+    assert n_asked[0] < 180
+    assert n_asked[1] == 0
 
 
 def test_lazily_judged_samplers_with_functions_are_pickled():
