@@ -150,7 +150,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         of Algorithm 1, or one level of an exit policy that is learnt from the optimisation part.
     judging : {"all", "lazy"} or LazyJudging, default="all"
         Whether ``fit`` makes and judges all draws, or only those that a test's decision still
-        needs. The certified configurations are the same; lazily, p-values are bounds.
+        needs. The guarantee is the same. Lazily, p-values are bounds, and by default the tested
+        configurations are others, since labels of the optimisation part are mostly estimated.
     guarantee : {"pac", "marginal"}, default="pac"
         "pac" holds with confidence 1 - `delta` over the calibration prompts. "marginal" holds on
         average over calibration prompts and new prompts together, a weaker promise with smaller
@@ -601,7 +602,15 @@ class ConformalSampler(  # type: ignore[call-arg]
             empty = why_empty(self.losses, self.epsilon)
         elif self.losses is None:
             empty = mistaken_epsilon(self.epsilon, self.calibration_.achievable_epsilon.high)
-        report_remarks({"delta": delta, "epsilon": empty})
+        record, everything = self.calibration_, None
+        if record.by_group is None and record.certified and record.rule.size == record.k_max > 1:
+            everything = (
+                f"nothing smaller than the set of all {record.k_max} draws was certified: predict "
+                "returns all of them, with the guarantee. A larger epsilon or more prompts (of "
+                "another calibration) may give smaller sets"
+                f"{'' if self.judging == 'all' else ', or judging more of the optimisation part'}."
+            )
+        report_remarks({"delta": delta, "epsilon": empty, "everything": everything})
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:

@@ -59,6 +59,8 @@ from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import ConfigurationRisks
 
+_COPIES_DIFFER = 1 / 8  # as often as any two judged texts of a prompt, at most
+
 Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
 """``judge(prompts, draws)``: two arrays of positions, of equal length; gives the verdicts in
 order, as they become known. Those given before an error are kept."""
@@ -729,8 +731,12 @@ def impute_labels(
 
     A classifier on quality, frequency and similarity to judged draws gives each unjudged text a
     probability, and its label is drawn from it, so that shares of admissible texts are right on
-    average. Only for the optimisation part: there labels shape the path of the tests, and the
-    guarantee needs nothing of them.
+    average. Near copies count as one text: their labels are equal in truth, and drawn one by one
+    they would look as if each of them could save a set. From which similarity on texts are near
+    copies is learnt from the pairs of judged texts.
+
+    Only for the optimisation part: there labels shape the path of the tests, and the guarantee
+    needs nothing of them.
 
     Parameters
     ----------
@@ -765,6 +771,10 @@ def impute_labels(
     n, k_max = data.quality.shape
     rows = np.arange(n)
     earlier, later = np.triu_indices(k_max, 1)
+    copies = _similarity_of_copies(data.similarity, first, known)
+    if copies is not None:
+        first = texts_of_draws(data.similarity, first, np.nextafter(copies, -np.inf))
+        known = _shared(known, first)
     alike = ScoreScale.of(data.similarity[:, later, earlier])
     paths = TextPaths(n, k_max, ScoreScale.of(data.quality), alike)
     for k in range(k_max):
@@ -783,6 +793,72 @@ def impute_labels(
     chance = np.zeros((n, k_max))
     chance[present] = probability(classifier, features[present])
     return completed(known, first, chance, np.random.default_rng(random_state))
+
+
+def _similarity_of_copies(
+    similarity: np.ndarray, first: np.ndarray, known: np.ndarray
+) -> float | None:
+    """Similarity from which on the labels of two texts agree; None if there is no such.
+
+    Pairs above it differ an eighth as often as all judged pairs of a prompt do, or less.
+    """
+    earlier, later = np.triu_indices(first.shape[1], 1)
+    judged = (known >= 0) & (first == np.arange(first.shape[1]))  # equal texts are no pair
+    pairs = judged[:, earlier] & judged[:, later]
+    values = np.asarray(similarity[:, later, earlier][pairs], dtype=np.float64)
+    differ = (known[:, earlier] != known[:, later])[pairs]
+    if not differ.any():
+        return None  # all labels are alike, whatever the similarity
+    order = np.argsort(-values, kind="stable")
+    values, differ = values[order], differ[order]
+    n_pairs = np.arange(1, len(values) + 1)
+    # one more, so that a few pairs show nothing
+    share = (np.cumsum(differ) + 1.0) / (n_pairs + 1.0)
+    is_last = np.append(values[1:] < values[:-1], True)  # of those that are as similar
+    found = np.flatnonzero(is_last & (share <= _COPIES_DIFFER * differ.mean()))
+    return float(values[found[-1]]) if len(found) else None
+
+
+def _shared(known: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Labels with which unknown draws of a text share the label of its first known draw."""
+    shared = known.copy()
+    for draw in range(known.shape[1]):
+        same = (first == first[:, [draw]]) & (known[:, [draw]] >= 0)
+        shared = np.where(same & (shared < 0), known[:, [draw]], shared)
+    return shared
+
+
+def texts_of_draws(
+    similarity: np.ndarray, first: np.ndarray, same_text: float | None
+) -> np.ndarray:
+    """Draw in which each draw's text occurs first, near duplicates counted as one: (n, K).
+
+    `first` says the same for equal responses.
+    """
+    texts = np.empty_like(first)
+    for j in range(first.shape[1]):
+        texts[:, j] = text_of_draw(texts[:, :j], first[:, j], similarity[:, j], same_text)
+    return texts
+
+
+def text_of_draw(
+    texts: np.ndarray, first: np.ndarray, similarity: np.ndarray, same_text: float | None
+) -> np.ndarray:
+    """Draw in which the text of the next draw occurs first, near duplicates counted as one.
+
+    Of m prompts with j draws each, `texts`, of shape (m, j), says the same for these. `first` is
+    the draw that holds an equal response first, j where there is none. A response repeats the
+    earliest text to which its similarity is above `same_text`; clusters do not chain.
+    """
+    j = texts.shape[1]
+    own = np.concatenate((texts, np.full((len(texts), 1), j)), axis=1)
+    found = own[np.arange(len(texts)), first]
+    if same_text is None:
+        return found
+    alike = (texts == np.arange(j)) & (similarity[:, :j].astype(np.float64) > same_text)
+    # a column for none of them
+    alike = np.concatenate((alike, np.ones((len(texts), 1), dtype=bool)), axis=1)
+    return np.where(first == j, alike.argmax(axis=1), found)
 
 
 def equal_texts(responses: Sequence[Sequence[object]]) -> np.ndarray:

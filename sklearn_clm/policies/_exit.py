@@ -29,11 +29,12 @@ from sklearn_clm.calibration._data import (
     refuse_missing_draws,
 )
 from sklearn_clm.calibration._exit_policy import ExitScores
+from sklearn_clm.calibration._lazy_judging import text_of_draw, texts_of_draws
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.policies._base import Policy, Request, ThresholdRule
 from sklearn_clm.policies._judging import classifier_factory
-from sklearn_clm.policies._sampling import AnyOpenSets, DrawScores, ExitSets, Marks, text_of_draw
+from sklearn_clm.policies._sampling import AnyOpenSets, DrawScores, ExitSets, Marks
 
 _MANY_MERGED = 0.05  # of the prompts
 
@@ -191,10 +192,7 @@ class ExitPolicy(Policy[ExitModel]):
         -------
         ndarray of int, shape (n, K)
         """
-        texts = np.empty_like(first)
-        for j in range(first.shape[1]):
-            texts[:, j] = text_of_draw(texts[:, :j], first[:, j], similarity[:, j], self.same_text)
-        return texts
+        return texts_of_draws(similarity, first, self.same_text)
 
     @property
     def path(self) -> ExitModel | None:

@@ -34,16 +34,21 @@ from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Resp
 from sklearn_clm.scoring._results import name_of
 
 _MOST_LOOKED_UP = 20_000  # verdicts, to make a bound tighter
-_MOST_JUDGEMENTS, _ENOUGH_LABELS = 3, 500  # of an optimisation prompt, and of all together
+# of an optimisation prompt, where two labels show which texts are near copies; of all together
+_FEWEST_JUDGEMENTS, _MOST_JUDGEMENTS, _ENOUGH_LABELS = 2, 3, 500
 _BLOCK = 16  # pairs that one worker judges before their verdicts are kept
 
 
 class LazyJudging(BaseEstimator):
     """Judge, and draw, only what a decision still needs.
 
-    On the calibration part labels are asked for until each test is decided; the decisions are
-    those of the full table of labels. On the optimisation part a few draws of each prompt are
-    judged, and the other labels are estimated: there they shape the path of the tests alone.
+    On the calibration part labels are asked for until each test is decided; each decision is that
+    of the full table of labels. On the optimisation part a few draws of each prompt are judged, and
+    the other labels are estimated. There they shape the path of the tests, so that other
+    configurations are tested than with all labels, and another one may be chosen: with the same
+    guarantee, and as a rule with sets that are a little larger. With
+    ``optimization_judgements=None`` the path, and what is certified on it, are those of
+    ``judging="all"``.
 
     ``fit`` is lazy in drawing, too, where ``collect`` makes all K draws. Optimisation prompts get
     all of them. A calibration prompt gets none beyond the last that is asked for: with an exit
@@ -58,12 +63,13 @@ class LazyJudging(BaseEstimator):
     ----------
     optimization_judgements : int, "auto" or None, default="auto"
         How many draws of each optimisation prompt are judged, at most K; equal responses count as
-        one. "auto" is three, and fewer where as many prompts give 500 labels without that, but at
-        least one: what is learnt from labels hardly grows beyond. None judges all draws. With 0
-        no label is known, and those of all draws are estimated by their share among the draws.
+        one. "auto" is three, and two where as many prompts give 500 labels without that: what is
+        learnt from labels hardly grows beyond, but with one for each prompt nobody would know which
+        similar texts have the same label. None judges all draws. With 0 no label is known, and
+        those of all draws are estimated by their share among the draws.
     estimator : classifier with ``predict_proba``, default=None
         Estimates the labels of the other draws from their quality, frequency and similarity to
-        judged draws. None is a logistic regression with ``C=1``.
+        judged draws, near copies counted as one text. None is a logistic regression with ``C=1``.
     optimization_admission : str or callable, default=None
         Who judges the optimisation part instead of the sampler's `admission`: something cheap,
         such as "rouge_l" or a model, where people judge the calibration part. None is the same.
@@ -151,7 +157,7 @@ class LazyJudging(BaseEstimator):
             return k_max
         if isinstance(wanted, str):
             enough = -(-_ENOUGH_LABELS // max(n_prompts, 1))
-            return min(max(enough, 1), _MOST_JUDGEMENTS, k_max)
+            return min(max(enough, _FEWEST_JUDGEMENTS), _MOST_JUDGEMENTS, k_max)
         if wanted > k_max:
             raise ValueError(
                 f"optimization_judgements must be at most k_max={k_max}, got {wanted} instead."

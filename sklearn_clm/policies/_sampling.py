@@ -18,7 +18,7 @@ from sklearn_clm.calibration import (
     SamplingRule,
     SetScore,
 )
-from sklearn_clm.calibration._lazy_judging import text_key
+from sklearn_clm.calibration._lazy_judging import text_key, text_of_draw
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
@@ -98,26 +98,6 @@ class DrawScores:
                 row = self.data.similarity[self.known[members[m]], len(draws[m]) - 1]
                 alike[m] = row[list(earlier[m])]
         return self.provenance.rounded(alike, "similarity")
-
-
-def text_of_draw(
-    texts: np.ndarray, first: np.ndarray, similarity: np.ndarray, same_text: float | None
-) -> np.ndarray:
-    """Draw in which the text of the next draw occurs first, near duplicates counted as one.
-
-    Of m prompts with j draws each, `texts`, of shape (m, j), says the same for these. `first` is
-    the draw that holds an equal response first, j where there is none. A response repeats the
-    earliest text to which its similarity is above `same_text`; clusters do not chain.
-    """
-    j = texts.shape[1]
-    own = np.concatenate((texts, np.full((len(texts), 1), j)), axis=1)
-    found = own[np.arange(len(texts)), first]
-    if same_text is None:
-        return found
-    alike = (texts == np.arange(j)) & (similarity[:, :j].astype(np.float64) > same_text)
-    # a column for none of them
-    alike = np.concatenate((alike, np.ones((len(texts), 1), dtype=bool)), axis=1)
-    return np.where(first == j, alike.argmax(axis=1), found)
 
 
 class Progress(Protocol):

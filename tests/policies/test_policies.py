@@ -5,8 +5,11 @@ import pytest
 from sklearn.base import clone
 from sklearn.naive_bayes import GaussianNB
 
+from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import CalibrationData, LabelTable, equal_texts
+from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.policies import ExitPolicy, LazyJudging
+from tests.toy import ToyModel
 
 
 def drawn(n=60, k=6, seed=0):
@@ -61,7 +64,7 @@ def test_as_many_draws_are_judged_as_asked_for(wanted):
 
 @pytest.mark.parametrize(
     ("n_prompts", "k_max", "expected"),
-    [(10, 20, 3), (10, 2, 2), (200, 20, 3), (250, 20, 2), (900, 20, 1)],
+    [(10, 20, 3), (10, 2, 2), (200, 20, 3), (250, 20, 2), (900, 20, 2), (900, 1, 1)],
 )
 def test_many_prompts_need_fewer_judgements_each(n_prompts, k_max, expected):
     assert LazyJudging().judgements_per_prompt(n_prompts, k_max) == expected
@@ -76,3 +79,43 @@ def test_more_judgements_than_draws():
         LazyJudging(optimization_judgements=-1).labels(data, first, table)
     with pytest.raises(ValueError, match="predict_proba"):
         ExitPolicy("logistic").fit(data, first)
+
+
+FORMS = ("City {}", "City {}.", "the City {}")
+
+
+def spelt_in_several_ways(n, k_max=10):
+    """Prompts, references and draws that write each answer in one of three ways."""
+    rng = np.random.default_rng(1)
+    ease = rng.uniform(0.05, 0.8, (n, 1))
+    right = rng.random((n, k_max)) < ease
+    cities = np.where(right, np.arange(n)[:, None], n + rng.integers(4 * n, size=(n, 1)))
+    cities += np.where(right, 0, rng.integers(4, size=right.shape))
+    rows = [[FORMS[rng.integers(3)].format(city) for city in row] for row in cities]
+    logprobs = np.log(np.where(right, ease, (1 - ease) / 4)) - rng.exponential(0.3, right.shape)
+    references = [[form.format(i) for form in FORMS] for i in range(n)]
+    return [f"capital {i}?" for i in range(n)], references, rows, logprobs.tolist()
+
+
+def test_near_copies_count_as_one_where_labels_are_estimated():
+    prompts, references, rows, logprobs = spelt_in_several_ways(900)
+    tokens = [[2] * len(row) for row in rows]
+    generator = PrecomputedGenerator(prompts, rows, logprobs=logprobs, n_tokens=tokens)
+    sizes = {}
+    for judging in ("all", "lazy"):
+        sampler = ConformalSampler(
+            generator, k_max=10, epsilon=0.15, random_state=0, judging=judging
+        ).fit(prompts[:400], references[:400])
+        assert np.isfinite(sampler.lambda_hat_.similarity)
+        sizes[judging] = sampler.predict(prompts[400:]).sizes.mean()
+    assert sizes["lazy"] < 1.5 * sizes["all"]
+
+
+def test_a_certified_rule_that_returns_everything_is_warned_of():
+    rng = np.random.default_rng(0)
+    labels = np.eye(3, dtype=bool)[rng.integers(3, size=60)]  # one draw, whatever its quality
+    data = CalibrationData(rng.random((60, 3)), np.zeros((60, 3, 3)), labels)
+    sampler = ConformalSampler(ToyModel(), k_max=3, epsilon=0.08, random_state=0)
+    with pytest.warns(UserWarning, match="all 3 draws"):
+        sampler.calibrate(data)
+    assert sampler.result_.risks.size[sampler.result_.position] == 3
