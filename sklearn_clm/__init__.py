@@ -162,6 +162,27 @@ cannot know, are allowed, and the result says "provenance unknown".
 - *Keep it for years?* `save_calibration` writes JSON (*Files*, above), not a pickle. A generator
   that `fit` has trained is not in it: keep `sampler.generator_`, and load into a sampler with that.
 
+## What is not noticed, and what to do instead
+
+The package refuses or warns of what it can see. It cannot see the following, and each of them makes
+`guaranteed` say more than is true.
+
+| not noticed | what to do instead |
+|---|---|
+| prompts on which the model, its template or its decoding were chosen | calibrate on others |
+| epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
+| collecting until a calibration succeeds | fix n beforehand, or `plan(looks=m)` and delta / m |
+| a measure on prompts that calibrated (only logged) | measure on prompts of their own |
+| paraphrases, or turns of a dialogue, in separate rows | one row for each; the dialogue as prompt |
+| new prompts that are distributed otherwise | `shift=`, or a `RiskMonitor` in use |
+| a promise read for each prompt, or for each topic | `groups=` fixed beforehand |
+| a judge, or references, that are wrong | the promise is about them: audit the judge |
+| a service whose model changes behind its name | calibrate again; a `RiskMonitor` in use |
+| draws of a service that is not keyed, after memory is gone | a `CachedGenerator` with a file |
+| outcomes audited on complaint, or where judging is easy | `should_audit` decides |
+| weights of a shift that were estimated on these prompts | estimate them on others |
+| bare arrays of other draws, scores or seeds ("provenance unknown") | `collect`, or their files |
+
 ## Where steps of a pipeline belong
 
 Steps that learn from references (a selection of features, say) must not stand before the sampler:
