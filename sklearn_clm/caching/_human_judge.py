@@ -471,7 +471,9 @@ class HumanJudge(StoreBacked, PairAdmission):
             The file, replaced where it exists: CSV where its name ends in ``.csv``, JSON Lines
             where it ends in ``.jsonl``, ``.ndjson`` or ``.json``. In CSV the references of a prompt
             are one cell, a list in JSON. Both are UTF-8; CSV that is not ASCII alone begins with a
-            byte order mark, by which spreadsheets know it ("utf-8-sig" in Python).
+            byte order mark, by which spreadsheets know it ("utf-8-sig" in Python). Most of these
+            cut a cell after 32,767 characters, and lines that were cut are refused: responses that
+            long belong in JSON Lines.
         pairs : iterable of WantedVerdict
             What is wanted, for instance of a :class:`VerdictsWanted`.
 
