@@ -1,36 +1,32 @@
 """The estimator that calibrates when to stop sampling and what to throw away."""
 
 import logging
-import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils._param_validation import (
-    HasMethods,
-    Interval,
-    StrOptions,
-)
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import report_null, report_remarks, warn, warn_of_supervised_steps
+from sklearn_clm._exceptions import report_null, warn, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets, visual_block
-from sklearn_clm.calibration import (
-    AchievableEpsilon,
-    CalibrationData,
-    Provenance,
-    SetScore,
-    achievable_epsilon,
-    get_set_score,
-)
+from sklearn_clm.calibration import CalibrationData, Claim, get_set_score
+from sklearn_clm.calibration._arrays import refuse_unknown
 from sklearn_clm.calibration._binomial import mistaken_delta, mistaken_epsilon
-from sklearn_clm.calibration._data import check_collected
-from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.generators import DrawQueue, Generator
+from sklearn_clm.calibration._claim import nulls_of
+from sklearn_clm.calibration._data import (
+    check_collected,
+    refuse_missing_draws,
+    row_digests,
+    split_of,
+)
+from sklearn_clm.calibration._rows import parts_of
+from sklearn_clm.calibration._table import Table
+from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.metrics._sets import judge_sets, objective_of
 from sklearn_clm.policies import (
@@ -41,31 +37,27 @@ from sklearn_clm.policies import (
     Losses,
     ThresholdPolicy,
 )
-from sklearn_clm.policies._attributes import N_JOBS, SamplerAttributes
-from sklearn_clm.policies._base import (
-    CalibratedRule,
-    Policy,
-    Request,
-    draw_budgets,
-    refuse_combinations,
-)
+from sklearn_clm.policies._base import Policy, Terms, draw_budgets
+from sklearn_clm.policies._calibration import SamplerCalibration
 from sklearn_clm.policies._collection import (
     SCORES,
-    CalibrationPrompts,
-    Collector,
-    conditions_of,
-    needed_shift,
-    settled,
+    Collection,
+    refuse_other_data,
     source_of,
     warn_of_repetitions,
 )
+from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import (
-    read_calibration,
-    refuse_other_sampler,
+    losses_content,
+    read_sampler,
+    refuse_differences,
+    refuse_other_groups,
 )
-from sklearn_clm.policies._records import SamplerCalibration
-from sklearn_clm.policies._risks import why_empty
-from sklearn_clm.policies._sampling import DrawScores, QualityLike, SimilarityLike
+from sklearn_clm.policies._groups import groups_of, lost_groups
+from sklearn_clm.policies._losses import SetLosses, why_empty
+from sklearn_clm.policies._open_sets import DrawScores, QualityLike, SimilarityLike
+from sklearn_clm.policies._rules import LevelRule
+from sklearn_clm.policies._shift import Shift, needed_shift
 from sklearn_clm.policies._source import (
     DrawSource,
     naming_position,
@@ -73,22 +65,17 @@ from sklearn_clm.policies._source import (
     refuse_other_models,
     warn_of_repeated_draws,
 )
-from sklearn_clm.scoring import (
-    get_admission,
-    get_quality,
-    get_similarity,
-    likelihood,
-)
+from sklearn_clm.scoring import get_admission, get_quality, get_similarity, likelihood
 from sklearn_clm.scoring._admission import check_admissions
-from sklearn_clm.scoring._identity import frozen, score_fingerprint
-from sklearn_clm.scoring._protocols import Admission
+from sklearn_clm.scoring._identity import score_fingerprint
+from sklearn_clm.scoring._protocols import Admission, Reference
 from sklearn_clm.scoring._quality import bind_quality
 
 _LOGGER = logging.getLogger("sklearn_clm")
 
 
 class ConformalSampler(  # type: ignore[call-arg]
-    SamplerAttributes, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
+    TransformerMixin, CalibratedEstimator, auto_wrap_output_keys=None
 ):
     """Sample responses until the set of them holds an admissible one, with a guarantee.
 
@@ -120,12 +107,6 @@ class ConformalSampler(  # type: ignore[call-arg]
         ``quality(prompt, generation) -> float``, or a fitted classifier with ``predict_proba``.
     similarity : str, callable or object with ``pairwise``, default="rouge_l"
         Similarity S of two responses: a name or ``similarity(a, b) -> float``.
-    set_score : {"first_k", "first_k_reject", "max", "sum"} or callable, default="max"
-        Set score F.
-    size_weight, excess_weight : float, default=0.5
-        Weights rho_1 of the set size and rho_2 of the relative excess of draws in Eq. 7, >= 0.
-    n_lambdas : int, default=25
-        Most observed values to try for each threshold; -inf and +inf come on top.
     optimization_fraction : float, default=1/3
         Part of the collected prompts that chooses which configurations to test, in (0, 1).
     on_null : {"warn", "raise"}, default="warn"
@@ -145,19 +126,14 @@ class ConformalSampler(  # type: ignore[call-arg]
         Whether to show progress: draws in ``fit``, prompts and their draws in ``predict``.
     training_fraction : float, default=0.5
         Part of the data that trains a generator with a ``fit`` method, in (0, 1).
-    policy : {"thresholds"}, ThresholdPolicy or ExitPolicy, default="thresholds"
+    policy : ThresholdPolicy or ExitPolicy, default=None
         How sampling stops and what is returned, see :mod:`sklearn_clm.policies`: the thresholds
-        of Algorithm 1, or one level of an exit policy that is learnt from the optimisation part.
+        of Algorithm 1 and the objective of Eq. 7, or one level of an exit policy that is learnt
+        from the optimisation part. None is ``ThresholdPolicy()``, the paper's.
     judging : {"all", "lazy"} or LazyJudging, default="all"
         Whether ``fit`` makes and judges all draws, or only those that a test's decision still
-        needs. The guarantee is the same. Lazily, p-values are bounds, and by default the tested
-        configurations are others, since labels of the optimisation part are mostly estimated.
-    guarantee : {"pac", "marginal"}, default="pac"
-        "pac" holds with confidence 1 - `delta` over the calibration prompts. "marginal" holds on
-        average over calibration prompts and new prompts together, a weaker promise with smaller
-        sets, for an exit policy alone: the frontier of thresholds is no nested family.
-    draw_weight : float, default=0.0
-        Price of a draw in the objective, >= 0; with 0 it is that of Eq. 7.
+        needs. Lazily, the path of the tests comes from few labels, so that other configurations
+        may be certified; each decision is that of the full table, and p-values are bounds.
     groups : Groups, default=None
         A guarantee within each group of prompts, see :class:`sklearn_clm.policies.Groups`. None
         is one guarantee for all prompts together, unless ``fit`` is given groups.
@@ -171,11 +147,13 @@ class ConformalSampler(  # type: ignore[call-arg]
     Attributes
     ----------
     calibration_ : SamplerCalibration
-        All that ``predict`` depends on, as calibration saw it. The attributes below are read from
-        it, and later changes of parameters do not reach it.
+        All that ``predict`` depends on, as calibration saw it: later changes of parameters do not
+        reach it. Its `claim` says in words what is guaranteed (``claim.sentence()``).
     lambda_hat_ : Configuration or None
         The chosen thresholds, named `similarity`, `quality` and `set_score`; None for null, and
-        always with an :class:`~sklearn_clm.policies.ExitPolicy`, which has an `exit_level_`.
+        always with an :class:`~sklearn_clm.policies.ExitPolicy`.
+    exit_level_ : float
+        The calibrated level of an exit policy; -inf for null. Of an exit policy alone.
     k_max_ : int
         The budget in force.
     valid_lambdas_ : ndarray of shape (m, 3)
@@ -187,12 +165,11 @@ class ConformalSampler(  # type: ignore[call-arg]
     achievable_epsilon_ : tuple of float (low, high)
         Error of always drawing K, and of always drawing one (appendix C). With lazy judging they
         are not known, and NaN.
-    exit_level_ : float
-        The calibrated level of an exit policy; -inf for null.
+    result_ : LearnThenTestResult or None
+        The whole result of the tests of thresholds; None where there were too few prompts.
     groups_ : dict
-        With groups: the :class:`sklearn_clm.policies.ThresholdRule` or
-        :class:`sklearn_clm.policies.ExitResult` of each. The other attributes are those of the
-        rule for all prompts together, which is tested for comparison.
+        With groups: the rule of each. The other attributes are those of the rule for all prompts
+        together, which is tested for comparison.
     shift_ : Shift or None
         The shift of prompts that the guarantee holds for, with the numbers of prompts offered and
         kept, and their effective number.
@@ -202,13 +179,9 @@ class ConformalSampler(  # type: ignore[call-arg]
     calibration_data_ : CalibrationData
         Scores, similarities and admissions of the draws that calibration saw; its `n_draws` says
         how many these are for each prompt, where ``fit`` with lazy judging made fewer than K.
-    calibration_draws_ : list of lists of Generation
-        The draws themselves, from memory or made again.
     calibration_indices_ : ndarray of int
-        Positions in X of the prompts that calibrated. This and the draws are known only
-        where ``fit`` or ``collect`` of this very estimator gave these data.
-    result_ : LearnThenTestResult or None
-        The whole result of calibration; None where there were too few prompts to test at all.
+        Positions in X of the prompts that calibrated. This and ``calibration_draws_``, the draws
+        themselves, are known only where ``fit`` or ``collect`` of this estimator gave the data.
     generator_, seed_ : generator, int
         The generator in use, fitted where it can be, and the seed of all its draws.
     memory_ : DrawMemory
@@ -216,6 +189,9 @@ class ConformalSampler(  # type: ignore[call-arg]
         them go, and a pickle leaves them behind.
     n_features_in_, feature_names_in_ : int, ndarray of str
         Number of columns of X, for two-dimensional X, and their names, for a data frame.
+
+    What was calibrated on (`result_`, `frontier_`, `p_values_`, `valid_lambdas_`,
+    `calibration_data_`) is not in a file of :meth:`save_calibration`.
 
     Notes
     -----
@@ -280,31 +256,28 @@ class ConformalSampler(  # type: ignore[call-arg]
         "admission": [str, callable],
         "quality": [str, callable, HasMethods("predict_proba"), HasMethods("score_draws")],
         "similarity": [str, callable, HasMethods("pairwise")],
-        "set_score": [str, callable, SetScore],
-        "size_weight": [Interval(Real, 0, None, closed="left")],
-        "excess_weight": [Interval(Real, 0, None, closed="left")],
-        "n_lambdas": [Interval(Integral, 1, None, closed="left")],
+        "policy": [None, Policy],
+        "judging": [StrOptions({"all", "lazy"}), LazyJudging],
+        "groups": [None, Groups],
+        "shift": [None, CovariateShift],
+        "losses": [None, Losses],
+        "training_fraction": [Interval(Real, 0, 1, closed="neither")],
         "optimization_fraction": [Interval(Real, 0, 1, closed="neither")],
         "on_null": [StrOptions({"warn", "raise"})],
         "random_state": ["random_state"],
         "n_jobs": N_JOBS,
         "verbose": ["verbose"],
-        "training_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "policy": [StrOptions({"thresholds"}), ThresholdPolicy, ExitPolicy],
-        "judging": [StrOptions({"all", "lazy"}), LazyJudging],
-        "guarantee": [StrOptions({"pac", "marginal"})],
-        "draw_weight": [Interval(Real, 0, None, closed="left")],
-        "groups": [None, Groups],
-        "shift": [None, CovariateShift],
-        "losses": [None, Losses],
     }
     _options: ClassVar[dict[str, type[BaseEstimator]]] = {
-        "policy": ExitPolicy,
+        "policy": ThresholdPolicy,
         "judging": LazyJudging,
         "groups": Groups,
         "shift": CovariateShift,
         "losses": Losses,
     }
+    _drawn_by: ClassVar[str] = "generator"
+    _collected: Collection | None
+    _source: DrawSource
 
     def __init__(
         self,
@@ -316,23 +289,17 @@ class ConformalSampler(  # type: ignore[call-arg]
         admission: str | Admission = "exact_match",
         quality: QualityLike = "likelihood",
         similarity: SimilarityLike = "rouge_l",
-        set_score: SetScoreLike = "max",
-        size_weight: float = 0.5,
-        excess_weight: float = 0.5,
-        n_lambdas: int = 25,
+        policy: ThresholdPolicy | ExitPolicy | None = None,
+        judging: str | LazyJudging = "all",
+        groups: Groups | None = None,
+        shift: CovariateShift | None = None,
+        losses: Losses | None = None,
+        training_fraction: float = 0.5,
         optimization_fraction: float = 1 / 3,
         on_null: str = "warn",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
-        training_fraction: float = 0.5,
-        policy: str | ThresholdPolicy | ExitPolicy = "thresholds",
-        judging: str | LazyJudging = "all",
-        guarantee: str = "pac",
-        draw_weight: float = 0.0,
-        groups: Groups | None = None,
-        shift: CovariateShift | None = None,
-        losses: Losses | None = None,
     ) -> None:
         self.generator = generator
         self.k_max = k_max
@@ -341,23 +308,17 @@ class ConformalSampler(  # type: ignore[call-arg]
         self.admission = admission
         self.quality = quality
         self.similarity = similarity
-        self.set_score = set_score
-        self.size_weight = size_weight
-        self.excess_weight = excess_weight
-        self.n_lambdas = n_lambdas
+        self.policy = policy
+        self.judging = judging
+        self.groups = groups
+        self.shift = shift
+        self.losses = losses
+        self.training_fraction = training_fraction
         self.optimization_fraction = optimization_fraction
         self.on_null = on_null
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
-        self.training_fraction = training_fraction
-        self.policy = policy
-        self.judging = judging
-        self.guarantee = guarantee
-        self.draw_weight = draw_weight
-        self.groups = groups
-        self.shift = shift
-        self.losses = losses
 
     def fit(
         self, X: object, y: object, *, groups: object = None, prompt_weight: object = None
@@ -446,49 +407,60 @@ class ConformalSampler(  # type: ignore[call-arg]
         lazily: bool = False,
     ) -> CalibrationData:
         """Collect all draws, or the first one of each prompt."""
-        n_draws = draw_budgets(self.k_max)[-1]
         checked = check_prompts(prompts, estimator=self)
         references = check_admissions(admissions, len(checked), estimator=self)
+        # mistakes are found before anything is paid for
+        by = self.groups is not None and self.groups.by is not None
         names = None
-        if groups is not None or (self.groups is not None and self.groups.by is not None):
-            # a mistake is found before anything is paid for
+        if groups is not None or by:
             names = (self.groups or Groups()).of(groups, len(checked), checked)
-        weights = None
-        if prompt_weight is not None or (self.shift is not None and self.shift.weight is not None):
-            weights = needed_shift(self.shift).of(prompt_weight, len(checked), checked)
+        weights = self._weights(prompt_weight, len(checked), checked)
         self._check_scores(self.generator)
         warn_of_supervised_steps()
         warn_of_repetitions(checked)
-        source, rest = DrawSource.train(
+        source, rows = DrawSource.train(
             self.generator,
             checked,
             references,
             fraction=self.training_fraction,
             random_state=self.random_state,
         )
-        asked = CalibrationPrompts.of(
-            checked,
-            rest,
-            groups=None if groups is None else names,
-            shift=self.shift,
-            weights=weights,
-            seed=source.seed,
+        shift = None
+        if weights is not None:
+            digests = checked.take(rows).digests()
+            kept, shift = needed_shift(self.shift).applied(weights[rows], digests, source.seed)
+            rows = rows[kept]
+        k_max = draw_budgets(self.k_max)[-1]
+        collected = Collection(
+            source,
+            checked.take(rows),
+            rows,
+            [references[i] for i in rows],
+            groups=None if groups is None or names is None else [names[i] for i in rows],
+            shift=shift,
+            quality=self.quality,
+            similarity=self.similarity,
+            admission=self.admission,
+            memory=self.memory_,
+            k_max=k_max,
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
         )
-        if lazily:
-            collected = self._collector.first_draws(source, asked, references, n_draws)
-        else:
-            collected = self._collector.all_draws(source, asked, references, n_draws, memory)
-        self.__dict__.pop("calibration_", None)
+        everything = self.judging == "all"
+        collected.fill(
+            1 if lazily else k_max,
+            judges=everything,
+            keeps=not everything or self.losses is not None or collected.verdicts.of_people,
+            file=memory,
+        )
+        self._forget()
         self._source, self._collected = source, collected
-        self._grouped = None if groups is None else asked.prompts.digests()
         self._numeric_prompts = checked.numeric
-        for name in ("n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
         if checked.n_features is not None:
             self.n_features_in_ = checked.n_features
         if checked.feature_names is not None:
             self.feature_names_in_ = checked.feature_names
-        return self.calibration_data_
+        return collected.data
 
     def calibrate(
         self, data: CalibrationData, *, groups: object = None, prompt_weight: object = None
@@ -526,91 +498,32 @@ class ConformalSampler(  # type: ignore[call-arg]
             If nothing can be certified and ``on_null="raise"``.
         """
         self._validate_params()
-        budgets = draw_budgets(self.k_max)
         check_collected(data)
-        conditions = conditions_of(
-            data,
-            getattr(self, "_collected", None),
-            lambda: source_of(
-                data.provenance, getattr(self, "_source", None), self._untrained_source
+        budgets, policy = draw_budgets(self.k_max), self._policy
+        refuse_other_data(data, budgets[-1], self._fingerprints())
+        own = self._collected_of(data)
+        source = self._source_of(data) if own is None else own.source
+        names = self._groups_of(data, own, groups)
+        data, names, shift = self._shifted(data, own, names, prompt_weight, source.seed)
+        table = self._table(data, own, budgets[-1])
+        searched, tested = np.arange(0), np.arange(data.n_prompts)
+        if policy.path is None and data.n_prompts > 1:
+            searched, tested = split_of(data, self.optimization_fraction, self.random_state)
+        options = self.groups or Groups()
+        together, pooled = options.guarantee == "all", options.unknown == "pooled"
+        rules = policy.calibrate(
+            table,
+            parts_of(searched, tested, self.delta, names, together=together, pooled=pooled),
+            Terms(
+                self.epsilon,
+                self.delta,
+                budgets,
+                self._judging if table.is_lazy else None,
+                self._set_losses(own),
             ),
-            k_max=budgets[-1],
-            scores=self._fingerprints(SCORES),
-            judges_all=self.judging == "all",
-            groups=self.groups,
-            shift=self.shift,
-            losses=self.losses,
-            given_groups=groups,
-            grouped=getattr(self, "_grouped", None),
-            prompt_weight=prompt_weight,
+            self._claim(data, shift, names),
         )
-        verdicts = conditions.verdicts
-        with self._collector.making(conditions.source, conditions.draws):
-            found = self._policy.calibrate(
-                conditions.data.truncate(budgets[-1]),
-                Request(
-                    epsilon=self.epsilon,
-                    delta=self.delta,
-                    guarantee=self.guarantee,
-                    budgets=budgets,
-                    set_score=self.set_score,
-                    weights={
-                        "size_weight": self.size_weight,
-                        "excess_weight": self.excess_weight,
-                        "draw_weight": self.draw_weight,
-                    },
-                    n_lambdas=self.n_lambdas,
-                    optimization_fraction=self.optimization_fraction,
-                    random_state=self.random_state,
-                    judging=None if verdicts is None else self._judging,
-                    verdicts=verdicts,
-                    groups=conditions.groups,
-                    options=self.groups or Groups(),
-                    risks=conditions.risks,
-                    draws=conditions.draws,
-                ),
-            )
-        report_null(found.why_null, self.on_null)
-        data, self._collected = conditions.after_tests(budgets[-1])
-        self._source = conditions.source
-        self.calibration_ = self._record(
-            rule=found.rule,
-            width=budgets[-1],
-            epsilon=self.epsilon,
-            delta=self.delta,
-            size_weight=self.size_weight,
-            excess_weight=self.excess_weight,
-            draw_weight=self.draw_weight,
-            guarantee=self.guarantee,
-            source=self._source,
-            provenance=settled(data.provenance, self._fingerprints(SCORES)),
-            achievable_epsilon=(
-                achievable_epsilon(data)
-                if verdicts is None
-                else AchievableEpsilon(math.nan, math.nan)
-            ),
-            n_judgements=None if verdicts is None else verdicts.n_judgements,
-            data=data,
-            by_group=found.by_group,
-            groups=None if found.by_group is None else frozen(self.groups or Groups()),
-            shift=conditions.shift,
-            losses=frozen(self.losses),
-        )
-        delta = None if self.guarantee == "marginal" else mistaken_delta(self.delta)
-        empty = None
-        if self.calibration_.has_empty_sets:
-            empty = why_empty(self.losses, self.epsilon)
-        elif self.losses is None:
-            empty = mistaken_epsilon(self.epsilon, self.calibration_.achievable_epsilon.high)
-        record, everything = self.calibration_, None
-        if record.by_group is None and record.certified and record.rule.size == record.k_max > 1:
-            everything = (
-                f"nothing smaller than the set of all {record.k_max} draws was certified: predict "
-                "returns all of them, with the guarantee. A larger epsilon or more prompts (of "
-                "another calibration) may give smaller sets"
-                f"{'' if self.judging == 'all' else ', or judging more of the optimisation part'}."
-            )
-        report_remarks({"delta": delta, "epsilon": empty, "everything": everything})
+        self._take(rules, table, own, source, shift, names)
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:
@@ -641,7 +554,17 @@ class ConformalSampler(  # type: ignore[call-arg]
             since, or calibration has not seen a group.
         """
         check_is_fitted(self)
-        return self._sets(check_fitted_prompts(self, X), groups=groups)
+        checked = check_fitted_prompts(self, X)
+        known = self.calibration_.data
+        if known is not None and known.prompts is not None:
+            n_known = int(np.isin(checked.digests(), known.prompts).sum())
+            if n_known:
+                _LOGGER.info(
+                    "predict: %d of %d prompts calibrated this sampler; do not measure it on them.",
+                    n_known,
+                    len(checked),
+                )
+        return self._sets(checked, groups)
 
     def transform(self, X: object, *, groups: object = None) -> PredictionSets:
         """Same as :meth:`predict`, so that the sampler stands inside a pipeline.
@@ -678,7 +601,12 @@ class ConformalSampler(  # type: ignore[call-arg]
         """
         checked = check_prompts(X, estimator=self)
         self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
-        return self._sets_of_fit(checked, groups)
+        sets = self._sets(checked, groups)
+        trained = np.isin(checked.digests(), self.calibration_.source.trained_on)
+        why = "the prompt trained the generator."
+        sets._sets = [one.unguaranteed(why) if seen else one for one, seen in zip(sets, trained)]
+        sets.of_fit = True
+        return sets
 
     def score(self, X: object, y: object, *, groups: object = None) -> float:
         """Minus the objective of Eq. 7 on the given data; the larger the better.
@@ -704,9 +632,9 @@ class ConformalSampler(  # type: ignore[call-arg]
         record = self.calibration_
         if not record.certified:
             return -np.inf
-        sets = self._sets(checked, groups=groups)
+        sets = self._sets(checked, groups)
         outcomes = judge_sets(self.admission, references, sets, n_jobs=self.n_jobs)
-        return -objective_of(outcomes, record.size_weight, record.excess_weight, record.draw_weight)
+        return -objective_of(outcomes, **record.weights)
 
     def load_calibration(self, path: str | os.PathLike[str]) -> "ConformalSampler":
         """Take over a calibration written by :meth:`save_calibration`.
@@ -734,74 +662,89 @@ class ConformalSampler(  # type: ignore[call-arg]
             If the file holds a null calibration; with `on_null` "raise" it is an error.
         """
         self._validate_params()
-        budgets = draw_budgets(self.k_max)
         name = os.fspath(path)
-        content, read = read_calibration(path, SamplerCalibration)
+        content, read = read_sampler(path)
+        known = read["provenance"]
         source = getattr(self, "_source", None)
-        known: Provenance = read["provenance"]
         if source is None or not hasattr(source.generator, "fit"):
             source = self._untrained_source(known.generator)
-        rule: CalibratedRule = read["rule"]
-        refuse_other_sampler(
-            name,
-            content,
-            read,
-            fingerprint=source.fingerprint,
-            scores=self._fingerprints((*SCORES, "set_score")),
-            parameters={
-                "epsilon": float(self.epsilon),
-                "delta": float(self.delta),
-                "guarantee": self.guarantee,
-            },
-            policy=self._policy,
-            groups=self.groups,
+        self._refuse_other_file(name, content, read, source.fingerprint)
+        record = SamplerCalibration(
+            **{**read, "groups": self.groups or read["groups"]},
+            quality=self.quality,
+            similarity=self.similarity,
+            set_score=self._set_score,
+            source=source.with_seed(known.seed),
             losses=self.losses,
-            shift=self.shift,
         )
-        read["losses"] = frozen(self.losses)
-        if self.groups is not None:
-            read["groups"] = frozen(self.groups)
-        if rule.k_max not in budgets:
-            raise ValueError(
-                f"{name!r} was calibrated for k_max={rule.k_max}, but this sampler has "
-                f"k_max={self.k_max!r}."
-            )
-        source = source.with_seed(known.seed)
-        record = self._record(source=source, **read)
         self._report_null_file(name, record.certified)
-        self._source, self._collected, self.calibration_ = source, None, record
-        if self.calibration_.unknown:
+        self._source, self._collected = record.source, None
+        self._publish(record)
+        if record.unknown:
             warn(
                 f"{name!r} was calibrated on arrays, which do not tell the "
-                f"{', '.join(self.calibration_.unknown)} they came from: the guarantee holds only "
+                f"{', '.join(record.unknown)} they came from: the guarantee holds only "
                 "if these are the sampler's own."
             )
         return self
 
+    @property
+    def calibration_draws_(self) -> list[list[Generation]]:
+        """The draws of the prompts that calibrated; those no longer in memory are made again."""
+        collected = getattr(self, "_collected", None)
+        if collected is None:
+            raise AttributeError("calibration_draws_ needs data that this estimator collected.")
+        return collected.source.draw(
+            self.memory_, collected.prompts, collected.n_draws, self.verbose
+        )
+
     def _sk_visual_block_(self) -> Any:
         return visual_block([("generator", self.generator)])
 
+    # --- parameters ---------------------------------------------------------------------------
+
     @property
     def _policy(self) -> Policy[Any]:
-        return ThresholdPolicy() if isinstance(self.policy, str) else self.policy
+        return ThresholdPolicy() if self.policy is None else self.policy
 
     @property
     def _judging(self) -> LazyJudging:
         return LazyJudging() if isinstance(self.judging, str) else self.judging
 
+    @property
+    def _set_score(self) -> Any:
+        policy = self._policy
+        return policy.set_score if isinstance(policy, ThresholdPolicy) else "max"
+
     def _validate_params(self) -> None:
         refuse_other_models(self.generator, type(self).__name__)
         super()._validate_params()
-        refuse_combinations(
-            *(self._policy, self.k_max, self.guarantee, self.judging),
-            *(self.groups, self.shift, self.losses),
-        )
-
-    # --- collect ------------------------------------------------------------------------------
+        policy, budgets = self._policy, draw_budgets(self.k_max)
+        policy.refuse(self.k_max)
+        if isinstance(self.judging, LazyJudging):
+            self.judging.refuse(budgets[-1])
+        marginal = policy.guarantee == "marginal"
+        if marginal and self.groups is not None and self.groups.guarantee == "all":
+            raise ValueError(
+                "groups must have guarantee='each' with a marginal guarantee, got 'all' instead: "
+                "an average over calibrations has no delta to share among groups."
+            )
+        if self.losses is None:
+            return
+        self.losses.named()
+        if not policy.takes_losses:
+            raise ValueError(
+                f"policy must be one of thresholds with losses, got {policy.kind} instead: its "
+                "level is an order statistic of admissible texts, which knows no other loss."
+            )
+        if self.judging != "all":
+            raise ValueError(
+                f"judging must be 'all' with losses, got {self.judging!r} instead: a test of "
+                "several losses is not decided by a count of errors."
+            )
 
     def _check_scores(self, generator: Any) -> None:
         """Refuse what can be known to fail before anything is paid for."""
-        get_set_score(self.set_score)
         get_similarity(self.similarity)
         get_admission(self.admission)
         quality = get_quality(self.quality)
@@ -813,23 +756,8 @@ class ConformalSampler(  # type: ignore[call-arg]
                 "table of draws: name its columns by logprob= and n_tokens=)."
             )
 
-    # --- calibrate ----------------------------------------------------------------------------
-
-    @property
-    def _collector(self) -> Collector:
-        return Collector(
-            self.quality,
-            self.similarity,
-            self.admission,
-            self.judging == "all",
-            self.losses is not None,
-            self.memory_,
-            self.n_jobs,
-            self.verbose,
-        )
-
-    def _fingerprints(self, names: Iterable[str]) -> dict[str, str]:
-        return {name: score_fingerprint(getattr(self, name)) for name in names}
+    def _fingerprints(self) -> dict[str, str]:
+        return {name: score_fingerprint(getattr(self, name)) for name in SCORES}
 
     def _untrained_source(self, known: str | None) -> DrawSource:
         """Generator and seed of a sampler that has seen no prompts."""
@@ -838,36 +766,260 @@ class ConformalSampler(  # type: ignore[call-arg]
         self._check_scores(source.generator)
         return source
 
-    def _record(self, **found: Any) -> SamplerCalibration:
-        """The calibration, with copies of the scores that it holds for."""
-        scores = {name: frozen(getattr(self, name)) for name in ("quality", "similarity")}
-        return SamplerCalibration(**scores, set_score=frozen(self.set_score), **found)
+    # --- calibrate ----------------------------------------------------------------------------
+
+    def _collected_of(self, data: CalibrationData) -> Collection | None:
+        """What this sampler has collected, if that is what the data are."""
+        collected: Collection | None = getattr(self, "_collected", None)
+        return collected if collected is not None and collected.holds(data) else None
+
+    def _source_of(self, data: CalibrationData) -> DrawSource:
+        known = getattr(self, "_source", None)
+        return source_of(data.provenance, known, self._untrained_source)
+
+    def _groups_of(
+        self, data: CalibrationData, own: Collection | None, given: object
+    ) -> list[Hashable] | None:
+        """The group of each prompt; None where there are none."""
+        if own is not None:
+            given = own.groups if given is None else given
+            return groups_of(self.groups, given, data.n_prompts, own.prompts)
+        known: Collection | None = getattr(self, "_collected", None)
+        grouped = known is not None and known.groups is not None and known.data.prompts is not None
+        if given is None and self.groups is None and grouped and data.prompts is not None:
+            if np.isin(data.prompts, known.data.prompts).any():  # type: ignore[union-attr]
+                raise lost_groups(data.n_prompts)
+        return groups_of(self.groups, given, data.n_prompts, None)
+
+    def _weights(self, given: object, n: int, prompts: CheckedPrompts | None) -> np.ndarray | None:
+        """The weight of each prompt; None where nothing says that they have any."""
+        if given is None and (self.shift is None or self.shift.weight is None):
+            return None
+        return needed_shift(self.shift).of(given, n, prompts)
+
+    def _shifted(
+        self,
+        data: CalibrationData,
+        own: Collection | None,
+        names: list[Hashable] | None,
+        prompt_weight: object,
+        seed: int,
+    ) -> tuple[CalibrationData, list[Hashable] | None, Shift | None]:
+        """The prompts that weights keep, their groups, and the shift that they stand for."""
+        known = data.provenance.shift
+        if known is not None:
+            shift = Shift.from_json(known)
+            if prompt_weight is not None:
+                raise ValueError(
+                    "prompt_weight must be None for data that were collected with weights, got "
+                    "weights instead."
+                )
+            if self.shift is not None and not self.shift.agrees(shift):
+                raise ValueError(
+                    f"data was collected with {shift}, but now shift={self.shift!r}; call "
+                    "collect, or fit, again."
+                )
+            return data, names, shift
+        if prompt_weight is None and self.shift is None:
+            return data, names, None
+        if self.losses is not None:
+            raise ValueError(
+                "prompt_weight must be given to fit, or collect, where there are losses, got "
+                "weights of collected data instead."
+            )
+        option = needed_shift(self.shift)
+        weights = option.of(prompt_weight, data.n_prompts, None if own is None else own.prompts)
+        rows, shift = option.applied(weights, row_digests(data.quality), seed)
+        data = data.take(rows)
+        data.provenance = replace(data.provenance, shift=shift.to_json())
+        return data, None if names is None else [names[i] for i in rows], shift
+
+    def _table(self, data: CalibrationData, own: Collection | None, k_max: int) -> Table:
+        if own is not None and own.holds(data):
+            return own.table(data, lazily=self.judging != "all", k_max=k_max)
+        refuse_unknown(
+            data,
+            "draw, or be what this sampler has collected",
+            ": there is nobody to ask about draws from elsewhere.",
+        )
+        refuse_missing_draws(data)
+        return Table(data.truncate(k_max))
+
+    def _set_losses(self, own: Collection | None) -> SetLosses | None:
+        if self.losses is None:
+            return None
+        if own is None:
+            raise ValueError(
+                "data must be what this sampler has collected with losses, got other data instead: "
+                "losses look at prompts, references and responses, which data do not hold."
+            )
+        references: list[Reference] = own.references
+        if any(one is None for one in references):
+            raise ValueError(
+                "admissions that are functions are not in a pickle, and losses are to be given "
+                "them; call collect again."
+            )
+        draws = own.draws if all(own.draws) else self.calibration_draws_
+        return SetLosses(self.losses, own.prompts, references, draws)
+
+    def _claim(
+        self, data: CalibrationData, shift: Shift | None, names: list[Hashable] | None
+    ) -> Claim:
+        """What is promised of all prompts where a test passes."""
+        losses = self.losses
+        known = data.provenance
+        unknown = [name for name in ("generator", "seed", *SCORES) if not _is_known(known, name)]
+        return Claim(
+            self.epsilon,
+            self.delta,
+            guarantee=self._policy.guarantee,
+            within_groups=None if names is None else (self.groups or Groups()).guarantee,
+            shifted=shift is not None,
+            approximate=shift is not None and shift.estimated,
+            losses={} if losses is None else {k: v for k, (_, v) in losses.named().items()},
+            admission=losses is None or losses.admission,
+            unknown=tuple(unknown),
+        )
+
+    def _take(
+        self,
+        rules: Any,
+        table: Table,
+        own: Collection | None,
+        source: DrawSource,
+        shift: Shift | None,
+        names: list[Hashable] | None,
+    ) -> None:
+        """Keep what was calibrated, and say what is null or looks mistaken."""
+        groups = None if names is None else self.groups or Groups()
+        record = SamplerCalibration(
+            rules=rules,
+            width=table.k_max,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            weights=self._policy.weights,
+            quality=self.quality,
+            similarity=self.similarity,
+            set_score=self._set_score,
+            source=source,
+            provenance=table.data.provenance,
+            n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
+            data=table.filled(),
+            groups=groups,
+            shift=shift,
+            losses=self.losses,
+        )
+        report_null(nulls_of(one.claim for one in record.in_use.values()), self.on_null)
+        self._source = source
+        self._collected = own
+        if own is not None and table.k_max == own.data.k_max:
+            own.data = table.filled()
+        self._publish(record)
+        remarks = [mistaken_delta(self.delta) if record.claim.guarantee == "pac" else None]
+        if record.has_empty_sets:
+            remarks.append(why_empty(self.losses, self.epsilon))
+        elif self.losses is None:
+            remarks.append(mistaken_epsilon(self.epsilon, record.achievable_epsilon.high))
+        if record.returns_everything:
+            remarks.append(
+                f"nothing smaller than the set of all {record.k_max} draws was certified: predict "
+                "returns all of them, with the guarantee. A larger epsilon or more prompts (of "
+                "another calibration) may give smaller sets"
+                f"{'' if self.judging == 'all' else ', or judging more of the optimisation part'}."
+            )
+        for remark in filter(None, remarks):
+            warn(remark)
+
+    def _publish(self, record: SamplerCalibration) -> None:
+        """Set the fitted attributes."""
+        self.calibration_ = record
+        self.lambda_hat_ = record.lambda_hat
+        self.k_max_ = record.k_max
+        self.achievable_epsilon_ = record.achievable_epsilon
+        self.shift_ = record.shift
+        self.generator_, self.seed_ = record.generator, record.seed
+        if record.by_group is not None:
+            self.groups_ = {name: one.rule for name, one in record.by_group.items()}
+        if isinstance(self.policy, ExitPolicy):
+            rule = record.rule
+            self.exit_level_ = rule.level if isinstance(rule, LevelRule) else -np.inf
+        if record.data is None:
+            return
+        self.calibration_data_ = record.data
+        self.result_ = result = record.result
+        self.frontier_ = None if result is None else result.frontier
+        self.p_values_ = np.empty(0) if result is None else result.p_values
+        self.valid_lambdas_ = np.empty((0, 3)) if result is None else result.valid_lambdas
+        lazily, self.n_draws_ = record.n_judgements, record.data.n_made
+        self.n_judgements_ = record.data.n_judged if lazily is None else lazily
+        if self._collected is not None:
+            self.calibration_indices_ = self._collected.indices
+
+    def _refuse_other_file(
+        self, name: str, content: Any, read: dict[str, Any], fingerprint: str
+    ) -> None:
+        """Refuse a file that belongs to a sampler with another generator, scores or parameters."""
+        known, rules = read["provenance"], read["rules"]
+        claim, rule = rules[None].claim, rules[None].rule
+        refuse_differences(
+            name,
+            "generator",
+            {"fingerprint": known.generator},
+            {"fingerprint": fingerprint},
+        )
+        saved = {name: getattr(known, name) for name in SCORES}
+        own = {**self._fingerprints(), "set_score": score_fingerprint(self._set_score)}
+        refuse_differences(name, "scores", {**saved, "set_score": content["set_score"]}, own)
+        kinds = {True: "an exit policy", False: "thresholds"}
+        # a null belongs to no policy
+        kind = kinds[isinstance(rule, LevelRule)] if rule.certified else None
+        there = {**read, "guarantee": claim.guarantee, "policy": kind}
+        here = {
+            "epsilon": float(self.epsilon),
+            "delta": float(self.delta),
+            "guarantee": self._policy.guarantee,
+            "policy": self._policy.kind,
+        }
+        refuse_differences(name, "parameters", there, here)
+        if isinstance(rule, LevelRule) and isinstance(self.policy, ExitPolicy):
+            there, here = self.policy.compared_with(rule)
+            refuse_differences(name, "parameters", there, here)
+        there = {"losses": content["losses"] or "none"}
+        refuse_differences(
+            name, "parameters", there, {"losses": losses_content(self.losses) or "none"}
+        )
+        refuse_other_groups(name, content["groups"], self.groups)
+        shift: Shift | None = read["shift"]
+        # without a shift of its own the sampler takes over that of the file, as its sets say
+        if self.shift is not None and (shift is None or not self.shift.agrees(shift)):
+            bound = None if shift is None else shift.weight_bound
+            refuse_differences(
+                name,
+                "parameters",
+                {"shift": bound or "none"},
+                {"shift": float(self.shift.weight_bound)},
+            )
+        if max(one.rule.k_max for one in rules.values()) not in draw_budgets(self.k_max):
+            raise ValueError(
+                f"{name!r} was calibrated for k_max={rule.k_max}, but this sampler has "
+                f"k_max={self.k_max!r}."
+            )
 
     # --- predict ------------------------------------------------------------------------------
 
-    def _sets(
-        self,
-        prompts: CheckedPrompts,
-        known: dict[int, int] | None = None,
-        groups: object = None,
-    ) -> PredictionSets:
-        """Sets of prompts; `known` names the row of some of them in the calibration data."""
+    def _sets(self, prompts: CheckedPrompts, groups: object = None) -> PredictionSets:
         record, source = self.calibration_, self.calibration_.source
         source.refuse_changes()
         source.refuse_other_columns(prompts)
         scores = DrawScores(
+            prompts,
             bind_quality(record.quality, record.generator),
             record.similarity,
             get_set_score(record.set_score),
             record.width,
-            prompts,
-            record.provenance,
             self.n_jobs,
-            record.data,
-            known or {},
         )
         with (
-            record.in_use(),
             naming_position(prompts),
             progress_bar(self.verbose, len(prompts), "prompt") as progress,
         ):
@@ -880,28 +1032,16 @@ class ConformalSampler(  # type: ignore[call-arg]
                 on_draw=rules.count_draw,
             )
             self.memory_.serve(source.generator, queue, fingerprint=source.fingerprint)
-        made_by = replace(record.drawn_with, sampler=record.digest)
-        if record.data is not None and record.data.prompts is not None and known is None:
-            n_known = int(np.isin(prompts.digests(), record.data.prompts).sum())
-            if n_known:
-                _LOGGER.info(
-                    "predict: %d of %d prompts calibrated this sampler; do not measure it on them.",
-                    n_known,
-                    len(prompts),
-                )
         if record.data is not None:
             warn_of_repeated_draws([one.generations for one in rules.sets], record.data)
         return PredictionSets(
-            rules.sets, record.k_max, sampler=self, provenance=made_by, index=prompts.index
+            rules.sets,
+            record.k_max,
+            sampler=self,
+            provenance=record.drawn_with,
+            index=prompts.index,
         )
 
-    def _sets_of_fit(self, prompts: CheckedPrompts, groups: object = None) -> PredictionSets:
-        """Sets of the prompts given to fit, with the scores that calibration has."""
-        known = {int(i): row for row, i in enumerate(self.calibration_indices_)}
-        sets = self._sets(prompts, known, groups)
-        trained = np.isin(prompts.digests(), self.calibration_.source.trained_on)
-        sets._sets = [
-            replace(one, guaranteed=one.guaranteed and not seen) for one, seen in zip(sets, trained)
-        ]
-        sets.of_fit = True
-        return sets
+
+def _is_known(provenance: Any, name: str) -> bool:
+    return getattr(provenance, name) is not None

@@ -1,11 +1,11 @@
-"""The estimator that calibrates which components of responses can be trusted on their own."""
+"""The estimator that calibrates which parts of the responses can be trusted."""
 
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from numbers import Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
@@ -13,50 +13,50 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import pipeline_steps, report_null, report_remarks
+from sklearn_clm._exceptions import pipeline_steps, report_null, warn
 from sklearn_clm._results import ComponentSets, PredictionSets, visual_block
 from sklearn_clm._sampler import ConformalSampler
-from sklearn_clm.calibration import ComponentCalibrationData, Provenance
+from sklearn_clm.calibration import (
+    Claim,
+    ComponentCalibrationData,
+    component_learn_then_test,
+    prompts_needed,
+)
 from sklearn_clm.calibration._arrays import refuse_unknown
 from sklearn_clm.calibration._binomial import mistaken_delta
-from sklearn_clm.calibration._components import check_components
-from sklearn_clm.calibration._data import optimization_size, split_prompts
-from sklearn_clm.generators import Generation
+from sklearn_clm.calibration._claim import nulls_of, too_few
+from sklearn_clm.calibration._components import ComponentThreshold, check_components
+from sklearn_clm.calibration._rows import Part, parts_of
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import Groups
-from sklearn_clm.policies._attributes import N_JOBS, SelectorAttributes
-from sklearn_clm.policies._collection import needed_shift, settled, warn_of_repetitions
-from sklearn_clm.policies._component_tests import ComponentTest, planned_tests, run_tests
+from sklearn_clm.policies._calibration import PARTS, SelectorCalibration
+from sklearn_clm.policies._collection import warn_of_repetitions
 from sklearn_clm.policies._components import (
-    CollectedComponents,
     components_of_draws,
     components_of_sets,
-    draws_of,
     higher_in_sets,
     never_right,
     never_wrong,
     out_of_reach,
-    refuse_betting,
     refuse_larger_budget,
-    refuse_other_calibration,
     refuse_other_draws,
-    refuse_other_loss,
     refuse_other_parts,
-    refuse_sets_of_fit,
     refuse_without_logprobs,
     select_components,
     shift_of_prompts,
     unseen_prompts,
+    why_null,
 )
-from sklearn_clm.policies._files import read_calibration, refuse_differences, refuse_other_groups
+from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
+from sklearn_clm.policies._files import read_selector, refuse_differences, refuse_other_groups
 from sklearn_clm.policies._groups import groups_of, lost_groups
-from sklearn_clm.policies._judging import ComponentVerdicts
-from sklearn_clm.policies._records import SelectorCalibration
-from sklearn_clm.policies._risks import WrongFraction
+from sklearn_clm.policies._shift import Shift, needed_shift
 from sklearn_clm.policies._source import naming_position, seed_of_draws
+from sklearn_clm.policies._verdicts import ComponentVerdicts
 from sklearn_clm.scoring import get_component_admission, get_component_score, get_splitter
 from sklearn_clm.scoring._admission import check_admissions
-from sklearn_clm.scoring._identity import frozen, in_use, score_fingerprint
+from sklearn_clm.scoring._components import DistinctComponents
+from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._similarity import warn_of_script
 
 _N_TRIED = 100  # calibration prompts on which the threshold is tried
@@ -64,7 +64,7 @@ _NOTHING = "Every such selection will be empty, which is valid."
 
 
 class ComponentSelector(  # type: ignore[call-arg]
-    SelectorAttributes, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
+    TransformerMixin, CalibratedEstimator, auto_wrap_output_keys=None
 ):
     """Select the components of responses, such as sentences, that are admissible.
 
@@ -81,7 +81,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         lacks are made; one that is not is cloned and fitted on the same prompts. None is right in
         a Pipeline after a sampler, and a default :class:`ConformalSampler` otherwise.
     alpha : float, default=0.3
-        Tolerated probability that any selected component is wrong, in (0, 1); see `loss`.
+        Tolerated probability that any selected component is wrong, in (0, 1).
     delta : float, default=0.05
         Tolerated probability that calibration misleads, in (0, 1).
     splitter : str or callable, default="sentence"
@@ -105,20 +105,13 @@ class ComponentSelector(  # type: ignore[call-arg]
         With "lazy" components are judged from the highest score down, until the threshold is
         known: it is that of all labels, see :func:`sklearn_clm.calibration.judge_components`.
         ``calibrate`` then asks, and not ``collect``.
-    loss : {"any", "fraction"} or WrongFraction, default="any"
-        What `alpha` bounds: the probability that any selected component is wrong, or the mean
-        fraction of wrong ones among those selected (0 for none); see
-        :class:`~sklearn_clm.policies.WrongFraction`. For fractions a sampler that is not fitted is
-        fitted on a random half of the prompts, and the other half calibrates; one that is fitted
-        must be so on other prompts, and later predictions need the very same calibration of it.
     on_null : {"warn", "raise"}, default="warn"
         What happens if no threshold can be certified. With "warn" a
         :class:`NullCalibrationWarning` is issued and every selection is empty, which is valid;
         with "raise" it is a :class:`NullCalibrationError`.
     random_state : int, RandomState instance or None, default=None
-        Seed of ``component_score="random"``, for which None is 0; of the split between sampler
-        and components, which with None comes from the prompts; and the `random_state` of a sampler
-        that is fitted here and has none of its own.
+        Seed of ``component_score="random"``, for which None is 0; and the `random_state` of a
+        sampler that is fitted here and has none of its own.
     n_jobs : int or None, default=None
         Processes or threads that judge components.
     verbose : int, default=0
@@ -131,34 +124,32 @@ class ComponentSelector(  # type: ignore[call-arg]
     Attributes
     ----------
     calibration_ : SelectorCalibration
-        All that ``predict`` depends on, as calibration saw it. The attributes below are read from
-        it, and later changes of parameters do not reach it.
+        All that ``predict`` depends on, as calibration saw it: later changes of parameters do not
+        reach it. Its `claim` says in words what is guaranteed (``claim.sentence()``).
     gamma_hat_ : float
         The threshold: components that score at least this are selected. +inf where none could be
         certified.
     groups_ : dict of float
         With groups: the threshold of each. The other attributes are those of the threshold for all
         prompts together, which is tested for comparison.
-    group_results_ : dict of ComponentThreshold or None
-        With groups: the whole result of each; None for one of too few prompts.
     shift_ : Shift or None
         The shift of prompts that the guarantee holds for; it is that of the sampler.
+    achievable_alpha_ : tuple of float (low, high)
+        Mean loss of calibration prompts at the highest threshold and at the lowest.
     thresholds_, n_errors_, p_values_ : ndarray of shape (t,)
         The thresholds that were tested, from the largest down, and for each of them how many
         prompts had an inadmissible component selected, and the p-value.
-    achievable_alpha_ : tuple of float (low, high)
-        Mean loss of calibration prompts at the highest threshold and at the lowest.
+    result_ : ComponentThreshold or None
+        The whole result of calibration; None where there were too few prompts to test at all.
     calibration_data_ : ComponentCalibrationData
         Scores and labels of the distinct components of the calibration prompts.
     n_judgements_ : int
         How many of them have a label.
     calibration_indices_ : ndarray of int
-        Positions in X of the calibration prompts; only where ``fit`` or ``collect`` of
-        this very estimator gave these data.
-    result_ : ComponentThreshold or None
-        The whole result of calibration; None where there were too few prompts to test at all.
+        Positions in X of the calibration prompts; only where ``fit`` or ``collect`` of this
+        estimator gave these data.
     sampler_ : ConformalSampler
-        The sampler in use.
+        The sampler in use, where there is one.
     n_features_in_ : int
         Columns of X, for two-dimensional X.
     feature_names_in_ : ndarray of str
@@ -185,10 +176,6 @@ class ComponentSelector(  # type: ignore[call-arg]
     as the weights say, since prompts are kept by their weight here as well. A sampler
     that comes fitted, or a score that was trained, must not have been trained on the prompts
     passed to ``fit`` here; calibrating a sampler on them is no training.
-
-    The mean fraction of wrong components (``loss="fraction"``) is another matter: a part of a set
-    may hold a larger fraction of them than the whole, so Proposition 4.4 fails, and what is
-    calibrated is the selection from the very sets that the sampler makes.
 
     Examples
     --------
@@ -230,14 +217,14 @@ class ComponentSelector(  # type: ignore[call-arg]
         ],
         "admission": [str, callable],
         "judging": [StrOptions({"all", "lazy"})],
-        "loss": [StrOptions({"any", "fraction"}), WrongFraction],
+        "groups": [None, Groups],
         "on_null": [StrOptions({"warn", "raise"})],
         "random_state": ["random_state"],
         "n_jobs": N_JOBS,
         "verbose": ["verbose"],
-        "groups": [None, Groups],
     }
-    _options: ClassVar[dict[str, type[BaseEstimator]]] = {"loss": WrongFraction, "groups": Groups}
+    _options: ClassVar[dict[str, type[BaseEstimator]]] = {"groups": Groups}
+    _drawn_by: ClassVar[str] = "sampler"
 
     def __init__(
         self,
@@ -249,12 +236,11 @@ class ComponentSelector(  # type: ignore[call-arg]
         component_score: Any = "span_likelihood",
         admission: str | Callable[[Any, Any], bool] = "rouge_l",
         judging: str = "all",
-        loss: str | WrongFraction = "any",
+        groups: Groups | None = None,
         on_null: str = "warn",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
         verbose: int = 0,
-        groups: Groups | None = None,
     ) -> None:
         self.sampler = sampler
         self.alpha = alpha
@@ -263,12 +249,11 @@ class ComponentSelector(  # type: ignore[call-arg]
         self.component_score = component_score
         self.admission = admission
         self.judging = judging
-        self.loss = loss
+        self.groups = groups
         self.on_null = on_null
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
-        self.groups = groups
 
     def fit(
         self, X: Any, y: Any, *, groups: object = None, prompt_weight: object = None
@@ -338,60 +323,46 @@ class ComponentSelector(  # type: ignore[call-arg]
         if given is None:
             checked = self._checked(prompts)
         else:
-            sampler, checked, indices = self._prompts_of_sets(given)
+            sampler, checked, rows = self._prompts_of_sets(given)
         references = check_admissions(admissions, len(checked), estimator=self)
         # a mistake is found before anything is paid for
         names = groups_of(self.groups, groups, len(checked), checked)
         names = None if groups is None else names
         if given is None:
-            sampler, indices = self._fitted_sampler(checked, references, names, prompt_weight)
-        shift = None
-        if given is not None or sampler is self.sampler or self._fraction is not None:
+            sampler, rows = self._fitted_sampler(checked, references, names, prompt_weight)
+        shift: Shift | None = None
+        if given is not None or sampler is self.sampler:
             of_fit = given is not None and given.of_fit
-            indices, shift = shift_of_prompts(
-                sampler, prompt_weight, checked, indices, of_fit=of_fit
-            )
-        names = None if names is None else [names[i] for i in indices]
-        checked, references = checked.take(indices), [references[i] for i in indices]
-        record, fraction = sampler.calibration_, self._fraction
-        draws: Sequence[Sequence[Generation]]
-        if fraction is not None:
-            needed = _of_sampler(sampler, names)
-            sets = sampler._sets(checked, groups=needed) if given is None else given[indices]
-            draws = [draws_of(one) for one in sets]
-            with in_use(self.splitter, self.component_score):
-                found = components_of_sets(splitter, component_score, sets)
-        else:
-            # the whole budget, even where a smaller one was chosen: the choice was made on data
-            with naming_position(checked):
-                draws = record.source.draw(sampler.memory_, checked, record.width, sampler.verbose)
-            with in_use(self.splitter, self.component_score):
-                found = components_of_draws(splitter, component_score, checked.prompts, draws)
+            rows, shift = shift_of_prompts(sampler, prompt_weight, checked, rows, of_fit=of_fit)
+        names = None if names is None else [names[i] for i in rows]
+        checked, references = checked.take(rows), [references[i] for i in rows]
+        record = sampler.calibration_
+        # the whole budget, even where a smaller one was chosen: the choice was made on data
+        with naming_position(checked):
+            draws = record.source.draw(sampler.memory_, checked, record.width, sampler.verbose)
+        split = components_of_draws(splitter, component_score, checked.prompts, draws)
         responses = [[draw.response for draw in row] for row in draws]
         if not all(map(callable, references)):
             warn_of_script("admission", self.admission, chain.from_iterable(responses))
-        verdicts = ComponentVerdicts(admission, references, responses, found, self.n_jobs)
+        verdicts = ComponentVerdicts(admission, references, responses, split, self.n_jobs)
         data = ComponentCalibrationData.from_arrays(
-            [one.scores for one in found],
-            [np.full(len(one.components), -1) for one in found],
+            [one.scores for one in split],
+            [np.full(len(one.components), -1) for one in split],
             prompts=checked.digests(),
             provenance=replace(
                 record.drawn_with,
                 k_max=record.width,
-                precision=None,
-                sampler=None if fraction is None else record.digest,
                 shift=record.drawn_with.shift if shift is None else shift.to_json(),
                 **self._fingerprints(),
             ),
         )
         if self.judging == "all":
-            data = self._judged(verdicts, data, None)
-        self.__dict__.pop("calibration_", None)
-        self._collected = CollectedComponents(
-            data, verdicts, sampler, checked, indices, found[:_N_TRIED], names
-        )
+            everyone = parts_of(np.arange(0), np.arange(data.n_prompts), self.delta)
+            data = verdicts.fill(data, self.alpha, everyone, lazily=False)
+        self._forget()
+        self.sampler_, self.calibration_indices_ = sampler, rows
+        self._collected = _CollectedComponents(data, verdicts, checked, split[:_N_TRIED], names)
         for name in ("n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
             if hasattr(sampler, name):
                 setattr(self, name, getattr(sampler, name))
         return data
@@ -420,47 +391,43 @@ class ComponentSelector(  # type: ignore[call-arg]
         Raises
         ------
         ValueError
-            If the data were collected with another splitter, score, admission, generator, seed,
-            kind of loss or a smaller budget of draws.
+            If the data were collected with another splitter, score, admission, generator, seed
+            or a smaller budget of draws.
         NullCalibrationError
             If nothing can be certified and ``on_null="raise"``.
         """
         self._validate_params()
         check_components(data)
-        known, prompts = data.provenance, None
-        refuse_other_parts(known, self._fingerprints())
-        refuse_other_loss(known, self.loss, of_sets=self._fraction is not None)
-        collected = self._collected_of(data)
-        if collected is not None:
-            prompts, groups = collected.prompts, collected.groups if groups is None else groups
-        elif groups is None and self.groups is None and self._collected_alike(data):
-            raise lost_groups(data.n_prompts)
-        names = groups_of(self.groups, groups, data.n_prompts, prompts)
-        data = self._labelled(data, names, collected)
-        sampler = self._sampler_of(data)
-        if sampler is not None:
-            refuse_other_calibration(sampler.calibration_.digest, known.sampler, "data")
-        tests = self._tests(data, names)
-        found = run_tests(data, self.alpha, tests, self._fraction)
-        report_null(found.why_null, self.on_null, _NOTHING)
-        self.calibration_ = self._record(
-            **found.fields(),
-            n_draws=known.k_max,
-            provenance=settled(known, self._fingerprints()),
+        refuse_other_parts(data.provenance, self._fingerprints())
+        own = self._collected_of(data)
+        names = self._groups_of(data, own, groups)
+        sampler = self._sampler_of(data, own)
+        options = self.groups or Groups()
+        together, pooled = options.guarantee == "all", options.unknown == "pooled"
+        nobody, everybody = np.arange(0), np.arange(data.n_prompts)
+        parts = parts_of(nobody, everybody, self.delta, names, together=together, pooled=pooled)
+        data = self._labelled(data, own, parts)
+        results, claims = self._tested(data, parts, None if names is None else options.guarantee)
+        claimed = [claims[part.group] for part in parts if part.claimed]
+        report_null(nulls_of(claimed), self.on_null, _NOTHING)
+        record = SelectorCalibration(
+            thresholds={
+                group: np.inf if result is None else result.gamma_hat
+                for group, result in results.items()
+            },
+            claims=claims,
+            results=results,
+            n_draws=data.provenance.k_max,
+            provenance=data.provenance,
             sampler=sampler,
             data=data,
-            groups=None if found.by_group is None else frozen(self.groups or Groups()),
+            groups=None if names is None else options,
+            **self._own_parts(),
         )
-        remarks = {
-            "delta": mistaken_delta(self.delta),
-            **self._remarks_on_sets(),
-            "never right": never_right(data.labels),
-            "never wrong": never_wrong(self.admission, self.achievable_alpha_[1]),
-        }
-        self.calibration_ = replace(
-            self.calibration_, remarks=tuple(filter(None, remarks.values()))
-        )
-        report_remarks(remarks)
+        remarks = self._remarks(record, own)
+        self._publish(replace(record, remarks=remarks))
+        for remark in remarks:
+            warn(remark)
         return self
 
     def predict(self, X: Any, *, groups: object = None) -> ComponentSets:
@@ -486,7 +453,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             for prompts.
         ValueError
             If a set was sampled with a larger budget than calibration saw, or from another
-            generator or with another seed; for fractions, by another calibration of the sampler.
+            generator or with another seed.
             If calibration has not seen a group.
         """
         check_is_fitted(self)
@@ -537,9 +504,10 @@ class ComponentSelector(  # type: ignore[call-arg]
             )
         checked = X if given else self._checked(X)
         self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
-        if given or self.sampler_ is self.sampler or self._fraction is not None:
+        if given:
             return self.predict(checked, groups=groups)
-        sets = self.sampler_._sets_of_fit(checked, _of_sampler(self.sampler_, groups))
+        sets = self.sampler_._sets(checked, _of_sampler(self.sampler_, groups))
+        sets.of_fit = True
         return self._select(sets, groups)
 
     def score(self, X: Any, y: Any = None, *, groups: object = None) -> float:
@@ -578,75 +546,49 @@ class ComponentSelector(  # type: ignore[call-arg]
         Raises
         ------
         ValueError
-            If the file belongs to another generator, seed, splitter, score, admission, loss, alpha,
+            If the file belongs to another generator, seed, splitter, score, admission, alpha,
             delta or groups, or is no such file.
         """
         self._validate_params()
         name = os.fspath(path)
-        content, read = read_calibration(path, SelectorCalibration)
-        known: Provenance = read["provenance"]
-        own = {"alpha": float(self.alpha), "delta": float(self.delta), "loss": self._loss}
+        content, read = read_selector(path)
+        known = read["provenance"]
+        own = {"alpha": float(self.alpha), "delta": float(self.delta)}
         refuse_differences(name, "parameters", read, own)
         refuse_differences(name, "scores", asdict(known), self._fingerprints())
-        refuse_other_groups(name, content.get("groups"), self.groups)
+        refuse_other_groups(name, content["groups"], self.groups)
         sampler = _fitted(self.sampler)
         if sampler is not None:
             made = sampler.calibration_
             drawn = {"generator": made.source.fingerprint, "seed": made.seed}
-            refuse_differences(name, "draws", asdict(known), {**drawn, "sampler": made.digest})
+            refuse_differences(name, "draws", asdict(known), drawn)
             refuse_larger_budget(sampler.k_max_, read["n_draws"])
-        if self.groups is not None:
-            read["groups"] = frozen(self.groups)
-        record = self._record(**{**read, "sampler": sampler})
+        record = SelectorCalibration(
+            **{**read, "groups": self.groups or read["groups"], **self._own_parts()},
+            sampler=sampler,
+        )
         self._report_null_file(name, record.certified, _NOTHING)
-        self.calibration_ = record
+        self._publish(record)
         return self
-
-    @property
-    def calibration_indices_(self) -> np.ndarray:
-        """Positions in X of the calibration prompts."""
-        record = self.__dict__.get("calibration_")
-        if record is not None and record.data is not self._collected.data:
-            raise AttributeError("calibration_indices_ needs data that this estimator collected.")
-        return self._collected.indices
-
-    @property
-    def sampler_(self) -> ConformalSampler:
-        """The sampler in use."""
-        record = self.__dict__.get("calibration_")
-        sampler = self._collected.sampler if record is None else record.sampler
-        if sampler is None:
-            raise AttributeError("sampler_ needs prompts, or a fitted sampler=.")
-        return sampler
 
     def _sk_visual_block_(self) -> Any:
         return visual_block([("sampler", self.sampler)])
 
-    # --- collect ------------------------------------------------------------------------------
+    # --- parameters ---------------------------------------------------------------------------
 
     def _parts(self) -> tuple[Callable[[str], Any], Any]:
         """The splitter and the score that the parameters stand for."""
         seed = seed_of_draws(self.random_state)
         return get_splitter(self.splitter), get_component_score(self.component_score, seed=seed)
 
-    @property
-    def _fraction(self) -> WrongFraction | None:
-        """How fractions of wrong components are tested; None where any wrong one counts."""
-        if isinstance(self.loss, WrongFraction):
-            return self.loss
-        return WrongFraction() if self.loss == "fraction" else None
-
-    @property
-    def _loss(self) -> Literal["any", "fraction"]:
-        return "any" if self._fraction is None else "fraction"
-
-    def _validate_params(self) -> None:
-        super()._validate_params()
-        if self._fraction is not None and self.judging == "lazy":
-            raise ValueError(
-                "judging must be 'all' where loss is a fraction, got 'lazy' instead: one wrong "
-                "component settles whether there is any, but not how many there are."
-            )
+    def _own_parts(self) -> dict[str, Any]:
+        splitter, component_score = self._parts()
+        return {
+            "alpha": self.alpha,
+            "delta": self.delta,
+            "splitter": splitter,
+            "component_score": component_score,
+        }
 
     def _fingerprints(self) -> dict[str, Any]:
         """Of the parts, by their names in a provenance."""
@@ -662,6 +604,8 @@ class ComponentSelector(  # type: ignore[call-arg]
             return check_fitted_prompts(self.sampler, X)
         return check_prompts(X, estimator=self)
 
+    # --- collect ------------------------------------------------------------------------------
+
     def _fitted_sampler(
         self,
         prompts: CheckedPrompts,
@@ -673,30 +617,19 @@ class ComponentSelector(  # type: ignore[call-arg]
         given = _fitted(self.sampler)
         if given is not None:
             warn_of_repetitions(prompts)
-            return given, unseen_prompts(given.calibration_, prompts, self._loss)
+            return given, unseen_prompts(given.calibration_, prompts)
         sampler = ConformalSampler() if self.sampler is None else clone(self.sampler)
         if sampler.random_state is None:
             sampler.set_params(random_state=self.random_state)
         sampler.set_params(verbose=max(self.verbose, sampler.verbose))
-        refuse_betting(sampler.shift)
         weights = None
         if prompt_weight is not None:
             weights = needed_shift(sampler.shift).of(prompt_weight, len(prompts), prompts)
         if sampler.groups is None or sampler.groups.by is not None:
             groups = None  # not given, but none or found from the prompts
         sampler._memory = self._memory = getattr(self, "_memory", sampler.memory_)
-        if self._fraction is None:
-            sampler.fit(prompts, references, groups=groups, prompt_weight=weights)
-            return sampler, sampler.calibration_indices_
-        n_own = optimization_size(len(prompts), 0.5)
-        own, rest = split_prompts(prompts.digests(), n_own, self.random_state)
-        sampler.fit(
-            prompts.take(own),
-            [references[i] for i in own],
-            groups=None if groups is None else [groups[i] for i in own],
-            prompt_weight=None if weights is None else weights[own],
-        )
-        return sampler, rest
+        sampler.fit(prompts, references, groups=groups, prompt_weight=weights)
+        return sampler, sampler.calibration_indices_
 
     def _prompts_of_sets(
         self, sets: PredictionSets
@@ -708,7 +641,6 @@ class ComponentSelector(  # type: ignore[call-arg]
                 "made them; wanted those of a fitted sampler (as in a Pipeline), a fitted "
                 "sampler=, or prompts."
             )
-        refuse_sets_of_fit(sets, self._loss)
         record = sampler.calibration_
         refuse_other_draws(sets, record.drawn_with, "those that their sampler makes now")
         prompts: Any = [one.prompt for one in sets]
@@ -716,67 +648,90 @@ class ComponentSelector(  # type: ignore[call-arg]
         checked = CheckedPrompts(np.asarray(prompts) if numeric else prompts, numeric)
         if not sets.of_fit:  # the sampler has said so
             warn_of_repetitions(checked)
-        rows = unseen_prompts(record, checked, self._loss, warns=not sets.of_fit)
-        return sampler, checked, rows
+        return sampler, checked, unseen_prompts(record, checked, warns=not sets.of_fit)
 
     # --- calibrate ----------------------------------------------------------------------------
 
-    def _tests(
-        self, data: ComponentCalibrationData, names: list[Hashable] | None
-    ) -> list[ComponentTest]:
-        options = self.groups or Groups()
-        n_prompts = data.n_prompts
-        return planned_tests(n_prompts, self.delta, self._fraction, names, options, data.prompts)
-
-    def _judged(
-        self,
-        verdicts: ComponentVerdicts,
-        data: ComponentCalibrationData,
-        names: list[Hashable] | None,
-    ) -> ComponentCalibrationData:
-        tests = [(test.rows, test.delta) for test in self._tests(data, names)]
-        with in_use(self.admission):
-            return verdicts.of_components(data, self.alpha, tests, lazily=self.judging == "lazy")
-
-    def _collected_of(self, data: ComponentCalibrationData) -> CollectedComponents | None:
+    def _collected_of(self, data: ComponentCalibrationData) -> "_CollectedComponents | None":
         """What this selector has collected, if that is what the data are."""
-        collected: CollectedComponents | None = getattr(self, "_collected", None)
-        return collected if collected is not None and collected.are(data) else None
+        collected: _CollectedComponents | None = getattr(self, "_collected", None)
+        if collected is None or data.provenance != collected.data.provenance:
+            return None
+        same = np.may_share_memory(data.scores, collected.data.scores)
+        return collected if same and data.n_prompts == collected.data.n_prompts else None
 
-    def _collected_alike(self, data: ComponentCalibrationData) -> bool:
-        """Whether data were collected as this selector has collected prompts with groups."""
-        collected: CollectedComponents | None = getattr(self, "_collected", None)
-        return (
-            collected is not None
-            and collected.groups is not None
-            and collected.data.provenance == data.provenance
-        )
+    def _groups_of(
+        self, data: ComponentCalibrationData, own: "_CollectedComponents | None", given: object
+    ) -> list[Hashable] | None:
+        """The group of each prompt; None where there are none."""
+        if own is not None:
+            given = own.groups if given is None else given
+            return groups_of(self.groups, given, data.n_prompts, own.prompts)
+        known: _CollectedComponents | None = getattr(self, "_collected", None)
+        grouped = known is not None and known.groups is not None
+        if given is None and self.groups is None and grouped:
+            if known.data.provenance == data.provenance:  # type: ignore[union-attr]
+                raise lost_groups(data.n_prompts)
+        return groups_of(self.groups, given, data.n_prompts, None)
 
     def _labelled(
         self,
         data: ComponentCalibrationData,
-        names: list[Hashable] | None,
-        collected: CollectedComponents | None,
+        own: "_CollectedComponents | None",
+        parts: list[Part],
     ) -> ComponentCalibrationData:
         """The data with the labels that are needed, those of people as they are now."""
-        tested = data.take(self._tests(data, None)[-1].rows)
-        if collected is None:
+        if own is None:
             nobody = ": there is nobody to ask about components from elsewhere."
-            refuse_unknown(tested, "component, or be what this selector has collected", nobody)
+            refuse_unknown(data, "component, or be what this selector has collected", nobody)
             return data
-        if tested.unknown is None and not collected.verdicts.of_people:
+        if data.unknown is None and not own.verdicts.of_people:
             return data
-        data = self._judged(collected.verdicts, data, names)
-        self._collected = replace(collected, data=data)
+        data = own.verdicts.fill(data, self.alpha, parts, lazily=self.judging == "lazy")
+        self._collected.data = data
         return data
 
-    def _sampler_of(self, data: ComponentCalibrationData) -> ConformalSampler | None:
+    def _tested(
+        self, data: ComponentCalibrationData, parts: list[Part], within: Any
+    ) -> tuple[dict[Hashable | None, ComponentThreshold | None], dict[Hashable | None, Claim]]:
+        """Test the components of each part from the highest score down."""
+        known = data.provenance
+        of_data = ("generator", "seed", *PARTS, "k_max")
+        shift = None if known.shift is None else Shift.from_json(known.shift)
+        results: dict[Hashable | None, ComponentThreshold | None] = {}
+        claims: dict[Hashable | None, Claim] = {}
+        for part in parts:
+            claim = Claim(
+                self.alpha,
+                part.delta,
+                about="components",
+                group=part.group,
+                within_groups=within,
+                pooled=len(parts) > 1 and part.group is None,
+                shifted=shift is not None,
+                approximate=shift is not None and shift.estimated,
+                unknown=tuple(name for name in of_data if getattr(known, name) is None),
+            )
+            n, needed = len(part.rows), prompts_needed(self.alpha, part.delta)
+            if n < needed:
+                results[part.group] = None
+                claims[part.group] = claim.nullified(too_few(n, needed, claim))
+                continue
+            result = component_learn_then_test(data.take(part.rows), self.alpha, part.delta)
+            null = result.gamma_hat == np.inf
+            results[part.group] = result
+            claims[part.group] = claim.nullified(why_null(result, claim)) if null else claim
+        return results, claims
+
+    def _sampler_of(
+        self, data: ComponentCalibrationData, own: "_CollectedComponents | None"
+    ) -> ConformalSampler | None:
         """The fitted sampler that makes such draws, if there is one."""
-        collected = getattr(self, "_collected", None)
-        if collected is not None and data is collected.data:
-            return collected.sampler
+        collected: ConformalSampler | None = self.__dict__.get("sampler_")
+        if own is not None:
+            return collected
         given = _fitted(self.sampler)
-        sampler: ConformalSampler | None = given or (collected and collected.sampler)
+        sampler = given or collected
         if sampler is None:
             return None
         known, drawn = data.provenance, sampler.calibration_.drawn_with
@@ -791,41 +746,65 @@ class ComponentSelector(  # type: ignore[call-arg]
         refuse_larger_budget(sampler.k_max_, data.provenance.k_max)
         return sampler
 
-    def _record(self, **found: Any) -> SelectorCalibration:
-        """The calibration, with copies of the parameters that it holds for."""
-        splitter, component_score = (frozen(part) for part in self._parts())
-        return SelectorCalibration(
-            splitter=splitter,
-            component_score=component_score,
-            **{"alpha": self.alpha, "delta": self.delta, "loss": self._loss, **found},
-        )
+    def _publish(self, record: SelectorCalibration) -> None:
+        """Set the fitted attributes."""
+        self.calibration_ = record
+        self.gamma_hat_, self.shift_ = record.gamma_hat, record.shift
+        self.achievable_alpha_ = record.achievable_alpha
+        if record.by_group is not None:
+            self.groups_ = record.by_group
+        if record.sampler is not None:
+            self.sampler_ = record.sampler
+        if record.data is None:
+            return
+        self.calibration_data_, self.result_ = record.data, record.result
+        self.n_judgements_ = int(np.sum(record.data.labels >= 0))
+        tests, result = np.empty(0), record.result
+        self.thresholds_ = tests if result is None else result.thresholds
+        self.n_errors_ = tests.astype(np.int64) if result is None else result.n_errors
+        self.p_values_ = tests if result is None else result.p_values
 
-    def _remarks_on_sets(self) -> dict[str, str | None]:
-        """What is said of the components of sets of calibration prompts, by topic."""
-        collected, record = getattr(self, "_collected", None), self.calibration_
-        if collected is None or record.data is not collected.data or not record.certified:
-            return {}
-        needs = (collected.sampler.calibration_.groups, record.groups)
-        if collected.groups is None and any(one and one.by is None for one in needs):
-            return {}  # only the user knows the groups of these prompts
-        tried = collected.prompts.take(range(len(collected.first)))
-        names = collected.groups and collected.groups[: len(tried)]
-        sets = collected.sampler._sets(tried, groups=_of_sampler(collected.sampler, names))
-        found = components_of_sets(record.splitter, record.component_score, sets)
-        levels = [gamma for gamma, _ in record.thresholds_of(names, [one.prompt for one in sets])]
+    def _remarks(
+        self, record: SelectorCalibration, own: "_CollectedComponents | None"
+    ) -> tuple[str, ...]:
+        """What is said of a calibration that certifies something useless or doubtful."""
+        labels = record.data.labels if record.data is not None else np.empty(0)
+        remarks = [
+            mistaken_delta(self.delta),
+            *(self._remarks_on_sets(record, own) if own is not None else ()),
+            never_right(labels),
+            never_wrong(self.admission, record.achievable_alpha[1]),
+        ]
+        return tuple(filter(None, remarks))
+
+    def _remarks_on_sets(
+        self, record: SelectorCalibration, own: "_CollectedComponents"
+    ) -> tuple[str | None, ...]:
+        """What is said of the components of sets of calibration prompts."""
+        sampler: ConformalSampler = record.sampler
+        needs = (sampler.calibration_.groups, record.groups)
+        unknown = own.groups is None and any(one and one.by is None for one in needs)
+        if not record.certified or unknown:  # only the user knows the groups of these prompts
+            return ()
+        tried = own.prompts.take(range(len(own.first)))
+        names = own.groups and own.groups[: len(tried)]
+        sets = sampler._sets(tried, _of_sampler(sampler, names))
+        split = components_of_sets(record.splitter, record.component_score, sets)
+        of_set = record.group_of(names, [one.prompt for one in sets])
+        levels = [record.thresholds[name] for name in of_set]
         reached = [
-            bool(np.any(record.provenance.rounded(part.scores) >= gamma))
-            for part, gamma, one in zip(found, levels, sets)
+            bool(np.any(part.scores >= gamma))
+            for part, gamma, one in zip(split, levels, sets)
             if gamma < np.inf and len(one)  # prompts of null groups say nothing
         ]
         threshold = f"gamma_hat_={min(levels):.4g}"
         if record.by_group is not None:
             threshold = f"Each threshold in groups_, the lowest of them {min(levels):.4g},"
         lost = bool(reached) and not any(reached)
-        return {
-            "out of reach": out_of_reach(threshold, len(tried)) if lost else None,
-            "higher in sets": higher_in_sets(collected.first, found),
-        }
+        return (
+            out_of_reach(threshold, len(tried)) if lost else None,
+            higher_in_sets(own.first, split),
+        )
 
     # --- predict ------------------------------------------------------------------------------
 
@@ -842,6 +821,25 @@ class ComponentSelector(  # type: ignore[call-arg]
     def _select(self, sets: PredictionSets, groups: object = None) -> ComponentSets:
         selected = select_components(self.calibration_, sets, groups)
         return ComponentSets(selected, min_width=sets.k_max, selector=self, index=sets._index)
+
+
+class _CollectedComponents:
+    """Components that were collected, of which prompts, and who judges them.
+
+    `first` are those of the first prompts, of all draws. `groups` are those that were given with
+    these prompts, None where none were.
+    """
+
+    def __init__(
+        self,
+        data: ComponentCalibrationData,
+        verdicts: ComponentVerdicts,
+        prompts: CheckedPrompts,
+        first: Sequence[DistinctComponents],
+        groups: list[Hashable] | None,
+    ) -> None:
+        self.data, self.verdicts, self.prompts = data, verdicts, prompts
+        self.first, self.groups = first, groups
 
 
 def _fitted(sampler: object) -> ConformalSampler | None:

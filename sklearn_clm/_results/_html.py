@@ -8,11 +8,13 @@ import base64
 import html
 import io
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from sklearn_clm.calibration import Claim
+from sklearn_clm.calibration._claim import NO_GUARANTEE, POOLED
 from sklearn_clm.generators._prompts import is_image, prompt_text
 
 STYLE = (
@@ -43,11 +45,6 @@ def visual_block(parts: list[tuple[str, object]]) -> object:
 
 
 SHOWN_ROWS = 20
-UNKNOWN = "provenance unknown"
-ON_AVERAGE = "guaranteed on average"
-POOLED = "unknown group: guaranteed over all prompts together, not within it"
-APPROXIMATE = "approximate: weights are estimated"
-FRACTION = "a fraction of the components may be wrong"
 _LEFT = ' style="text-align:left;vertical-align:top"'
 _TEXT = ' style="text-align:left;vertical-align:top;white-space:pre-wrap"'
 _TOP = ' style="vertical-align:top"'
@@ -65,17 +62,7 @@ class Guaranteed(Protocol):
     @property
     def guaranteed(self) -> bool: ...
     @property
-    def provenance_known(self) -> bool: ...
-    @property
-    def guarantee(self) -> str: ...
-    @property
-    def group(self) -> Hashable | None: ...
-    @property
-    def pooled(self) -> bool: ...
-    @property
-    def approximate(self) -> bool: ...
-    @property
-    def loss(self) -> str: ...
+    def claim(self) -> Claim | None: ...
     def __len__(self) -> int: ...
 
 
@@ -138,10 +125,9 @@ def _components_html(one: TrustedSet) -> str:
         f"<td{_TOP}>{_draws(places)}</td></tr>"
         for component, score, places in zip(one.components, one.scores, one.occurrences)
     )
-    kind = _kind(one)
-    table = _table(rows, "score", f"{kind} component", "draws")
+    table = _table(rows, "score", "trusted component", "draws")
     responses = _set_html(one.prediction_set, _marks(one), _note(one.prediction_set))
-    return f"<div>{responses}{table if rows else f'<p>No {kind} component.</p>'}</div>"
+    return f"<div>{responses}{table if rows else '<p>No trusted component.</p>'}</div>"
 
 
 def component_sets_html(sets: Sequence[TrustedSet]) -> str:
@@ -164,8 +150,7 @@ def component_set_text(one: TrustedSet) -> str:
     if not answer.responses:
         lines.append("  (no response was accepted)")
     lines += [f"  ({remark})" for remark in remarks(one) if one.guaranteed]
-    kind = _kind(one)
-    lines.append(f"{kind} components:" if one.components else f"no {kind} component")
+    lines.append("trusted components:" if one.components else "no trusted component")
     lines += [
         f"  {score:.3g}  {plain(component)}  (draw {_draws(places)})"
         for component, score, places in zip(one.components, one.scores, one.occurrences)
@@ -180,36 +165,23 @@ def component_sets_text(sets: Sequence[TrustedSet]) -> str:
 
 def _found(sets: Sequence[TrustedSet]) -> str:
     """How many sets there are, and what was found in them."""
-    kind = _kind(sets[0]) if len(sets) else "trusted"
-    found = counted(sum(map(len, sets)), f"{kind} component")
+    found = counted(sum(map(len, sets)), "trusted component")
     remarks = "".join(f"; {remark}" for remark in common_remarks(sets))
     return f"{counted(len(sets), 'prompt')}, {found}{_more(len(sets))}{remarks}"
 
 
-def _kind(one: Guaranteed) -> str:
-    """What a selected component is, by what is promised of it."""
-    return "trusted" if one.loss == "any" else "selected"
-
-
 def remarks(one: Guaranteed) -> list[str]:
     """What is to be known of the guarantee of a set, apart from the usual one."""
-    group = [] if one.group is None else [f"group {one.group!r}"]
-    if not one.guaranteed:
-        return [*group, "no guarantee"]
-    found = {
-        POOLED: one.pooled,
-        ON_AVERAGE: one.guarantee == "marginal",
-        APPROXIMATE: one.approximate,
-        FRACTION: one.loss == "fraction",
-        UNKNOWN: not one.provenance_known,
-    }
-    return group + [remark for remark, holds in found.items() if holds]
+    if one.claim is not None:
+        return one.claim.remarks()
+    return [] if one.guaranteed else [NO_GUARANTEE]
 
 
 def common_remarks(sets: Iterable[Guaranteed]) -> list[str]:
-    """The same of many sets, each remark once; that some have no guarantee stands at these."""
-    found = {remark for one in sets for remark in remarks(one)}
-    return [remark for remark in (ON_AVERAGE, APPROXIMATE, FRACTION, UNKNOWN) if remark in found]
+    """The same of many sets, each remark once; those of one group or of a null stand at the set."""
+    claims = {id(one.claim): one.claim for one in sets if one.claim is not None}
+    found = [remark for claim in claims.values() for remark in claim.common_remarks()]
+    return list(dict.fromkeys(remark for remark in found if remark != POOLED))
 
 
 def _styled(content: str) -> str:
@@ -253,9 +225,9 @@ def _prediction_row(one: ResponseSet) -> str:
     score = f"{one.set_score:.3g}" if responses else "–"
     guarantee = "<b>no</b>"
     if one.guaranteed:
-        guarantee = "on average" if one.guarantee == "marginal" else "with confidence"
-        guarantee += f"; <b>{POOLED}</b>" if one.pooled else ""
-        guarantee += "" if one.provenance_known else f"; <b>{UNKNOWN}</b>"
+        marginal = one.claim is not None and one.claim.guarantee == "marginal"
+        guarantee = "on average" if marginal else "with confidence"
+        guarantee += "".join(f"; <b>{_escape(remark)}</b>" for remark in remarks(one))
     return (
         f"<tr><td{_TEXT}>{_prompt_html(one.prompt)}</td><td{_TEXT}>{listed}</td>"
         f"<td{_LEFT}>{one.n_samples} ({ending})</td><td{_LEFT}>{score}</td>"

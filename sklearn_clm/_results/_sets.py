@@ -3,13 +3,13 @@
 import copy
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, overload
 
 import numpy as np
 
 from sklearn_clm._results import _html
-from sklearn_clm.calibration import Provenance
+from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._draws import Occurrence, Prompt, Response, prompt_bytes
 from sklearn_clm.generators._prompts import prompt_line
@@ -134,8 +134,40 @@ def all_numbers(values: Iterable[object]) -> bool:
     return all(isinstance(value, (bool, int, float, np.number, np.bool_)) for value in values)
 
 
+class _Claimed:
+    """What a set for one prompt says of its guarantee."""
+
+    guaranteed: bool
+    claim: Claim | None
+
+    @property
+    def group(self) -> Hashable | None:
+        """The group within which the guarantee holds; None for all prompts together."""
+        return None if self.claim is None else self.claim.group
+
+    @property
+    def provenance_known(self) -> bool:
+        """Whether calibration knew what its data were collected with."""
+        return self.claim is None or not self.claim.unknown
+
+    def unguaranteed(self, why: str) -> Self:
+        """The same set without a guarantee.
+
+        Parameters
+        ----------
+        why : str
+            Why nothing is guaranteed.
+
+        Returns
+        -------
+        PredictionSet or ComponentSet
+        """
+        claim = None if self.claim is None else self.claim.nullified(why)
+        return replace(self, guaranteed=False, claim=claim)  # type: ignore[type-var]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class PredictionSet:
+class PredictionSet(_Claimed):
     """The set of responses returned for one prompt.
 
     Parameters
@@ -162,18 +194,9 @@ class PredictionSet:
         ``fit_transform`` returns for prompts that trained the generator.
     generations : tuple of `n_samples` Generation
         All draws taken, the rejected ones included.
-    provenance_known : bool, default=True
-        Whether calibration knew what its data were collected with. Where it did not, the guarantee
-        rests on the user's word that it was all that is used here.
-    guarantee : {"pac", "marginal"}, default="pac"
-        Whether it holds with confidence over the calibration prompts, or on average over them.
-    group : hashable, default=None
-        The group within which the guarantee holds; None where it holds for all prompts together.
-    approximate : bool, default=False
-        Whether the guarantee is approximate, since weights of prompts were estimated.
-    pooled : bool, default=False
-        Whether the group of the prompt was unknown to a calibration within groups: the guarantee
-        is then one over all prompts together, and says nothing of that group.
+    claim : Claim, default=None
+        What is guaranteed: with confidence or on average, within which group, and more. Its
+        ``sentence()`` says it in words.
 
     Examples
     --------
@@ -194,13 +217,7 @@ class PredictionSet:
     stopped: bool
     guaranteed: bool
     generations: tuple[Generation, ...] = field(default=(), repr=False)
-    provenance_known: bool = True
-    guarantee: str = "pac"
-    group: Hashable | None = None
-    approximate: bool = False
-    pooled: bool = False
-
-    loss: ClassVar[str] = "any"
+    claim: Claim | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "responses", tuple(self.responses))
@@ -227,8 +244,7 @@ class PredictionSet:
             and np.array_equal(self.indices, other.indices)
             and (self.n_samples, self.set_score) == (other.n_samples, other.set_score)
             and (self.stopped, self.guaranteed) == (other.stopped, other.guaranteed)
-            and self.guarantee == other.guarantee
-            and (self.group, self.approximate) == (other.group, other.approximate)
+            and self.claim == other.claim
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -401,14 +417,16 @@ class PredictionSets(SetSequence[PredictionSet]):
                 "guaranteed": np.array([one.guaranteed for one in self._sets], dtype=bool),
             }
         )
-        kinds = [one.guarantee for one in self._sets]
-        if "marginal" in kinds:
-            frame["guarantee"] = kinds
+        claims = [one.claim for one in self._sets]
+        if any(claim is not None and claim.guarantee == "marginal" for claim in claims):
+            frame["guarantee"] = [claim and claim.guarantee for claim in claims]
         groups = pd.Series([one.group for one in self._sets], dtype=object)
         if groups.notna().any():
             frame = frame.assign(group=groups)
-        if any(one.approximate for one in self._sets):
-            frame = frame.assign(approximate=[one.approximate for one in self._sets])
+        if any(claim is not None and claim.approximate for claim in claims):
+            frame = frame.assign(
+                approximate=[bool(claim and claim.approximate) for claim in claims]
+            )
         return frame if self.provenance_known else frame.assign(provenance="unknown")
 
     def __repr__(self) -> str:
@@ -431,7 +449,7 @@ class PredictionSets(SetSequence[PredictionSet]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ComponentSet:
+class ComponentSet(_Claimed):
     """The components selected for one prompt.
 
     Parameters
@@ -447,12 +465,8 @@ class ComponentSet:
     guaranteed : bool
         False where no threshold could be certified. The selection is empty then, which is valid
         but says nothing.
-    provenance_known : bool, default=True
-        Whether calibration knew what its data were collected with.
-    loss : {"any", "fraction"}, default="any"
-        Whether all components can be trusted together, or all but a fraction on average.
-    group : hashable, default=None
-        The group within which the guarantee holds; None where it holds for all prompts together.
+    claim : Claim, default=None
+        What is guaranteed, and within which group.
 
     Examples
     --------
@@ -470,12 +484,7 @@ class ComponentSet:
     occurrences: tuple[tuple[Occurrence, ...], ...]
     prediction_set: PredictionSet
     guaranteed: bool
-    provenance_known: bool = True
-    loss: str = "any"
-    group: Hashable | None = None
-
-    guarantee: ClassVar[str] = "pac"  # of components there is no other
-    pooled: ClassVar[bool] = False
+    claim: Claim | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "components", tuple(self.components))
@@ -487,11 +496,6 @@ class ComponentSet:
     def prompt(self) -> Prompt:
         """The prompt."""
         return self.prediction_set.prompt
-
-    @property
-    def approximate(self) -> bool:
-        """Whether weights of prompts were estimated, for the set that the components come from."""
-        return self.prediction_set.approximate
 
     def __len__(self) -> int:
         return len(self.components)
@@ -510,8 +514,7 @@ class ComponentSet:
             and np.array_equal(self.scores, other.scores)
             and self.occurrences == other.occurrences
             and self.prediction_set == other.prediction_set
-            and (self.guaranteed, self.loss) == (other.guaranteed, other.loss)
-            and self.group == other.group
+            and (self.guaranteed, self.claim) == (other.guaranteed, other.claim)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -609,8 +612,8 @@ class ComponentSets(SetSequence[ComponentSet]):
             Its index is that of the data frame or the Series that held the prompts, shared by the
             rows of one prompt; otherwise rows are counted from 0. Columns `prompt_index` (position
             of the prompt, from 0), `component`, `score`, `draws` (tuple of the indices, from 0, of
-            the draws that hold it) and "guaranteed"; `group`, where there are groups; `loss`, where
-            a fraction may be wrong; and `provenance`, where it is unknown.
+            the draws that hold it) and "guaranteed"; `group`, where there are groups; and
+            `provenance`, where it is unknown.
         """
         import pandas as pd
 
@@ -624,8 +627,6 @@ class ComponentSets(SetSequence[ComponentSet]):
         if any(one.group is not None for one in self._sets):
             groups = [self._sets[i].group for i in frame["prompt_index"]]
             frame = frame.assign(group=pd.Series(groups, dtype=object))
-        if any(one.loss == "fraction" for one in self._sets):
-            frame = frame.assign(loss="fraction")
         if self._index is not None:
             frame.index = self._index.repeat(self.sizes)
         return frame if self.provenance_known else frame.assign(provenance="unknown")

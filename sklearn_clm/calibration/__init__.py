@@ -131,13 +131,12 @@ from sklearn_clm.calibration._binomial import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._bounded_losses import betting_p_value, hoeffding_bentkus_p_value
-from sklearn_clm.calibration._component_fractions import component_fraction_test, wrong_fractions
+from sklearn_clm.calibration._claim import Claim
 from sklearn_clm.calibration._components import (
     ComponentCalibrationData,
     ComponentThreshold,
     component_learn_then_test,
     judge_components,
-    judgements_at_most,
 )
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._e_processes import (
@@ -145,100 +144,66 @@ from sklearn_clm.calibration._e_processes import (
     RiskEProcess,
     confidence_sequence,
 )
-from sklearn_clm.calibration._exit_policy import (
-    ExitModel,
-    ExitRule,
-    draws_asked_for,
-    exit_level,
-    exit_scores,
-    fit_exit_model,
-)
+from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model, impute_labels
+from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._grid import threshold_grid
-from sklearn_clm.calibration._groups import GroupResults, learn_then_test_groups
-from sklearn_clm.calibration._lazy_judging import (
-    CurtailedTest,
-    LabelTable,
-    equal_texts,
-    impute_labels,
-    judge_in_falling_order,
-    judge_lazily,
-    learn_then_test_lazily,
-    sets_at_stop,
-    texts_for_exit,
-    texts_for_tests,
-)
 from sklearn_clm.calibration._learn_then_test import (
     AchievableEpsilon,
-    Frontier,
     LearnThenTestResult,
     achievable_epsilon,
     learn_then_test,
-    search_frontier,
 )
 from sklearn_clm.calibration._pareto import pareto_frontier
+from sklearn_clm.calibration._path import Frontier, search_frontier, sets_at_stop
 from sklearn_clm.calibration._provenance import Provenance
 from sklearn_clm.calibration._rule import Configuration, SamplingRule, relative_excess
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
-from sklearn_clm.calibration._shift import (
-    group_sequence_tests,
-    keep_by_weight,
-    weighted_betting_p_value,
-)
+from sklearn_clm.calibration._shift import keep_by_weight, weighted_betting_p_value
 from sklearn_clm.calibration._surface import (
     ConfigurationRisks,
-    RiskSurface,
     evaluate_configurations,
     risk_surface,
 )
+from sklearn_clm.calibration._table import Table, equal_texts
+from sklearn_clm.calibration._tests import LossTest
 
 __all__ = [
     "AchievableEpsilon",
     "CalibrationData",
+    "Claim",
     "ComponentCalibrationData",
     "ComponentThreshold",
     "Configuration",
     "ConfigurationRisks",
     "ConformalTestMartingale",
-    "CurtailedTest",
     "ExitModel",
     "ExitRule",
     "Frontier",
-    "GroupResults",
-    "LabelTable",
     "LearnThenTestResult",
+    "LossTest",
     "Provenance",
     "RiskEProcess",
-    "RiskSurface",
     "SamplingRule",
     "SetScore",
+    "Table",
     "achievable_epsilon",
     "betting_p_value",
     "binomial_p_value",
     "clopper_pearson",
-    "component_fraction_test",
     "component_learn_then_test",
     "confidence_sequence",
     "critical_count",
-    "draws_asked_for",
     "equal_texts",
     "evaluate_configurations",
-    "exit_level",
-    "exit_scores",
     "fit_exit_model",
     "fixed_sequence_test",
     "get_set_score",
-    "group_sequence_tests",
     "hoeffding_bentkus_p_value",
     "impute_labels",
     "judge_components",
-    "judge_in_falling_order",
-    "judge_lazily",
-    "judgements_at_most",
     "keep_by_weight",
     "learn_then_test",
-    "learn_then_test_groups",
-    "learn_then_test_lazily",
     "pareto_frontier",
     "prompts_needed",
     "relative_excess",
@@ -246,9 +211,6 @@ __all__ = [
     "search_frontier",
     "sets_at_stop",
     "smallest_epsilon",
-    "texts_for_exit",
-    "texts_for_tests",
     "threshold_grid",
     "weighted_betting_p_value",
-    "wrong_fractions",
 ]

@@ -11,7 +11,7 @@ import secrets
 import tempfile
 import weakref
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, ClassVar, Self
 
 import numpy as np
@@ -87,29 +87,22 @@ def copy_rows(array: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return rows
 
 
-def array_of_blocks(
-    shape: tuple[int, ...],
-    blocks: Iterable[tuple[slice, np.ndarray]],
-    path: str | os.PathLike[str] | None = None,
-) -> np.ndarray:
-    """An array of float64 from its rows, block by block.
+@contextlib.contextmanager
+def mapped_array(
+    path: str | os.PathLike[str] | None, shape: tuple[int, ...]
+) -> Iterator[np.ndarray | None]:
+    """A mapped array of float64 in a .npy file, to be filled; None where there is no path.
 
-    With a path it is never whole in memory, but in this .npy file, which is mapped. The file is
-    replaced once the last block has been written.
+    The file is replaced once it is filled.
     """
     if path is None:
-        whole = np.empty(shape)
-        for rows, block in blocks:
-            whole[rows] = block
-        return whole
+        yield None
+        return
     with replacing(path) as unfinished:
         whole = np.lib.format.open_memmap(unfinished, "w+", np.float64, shape)
-        for rows, block in blocks:
-            whole[rows] = block
-            release_pages(whole)
+        yield whole
         whole.flush()
         del whole
-    return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def _temporary_map(array: np.memmap, shape: tuple[int, ...]) -> np.memmap:

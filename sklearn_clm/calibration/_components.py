@@ -14,11 +14,10 @@ from sklearn_clm.calibration._binomial import (
     check_level,
     check_probability,
     critical_count,
-    mistaken_delta,
     prompts_needed,
     smallest_epsilon,
-    warn_caller,
 )
+from sklearn_clm.calibration._certify import Entries, may_ask, settle
 from sklearn_clm.calibration._data import checked_digests
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._provenance import Provenance, of_arrays
@@ -526,7 +525,7 @@ def component_learn_then_test(
     """
     check_components(data)
     alphas = np.atleast_1d(check_probability(alpha, "alpha"))
-    warn_caller(mistaken_delta(check_level(delta, "delta")))
+    check_level(delta, "delta")
     if alphas.ndim != 1 or not alphas.size:
         raise ValueError(f"alpha must be a number or a sequence of numbers, got {alpha!r}.")
     for value in alphas.tolist():
@@ -575,6 +574,31 @@ def component_learn_then_test(
     return results[0] if np.ndim(alpha) == 0 else tuple(results)
 
 
+class ComponentEntries(Entries):
+    """Components whose labels are asked for; V is the highest score of an inadmissible one."""
+
+    def __init__(self, data: ComponentCalibrationData, judge: ComponentJudge) -> None:
+        super().__init__(data.prompt_index, data.n_prompts, wanted=0)
+        self._scores, self._labels, self._judge = data.scores, data.labels, judge
+
+    @property
+    def scores(self) -> np.ndarray:
+        return self._scores
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self._labels
+
+    def ask(self, entries: np.ndarray) -> None:
+        verdicts = np.array([bool(verdict) for verdict in self._judge(entries)], dtype=np.int8)
+        if len(verdicts) != len(entries):
+            raise ValueError(
+                f"judge must give one verdict for each of {len(entries)} components, got "
+                f"{len(verdicts)} instead."
+            )
+        self._labels[entries] = verdicts
+
+
 def judge_components(
     data: ComponentCalibrationData, alpha: float, delta: float, judge: ComponentJudge
 ) -> ComponentCalibrationData:
@@ -587,8 +611,8 @@ def judge_components(
     alpha, delta : float in (0, 1)
         As in :func:`component_learn_then_test`.
     judge : callable
-        ``judge(positions)`` gives the verdicts on components of different prompts, in falling
-        order of their scores; `positions` are those in the flat arrays of `data`.
+        ``judge(positions)`` gives the verdicts on components of different prompts; `positions`
+        are those in the flat arrays of `data`.
 
     Returns
     -------
@@ -604,20 +628,9 @@ def judge_components(
 
     Notes
     -----
-    *The same threshold.* Let V_i be the highest score of an inadmissible component of prompt i.
-    A threshold is certified if and only if it lies above v, the (c + 1)-th largest V, where c is
-    the largest number of errors with which a test succeeds. With some labels unknown V_i lies
-    between L_i, which counts the components known to be inadmissible, and U_i, which counts all
-    that are not known to be admissible. Hence v lies between the (c + 1)-th largest L and the
-    (c + 1)-th largest U, and judging ends when these two are equal. What is still unknown then
-    cannot change v, so the threshold is that of the full table.
-
-    *None asked too early.* One component at a time, from the highest score down and no more of a
-    prompt that is known to err, ends at c + 1 prompts that err, or once no more than c can. A batch
-    holds the highest open component of each of m prompts, those with the largest U, where m is at
-    most the number of errors and at most the number of error-free prompts that are still needed.
-    Before the single walk comes to the last of these, at most m - 1 prompts can have been settled
-    either way, so it cannot have ended: it would have asked for all of them.
+    Let V_i be the highest score of an inadmissible component of prompt i. A threshold is certified
+    if and only if it lies above the (c + 1)-th largest V, where c is the largest number of errors
+    with which a test succeeds: a nested level, of which few labels are asked for.
 
     Examples
     --------
@@ -637,36 +650,15 @@ def judge_components(
     True
     """
     _check_enough_prompts(data.n_prompts, alpha, delta)
-    allowed = int(critical_count(data.n_prompts, alpha, delta))
-    labels, ranks = data.labels, _ranked(data)[1]
-    order = np.lexsort((-ranks, data.prompt_index))
-    owner = data.prompt_index[order]
-    while True:
-        low, high = (_worst(data, ranks, chosen) for chosen in (labels == 0, labels != 1))
-        floor = _largest(low, allowed)
-        if _largest(high, allowed) == floor:
-            return replace(data, admissible=labels)
-        # the highest of each prompt that is not known to be admissible
-        left = np.flatnonzero(labels[order] != 1)
-        prompts, first = np.unique(owner[left], return_index=True)
-        heads = np.full(data.n_prompts, -1)
-        heads[prompts] = order[left[first]]
-        top = np.argsort(-high, kind="stable")[: allowed + 1]
-        top = top[high[top] > low[top]][: int(np.sum(high > floor)) - allowed]
-        asked = heads[top]
-        verdicts = np.array([bool(verdict) for verdict in judge(asked)], dtype=np.int8)
-        if len(verdicts) != len(asked):
-            raise ValueError(
-                f"judge must give one verdict for each of {len(asked)} components, got "
-                f"{len(verdicts)} instead."
-            )
-        labels[asked] = verdicts
+    entries = ComponentEntries(data, judge)
+    settle(entries, int(critical_count(data.n_prompts, alpha, delta)) + 1)
+    return replace(data, admissible=entries.labels)
 
 
-def judgements_at_most(
+def components_to_ask(
     data: ComponentCalibrationData, alpha: float, delta: float = 0.05
 ) -> np.ndarray:
-    """Positions of all components that the tests may still ask for.
+    """Positions of all components that :func:`judge_components` may still ask for.
 
     Parameters
     ----------
@@ -678,23 +670,9 @@ def judgements_at_most(
     Returns
     -------
     ndarray of int
-        Those without a label that score above the (c + 1)-th largest L in the notes of
-        :func:`judge_components`, and above every component of their prompt that is known to be
-        inadmissible.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import ComponentCalibrationData, judgements_at_most
-    >>> data = ComponentCalibrationData.from_arrays([[0.9, 0.4]] * 20, [[1, -1]] + [[-1, -1]] * 19)
-    >>> len(judgements_at_most(data, 0.3))
-    39
     """
-    allowed = int(critical_count(data.n_prompts, alpha, delta))
-    ranks = _ranked(data)[1]
-    low = _worst(data, ranks, data.labels == 0)
-    floor = np.maximum(low, _largest(low, allowed))
-    return np.flatnonzero((data.labels < 0) & (ranks > floor[data.prompt_index]))
+    rank = int(critical_count(data.n_prompts, alpha, delta)) + 1
+    return np.flatnonzero(may_ask(ComponentEntries(data, lambda which: []), rank))
 
 
 def _ranked(data: ComponentCalibrationData) -> tuple[np.ndarray, np.ndarray]:
@@ -708,11 +686,6 @@ def _worst(data: ComponentCalibrationData, ranks: np.ndarray, chosen: np.ndarray
     worst = np.full(data.n_prompts, -1)
     np.maximum.at(worst, data.prompt_index[chosen], ranks[chosen])
     return worst
-
-
-def _largest(values: np.ndarray, n_larger: int) -> int:
-    """The value that comes after so many larger ones."""
-    return int(-np.sort(-values)[n_larger])
 
 
 def _check_enough_prompts(n_prompts: int, alpha: float, delta: float) -> None:

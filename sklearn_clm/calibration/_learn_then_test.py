@@ -1,10 +1,8 @@
 """Learn Then Test with Pareto testing (section 4.3 and appendix E)."""
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -12,32 +10,30 @@ from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_level,
     check_probability,
-    mistaken_delta,
-    mistaken_epsilon,
     prompts_needed,
     smallest_epsilon,
-    warn_caller,
 )
+from sklearn_clm.calibration._certify import count_passed
 from sklearn_clm.calibration._data import (
     CalibrationData,
     RandomState,
     check_data,
-    prompt_digests,
     refuse_common_prompts,
     split_of,
 )
-from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
-from sklearn_clm.calibration._grid import threshold_grid
-from sklearn_clm.calibration._pareto import pareto_frontier
+from sklearn_clm.calibration._path import (
+    Columns,
+    Frontier,
+    check_budgets,
+    check_weights_of_objective,
+    search_frontier,
+)
 from sklearn_clm.calibration._provenance import Provenance
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
-from sklearn_clm.calibration._surface import (
-    ConfigurationRisks,
-    Weights,
-    evaluate_configurations,
-    sum_over_grid,
-)
+from sklearn_clm.calibration._surface import ConfigurationRisks, Weights
+from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._tests import AdmissionTest, LossTest, Test
 
 _SUSPICIOUS = 0.9  # error of all draws, above which references may be wrong
 
@@ -90,54 +86,6 @@ def doubts_of_admission(error: float) -> str:
         f"{what}: check admission and references (that each stands with its own prompt and is of "
         "the type of the responses, and that several are a list)."
     )
-
-
-@dataclass(frozen=True)
-class Frontier:
-    """The configurations to be tested, in the order of testing: from the safest.
-
-    The first accepts everything: no rejection, no stop before the largest budget is used up. No
-    configuration errs on fewer prompts, so that it passes whenever any other does. The second is
-    the same without responses that are nearly equal to earlier ones, where that cost no error on
-    the optimisation part: certified next to nothing else, it spares users sets full of copies.
-
-    Parameters
-    ----------
-    lambdas : ndarray of shape (m, 3)
-        Thresholds (similarity, quality, set score).
-    k_max : ndarray of int, shape (m,)
-        Budgets.
-    loss, objective : ndarray of shape (m,)
-        Mean loss (ascending) and objective (descending) on the optimisation part.
-    seen : ndarray of uint64, shape (n, 1) or (n, 2), or None
-        Digests by which the n prompts that were searched are known again, of their scores and of
-        the prompts themselves, as far as these are known; None where nothing is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import Frontier
-    >>> frontier = Frontier(
-    ...     lambdas=np.array([[np.inf, 0.1, 2.0], [0.8, 0.3, 1.0]]),
-    ...     k_max=np.array([20, 20]),
-    ...     loss=np.array([0.1, 0.3]),
-    ...     objective=np.array([2.5, 1.0]),
-    ... )
-    >>> len(frontier)
-    2
-    """
-
-    lambdas: np.ndarray
-    k_max: np.ndarray
-    loss: np.ndarray
-    objective: np.ndarray
-    seen: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.lambdas)
-
-    def __repr__(self) -> str:
-        return f"Frontier(n_configurations={len(self)})"
 
 
 @dataclass(frozen=True)
@@ -210,6 +158,27 @@ class LearnThenTestResult:
             return None
         same = np.all(self.frontier.lambdas == np.asarray(self.lambda_hat), axis=1)
         return int(np.flatnonzero(same & (self.frontier.k_max == self.k_max_hat))[0])
+
+    def within(self, n_optimization: int, band: AchievableEpsilon) -> "LearnThenTestResult":
+        """The result with what is known of the optimisation part.
+
+        Parameters
+        ----------
+        n_optimization : int
+            Its number of prompts.
+        band : AchievableEpsilon
+            Of both parts together.
+
+        Returns
+        -------
+        LearnThenTestResult
+        """
+        return replace(self, n_optimization=n_optimization, achievable_epsilon=band)
+
+    @property
+    def most_errors(self) -> int:
+        """Most errors that `lambda_hat`, or the first test of a null, may have made."""
+        return int(self.n_errors[self.position or 0])
 
 
 def achievable_epsilon(data: CalibrationData) -> AchievableEpsilon:
@@ -327,11 +296,11 @@ def learn_then_test(
     if epsilons.ndim != 1 or not len(epsilons):
         raise ValueError(f"epsilon must be a number or a sequence of numbers, got {epsilon!r}.")
     check_level(delta, "delta")
-    weights = _checked_weights(size_weight, excess_weight, draw_weight)
+    weights = check_weights_of_objective(size_weight, excess_weight, draw_weight)
     if select not in ("objective", "last"):
         raise ValueError(f"select must be 'objective' or 'last', got {select!r} instead.")
     if frontier is None:
-        budgets = _check_budgets(k_max, data.k_max)
+        budgets = check_budgets(k_max, data.k_max)
         data = data.truncate(int(budgets.max()))
         seen, tested = split_of(data, optimization_fraction, random_state)
         _check_size(
@@ -352,128 +321,121 @@ def learn_then_test(
         n = data.n_prompts
         _check_size(n, n, 0.0, float(epsilons.max()), float(delta))
         calibration = data
-    found = frontier_tests(
-        calibration,
-        frontier,
-        epsilons,
-        delta,
-        set_score=score,
-        select=select,
-        n_jobs=n_jobs,
-        verbose=verbose,
-        **weights,
-    )
     n_optimization, band = data.n_prompts - calibration.n_prompts, achievable_epsilon(data)
-    single = len(epsilons) == 1
-    trivial = mistaken_epsilon(float(epsilons[0]), band.high) if single else None
-    warn_caller(mistaken_delta(delta), trivial)
-    results = [
-        replace(one, n_optimization=n_optimization, achievable_epsilon=band) for one in found
-    ]
+    columns = Columns(Table(calibration), np.arange(calibration.n_prompts), frontier, score)
+    results = []
+    for level in epsilons.tolist():
+        test = AdmissionTest(columns, level, delta)
+        found = certify_frontier(columns, test, delta=delta, weights=weights, select=select)
+        results.append(found.within(n_optimization, band))
     return results[0] if np.ndim(epsilon) == 0 else tuple(results)
+
+
+def certify_frontier(
+    columns: Columns,
+    admission: AdmissionTest,
+    others: Sequence[LossTest] = (),
+    *,
+    delta: float,
+    weights: Weights,
+    select: Literal["objective", "last"],
+    tests_admission: bool = True,
+) -> LearnThenTestResult:
+    """Test a frontier on prompts that are known to be others than those it was searched on.
+
+    Parameters
+    ----------
+    columns : Columns
+        What each configuration makes of the prompts that test.
+    admission : AdmissionTest
+        Test of the risk that a set holds no admissible response.
+    others : sequence of LossTest, default=()
+        Tests of other losses, all of which must pass as well.
+    delta : float
+        Level of the tests.
+    weights : Weights
+        Prices of the objective.
+    select : {"objective", "last"}
+        Which of the certified configurations is chosen.
+    tests_admission : bool, default=True
+        Whether admission is tested at all; otherwise it only prices the configurations.
+
+    Returns
+    -------
+    LearnThenTestResult
+        Without what is known of the optimisation part. Of a table that is filled on demand it
+        holds bounds of errors and p-values, and the objective leaves out the excess, which would
+        need labels that no test asks for.
+    """
+    frontier, n, m = columns.frontier, admission.n_prompts, len(columns)
+    tests: list[Test] = [*([admission] if tests_admission else []), *others]
+    lazily = columns.table.is_lazy
+    start, before = 0, columns.table.n_judgements
+    if lazily:
+        n_expected = int(np.sum(np.maximum.accumulate(frontier.loss) * n <= admission.allowed))
+        start = max(n_expected - 1, 1)  # the first, of all draws, is the dearest to decide
+    n_passed = count_passed(lambda step: all(test.passes(step) for test in tests), m, start)
+    exact = None
+    if lazily:
+        risks, exact = _bounds(columns, admission, n_passed, select)
+        tested = np.arange(m) <= n_passed
+        p_values = np.where(tested, binomial_p_value(risks.n_errors, n, admission.epsilon), np.nan)
+        objective = replace(risks, excess=np.zeros(m)).objective(**weights)
+    else:
+        risks, p_values = columns.risks, np.max([test.p_values() for test in tests], axis=0)
+        objective = risks.objective(**weights)
+    chosen = None
+    if n_passed:
+        # argmin takes the first of equals, which is the safest
+        chosen = n_passed - 1 if select == "last" else int(np.argmin(objective[:n_passed]))
+    counts = lazily or not others
+    return LearnThenTestResult(
+        lambda_hat=None if chosen is None else frontier.configuration(chosen),
+        k_max_hat=None if chosen is None else int(frontier.k_max[chosen]),
+        valid_lambdas=frontier.lambdas[:n_passed],
+        valid_k_max=frontier.k_max[:n_passed],
+        frontier=frontier,
+        n_errors=risks.n_errors,
+        p_values=p_values,
+        n_optimization=0,
+        n_calibration=n,
+        epsilon=float(admission.epsilon),
+        delta=float(delta),
+        smallest_epsilon=float(smallest_epsilon(risks.n_errors[0], n, delta)) if counts else np.nan,
+        achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
+        risks=risks,
+        provenance=columns.table.data.provenance,
+        exact=exact,
+        n_judgements=columns.table.n_judgements - before if lazily else None,
+    )
+
+
+def _bounds(
+    columns: Columns, admission: AdmissionTest, n_passed: int, select: str
+) -> tuple[ConfigurationRisks, np.ndarray]:
+    """Bounds of errors, and costs, of a table that is not filled; which errors are exact.
+
+    Errors are the most there can be where a configuration is certified, the fewest where it is not.
+    """
+    n, m = admission.n_prompts, len(columns)
+    exact, n_errors = np.zeros(m, dtype=bool), np.full(m, n)
+    sizes, samples = np.full((2, m), np.nan)
+    for step in range(min(n_passed + 1, m)):
+        fewest, most = admission.errors(step)
+        exact[step], n_errors[step] = fewest == most, most if step < n_passed else fewest
+    for step in range(n_passed):
+        wanted = select == "objective" or step == n_passed - 1
+        if wanted and not columns.accepts_all(step):
+            columns.finish(step)
+    for step in range(min(n_passed + 1, m)):
+        sizes[step], samples[step] = columns.costs(step)
+    return ConfigurationRisks(n_errors, n_errors / n, sizes, samples, np.full(m, np.nan), n), exact
 
 
 def refuse_frontier(frontier: Frontier, data: CalibrationData) -> None:
     """Refuse a frontier of more draws than there are, or from the prompts that are to test it."""
-    largest = int(_check_budgets(frontier.k_max.tolist(), data.k_max).max())
+    largest = int(check_budgets(frontier.k_max.tolist(), data.k_max).max())
     refuse_common_prompts("frontier", frontier.seen, data.truncate(largest))
-
-
-def frontier_tests(
-    data: CalibrationData,
-    frontier: Frontier,
-    epsilons: Iterable[float],
-    delta: float,
-    *,
-    set_score: SetScoreLike = "max",
-    select: Literal["objective", "last"] = "objective",
-    n_jobs: int | None = None,
-    verbose: int = 0,
-    **weights: Unpack[Weights],
-) -> list[LearnThenTestResult]:
-    """Tests of a frontier on prompts that are known to be others; one result for each epsilon."""
-    risks = evaluate_configurations(
-        data.truncate(int(np.max(frontier.k_max))),
-        frontier.lambdas,
-        set_score=set_score,
-        k_max=frontier.k_max,
-        n_jobs=n_jobs,
-        verbose=verbose,
-    )
-    objective = risks.objective(**weights)
-    n = data.n_prompts
-    limit = smallest_epsilon(risks.n_errors[0], n, delta)
-    band = achievable_epsilon(data)
-    results = []
-    for level in epsilons:
-        p_values = binomial_p_value(risks.n_errors, n, level)
-        rejected = fixed_sequence_test(p_values, delta)
-        found = choose_configuration(frontier, rejected, objective, select)
-        results.append(
-            LearnThenTestResult(
-                **found,
-                frontier=frontier,
-                n_errors=risks.n_errors,
-                p_values=p_values,
-                n_optimization=0,
-                n_calibration=n,
-                epsilon=float(level),
-                delta=float(delta),
-                smallest_epsilon=limit,
-                achievable_epsilon=band,
-                risks=risks,
-                provenance=data.provenance,
-            )
-        )
-    return results
-
-
-class _Chosen(TypedDict):
-    """The fields of a result that say what was certified and chosen."""
-
-    lambda_hat: Configuration | None
-    k_max_hat: int | None
-    valid_lambdas: np.ndarray
-    valid_k_max: np.ndarray
-
-
-def choose_configuration(
-    frontier: Frontier,
-    rejected: np.ndarray,
-    objective: np.ndarray,
-    select: Literal["objective", "last"],
-) -> _Chosen:
-    """The certified configurations of a frontier, and the one that `select` asks for."""
-    valid = np.flatnonzero(rejected)
-    best = None
-    if len(valid):
-        # argmin takes the first of equals, which is the safest
-        best = valid[-1 if select == "last" else np.argmin(objective[valid])]
-    return {
-        "lambda_hat": None if best is None else Configuration(*frontier.lambdas[best].tolist()),
-        "k_max_hat": None if best is None else int(frontier.k_max[best]),
-        "valid_lambdas": frontier.lambdas[valid],
-        "valid_k_max": frontier.k_max[valid],
-    }
-
-
-def _checked_weights(size_weight: float, excess_weight: float, draw_weight: float) -> Weights:
-    for name, weight in zip(Weights.__annotations__, (size_weight, excess_weight, draw_weight)):
-        if not isinstance(weight, Real) or not 0.0 <= weight < math.inf:
-            raise ValueError(f"{name} must be finite and at least 0, got {weight!r}.")
-    return {"size_weight": size_weight, "excess_weight": excess_weight, "draw_weight": draw_weight}
-
-
-def _check_budgets(k_max: int | Sequence[int] | None, available: int) -> np.ndarray:
-    """The budgets, ascending and distinct."""
-    budgets = np.atleast_1d(available if k_max is None else np.asarray(k_max))
-    if budgets.ndim != 1 or not len(budgets) or budgets.dtype.kind not in "iu":
-        raise ValueError(f"k_max must be an integer or a sequence of integers, got {k_max!r}.")
-    if budgets.min() < 1 or budgets.max() > available:
-        raise ValueError(
-            f"k_max must lie between 1 and {available}, the number of draws in data, got {k_max!r}."
-        )
-    return np.unique(budgets)
 
 
 def _check_size(
@@ -487,82 +449,4 @@ def _check_size(
         f"{n_prompts} prompts leave {n_calibration} for calibration, too few for any p-value to "
         f"reach delta={delta:g} at epsilon={epsilon:g}: that takes {needed}, so at least {total} "
         f"prompts in all with optimization_fraction={fraction:g}."
-    )
-
-
-def _without_copies(
-    loss: np.ndarray, objective: np.ndarray, n_similarities: int, chosen: np.ndarray
-) -> np.ndarray:
-    """Position of what accepts everything but near copies, if it errs as rarely and is not chosen.
-
-    Similarity thresholds descend along the first axis of the flattened grid.
-    """
-    step = len(loss) // n_similarities
-    places = np.arange(1, n_similarities) * step
-    rejecting = places[objective[places] < objective[0]][:1]
-    return rejecting[(loss[rejecting] == loss[0]) & ~np.isin(rejecting, chosen)]
-
-
-def search_frontier(
-    optimization: CalibrationData,
-    *,
-    set_score: SetScoreLike = "max",
-    n_lambdas: int = 25,
-    size_weight: float = 0.5,
-    excess_weight: float = 0.5,
-    draw_weight: float = 0.0,
-    k_max: int | Sequence[int] | None = None,
-    n_jobs: int | None = None,
-    verbose: int = 0,
-) -> Frontier:
-    """Search the configurations that are worth testing.
-
-    Parameters
-    ----------
-    optimization : CalibrationData
-        Prompts that will not calibrate. Labels that were estimated shape the search alone.
-    set_score, n_lambdas, size_weight, excess_weight, draw_weight, k_max, n_jobs, verbose
-        As in :func:`learn_then_test`.
-
-    Returns
-    -------
-    Frontier
-        *Accept everything*, the same without copies, then the Pareto frontier from the safest
-        configuration on.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import CalibrationData, learn_then_test, search_frontier
-    >>> rng = np.random.default_rng(0)
-    >>> quality = rng.random((600, 5))
-    >>> data = CalibrationData(quality, rng.random((600, 5, 5)), rng.random((600, 5)) < quality)
-    >>> frontier = search_frontier(data.take(np.arange(200)))
-    >>> learn_then_test(data.take(np.arange(200, 600)), 0.3, frontier=frontier).n_calibration
-    400
-    """
-    check_data(optimization)
-    budgets = _check_budgets(k_max, optimization.k_max)
-    weights = _checked_weights(size_weight, excess_weight, draw_weight)
-    optimization = optimization.truncate(int(budgets.max()))
-    score = get_set_score(set_score)
-    l1, l2, l3 = threshold_grid(optimization, set_score=score, n_lambdas=n_lambdas)
-    risks = sum_over_grid(optimization, l1, l2, l3, score, budgets, n_jobs, verbose)
-    # the frontier keeps the first of several equals, so the most cautious comes first: the least
-    # rejection, the largest budget, the latest stop
-    loss, objective = (
-        np.flip(costs, axis=(0, 2, 3)).ravel() for costs in (risks.loss, risks.objective(**weights))
-    )
-    chosen = pareto_frontier(np.column_stack((loss, objective)))
-    if chosen[0] != 0:
-        # position 0 accepts everything. Another may err as rarely on this part, but none does on
-        # the calibration part: tested first, it costs no power and spares needless nulls
-        chosen = np.concatenate(([0], _without_copies(loss, objective, len(l1), chosen), chosen))
-    a, b, k, c = np.unravel_index(chosen, risks.loss.shape)
-    return Frontier(
-        lambdas=np.column_stack((l1[::-1][a], l2[b], l3[::-1][c])),
-        k_max=budgets[::-1][k],
-        loss=loss[chosen],
-        objective=objective[chosen],
-        seen=prompt_digests(optimization),
     )

@@ -171,24 +171,19 @@ Of the components that a :class:`~sklearn_clm.ComponentSelector` selects, :class
 bounds the mean fraction of wrong ones, where the paper bounds the probability of any.
 """
 
-from sklearn_clm.policies._base import ThresholdRule
-from sklearn_clm.policies._exit import ExitPolicy, ExitResult
+from sklearn_clm.policies._exit import ExitPolicy
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._judging import LazyJudging
-from sklearn_clm.policies._risks import Losses, WrongFraction
-from sklearn_clm.policies._shift import CovariateShift, DensityRatio, Shift
+from sklearn_clm.policies._losses import Losses
+from sklearn_clm.policies._shift import CovariateShift, DensityRatio
 from sklearn_clm.policies._thresholds import ThresholdPolicy
 
 __all__ = [
     "CovariateShift",
     "DensityRatio",
     "ExitPolicy",
-    "ExitResult",
     "Groups",
     "LazyJudging",
     "Losses",
-    "Shift",
     "ThresholdPolicy",
-    "ThresholdRule",
-    "WrongFraction",
 ]

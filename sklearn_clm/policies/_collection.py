@@ -1,9 +1,8 @@
-"""What a calibration looks at: draws with their scores and verdicts, groups and weights."""
+"""What an estimator has collected: the draws of its prompts, their scores and verdicts."""
 
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -13,263 +12,305 @@ from sklearn.exceptions import NotFittedError
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
-from sklearn_clm.calibration import CalibrationData, Provenance, equal_texts
-from sklearn_clm.calibration._arrays import array_of_blocks, refuse_unknown
-from sklearn_clm.calibration._data import describe_repetitions, refuse_missing_draws, row_digests
-from sklearn_clm.calibration._provenance import code_of, same_score
+from sklearn_clm.calibration import CalibrationData, Provenance
+from sklearn_clm.calibration._arrays import mapped_array, release_pages
+from sklearn_clm.calibration._data import describe_repetitions
+from sklearn_clm.calibration._provenance import same_score
+from sklearn_clm.calibration._table import Table, text_key
 from sklearn_clm.generators import DrawQueue, Generation
 from sklearn_clm.generators._base import is_trainable
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.policies._drawing import LazyDraws
-from sklearn_clm.policies._groups import Groups, groups_of, lost_groups
-from sklearn_clm.policies._judging import Verdicts, noting_lost_verdicts
-from sklearn_clm.policies._risks import Losses, RiskTest, SetLosses
-from sklearn_clm.policies._sampling import QualityLike, SimilarityLike
-from sklearn_clm.policies._shift import CovariateShift, Shift
+from sklearn_clm.policies._open_sets import QualityLike, SimilarityLike
+from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource, naming_position, progress_bar
+from sklearn_clm.policies._verdicts import Verdicts, noting_lost_verdicts
 from sklearn_clm.scoring import (
     admission_matrix,
     quality_matrix,
     similarity_tensor,
     warn_of_references,
 )
-from sklearn_clm.scoring._identity import in_use, score_fingerprint
+from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import warn_of_script
 
-_MANY_CUT = 0.2
 SCORES = ("quality", "similarity", "admission")
 OWN_CODE = "a function of yours that was edited or moved is another one"
+_MANY_CUT = 0.2
+_DRAWS_AT_ONCE = 100_000  # with 60 tokens each they take almost a gigabyte
 
 
-@dataclass(frozen=True)
-class CalibrationPrompts:
-    """The prompts that calibrate, and what is known of them."""
+class Collection:
+    """Draws of prompts with their scores and verdicts, made at once or as tests ask for them.
 
-    prompts: CheckedPrompts
-    indices: np.ndarray  # their positions among the prompts that were given
-    groups: list[Hashable] | None = None  # that were given with them
-    shift: Shift | None = None  # that they were weighted for
-    weights: np.ndarray | None = None  # where they are tested by betting
+    Draws are keyed, and scores of a draw depend on it and earlier ones alone: so those that are
+    made one by one are those that would be made all at once.
 
-    @classmethod
-    def of(
-        cls,
+    Parameters
+    ----------
+    source : DrawSource
+        Where draws come from.
+    prompts : CheckedPrompts
+        The n prompts that calibrate.
+    indices : ndarray of int, shape (n,)
+        Their positions among the prompts that were given.
+    references : list of length n
+        What is admissible for each.
+    groups : list of hashable, or None
+        The group of each, where groups were given.
+    shift : Shift or None
+        The shift that the prompts were weighted for.
+    quality, similarity, admission, n_jobs, verbose
+        As in :class:`~sklearn_clm.ConformalSampler`.
+    memory : DrawMemory
+        The draws that were made in this process.
+    k_max : int
+        Most draws of a prompt, K.
+
+    Attributes
+    ----------
+    data : CalibrationData
+        What is known by now. Further draws show in its arrays.
+    draws : list of lists of Generation
+        The draws that later verdicts or losses look at; empty where none do.
+    verdicts : Verdicts
+        Who is asked for labels, and what was said.
+    """
+
+    def __init__(
+        self,
+        source: DrawSource,
         prompts: CheckedPrompts,
-        rest: np.ndarray,
+        indices: np.ndarray,
+        references: list[Reference],
         *,
         groups: list[Hashable] | None,
-        shift: CovariateShift | None,
-        weights: np.ndarray | None,
-        seed: int,
-    ) -> "CalibrationPrompts":
-        """Those of `rest`; of prompts with weights, the ones that `shift` keeps."""
-        found = None
-        if shift is not None and weights is not None:
-            digests = prompts.take(rest).digests()
-            rows, found, weights = shift.applied(weights[rest], digests, seed)
-            rest = rest[rows]
-        own = None if groups is None else [groups[i] for i in rest]
-        return cls(prompts.take(rest), rest, own, found, weights)
-
-
-@dataclass(frozen=True)
-class CollectedDraws:
-    """The draws that an estimator has collected."""
-
-    source: DrawSource
-    asked: CalibrationPrompts
-    data: CalibrationData
-    verdicts: Verdicts | None = None  # whom to ask for labels that the data lack
-    outcomes: SetLosses | None = None  # computes other losses of sets of these draws
-    lazily: LazyDraws | None = None  # the draws, where they are made as tests ask for them
-
-    def are(self, data: CalibrationData) -> bool:
-        """Whether these very draws are what data hold, all or the first, of any labels."""
-        if data.n_prompts != self.data.n_prompts:
-            return False
-        own, given = self.data.quality, data.quality
-        # a truncated array is a view that begins where the whole one does
-        return own is given or (
-            own.strides == given.strides
-            and own.__array_interface__["data"] == given.__array_interface__["data"]
+        shift: Shift | None,
+        quality: QualityLike,
+        similarity: SimilarityLike,
+        admission: str | Admission,
+        memory: DrawMemory,
+        k_max: int,
+        n_jobs: int | None,
+        verbose: int,
+    ) -> None:
+        n = len(prompts)
+        self.source, self.prompts, self.indices, self.references = (
+            *(source, prompts, indices, references),
         )
-
-    def as_drawn(self, data: CalibrationData) -> CalibrationData:
-        """The data with the draws that were made by now."""
-        if self.lazily is None:
-            return data
-        labels = np.full(self.lazily.quality.shape, -1, dtype=np.int8)
-        labels[:, : data.k_max] = data.labels
-        drawn = self.lazily.data(labels, replace(data.provenance, k_max=labels.shape[1]))
-        return drawn if data.k_max == drawn.k_max else drawn.truncate(data.k_max)
-
-    def renewed(self, data: CalibrationData, *, everything: bool) -> CalibrationData:
-        """The data with draws as they are now, and verdicts as in :meth:`Verdicts.renewed`."""
-        data = self.as_drawn(data)
-        if self.verdicts is None or data.provenance.admission is None:
-            return data  # labels from elsewhere stay
-        return self.verdicts.renewed(data, everything=everything)
-
-
-@dataclass(frozen=True)
-class Collector:
-    """Collects the draws of prompts, with their scores and verdicts."""
-
-    quality: QualityLike
-    similarity: SimilarityLike
-    admission: str | Admission
-    judges_all: bool  # at once, and not when a test asks for it
-    keeps_draws: bool  # for other losses
-    memory: DrawMemory  # the draws that were made in this process
-    n_jobs: int | None
-    verbose: int
-
-    def all_draws(
-        self,
-        source: DrawSource,
-        asked: CalibrationPrompts,
-        references: list[Reference],
-        n_draws: int,
-        file: str | os.PathLike[str] | None,
-    ) -> CollectedDraws:
-        """All draws of the prompts; similarities go to a file."""
-        prompts, references = asked.prompts, [references[i] for i in asked.indices]
-        shape = len(prompts), n_draws
-        quality, texts = np.empty(shape), np.empty(shape, dtype=np.intp)
-        labels = np.full(shape, -1, dtype=np.int8)
-        answers: list[list[Response]] = []
-        kept: list[list[Generation]] = []
-        scorer = bind_quality(self.quality, source.generator)
-        of_people = Verdicts(self.admission, references, [], None).of_people
-        asks_later = not self.judges_all or of_people
-
-        def similarities() -> Iterator[tuple[slice, np.ndarray]]:
-            # block by block, as all draws of many prompts take more memory than their scores
-            for rows, draws in source.draw_blocks(self.memory, prompts, n_draws, self.verbose):
-                responses = [[draw.response for draw in row] for row in draws]
-                if not rows.start:
-                    source.warn_of_unkeyed_draws(prompts.take([0]), draws[0])
-                    self._check_draws(source.generator, references[rows], draws)
-                if asks_later:
-                    answers.extend(responses)
-                if self.judges_all:
-                    try:
-                        with noting_lost_verdicts(self.admission, references[rows]):
-                            labels[rows] = admission_matrix(
-                                self.admission, references[rows], responses, n_jobs=self.n_jobs
-                            )
-                    except VerdictsWanted as error:  # and those of the blocks to come
-                        n_later = n_draws * (len(prompts) - rows.stop)
-                        raise VerdictsWanted(error.wanted, len(error.wanted) + n_later) from None
-                if self.keeps_draws:
-                    kept.extend(draws)
-                part = prompts.prompts[rows]
-                quality[rows] = quality_matrix(scorer, part, draws, n_jobs=self.n_jobs)
-                if not rows.start:
-                    warn_of_later_draws(scorer, part, draws, quality)
-                texts[rows] = equal_texts(responses)
-                yield rows, similarity_tensor(self.similarity, responses, n_jobs=self.n_jobs)
-                del draws, responses  # before the next ones are made
-
-        with (
-            in_use(self.quality, self.similarity, self.admission),
-            naming_position(prompts),
-        ):
-            similarity = array_of_blocks((*shape, n_draws), similarities(), file)
-        data = CalibrationData(
-            quality,
-            similarity,
-            labels,
-            provenance=self._provenance(source, asked, n_draws),
-            texts=texts,
+        self.groups, self.shift = groups, shift
+        self.draws: list[list[Generation]] = [[] for _ in range(n)]
+        self.responses: list[list[Response]] = [[] for _ in range(n)]
+        self.verdicts = Verdicts(admission, references, self.responses, n_jobs, k_max)
+        self._quality, self._similarity = quality, similarity
+        self._memory, self._n_jobs, self._verbose = memory, n_jobs, verbose
+        self._seen: list[dict[object, int]] = [{} for _ in range(n)]
+        self.n_draws = np.zeros(n, dtype=np.intp)
+        self._progress: Any = None
+        provenance = Provenance(
+            generator=source.fingerprint,
+            seed=source.seed,
+            k_max=k_max,
+            shift=None if shift is None else shift.to_json(),
+            quality=score_fingerprint(quality),
+            similarity=score_fingerprint(similarity),
+            admission=score_fingerprint(admission),
+        )
+        self.data = CalibrationData(
+            np.zeros((n, k_max)),
+            np.zeros((n, k_max, k_max)),
+            np.full((n, k_max), -1, dtype=np.int8),
+            provenance=provenance,
+            texts=np.tile(np.arange(k_max), (n, 1)),
             prompts=prompts.digests(),
         )
-        return CollectedDraws(
-            source,
-            asked,
-            data,
-            verdicts=Verdicts(self.admission, references, answers, self.n_jobs)
-            if asks_later
-            else None,
-            outcomes=SetLosses(prompts, references, kept) if self.keeps_draws else None,
-        )
 
-    def first_draws(
-        self,
-        source: DrawSource,
-        asked: CalibrationPrompts,
-        references: list[Reference],
-        n_draws: int,
-    ) -> CollectedDraws:
-        """A first draw of each prompt; tests ask for others."""
-        prompts, references = asked.prompts, [references[i] for i in asked.indices]
-        lazily = LazyDraws(prompts, n_draws, source.seed)
-        with self.making(source, lazily):
-            lazily.make(np.arange(len(prompts)), 1)
-        source.warn_of_unkeyed_draws(prompts.take([0]), lazily.draws[0])
-        self._check_draws(source.generator, references, lazily.draws)
-        labels = np.full((len(prompts), n_draws), -1, dtype=np.int8)
-        return CollectedDraws(
-            source,
-            asked,
-            lazily.data(labels, self._provenance(source, asked, n_draws)),
-            verdicts=Verdicts(self.admission, references, lazily.responses, self.n_jobs, n_draws),
-            lazily=lazily,
-        )
+    def __getstate__(self) -> dict[str, Any]:
+        # functions, often of a notebook, must not keep an estimator from a pickle; draws and
+        # responses stay as long as somebody may be asked about them
+        kept = [None if callable(one) else one for one in self.references]
+        return {**self.__dict__, "references": kept, "_memory": None, "_progress": None}
+
+    def holds(self, data: CalibrationData) -> bool:
+        """Whether data are these draws, all or the first of each prompt, with any labels."""
+        same = data.n_prompts == self.data.n_prompts
+        return same and bool(np.may_share_memory(data.quality, self.data.quality))
 
     @contextmanager
-    def making(self, source: DrawSource, lazily: LazyDraws | None) -> Iterator[None]:
-        """Let draws that tests ask for be made."""
-        with in_use(self.quality, self.similarity, self.admission):
-            yield from self._making(source, lazily)
-
-    def _making(self, source: DrawSource, lazily: LazyDraws | None) -> Iterator[None]:
-        if lazily is None:
-            yield
-            return
-        left = lazily.quality.size - int(lazily.n_draws.sum())
-        with progress_bar(self.verbose, left, "draw") as progress:
-
-            def serve(queue: DrawQueue) -> None:
-                self.memory.serve(source.generator, queue, fingerprint=source.fingerprint)
-
-            def count(prompt: int, draw: int, generation: Generation) -> None:
-                progress.update()
-
-            scorer = bind_quality(self.quality, source.generator)
-            lazily.use(serve, scorer, self.similarity, self.n_jobs, count)
+    def drawing(self) -> Iterator[None]:
+        """Show the progress of draws that are made meanwhile."""
+        left = self.data.quality.size - int(self.n_draws.sum())
+        with progress_bar(self._verbose, left, "draw") as self._progress:
             try:
                 yield
             finally:
-                lazily.forget_means()
+                self._progress = None
 
-    def _provenance(
-        self, source: DrawSource, asked: CalibrationPrompts, n_draws: int
-    ) -> Provenance:
-        """What the draws are collected with."""
-        return Provenance(
-            generator=source.fingerprint,
-            seed=source.seed,
-            k_max=n_draws,
-            shift=None if asked.shift is None else asked.shift.to_json(),
-            **{name: score_fingerprint(getattr(self, name)) for name in SCORES},
+    def draw(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
+        """Make and score draws, until the prompts at `rows` have so many each."""
+        counts = np.broadcast_to(n_draws, rows.shape)
+        starts = self.n_draws[rows]
+        lacking = counts > starts
+        rows, counts, starts = rows[lacking], counts[lacking], starts[lacking]
+        if not len(rows):
+            return
+        new: list[dict[int, Generation]] = [{} for _ in rows]
+        part = self.prompts.take(rows)
+        queue = DrawQueue(
+            part.prompts,
+            int(counts.max()),
+            seed=self.source.seed,
+            decide=lambda arrived: [int(counts[m]) for m, _ in arrived],
+            first=starts.tolist(),
+            on_draw=lambda m, j, generation: self._keep(new[m], j, generation),
         )
+        with naming_position(part):
+            self._memory.serve(self.source.generator, queue, fingerprint=self.source.fingerprint)
+        scorer = bind_quality(self._quality, self.source.generator)
+        # those that begin and end alike are scored together
+        for start, stop in sorted(set(zip(starts.tolist(), counts.tolist()))):
+            members = np.flatnonzero((starts == start) & (counts == stop))
+            at = rows[members]
+            draws = [
+                self.draws[i] + [new[m][j] for j in range(start, stop)]
+                for i, m in zip(at.tolist(), members.tolist())
+            ]
+            self._score(scorer, at, part.take(members).prompts, draws, start)
 
-    def _check_draws(
-        self, generator: object, references: list[Reference], draws: list[list[Generation]]
+    def _keep(self, new: dict[int, Generation], j: int, generation: Generation) -> None:
+        new[j] = generation
+        if self._progress is not None:
+            self._progress.update()
+            usage = None if self._progress.disable else getattr(self.source.generator, "usage_", 0)
+            if usage:  # what the draws cost, where the generator counts that
+                self._progress.set_postfix(usage, refresh=False)
+
+    def _score(
+        self,
+        scorer: Any,
+        rows: np.ndarray,
+        prompts: Any,
+        draws: list[list[Generation]],
+        start: int,
     ) -> None:
-        """Refuse empty responses; warn of texts that references or similarity can hardly judge."""
+        """Score and keep the draws from `start` on of the prompts at `rows`."""
+        stop, data = len(draws[0]), self.data
         responses = [[draw.response for draw in row] for row in draws]
+        data.quality[rows, start:stop] = quality_matrix(
+            scorer, prompts, draws, start=start, n_jobs=self._n_jobs
+        )
+        data.similarity[rows, start:stop, :stop] = similarity_tensor(
+            self._similarity, responses, start=start, n_jobs=self._n_jobs
+        )
+        for i, drawn, said in zip(rows.tolist(), draws, responses, strict=True):
+            self.draws[i] = drawn
+            self.responses[i].extend(said[start:])
+            for j in range(start, stop):
+                data.texts[i, j] = self._seen[i].setdefault(text_key(said[j]), j)
+            self.n_draws[i] = stop
+
+    def fill(
+        self, n_draws: int, *, judges: bool, keeps: bool, file: str | os.PathLike[str] | None
+    ) -> None:
+        """Make the first draws of each prompt, and judge them.
+
+        Parameters
+        ----------
+        n_draws : int
+            How many of each prompt.
+        judges : bool
+            Whether all are judged at once.
+        keeps : bool
+            Whether draws are looked at later on.
+        file : str, path or None
+            A .npy file for the similarities; None keeps them in memory.
+        """
+        n, k_max = self.data.quality.shape
+        labels = np.full((n, k_max), -1, dtype=np.int8)
+        with mapped_array(file, (n, k_max, k_max)) as whole, self.drawing():
+            if whole is not None:
+                self.data.similarity = whole
+            # block by block, as all draws of many prompts take more memory than their scores
+            size = max(1, _DRAWS_AT_ONCE // n_draws)
+            for start in range(0, n, size):
+                rows = np.arange(start, min(start + size, n))
+                self.draw(rows, n_draws)
+                if not start:
+                    self._check_draws(rows, n_draws)
+                if judges:
+                    labels[rows, :n_draws] = self._judged(rows, n_draws)
+                if not keeps:
+                    for i in rows.tolist():
+                        self.draws[i], self._seen[i] = [], {}
+                        self.responses[i].clear()
+                release_pages(self.data.similarity)
+        if whole is not None and file is not None:
+            self.data.similarity = np.load(file, mmap_mode="r", allow_pickle=False)
+        self.data = self.published(labels)
+
+    def _judged(self, rows: np.ndarray, n_draws: int) -> np.ndarray:
+        references = [self.references[i] for i in rows.tolist()]
+        responses = [self.responses[i][:n_draws] for i in rows.tolist()]
+        admission = self.verdicts.admission
+        try:
+            with noting_lost_verdicts(admission, references):
+                return admission_matrix(admission, references, responses, n_jobs=self._n_jobs)
+        except VerdictsWanted as error:  # and those of the blocks to come
+            n_later = n_draws * (len(self.prompts) - int(rows[-1]) - 1)
+            raise VerdictsWanted(error.wanted, len(error.wanted) + n_later) from None
+
+    def published(self, labels: np.ndarray) -> CalibrationData:
+        """The draws as they are now, with labels by this judge."""
+        known = self.data.with_labels(labels)
+        known.n_draws = None if np.all(self.n_draws == known.k_max) else self.n_draws.copy()
+        known.provenance = self.data.provenance
+        return known
+
+    def table(self, data: CalibrationData, *, lazily: bool, k_max: int) -> Table:
+        """A table of these draws, which asks for what `data` lack.
+
+        Verdicts of people are looked up anew: they may have changed their minds.
+        """
+        labels = data.labels
+        by_judge = data.provenance.admission is not None  # labels from elsewhere stay
+        if by_judge and self.verdicts.of_people:
+            self.verdicts.forget()
+            labels = np.full_like(labels, -1)
+            if not lazily:
+                everything = np.nonzero(np.ones(labels.shape, dtype=bool))
+                for _ in self.verdicts(*everything):
+                    pass
+        labels = np.where(labels >= 0, labels, self.verdicts.labels[:, : labels.shape[1]])
+        known = data.with_labels(labels)
+        made = np.minimum(self.n_draws, data.k_max)
+        known.n_draws = None if np.all(made == data.k_max) else made
+        known.provenance = data.provenance
+        known = known.truncate(k_max) if k_max < known.k_max else known
+        if known.unknown is None:
+            return Table(known)
+        return Table(known, self.draw, self.verdicts)
+
+    def _check_draws(self, rows: np.ndarray, n_draws: int) -> None:
+        """Refuse empty responses; warn of draws, references and scores that will not do."""
+        generator = self.source.generator
+        first = self.prompts.take(rows)
+        draws = [self.draws[i] for i in rows.tolist()]
+        responses = [self.responses[i] for i in rows.tolist()]
         if all(isinstance(one, str) and not one.strip() for row in responses for one in row):
             raise ValueError(
                 f"{type(generator).__name__} returned empty responses for all {len(responses)} "
                 "prompts; wanted text. Look at its stop strings and at the length it may generate."
             )
-        warn_of_references(self.admission, references, responses)
-        warn_of_script("similarity", self.similarity, chain.from_iterable(responses))
+        self.source.warn_of_unkeyed_draws(first.take([0]), draws[0])
+        warn_of_references(
+            self.verdicts.admission, [self.references[i] for i in rows.tolist()], responses
+        )
+        warn_of_script("similarity", self._similarity, chain.from_iterable(responses))
         _warn_of_cut_responses(generator, list(chain.from_iterable(draws)))
+        if n_draws == self.data.k_max:
+            scorer = bind_quality(self._quality, generator)
+            warn_of_later_draws(scorer, first.prompts, draws, self.data.quality)
 
 
 def _warn_of_cut_responses(generator: object, draws: list[Generation]) -> None:
@@ -324,114 +365,8 @@ def source_of(
     return source.with_seed(known.seed)
 
 
-@dataclass(frozen=True)
-class Conditions:
-    """The draws that calibrate, and what holds for their prompts."""
-
-    data: CalibrationData
-    source: DrawSource
-    collected: CollectedDraws | None  # None where the draws come from elsewhere
-    groups: list[Hashable] | None  # of each prompt
-    shift: Shift | None  # that prompts are weighted for
-    risks: RiskTest | None  # other tests than the exact binomial one of admission
-    verdicts: Verdicts | None  # who is asked for labels; None where the data have them all
-
-    @property
-    def draws(self) -> LazyDraws | None:
-        """Who makes the draws that data lack; None where they have all."""
-        return self.collected.lazily if self.collected and self.verdicts else None
-
-    def after_tests(self, k_max: int) -> tuple[CalibrationData, CollectedDraws | None]:
-        """Draws and labels as tests have left them, of this budget, and all that is collected."""
-        data, collected = self.data, self.collected
-        if collected is not None and self.verdicts is not None:
-            data = self.verdicts.labelled(collected.as_drawn(data))
-            if data.k_max == self.verdicts.labels.shape[1]:
-                collected = replace(collected, data=data)
-        return data.truncate(k_max) if data.k_max > k_max else data, collected
-
-
-def conditions_of(
-    data: CalibrationData,
-    collected: CollectedDraws | None,
-    source: Callable[[], DrawSource],
-    *,
-    k_max: int,
-    scores: Mapping[str, str],
-    judges_all: bool,
-    groups: Groups | None,
-    shift: CovariateShift | None,
-    losses: Losses | None,
-    given_groups: object,
-    grouped: np.ndarray | None,
-    prompt_weight: object,
-) -> Conditions:
-    """Where data came from, and what an estimator and the caller say of their prompts.
-
-    `grouped` are digests of the prompts that the estimator has collected with groups.
-    """
-    _refuse_other_data(data, k_max, scores)
-    asked = outcomes = weights = found = None
-    if collected is not None and collected.are(data):
-        asked, outcomes = collected.asked, collected.outcomes
-        weights, found = asked.weights, asked.shift
-    else:
-        collected = None
-    draws_of = source() if collected is None else collected.source
-    prompts = None
-    if asked is not None:
-        prompts = asked.prompts
-        given_groups = asked.groups if given_groups is None else given_groups
-    if (
-        (given_groups is None and groups is None)
-        and (grouped is not None and data.prompts is not None)
-        and np.isin(data.prompts, grouped).any()
-    ):
-        raise lost_groups(data.n_prompts)
-    names = groups_of(groups, given_groups, data.n_prompts, prompts)
-    if losses is not None and outcomes is None:
-        raise ValueError(
-            "data must be what this sampler has collected with losses, got other data instead: "
-            "losses look at prompts, references and responses, which data do not hold."
-        )
-    if found is None and data.provenance.shift is not None:
-        found = Shift.from_json(data.provenance.shift)
-    if found is None and (prompt_weight is not None or shift is not None):
-        shift = needed_shift(shift)
-        weights = shift.of(prompt_weight, data.n_prompts, prompts)
-        digests = row_digests(data.quality)
-        rows, found, weights = shift.applied(weights, digests, draws_of.seed)
-        if len(rows) < data.n_prompts:
-            if losses is not None:
-                raise ValueError(
-                    "prompt_weight must be given to fit, or collect, where there are losses, got "
-                    "weights of collected data instead."
-                )
-            data = data.take(rows)
-            data.provenance = replace(data.provenance, shift=found.to_json())
-            names = None if names is None else [names[i] for i in rows]
-            collected = None
-    elif prompt_weight is not None:
-        raise ValueError(
-            "prompt_weight must be None for data that were collected with weights, got weights "
-            "instead."
-        )
-    elif found is not None and shift is not None and not shift.agrees(found):
-        raise ValueError(
-            f"data was collected with {found}, but now shift={shift!r}; call collect, or fit, "
-            "again."
-        )
-    risks = None
-    if losses is not None or weights is not None:
-        risks = RiskTest(losses, outcomes, weights, 1.0 if found is None else found.weight_bound)
-    data, verdicts = _labelled(data, collected, judges_all)
-    conditions = Conditions(data, draws_of, collected, names, found, risks, verdicts)
-    if conditions.draws is None:
-        refuse_missing_draws(data)
-    return conditions
-
-
-def _refuse_other_data(data: CalibrationData, k_max: int, scores: Mapping[str, str]) -> None:
+def refuse_other_data(data: CalibrationData, k_max: int, scores: Mapping[str, str]) -> None:
+    """Refuse data of other scores, or of fewer draws."""
     for name, now in scores.items():
         then = getattr(data.provenance, name)
         if not same_score(then, now):
@@ -446,37 +381,3 @@ def _refuse_other_data(data: CalibrationData, k_max: int, scores: Mapping[str, s
             f"k_max={k_max} asks for more draws than the {data.k_max} of the calibration "
             "data; collect them, or lower k_max."
         )
-
-
-def settled(known: Provenance, now: Mapping[str, str]) -> Provenance:
-    """The provenance, with scores that turned out to change by use known by their code alone."""
-    agreed: dict[str, Any] = {
-        name: text
-        for name, text in now.items()
-        if getattr(known, name) is not None and text == code_of(text)
-    }
-    return replace(known, **agreed)
-
-
-def _labelled(
-    data: CalibrationData, collected: CollectedDraws | None, judges_all: bool
-) -> tuple[CalibrationData, Verdicts | None]:
-    """The data with draws and labels as they are now, and who is asked for those that lack."""
-    if collected is not None:
-        data = collected.renewed(data, everything=judges_all)
-    verdicts = None if collected is None else collected.verdicts
-    if data.unknown is None or verdicts is None:
-        wanted = "draw, or be what this sampler has collected"
-        refuse_unknown(data, wanted, ": there is nobody to ask about draws from elsewhere.")
-        return data, None
-    return verdicts.labelled(data), verdicts
-
-
-def needed_shift(shift: CovariateShift | None) -> CovariateShift:
-    """The shift where there are weights."""
-    if shift is None:
-        raise ValueError(
-            "shift must be a CovariateShift where prompt_weight is given, got None instead: its "
-            "weight_bound says how large a weight may be."
-        )
-    return shift

@@ -1,21 +1,20 @@
 """Components of sets: which prompts may calibrate, and what is selected."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
-from sklearn_clm.calibration import ComponentCalibrationData, Provenance
+from sklearn_clm.calibration import Claim, ComponentThreshold, Provenance
+from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._provenance import same_score
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.policies._calibration import PARTS, SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._collection import OWN_CODE
-from sklearn_clm.policies._judging import ComponentVerdicts
-from sklearn_clm.policies._records import PARTS, SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._shift import CovariateShift, Shift
 from sklearn_clm.scoring import component_scores, component_spans
 from sklearn_clm.scoring._components import DistinctComponents, distinct_components
@@ -24,50 +23,20 @@ _ROUNDING = 1e-4  # of the largest score
 _ENOUGH_JUDGED = 30  # components, to wonder that none is admissible
 
 
-@dataclass(frozen=True)
-class CollectedComponents:
-    """Components that were collected, of which prompts, who judges them, and who drew them.
-
-    `first` are those of the first prompts, of all draws. `groups` are those that were given with
-    these prompts, None where none were.
-    """
-
-    data: ComponentCalibrationData
-    verdicts: ComponentVerdicts
-    sampler: Any
-    prompts: CheckedPrompts
-    indices: np.ndarray
-    first: Sequence[DistinctComponents]
-    groups: list[Hashable] | None = None
-
-    def are(self, data: ComponentCalibrationData) -> bool:
-        """Whether these very components are what data hold, of any labels."""
-        return data.scores is self.data.scores and data.provenance == self.data.provenance
-
-
 def unseen_prompts(
-    known: SamplerCalibration, prompts: CheckedPrompts, loss: str, *, warns: bool = True
+    known: SamplerCalibration, prompts: CheckedPrompts, *, warns: bool = True
 ) -> np.ndarray:
-    """Positions of the prompts that shaped nothing that the guarantee takes for fixed."""
-    shaped = "trained the generator of the sampler"
-    seen_by = known.source.trained_on
-    if loss == "fraction" and known.data is not None and known.data.prompts is not None:
-        seen_by = np.union1d(seen_by, known.data.prompts)
-        shaped = "trained or calibrated the sampler"
-        warns = True
-    seen = np.zeros(len(prompts), dtype=bool)
-    if len(seen_by):
-        seen = np.isin(prompts.digests(), seen_by)
+    """Positions of the prompts that did not train the generator of the sampler."""
+    seen = np.isin(prompts.digests(), known.source.trained_on)
     if seen.all():
-        advice = "" if loss == "any" else " A sampler= that is not fitted gets half of the prompts."
         raise ValueError(
-            f"X holds {len(prompts)} prompts, all of which {shaped}; wanted at least one that it "
-            f"has not seen.{advice}"
+            f"X holds {len(prompts)} prompts, all of which trained the generator of the sampler; "
+            "wanted at least one that it has not seen."
         )
     if seen.any() and warns:
         warn(
-            f"X holds {len(prompts)} prompts, {seen.sum()} of which {shaped} and are left out: the "
-            "guarantee needs prompts that it has not seen."
+            f"X holds {len(prompts)} prompts, {seen.sum()} of which trained the generator of the "
+            "sampler and are left out: the guarantee needs prompts that it has not seen."
         )
     return np.flatnonzero(~seen)
 
@@ -89,7 +58,6 @@ def shift_of_prompts(
         raise ValueError(f"prompt_weight must be None here, got weights instead: {why}.")
     if shift is None:
         return rows, None
-    refuse_betting(shift)
     if of_fit:
         calibrated = None if record.data is None else record.data.prompts
         return (rows if calibrated is None else kept_prompts(calibrated, prompts, rows)), None
@@ -97,7 +65,7 @@ def shift_of_prompts(
     weight = given.weight if given is not None and given.agrees(shift) else None
     own = CovariateShift(weight, weight_bound=shift.weight_bound, estimated=shift.estimated)
     weights = own.of(prompt_weight, len(prompts), prompts)[rows]
-    kept, found, _ = own.applied(weights, prompts.take(rows).digests(), record.seed)
+    kept, found = own.applied(weights, prompts.take(rows).digests(), record.seed)
     return rows[kept], found
 
 
@@ -139,38 +107,6 @@ def refuse_other_parts(known: Provenance, own: Mapping[str, str]) -> None:
             )
 
 
-def refuse_other_loss(known: Provenance, loss: object, *, of_sets: bool) -> None:
-    """Refuse components of all draws where those of sets are wanted, and the other way round."""
-    if known.generator is None or (known.sampler is not None) == of_sets:
-        return
-    kinds = ["all draws", "the sets of a sampler"]
-    here, there = kinds[::-1] if of_sets else kinds
-    raise ValueError(
-        f"data must hold components of {here} where loss={loss!r}, got components of {there} "
-        "instead. Call collect, or fit, again."
-    )
-
-
-def refuse_betting(shift: CovariateShift | Shift | None) -> None:
-    """Refuse weights that are bets: components have tests of counts and of shares alone."""
-    if getattr(shift, "method", None) == "betting":
-        raise ValueError(
-            "shift must have method='rejection' for components of the same prompts, got 'betting' "
-            "instead: prompts that are kept by their weight are distributed as new ones, for "
-            "components too."
-        )
-
-
-def refuse_other_calibration(found: str | None, wanted: str | None, name: str) -> None:
-    """Refuse sets of another calibration than that of the sets whose fractions were tested."""
-    if wanted is not None and found not in (None, wanted):
-        raise ValueError(
-            f"{name} must go with the calibration of the sampler whose sets were tested, digest "
-            f"{wanted}, got {found} instead: fractions of wrong components are those of the sets "
-            "of one calibration. Call fit again."
-        )
-
-
 def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
     """Refuse sets of another generator or seed than those of what was calibrated."""
     found = sets.provenance
@@ -181,16 +117,6 @@ def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> N
         f"{whose}: (fingerprint, seed) is {(found.generator, found.seed)}, wanted "
         f"{(known.generator, known.seed)}."
     )
-
-
-def refuse_sets_of_fit(sets: PredictionSets, loss: str) -> None:
-    """Refuse sets of prompts whose labels have shaped them, where their fractions are tested."""
-    if sets.of_fit and loss == "fraction":
-        raise ValueError(
-            "X holds sets of the prompts that their sampler was fitted on, as in a Pipeline; "
-            "loss='fraction' needs a sampler that was fitted on others. Give the selector "
-            "prompts and a sampler= that is not fitted: it is then fitted on half of them."
-        )
 
 
 def refuse_larger_budget(k_max: int, n_draws: int | None) -> None:
@@ -255,22 +181,19 @@ def select_components(
             "prompt; the guarantee does not reach beyond."
         )
     refuse_other_draws(sets, record.provenance, "the draws of calibration")
-    made_by = None if sets.provenance is None else sets.provenance.sampler
-    refuse_other_calibration(made_by, record.provenance.sampler, "X")
-    known = not record.unknown and (record.loss == "any" or made_by is not None)
-    rules = record.thresholds_of(groups, [one.prompt for one in sets])
-    shown = sets[np.array([gamma < np.inf for gamma, _ in rules], dtype=bool)]
-    with record.in_use():
-        found = iter(components_of_sets(record.splitter, record.component_score, shown))
+    of_set = record.group_of(groups, [one.prompt for one in sets])
+    thresholds = [record.thresholds[name] for name in of_set]
+    shown = sets[np.array(thresholds) < np.inf]
+    split = iter(components_of_sets(record.splitter, record.component_score, shown))
     nothing = DistinctComponents([], np.empty(0), [])
     trained = np.zeros(len(sets), dtype=bool)
     if sets.of_fit and sets.sampler is not None:
         digests = CheckedPrompts([one.prompt for one in sets], False).digests()
         trained = np.isin(digests, sets.sampler.calibration_.source.trained_on)
     selected = []
-    for one, (gamma, group), seen in zip(sets, rules, trained.tolist(), strict=True):
-        components, scores, occurrences = next(found) if gamma < np.inf else nothing
-        chosen = np.flatnonzero(record.provenance.rounded(scores) >= gamma)
+    for one, gamma, name, seen in zip(sets, thresholds, of_set, trained, strict=True):
+        components, scores, occurrences = next(split) if gamma < np.inf else nothing
+        chosen = np.flatnonzero(scores >= gamma)
         selected.append(
             ComponentSet(
                 components=tuple(components[c] for c in chosen),
@@ -278,12 +201,25 @@ def select_components(
                 occurrences=tuple(tuple(occurrences[c]) for c in chosen),
                 prediction_set=one,
                 guaranteed=bool(gamma < np.inf) and not seen,
-                provenance_known=known,
-                loss=record.loss,
-                group=group,
+                claim=record.claims[name],
             )
         )
     return selected
+
+
+def why_null(result: ComponentThreshold, claim: Claim) -> str:
+    """Why no threshold was certified."""
+    n, (low, high) = result.n_calibration, result.achievable_alpha
+    if not result.thresholds.size:
+        return f"no response of the {n} calibration prompts has any component."
+    advice = (
+        f"Selecting what has the highest score errs for {low:.1%} of the prompts, and selecting "
+        f"everything for {high:.1%}."
+    )
+    exact = not np.isnan(high)
+    return nothing_passed(
+        claim, n, "threshold", result.smallest_alpha, exact=exact, advice=advice if exact else ""
+    )
 
 
 def out_of_reach(threshold: str, n_tried: int) -> str:

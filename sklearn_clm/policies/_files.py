@@ -1,22 +1,27 @@
-"""Files of calibrations: small, readable JSON that is checked when it is read."""
+"""Files of calibrations: small, readable JSON that is checked when it is read.
+
+The content follows the fields of the records: a file holds what prediction depends on and can be
+written down, never data or code. Scores, groups and losses are known by their fingerprints.
+"""
 
 import hashlib
 import json
 import math
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Hashable, Mapping
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import scipy
 import sklearn
+from sklearn.linear_model import LogisticRegression
 
-from sklearn_clm._exceptions import warn
 from sklearn_clm._version import __version__
-from sklearn_clm.calibration import Configuration, ExitModel, critical_count
+from sklearn_clm.calibration import Claim, Configuration, ExitModel, Provenance
 from sklearn_clm.calibration._arrays import replacing
-from sklearn_clm.calibration._exit_policy import (
+from sklearn_clm.calibration._exit_model import (
     ARRIVAL_FEATURES,
     TEXT_FEATURES,
     Classifier,
@@ -25,28 +30,22 @@ from sklearn_clm.calibration._exit_policy import (
 )
 from sklearn_clm.calibration._provenance import same_score
 from sklearn_clm.generators._records import json_value, naming
-from sklearn_clm.policies._base import CalibratedRule, Policy, ThresholdRule
+from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._collection import OWN_CODE
-from sklearn_clm.policies._exit import ExitPolicy, ExitResult, errors_allowed
 from sklearn_clm.policies._groups import Groups
-from sklearn_clm.policies._risks import Losses
-from sklearn_clm.policies._shift import CovariateShift, Shift
+from sklearn_clm.policies._losses import Losses
+from sklearn_clm.policies._rules import Certified, Everything, LevelRule, Rules, ThresholdRule
+from sklearn_clm.policies._shift import Shift
 from sklearn_clm.scoring._identity import score_fingerprint
 
-_WRITTEN_BY = {
-    "sklearn_clm.calibration/1": "ConformalSampler",
-    "sklearn_clm.component_calibration/1": "ComponentSelector",
+_FORMATS = {
+    "sklearn_clm.calibration/2": "ConformalSampler",
+    "sklearn_clm.component_calibration/2": "ComponentSelector",
 }
+_MOST_DRAWS = 1_000_000  # a file must not make predict allocate more
 
 
-class Record(Protocol):
-    """What a file holds."""
-
-    written_as: ClassVar[str]
-    in_file: ClassVar[frozenset[str]]
-
-    @staticmethod
-    def read(content: Mapping[str, Any]) -> dict[str, Any]: ...
+# --- what both files have in common -----------------------------------------------------------
 
 
 def write_calibration(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
@@ -58,7 +57,7 @@ def write_calibration(path: str | os.PathLike[str], content: Mapping[str, Any]) 
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-    whole = {**content, "versions": versions}
+    whole = {**_plain(content), "versions": versions}
     text = json.dumps({**whole, "digest": _digest(whole)}, indent=2, allow_nan=False) + "\n"
     with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
@@ -67,137 +66,77 @@ def write_calibration(path: str | os.PathLike[str], content: Mapping[str, Any]) 
 def _digest(content: Mapping[str, Any]) -> str:
     """Digest of all that a file says; its layout does not count."""
     said = {key: value for key, value in content.items() if key != "digest"}
-    text = json.dumps(said, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
+    return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=32).hexdigest()
 
 
-def read_calibration(
-    path: str | os.PathLike[str], kind: type[Record]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The content of a file, and the fields of a record that it holds."""
+def _plain(value: Any) -> Any:
+    """A value for JSON, which has neither infinities nor arrays."""
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(part) for part in value]
+    if isinstance(value, (float, np.floating)):
+        return float(value) if math.isfinite(value) else str(float(value))
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def _content(path: str | os.PathLike[str], wanted: str) -> dict[str, Any]:
+    """The content of a file of a format, whose digest is right."""
     with open(path, "rb") as file:
-        text = file.read()
-    with naming(f"{os.fspath(path)!r} is not an intact file written by save_calibration"):
-        content = json_value(text)
-        if not isinstance(content, dict):
-            raise ValueError(f"it is not a JSON object but a {type(content).__name__}")
-        if content.get("format") in _WRITTEN_BY.keys() - {kind.written_as}:
-            raise ValueError(
-                f"a {_WRITTEN_BY[content['format']]} wrote it, wanted one of a "
-                f"{_WRITTEN_BY[kind.written_as]}"
-            )
-        missing = ({"format"} | kind.in_file) - content.keys()
-        if missing:
-            raise ValueError(f"it has no {', '.join(sorted(missing))}")
-        if content["format"] != kind.written_as:
-            raise ValueError(f"its format is {content['format']!r}, wanted {kind.written_as!r}")
-        if content.get("digest", _digest(content)) != _digest(content):
-            raise ValueError("its digest is not that of its content, which was changed")
-        read = kind.read(content)
-    if "digest" not in content:
-        warn(
-            f"{os.fspath(path)!r} has no digest, as files of early versions: nothing tells whether "
-            "its thresholds are those that were calibrated. Calibrate again, and save it anew."
+        content = json_value(file.read())
+    if not isinstance(content, dict):
+        raise ValueError(f"it is not a JSON object but a {type(content).__name__}")
+    written_as = content.get("format")
+    if written_as != wanted:
+        by = _FORMATS.get(str(written_as), f"an object of the format {written_as!r:.60}")
+        version = content.get("versions")
+        version = version.get("sklearn_clm") if isinstance(version, dict) else None
+        raise ValueError(
+            f"a {by} of sklearn_clm {version} wrote it, wanted one of a {_FORMATS[wanted]} in the "
+            f"format {wanted!r}; calibrate again, and save it anew"
         )
-    return content, read
+    if content.get("digest") != _digest(content):
+        raise ValueError("its digest is not that of its content, which was changed")
+    return content
 
 
-def refuse_too_few(content: Mapping[str, Any], risk: str) -> None:
-    """Refuse what even a calibration without an error could not have certified."""
-    if content.get("n_calibration") is None:
-        return
-    n = as_count(content, "n_calibration", 1)
-    epsilon, delta = as_number(content, risk), as_number(content, "delta")
-    if critical_count(n, epsilon, delta) < 0:
-        raise ValueError(f"n_calibration={n} is too few for {risk}={epsilon} and delta={delta}")
+def _record(kind: Any, content: Mapping[str, Any]) -> Any:
+    """A dataclass whose fields are numbers, text, lists or mappings of them."""
+    given = {field.name: content[field.name] for field in fields(kind) if field.name in content}
+    return kind(**given)
 
 
-def _restored(what: str, key: str) -> str:
-    if key == "fingerprint":  # of all parameters, which nobody sets
-        return (
-            f"give the {what} the parameters and the training that it had (code of yours that was "
-            "edited, or moved to another module, is other code, unless a CachedGenerator around "
-            "it has a key=; a PrecomputedGenerator with draws of other prompts is another one, "
-            "unless both have the same key=)"
-        )
-    code = f" ({OWN_CODE})" if what in ("scores", "score") else ""
-    return f"set {key} to what it was{code}"
+def _of(record: Any) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
-def refuse_differences(name: str, what: str, saved: Mapping[str, Any], own: Any) -> None:
-    """Refuse a file whose entries are not the estimator's own; None is unknown, and agrees."""
-    for key, value in own.items():
-        there = saved.get(key)
-        known = None not in (there, value)
-        same = same_score(there, value) if what in ("scores", "score") else there == value
-        if known and not same:
-            raise ValueError(
-                f"{name!r} was calibrated with other {what}: {key} is {saved.get(key)!r} there and "
-                f"{value!r} here. The guarantee holds for what was calibrated alone: "
-                f"{_restored(what, key)}, or calibrate again."
-            )
+def _claim(content: Mapping[str, Any]) -> Claim:
+    claim: Claim = _record(Claim, {**content, "unknown": tuple(content["unknown"])})
+    if not (0.0 < claim.level < 1.0 and 0.0 < claim.delta < 1.0):
+        raise ValueError("a claim must have a level and a delta in (0, 1)")
+    return claim
 
 
-def refuse_other_sampler(
-    name: str,
-    content: Mapping[str, Any],
-    saved: Mapping[str, Any],
-    *,
-    fingerprint: str,
-    scores: Mapping[str, str],
-    parameters: Mapping[str, object],
-    policy: Policy[Any],
-    groups: Groups | None,
-    losses: Losses | None,
-    shift: CovariateShift | None,
-) -> None:
-    """Refuse a file that belongs to a sampler with another generator, scores or parameters."""
-    known, rule = saved["provenance"], saved["rule"]
-    # a null of too few prompts belongs to no policy
-    kind = rule.kind if rule.certified or isinstance(rule, ExitResult) else None
-    for what, there, here in (
-        ("generator", {"fingerprint": known.generator}, {"fingerprint": fingerprint}),
-        ("scores", content["scores"] or {}, scores),
-        ("parameters", {**saved, "policy": kind}, {**parameters, "policy": policy.kind}),
-    ):
-        refuse_differences(name, what, there, here)
-    if isinstance(rule, ExitResult) and isinstance(policy, ExitPolicy):
-        own = _exit_parts(policy.same_text, policy.path)
-        refuse_differences(name, "parameters", _exit_parts(rule.same_text, rule.model), own)
-    kept = {"losses": content.get("losses") or "none"}
-    refuse_differences(name, "parameters", kept, {"losses": losses_content(losses) or "none"})
-    refuse_other_groups(name, content.get("groups"), groups)
-    found: Shift | None = saved.get("shift")
-    # without a shift of its own the sampler takes over that of the file, as its sets say
-    if shift is not None and (found is None or not shift.agrees(found)):
-        own = {"method": shift.method, "weight_bound": float(shift.weight_bound)}
-        there = None if found is None else {key: getattr(found, key) for key in own}
-        refuse_differences(name, "parameters", {"shift": there or "none"}, {"shift": own})
+def _name(group: Hashable) -> Hashable:
+    if group is None or type(group) in (str, int, bool):
+        return group
+    if type(group) is float and math.isfinite(group):
+        return group
+    raise ValueError(
+        f"groups must be text or numbers for a JSON file, got {group!r:.80} instead; pickle the "
+        "estimator."
+    )
 
 
-def _exit_parts(same_text: float | None, model: ExitModel | None) -> dict[str, object]:
-    """What a rule takes over from an exit policy; the model where it was learnt before."""
-    return {
-        "policy__same_text": "none" if same_text is None else float(same_text),
-        "policy.model_": None if model is None else score_fingerprint(_model_to_json(model)),
-    }
+def _count(value: Any, least: int, most: int = 2**63 - 1) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{value!r:.40} is no integer from {least} to {most}")
+    return value
 
 
-def refuse_other_groups(name: str, saved: Mapping[str, Any] | None, groups: Groups | None) -> None:
-    """Refuse a file whose groups are not those of an estimator."""
-    options = ("by", "guarantee", "unknown")
-    there = None if saved is None else {option: saved[option] for option in options}
-    here = None if groups is None else groups_content(groups)
-    if here is None and there is not None and there["by"] is None:
-        return  # groups that are given to predict
-    if here != there:
-        refuse_differences(
-            name, "parameters", {"groups": there or "none"}, {"groups": here or "none"}
-        )
-
-
-def groups_content(groups: Groups) -> dict[str, str | None]:
-    """What a file holds of the guarantee of groups."""
+def _groups(groups: Groups | None) -> dict[str, Any] | None:
+    if groups is None:
+        return None
     by = None if groups.by is None else score_fingerprint(groups.by)
     return {"by": by, "guarantee": groups.guarantee, "unknown": groups.unknown}
 
@@ -211,183 +150,218 @@ def losses_content(losses: Losses | None) -> dict[str, Any] | None:
         "functions": {name: score_fingerprint(loss) for name, (loss, _) in named.items()},
         "levels": {name: level for name, (_, level) in named.items()},
         "admission": bool(losses.admission),
-        "p_value": losses.p_value,
     }
 
 
-def threshold_text(value: float) -> float | str:
-    """A threshold for JSON, which has no infinities."""
-    return float(value) if math.isfinite(value) else str(float(value))
+def refuse_differences(name: str, what: str, saved: Mapping[str, Any], own: Any) -> None:
+    """Refuse a file whose entries are not the estimator's own; None is unknown, and agrees."""
+    for key, value in own.items():
+        there = saved.get(key)
+        known = None not in (there, value)
+        same = same_score(there, value) if what in ("scores", "score") else there == value
+        if known and not same:
+            raise ValueError(
+                f"{name!r} was calibrated with other {what}: {key} is {saved.get(key)!r} there and "
+                f"{value!r} here. The guarantee holds for what was calibrated alone: set it to what "
+                f"it was ({OWN_CODE}), or calibrate again."
+            )
 
 
-def as_threshold(value: Any) -> float:
-    """A threshold from JSON."""
-    if value in ("inf", "-inf") or (type(value) in (int, float) and math.isfinite(value)):
-        return float(value)
-    raise ValueError(f"{value!r} is no threshold")
+def refuse_other_groups(name: str, saved: Mapping[str, Any] | None, groups: Groups | None) -> None:
+    """Refuse a file whose groups are not those of an estimator."""
+    here = _groups(groups)
+    if here is None and saved is not None and saved["by"] is None:
+        return  # groups that are given to predict
+    if here != saved:
+        refuse_differences(
+            name, "parameters", {"groups": saved or "none"}, {"groups": here or "none"}
+        )
 
 
-def as_count(content: Mapping[str, Any], name: str, least: int, most: int = 2**63 - 1) -> int:
-    """A whole number from JSON."""
-    value = content[name]
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{name} is {value!r:.40}, wanted an integer from {least} to {most}")
-    return value
+# --- samplers ---------------------------------------------------------------------------------
 
 
-def as_number(content: Mapping[str, Any], name: str) -> float:
-    """A number from JSON."""
-    value = content[name]
-    if type(value) not in (int, float):
-        raise ValueError(f"{name} is {value!r:.40}, wanted a number")
-    return float(value)
-
-
-def as_section(content: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """An object from JSON, empty where there is none."""
-    value = content[name]
-    if not isinstance(value, (dict, type(None))):
-        raise ValueError(f"{name} is {value!r:.40}, wanted an object")
-    return value or {}
-
-
-def exit_content(found: ExitResult) -> dict[str, Any]:
+def sampler_content(record: SamplerCalibration) -> dict[str, Any]:
+    """What a file of a sampler's calibration holds."""
+    known = record.provenance
     return {
-        "level": threshold_text(found.level),
-        "same_text": found.same_text,
-        "equal_texts": found.equal_texts,
-        "n_errors_allowed": found.n_errors_allowed,
-        "n_calibration": found.n_calibration,
-        "n_optimization": found.n_optimization,
-        "size": found.size,
-        "samples": found.samples,
-        "model": _model_to_json(found.model),
+        "format": "sklearn_clm.calibration/2",
+        "rules": [
+            {"group": _name(group), **_rule_content(one.rule), "claim": _of(one.claim)}
+            for group, one in record.rules.items()
+        ],
+        "width": record.width,
+        "epsilon": record.epsilon,
+        "delta": record.delta,
+        "weights": record.weights,
+        "provenance": _of(known),
+        "set_score": score_fingerprint(record.set_score),
+        "n_judgements": record.n_judgements,
+        "groups": _groups(record.groups),
+        "shift": None if record.shift is None else _of(record.shift),
+        "losses": losses_content(record.losses),
     }
 
 
-def thresholds_content(rule: CalibratedRule) -> dict[str, float | str] | None:
-    found = rule.lambda_hat if isinstance(rule, ThresholdRule) else None
-    return None if found is None else {k: threshold_text(x) for k, x in found._asdict().items()}
+def read_sampler(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The content of a file, and fields of the record that it holds."""
+    with naming(f"{os.fspath(path)!r} is not an intact file written by save_calibration"):
+        content = _content(path, "sklearn_clm.calibration/2")
+        width = _count(content["width"], 1, _MOST_DRAWS)
+        rules: Rules = {
+            one["group"]: Certified(_rule(one, width), _claim(one["claim"]))
+            for one in content["rules"]
+        }
+        for rule, claim in rules.values():
+            if claim.holds == isinstance(rule, Everything):
+                raise ValueError("a rule certifies something where its claim says null, or not")
+        groups, shift = content["groups"], content["shift"]
+        return content, {
+            "rules": rules,
+            "width": width,
+            "epsilon": float(content["epsilon"]),
+            "delta": float(content["delta"]),
+            "weights": content["weights"],
+            "provenance": _record(Provenance, content["provenance"]),
+            "n_judgements": content["n_judgements"],
+            "groups": None if groups is None else Groups(**{**groups, "by": None}),
+            "shift": None if shift is None else _record(Shift, shift),
+        }
 
 
-def rule_of(part: Mapping[str, Any], content: Mapping[str, Any], k_max: int) -> CalibratedRule:
-    """The rule in a part of a file, or in the whole of it."""
-    if part.get("exit") is not None:
-        return exit_of(as_section(part, "exit"), content)
-    thresholds = part["lambda_hat"]
-    if thresholds is None:
-        return ThresholdRule(None, k_max)
-    found = Configuration(**{name: as_threshold(x) for name, x in thresholds.items()})
-    losses = as_section(content, "losses")
-    if losses.get("admission", True) and content.get("guarantee", "pac") == "pac":
-        refuse_too_few(content, "epsilon")
-        if found.quality == math.inf:
-            raise ValueError("the threshold of quality is inf, so that every set would be empty")
-    return ThresholdRule(found, k_max)
+def _rule_content(rule: Any) -> dict[str, Any]:
+    if isinstance(rule, ThresholdRule):
+        return {"kind": "thresholds", "k_max": rule.k_max, "lambda_hat": rule.lambda_hat._asdict()}
+    if isinstance(rule, LevelRule):
+        return {
+            "kind": "exit level",
+            "k_max": rule.k_max,
+            "level": rule.level,
+            "same_text": rule.same_text,
+            "equal_texts": rule.equal_texts,
+            "model": model_content(rule.model),
+        }
+    return {"kind": "everything", "k_max": rule.k_max}
 
 
-def exit_of(part: Mapping[str, Any], content: Mapping[str, Any]) -> ExitResult:
-    same_text = part["same_text"]
-    model = _model_from_json(as_section(as_section(content, "exit"), "model"))
-    if model.k_max != content["k_max"]:
-        raise ValueError(f"its exit model is one of k_max={model.k_max}")
-    level, guarantee = as_threshold(part["level"]), as_guarantee(content["guarantee"])
-    epsilon = as_number(content, "epsilon")
-    delta = as_number(part if "delta" in part else content, "delta")
-    n = as_count(part, "n_calibration", 1)
-    allowed = as_count(part, "n_errors_allowed", -1)
-    wanted = errors_allowed(n, epsilon, delta, guarantee)
-    if allowed != wanted or (allowed < 0 and level > -math.inf):
-        raise ValueError(f"n_errors_allowed is {allowed}, wanted {wanted} of {n} prompts")
-    return ExitResult(
-        model=model,
-        same_text=None if same_text is None else float(same_text),
-        equal_texts=bool(part.get("equal_texts", True)),
-        level=level,
-        guarantee=guarantee,
-        epsilon=epsilon,
-        delta=delta,
-        n_errors_allowed=allowed,
-        n_optimization=as_count(part, "n_optimization", 0),
-        n_calibration=n,
-        size=float(part["size"]),
-        samples=float(part["samples"]),
-        smallest_epsilon=math.nan,
+def _rule(content: Mapping[str, Any], width: int) -> ThresholdRule | LevelRule | Everything:
+    k_max = _count(content["k_max"], 1, width)
+    if content["kind"] == "thresholds":
+        values = {name: float(value) for name, value in content["lambda_hat"].items()}
+        if any(map(math.isnan, values.values())):
+            raise ValueError("thresholds must not be NaN")
+        return ThresholdRule(Configuration(**values), k_max)
+    if content["kind"] == "exit level":
+        model, same_text = _model(content["model"]), content["same_text"]
+        level = float(content["level"])
+        if model.k_max != k_max or not level > -math.inf:
+            raise ValueError("an exit level must be certified, and of the budget of its model")
+        return LevelRule(
+            model,
+            None if same_text is None else float(same_text),
+            bool(content["equal_texts"]),
+            level,
+        )
+    if content["kind"] != "everything":
+        raise ValueError(f"{content['kind']!r:.40} is no kind of rule")
+    return Everything(k_max)
+
+
+def model_content(model: ExitModel) -> dict[str, Any]:
+    """An exit model as values for JSON; logistic models only."""
+    return {
+        "text": _classifier_content(model.text_classifier),
+        "arrival": _classifier_content(model.arrival_classifier),
+        "quality": model.quality_scale.knots,
+        "similarity": model.similarity_scale.knots,
+        "rho": model.rho,
+        "k_max": model.k_max,
+    }
+
+
+def _classifier_content(classifier: Any) -> dict[str, Any]:
+    if isinstance(classifier, ConstantClassifier):
+        return {"probability": float(classifier.probability)}
+    if np.shape(getattr(classifier, "coef_", ())) in ((1, 5), (1, 6)):
+        return {
+            "coefficients": classifier.coef_[0],
+            "intercept": float(np.ravel(classifier.intercept_)[0]),
+        }
+    raise ValueError(
+        "the policy's estimator must be a logistic regression for a JSON file, got "
+        f"{type(classifier).__name__} instead; pickle the sampler."
     )
 
 
-def as_guarantee(value: object) -> str:
-    if value not in ("pac", "marginal"):
-        raise ValueError(f"guarantee must be 'pac' or 'marginal', got {value!r:.40} instead")
-    return str(value)
+def _classifier(content: Mapping[str, Any], n_features: int) -> Classifier:
+    if "probability" in content:
+        return ConstantClassifier(float(content["probability"]))
+    coefficients = np.array([float(value) for value in content["coefficients"]])
+    if coefficients.shape != (n_features,) or not np.isfinite(coefficients).all():
+        raise ValueError(f"coefficients must be {n_features} finite numbers")
+    classifier = LogisticRegression()
+    classifier.classes_ = np.array([False, True])
+    classifier.coef_ = coefficients[np.newaxis]
+    classifier.intercept_ = np.array([float(content["intercept"])])
+    fitted: Classifier = classifier
+    return fitted
 
 
-class _Linear:
-    """A logistic model from a file."""
-
-    def __init__(self, coefficients: list[float], intercept: float) -> None:
-        self.coef_ = np.array([coefficients], dtype=np.float64)
-        self.intercept_ = np.array([intercept], dtype=np.float64)
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> "_Linear":
-        return self
-
-    def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        share = 1.0 / (1.0 + np.exp(-(X @ self.coef_[0] + self.intercept_[0])))
-        return np.stack((1.0 - share, share), axis=1)
+def _scale(values: list[Any]) -> ScoreScale:
+    knots = np.array([float(value) for value in values])
+    if not len(knots) or np.isnan(knots).any() or np.any(knots[1:] < knots[:-1]):
+        raise ValueError("quantiles of scores must be ascending numbers")
+    return ScoreScale(knots)
 
 
-def _model_to_json(model: ExitModel) -> dict[str, Any]:
-    """An exit model as JSON values; logistic models only."""
-
-    def of(classifier: Any) -> dict[str, Any]:
-        if isinstance(classifier, ConstantClassifier):
-            return {"probability": float(classifier.probability)}
-        if np.shape(getattr(classifier, "coef_", ())) in ((1, 5), (1, 6)):
-            return {
-                "coefficients": [float(value) for value in classifier.coef_[0]],
-                "intercept": float(np.ravel(classifier.intercept_)[0]),
-            }
-        raise ValueError(
-            "the policy's estimator must be a logistic regression for a JSON file, got "
-            f"{type(classifier).__name__} instead; pickle the sampler."
-        )
-
-    return {
-        "text": of(model.text_classifier),
-        "arrival": of(model.arrival_classifier),
-        "quality": [threshold_text(value) for value in model.quality_scale.knots],
-        "similarity": [threshold_text(value) for value in model.similarity_scale.knots],
-        "rho": float(model.rho),
-        "k_max": int(model.k_max),
-    }
-
-
-def _model_from_json(content: Mapping[str, Any]) -> ExitModel:
-    """The exit model that :func:`_model_to_json` wrote."""
-
-    def of(part: Mapping[str, Any], features: Sequence[str]) -> Classifier:
-        if "probability" in part:
-            return ConstantClassifier(float(part["probability"]))
-        coefficients = np.array([float(value) for value in part["coefficients"]])
-        if coefficients.shape != (len(features),) or not np.isfinite(coefficients).all():
-            raise ValueError(f"coefficients must be {len(features)} finite numbers")
-        return _Linear(coefficients.tolist(), float(part["intercept"]))
-
-    def scale(values: Sequence[float | str]) -> ScoreScale:
-        knots = np.array([float(value) for value in values])
-        if not len(knots) or np.isnan(knots).any() or np.any(knots[1:] < knots[:-1]):
-            raise ValueError("quantiles of scores must be ascending numbers")
-        return ScoreScale(knots)
-
+def _model(content: Mapping[str, Any]) -> ExitModel:
     rho = float(content["rho"])
     if not 0.0 < rho < np.inf:
         raise ValueError(f"rho must be a positive number, got {rho!r} instead")
     return ExitModel(
-        of(content["text"], TEXT_FEATURES),
-        of(content["arrival"], ARRIVAL_FEATURES),
-        scale(content["quality"]),
-        scale(content["similarity"]),
+        _classifier(content["text"], len(TEXT_FEATURES)),
+        _classifier(content["arrival"], len(ARRIVAL_FEATURES)),
+        _scale(content["quality"]),
+        _scale(content["similarity"]),
         rho,
-        int(content["k_max"]),
+        _count(content["k_max"], 1, _MOST_DRAWS),
     )
+
+
+# --- selectors --------------------------------------------------------------------------------
+
+
+def selector_content(record: SelectorCalibration) -> dict[str, Any]:
+    """What a file of a selector's calibration holds."""
+    return {
+        "format": "sklearn_clm.component_calibration/2",
+        "thresholds": [
+            {"group": _name(group), "gamma_hat": gamma, "claim": _of(record.claims[group])}
+            for group, gamma in record.thresholds.items()
+        ],
+        "alpha": record.alpha,
+        "delta": record.delta,
+        "n_draws": record.n_draws,
+        "provenance": _of(record.provenance),
+        "groups": _groups(record.groups),
+    }
+
+
+def read_selector(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The content of a file, and fields of the record that it holds."""
+    with naming(f"{os.fspath(path)!r} is not an intact file written by save_calibration"):
+        content = _content(path, "sklearn_clm.component_calibration/2")
+        thresholds = {one["group"]: float(one["gamma_hat"]) for one in content["thresholds"]}
+        claims = {one["group"]: _claim(one["claim"]) for one in content["thresholds"]}
+        if any(claims[group].holds != (gamma < math.inf) for group, gamma in thresholds.items()):
+            raise ValueError("a threshold selects something where its claim says null, or not")
+        groups = content["groups"]
+        return content, {
+            "thresholds": thresholds,
+            "claims": claims,
+            "alpha": float(content["alpha"]),
+            "delta": float(content["delta"]),
+            "n_draws": None if content["n_draws"] is None else _count(content["n_draws"], 1),
+            "provenance": _record(Provenance, content["provenance"]),
+            "groups": None if groups is None else Groups(**{**groups, "by": None}),
+        }

@@ -1,16 +1,14 @@
 """Guarantees within groups of prompts."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import ClassVar, Literal
 
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
-from sklearn_clm.calibration._groups import check_groups
+from sklearn_clm.calibration._rows import check_groups
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts
-
-_MOST_NAMED = 5  # null groups that a message names one by one
 
 
 class Groups(BaseEstimator):
@@ -58,24 +56,6 @@ class Groups(BaseEstimator):
         self.by = by
         self.guarantee = guarantee
         self.unknown = unknown
-
-    def level(self, delta: float, n_groups: int) -> float:
-        """The level of each group's test: delta, or its share where all claims hold at once.
-
-        Parameters
-        ----------
-        delta : float
-            The confidence is 1 - delta.
-        n_groups : int
-            How many groups were calibrated.
-
-        Returns
-        -------
-        float
-        """
-        if self.guarantee == "each":
-            return delta
-        return delta / (n_groups + (self.unknown == "pooled"))
 
     def of(
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
@@ -132,13 +112,3 @@ def lost_groups(n_prompts: int) -> ValueError:
         "collect was given the groups of these prompts, and knows them for the very data that it "
         "returned alone, not for a part or a copy."
     )
-
-
-def why_null_groups(of_groups: Sequence[str | None], of_all: str | None) -> str | None:
-    """Why groups are null, a few of them in full, and why the rule for all prompts is."""
-    nulls = [reason for reason in of_groups if reason is not None]
-    if len(nulls) > _MOST_NAMED:
-        left = len(nulls) - _MOST_NAMED
-        of = f"{len(nulls)} of {len(of_groups)}"
-        nulls[_MOST_NAMED:] = [f"So are {left} more, {of} groups in all."]
-    return " ".join([*nulls, *filter(None, [of_all])]) or None

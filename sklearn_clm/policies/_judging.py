@@ -1,8 +1,6 @@
 """How many draws are judged."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -11,32 +9,14 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from sklearn_clm.caching import (
-    CachedAdmission,
-    HumanJudge,
-    JudgedPrompt,
-    VerdictsWanted,
-    WantedVerdict,
-)
-from sklearn_clm.calibration import (
-    CalibrationData,
-    ComponentCalibrationData,
-    LabelTable,
-    impute_labels,
-    judge_components,
-    judgements_at_most,
-    prompts_needed,
-)
-from sklearn_clm.scoring import admission_matrix, get_admission
-from sklearn_clm.scoring._admission import checked_admissions
-from sklearn_clm.scoring._components import DistinctComponents
-from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response
-from sklearn_clm.scoring._results import name_of
+from sklearn_clm.calibration import impute_labels
+from sklearn_clm.calibration._table import Table
+from sklearn_clm.policies._verdicts import Verdicts
+from sklearn_clm.scoring import get_admission
+from sklearn_clm.scoring._protocols import Admission
 
-_MOST_LOOKED_UP = 20_000  # verdicts, to make a bound tighter
 # of an optimisation prompt, where two labels show which texts are near copies; of all together
 _FEWEST_JUDGEMENTS, _MOST_JUDGEMENTS, _ENOUGH_LABELS = 2, 3, 500
-_BLOCK = 16  # pairs that one worker judges before their verdicts are kept
 
 
 class LazyJudging(BaseEstimator):
@@ -164,284 +144,73 @@ class LazyJudging(BaseEstimator):
             )
         return wanted
 
-    def labels(
-        self, data: CalibrationData, first: np.ndarray, table: LabelTable, random_state: int = 0
-    ) -> np.ndarray:
+    def labels(self, table: Table, rows: np.ndarray, texts: np.ndarray) -> np.ndarray:
         """Labels of the optimisation part: some judged, the others estimated.
 
         Parameters
         ----------
-        data : CalibrationData
-            The optimisation part; its labels are not looked at.
-        first : ndarray of int, shape (n, K)
+        table : Table
+            The draws, what is known of their labels, and who is asked.
+        rows : ndarray of int, shape (n,)
+            The optimisation part.
+        texts : ndarray of int, shape (n, K)
             Draw in which each draw's text occurs first.
-        table : LabelTable
-            What is known, and who is asked.
+
+        Returns
+        -------
+        ndarray of bool, shape (n, K)
+        """
+        return self.labels_and_known(table, rows, texts)[0]
+
+    def labels_and_known(
+        self, table: Table, rows: np.ndarray, texts: np.ndarray, random_state: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same, and the labels that are known: 1, 0, or -1.
+
+        Parameters
+        ----------
+        table, rows, texts
+            As in :meth:`labels`.
         random_state : int, default=0
             Seed of the draws that are judged and of the labels that are estimated.
 
         Returns
         -------
-        ndarray of bool, shape (n, K)
-
-        Raises
-        ------
-        ValueError
-            If more draws are to be judged than there are.
+        labels : ndarray of bool, shape (n, K)
+        known : ndarray of int8, shape (n, K)
         """
-        self._validate_params()
-        n, k_max = first.shape
+        if self.optimization_admission is not None and isinstance(table.judge, Verdicts):
+            # kept apart, so that none of these labels ever enters a test
+            other = table.judge.by(self.optimization_admission)
+            unknown = np.full(table.texts.shape, -1, dtype=np.int8)
+            unknown[:] = other.labels[:, : unknown.shape[1]]
+            table = Table(table.filled().with_labels(unknown), judge=other)
+        n, k_max = texts.shape
         wanted = self.judgements_per_prompt(n, k_max)
         rng = np.random.default_rng(random_state)
         order = np.argsort(rng.random((n, k_max)), axis=1)
-        is_text = first == np.arange(k_max)
+        is_text = texts == np.arange(k_max)
         # texts in random order, so that those which are judged stand for all
         rank = np.where(np.take_along_axis(is_text, order, axis=1), 0, k_max)
         order = np.take_along_axis(order, np.argsort(rank, axis=1, kind="stable"), axis=1)
         # all at once, those of one prompt together
         chosen = np.zeros((n, k_max), dtype=bool)
         np.put_along_axis(chosen, order[:, :wanted], True, axis=1)
-        rows, draws = np.nonzero(chosen & is_text & (table.labels < 0))
-        if len(rows):
-            table.ask(rows, draws)
-        known = table.labels
+        prompts, draws = np.nonzero(chosen & is_text & (self._known(table, rows, texts) < 0))
+        if len(prompts):
+            table.ask(rows[prompts], draws)
+        known = self._known(table, rows, texts)
         if (known >= 0).any():
-            return impute_labels(
-                data, first, known, classifier_factory(self.estimator), random_state
-            )
-        counts = np.sum(first[:, :, np.newaxis] == first[:, np.newaxis, :], axis=2)
-        chance = np.take_along_axis(rng.random((n, k_max)), first, axis=1)
-        return chance < counts / k_max
+            factory = classifier_factory(self.estimator)
+            return impute_labels(table.part(rows), texts, known, factory, random_state), known
+        counts = np.sum(texts[:, :, np.newaxis] == texts[:, np.newaxis, :], axis=2)
+        chance = np.take_along_axis(rng.random((n, k_max)), texts, axis=1)
+        return chance < counts / k_max, known
 
-
-class Verdicts:
-    """The admission, asked for single draws of collected prompts.
-
-    Further draws may be appended to `responses`; K is then `k_max`. `labels`, of shape (n, K), are
-    1, 0, or -1 for unknown, at the draws that were judged, `n_judgements` in all.
-    """
-
-    def __init__(
-        self,
-        admission: Any,
-        references: list[Any],
-        responses: list[list[Any]],
-        n_jobs: int | None,
-        k_max: int | None = None,
-    ) -> None:
-        if k_max is None:
-            k_max = len(responses[0]) if responses else 0
-        self.labels = np.full((len(responses), k_max), -1, dtype=np.int8)
-        self.n_judgements = 0
-        self._admission = admission
-        self._references, self._responses = references, responses
-        self._n_jobs = n_jobs
-        self._others: list[tuple[object, Verdicts]] = []
-
-    def by(self, admission: str | Admission) -> "Verdicts":
-        """Verdicts of another judge, which sees the references of people, kept apart from these."""
-        for other, verdicts in self._others:
-            if other is admission:
-                return verdicts
-        bare = [
-            list(one.references) if isinstance(one, JudgedPrompt) else one
-            for one in self._references
-        ]
-        k_max = self.labels.shape[1]
-        verdicts = Verdicts(admission, bare, self._responses, self._n_jobs, k_max)
-        self._others.append((admission, verdicts))
-        return verdicts
-
-    def __getstate__(self) -> dict[str, Any]:
-        # admissions that are functions, often of a notebook, must not keep a sampler from a pickle
-        kept = [None if callable(one) else one for one in self._references]
-        return {**self.__dict__, "_references": kept, "_others": []}
-
-    @property
-    def of_people(self) -> bool:
-        """Whether people judge, whose verdicts may change from one calibration to the next."""
-        return isinstance(get_admission(self._admission), HumanJudge)
-
-    def forget(self) -> None:
-        """Take no label for known, so that all are looked up again."""
-        self.labels[:] = -1
-        self.n_judgements = 0
-
-    def renewed(self, data: CalibrationData, *, everything: bool) -> CalibrationData:
-        """The data, with all draws or the first ones, and labels looked up anew where people judge.
-
-        Unless people are asked about everything, labels are unknown until a test asks for them.
-        """
-        if not self.of_people:
-            return data
-        self.forget()
-        if everything:
-            rows, draws = np.nonzero(np.ones((data.n_prompts, data.k_max), dtype=bool))
-            for _ in self._ask(rows, draws):
-                pass
-        renewed = data.with_labels(self.labels[:, : data.k_max])
-        renewed.provenance = data.provenance
-        return renewed
-
-    def wanted(
-        self, error: VerdictsWanted, prompts: np.ndarray, draws: np.ndarray, n_more: int = 0
-    ) -> VerdictsWanted:
-        """The error with all verdicts that may still be wanted, or their number.
-
-        `prompts` and `draws` are all that may be asked for from now on, of different texts;
-        `n_more` verdicts are wanted of other prompts.
-        """
-        judge, n_left = get_admission(self._admission), len(prompts)
-        later: list[WantedVerdict] = []
-        if isinstance(judge, HumanJudge):
-            pairs = {}
-            order = np.argsort(draws, kind="stable")
-            for i, j in zip(prompts[order].tolist(), draws[order].tolist()):
-                if j >= len(self._responses[i]):
-                    n_more += 1  # a draw to come
-                    continue
-                aliases = checked_admissions([self._references[i]], 1)[0]
-                for alias in () if callable(aliases) else aliases:
-                    pair = judge.wanted_pair(alias, self._responses[i][j])
-                    pairs[pair.id] = pair
-            n_left = len(pairs)
-            if n_left <= _MOST_LOOKED_UP:
-                known = judge.verdicts(list(pairs.values()))
-                n_left = known.count(None)
-                asked = {pair.id for pair in error.wanted}
-                unknown = zip(pairs.items(), known)
-                later = [one for (id_, one), said in unknown if said is None and id_ not in asked]
-        return VerdictsWanted(error.wanted, max(n_left + n_more, len(error.wanted)), later)
-
-    def labelled(self, data: CalibrationData) -> CalibrationData:
-        """All data, or those of first draws, with labels as known by now, equal responses alike."""
-        own = data.labels
-        known = np.where(own >= 0, own, self.labels[:, : data.k_max])
-        table = LabelTable(data.first, self.of_rows(np.arange(data.n_prompts)), known)
-        labelled = data.with_labels(table.labels)
-        labelled.provenance = data.provenance
-        return labelled
-
-    def of_rows(self, rows: np.ndarray) -> Callable[[np.ndarray, np.ndarray], Iterator[bool]]:
-        """The :data:`sklearn_clm.calibration.Judge` of the prompts at `rows`, counted from 0."""
-
-        def judge(prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
-            return self._ask(rows[prompts], draws)
-
-        return judge
-
-    def _ask(self, prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
-        if any(self._references[i] is None for i in prompts):
-            raise ValueError(
-                "admissions that are functions are not in a pickle, and more labels are needed; "
-                "call collect again."
-            )
-        # whoever takes many pairs at once is given all; what others say is kept block by block
-        many = isinstance(get_admission(self._admission), PairJudge)
-        workers = abs(self._n_jobs or 1) if self._n_jobs != -1 else 16
-        block = len(prompts) if many else (1 if self._n_jobs is None else workers * _BLOCK)
-        for start in range(0, len(prompts), max(block, 1)):
-            part = slice(start, start + block)
-            references = [self._references[i] for i in prompts[part]]
-            responses = [[self._responses[i][j]] for i, j in zip(prompts[part], draws[part])]
-            with noting_lost_verdicts(self._admission, references):
-                verdicts = admission_matrix(
-                    self._admission, references, responses, n_jobs=self._n_jobs
-                )[:, 0]
-            self.labels[prompts[part], draws[part]] = verdicts
-            self.n_judgements += len(verdicts)
-            yield from verdicts.tolist()
-
-
-@contextmanager
-def noting_lost_verdicts(
-    admission: str | Admission, references: Sequence[Reference]
-) -> Iterator[None]:
-    """Where a judge fails, say what keeps the verdicts that it has given."""
-    try:
-        yield
-    except BaseException as error:
-        keeps = isinstance(admission, (str, CachedAdmission, HumanJudge))
-        if not (keeps or callable(references[0])):
-            error.add_note(
-                f"The next fit, or collect, asks {name_of(admission)} for all verdicts once more. "
-                "sklearn_clm.caching.CachedAdmission(admission, path) keeps them as they are "
-                "given, and goes on from there."
-            )
-        raise
-
-
-class ComponentVerdicts(Verdicts):
-    """The admission, asked for single components of collected prompts.
-
-    The admission is one of :func:`sklearn_clm.scoring.get_component_admission`; each prompt has a
-    reference, responses, and components that were found in them.
-    """
-
-    def __init__(
-        self,
-        admission: Admission,
-        references: Sequence[Reference],
-        responses: Sequence[Sequence[Response]],
-        found: Sequence[DistinctComponents],
-        n_jobs: int | None,
-    ) -> None:
-        asked: list[Reference] = []
-        for reference, row, distinct in zip(references, responses, found):
-            for occurrences in distinct.occurrences:
-                draw, span = occurrences[0]
-                if isinstance(admission, HumanJudge) and span is not None:
-                    asked.append(admission.within(reference, row[draw], *span))
-                else:
-                    asked.append(reference)
-        components = [[one] for distinct in found for one in distinct.components]
-        super().__init__(admission, asked, components, n_jobs)
-
-    def of_components(
-        self,
-        data: ComponentCalibrationData,
-        alpha: float,
-        tests: Sequence[tuple[np.ndarray, float]],
-        *,
-        lazily: bool,
-    ) -> ComponentCalibrationData:
-        """The data with all labels of the tested prompts, or lazily with those that tests need.
-
-        Labels in `data` are not looked at. Of each test: positions of its prompts, ascending, and
-        its level.
-        """
-        if self.of_people:
-            self.forget()
-        labels = self.labels.reshape(-1)
-        judge = self.of_rows(np.arange(data.n_components))
-        parts = [
-            (rows, np.flatnonzero(np.isin(data.prompt_index, rows)), level)
-            for rows, level in tests
-            if not lazily or len(rows) >= prompts_needed(alpha, level)
-        ]
-        try:
-            for rows, part, level in parts:
-
-                def ask(which: np.ndarray, part: np.ndarray = part) -> Iterator[bool]:
-                    return judge(part[which], np.zeros_like(which))
-
-                if lazily:
-                    tested = data.with_labels(labels).take(rows)
-                    judge_components(tested, alpha, level, ask)
-                else:
-                    for _ in ask(np.flatnonzero(labels[part] < 0)):
-                        pass
-        except VerdictsWanted as error:
-            left = [part for _, part, _ in parts]
-            if lazily:
-                known = data.with_labels(labels)
-                left = [
-                    part[judgements_at_most(known.take(rows), alpha, level)]
-                    for rows, part, level in parts
-                ]
-            asked = np.unique(np.concatenate(left))
-            raise self.wanted(error, asked, np.zeros_like(asked)) from None
-        return replace(data, admissible=labels)
+    @staticmethod
+    def _known(table: Table, rows: np.ndarray, texts: np.ndarray) -> np.ndarray:
+        """Labels of the texts that stand for draws."""
+        return table.labels_at(rows[:, np.newaxis], texts)
 
 
 def classifier_factory(estimator: BaseEstimator | None) -> Callable[[], Any]:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import warn
@@ -34,8 +34,6 @@ class Shift:
 
     Parameters
     ----------
-    method : {"rejection", "betting"}
-        How weights entered.
     weight_bound : float
         Largest weight that any prompt may have.
     estimated : bool
@@ -47,16 +45,15 @@ class Shift:
         the sum of their squares.
     """
 
-    method: Literal["rejection", "betting"]
     weight_bound: float
     estimated: bool
     n_offered: int
     n_kept: int
     effective_size: float
 
-    def to_json(self) -> str | None:
-        """Text for a provenance; None where all prompts were kept."""
-        return json.dumps(asdict(self)) if self.method == "rejection" else None
+    def to_json(self) -> str:
+        """Text for a provenance."""
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -99,11 +96,6 @@ class CovariateShift(BaseEstimator):
         given, to ``fit(X, y, prompt_weight=...)``.
     weight_bound : float, default=5.0
         Largest weight that any prompt may have, fixed without a look at the prompts that calibrate.
-    method : {"rejection", "betting"}, default="rejection"
-        "rejection" keeps a prompt with probability weight / bound, and neither draws nor judges
-        the others: those kept are distributed as new prompts, and are tested as usual. "betting"
-        draws and judges all, and tests the weighted loss by betting, which certifies less
-        in most cases; for thresholds with ``judging="all"``.
     estimated : bool, default=False
         Whether weights that are given were estimated. Then, and with a :class:`DensityRatio`, the
         guarantee is approximate, and each set says so.
@@ -120,7 +112,6 @@ class CovariateShift(BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "weight": [None, callable],
         "weight_bound": [Interval(Real, 0, None, closed="neither")],
-        "method": [StrOptions({"rejection", "betting"})],
         "estimated": ["boolean"],
     }
 
@@ -129,12 +120,10 @@ class CovariateShift(BaseEstimator):
         weight: "Callable[[Prompt], float] | DensityRatio | None" = None,
         *,
         weight_bound: float = 5.0,
-        method: Literal["rejection", "betting"] = "rejection",
         estimated: bool = False,
     ) -> None:
         self.weight = weight
         self.weight_bound = weight_bound
-        self.method = method
         self.estimated = estimated
 
     def of(
@@ -204,8 +193,6 @@ class CovariateShift(BaseEstimator):
         low = low_weights(weights, float(self.weight_bound))
         if low is not None:
             warn(low)
-        if self.method == "betting":
-            return np.arange(len(weights))
         # repetitions of a prompt are kept or dropped each by itself
         order = np.argsort(digests, kind="stable")
         new = np.concatenate(([True], digests[order][1:] != digests[order][:-1]))
@@ -232,12 +219,12 @@ class CovariateShift(BaseEstimator):
 
     def agrees(self, found: Shift) -> bool:
         """Whether prompts were weighted as these parameters say."""
-        return (found.method, found.weight_bound) == (self.method, float(self.weight_bound))
+        return found.weight_bound == float(self.weight_bound)
 
     def applied(
         self, weights: np.ndarray, digests: np.ndarray, seed: int
-    ) -> tuple[np.ndarray, Shift, np.ndarray | None]:
-        """The prompts that calibrate, what is recorded of the shift, and the weights of bets.
+    ) -> tuple[np.ndarray, Shift]:
+        """The prompts that calibrate, and what is recorded of the shift.
 
         Parameters
         ----------
@@ -247,20 +234,26 @@ class CovariateShift(BaseEstimator):
         Returns
         -------
         rows : ndarray of int
-        found : Shift
-        weights : ndarray of shape (n,), or None
-            None where tests need no weights, since prompts were kept by them.
+        shift : Shift
         """
         rows = self.kept(weights, digests, seed)
-        found = Shift(
-            method=self.method,
+        return rows, Shift(
             weight_bound=float(self.weight_bound),
             estimated=self.estimated or isinstance(self.weight, DensityRatio),
             n_offered=len(weights),
             n_kept=len(rows),
             effective_size=effective_size(weights),
         )
-        return rows, found, weights if self.method == "betting" else None
+
+
+def needed_shift(shift: CovariateShift | None) -> CovariateShift:
+    """The shift where there are weights."""
+    if shift is None:
+        raise ValueError(
+            "shift must be a CovariateShift where prompt_weight is given, got None instead: its "
+            "weight_bound says how large a weight may be."
+        )
+    return shift
 
 
 def low_weights(weights: np.ndarray, bound: float) -> str | None:
@@ -277,7 +270,7 @@ def low_weights(weights: np.ndarray, bound: float) -> str | None:
     return (
         f"the mean weight of {len(weights)} prompts is {mean:.3g}, where density ratios have a "
         f"mean of 1. The guarantee needs none, but what counts is weight / weight_bound, with "
-        f"weight_bound={bound:g}: such weights keep few prompts, or make small bets, and certify "
+        f"weight_bound={bound:g}: such weights keep few prompts, and certify "
         f"little. Wanted weights {factor:.3g} times as large."
     )
 

@@ -33,7 +33,6 @@ from sklearn_clm.scoring._protocols import Reference
 
 _FIRST_DRAWS = 3
 _BY_CHANCE = 1e-6
-_DRAWS_AT_ONCE = 100_000  # with 60 tokens each they take almost a gigabyte
 
 
 @dataclass(frozen=True)
@@ -114,33 +113,30 @@ class DrawSource:
         return self if seed is None else replace(self, seed=seed)
 
     def draw(
-        self, memory: DrawMemory, prompts: CheckedPrompts, n_draws: int, verbose: int = 0
+        self,
+        memory: DrawMemory,
+        prompts: CheckedPrompts,
+        n_draws: int | np.ndarray,
+        verbose: int = 0,
     ) -> list[list[Generation]]:
-        """Draws 0 to ``n_draws - 1`` of each prompt; those that memory holds are not made again."""
-        blocks = self.draw_blocks(memory, prompts, n_draws, verbose)
-        return [row for _, block in blocks for row in block]
-
-    def draw_blocks(
-        self, memory: DrawMemory, prompts: CheckedPrompts, n_draws: int, verbose: int = 0
-    ) -> Iterator[tuple[slice, list[list[Generation]]]]:
-        """The same for some prompts at a time, and where they stand."""
-        found: list[dict[int, Generation]] = []
-        size = max(1, _DRAWS_AT_ONCE // n_draws)
-        with progress_bar(verbose, len(prompts) * n_draws, "draw") as progress:
+        """The first draws of each prompt; those that memory holds are not made again."""
+        counts = np.broadcast_to(n_draws, len(prompts)).tolist()
+        rows: list[dict[int, Generation]] = [{} for _ in counts]
+        with progress_bar(verbose, sum(counts), "draw") as progress:
 
             def keep(i: int, draw: int, generation: Generation) -> None:
-                found[i][draw] = generation
+                rows[i][draw] = generation
                 progress.update()
-                usage = None if progress.disable else getattr(self.generator, "usage_", None)
-                if usage:  # what the draws cost, where the generator counts that
-                    progress.set_postfix(usage, refresh=False)
 
-            for start in range(0, len(prompts), size):
-                rows = slice(start, min(start + size, len(prompts)))
-                found[:] = [{} for _ in range(start, rows.stop)]
-                queue = DrawQueue(prompts.prompts[rows], n_draws, seed=self.seed, on_draw=keep)
-                memory.serve(self.generator, queue, fingerprint=self.fingerprint)
-                yield rows, [[row.pop(j) for j in range(n_draws)] for row in found]
+            queue = DrawQueue(
+                prompts.prompts,
+                max(counts),
+                seed=self.seed,
+                decide=lambda arrived: [counts[i] for i, _ in arrived],
+                on_draw=keep,
+            )
+            memory.serve(self.generator, queue, fingerprint=self.fingerprint)
+        return [[row[j] for j in range(count)] for row, count in zip(rows, counts)]
 
     def warn_of_unkeyed_draws(self, prompts: CheckedPrompts, draws: Sequence[Generation]) -> None:
         """Repeat the last draw of a prompt, where the generator is not known to be keyed."""

@@ -1,45 +1,51 @@
 """Thresholds on similarity, quality and set score: Algorithm 1 of the paper."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_clm.caching import VerdictsWanted
 from sklearn_clm.calibration import (
     AchievableEpsilon,
     CalibrationData,
-    Configuration,
+    Claim,
     Frontier,
     LearnThenTestResult,
-    critical_count,
-    evaluate_configurations,
+    SetScore,
     get_set_score,
-    learn_then_test_lazily,
     search_frontier,
-    sets_at_stop,
-    texts_for_tests,
 )
+from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._data import refuse_common_prompts
-from sklearn_clm.calibration._learn_then_test import (
-    choose_configuration,
-    doubts_of_admission,
-    frontier_tests,
-)
-from sklearn_clm.policies._base import Policy, Request, ThresholdRule
-from sklearn_clm.policies._risks import Stop
-from sklearn_clm.policies._shift import low_weights
+from sklearn_clm.calibration._learn_then_test import certify_frontier, doubts_of_admission
+from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._set_scores import SetScoreLike
+from sklearn_clm.calibration._surface import Weights
+from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._tests import AdmissionTest
+from sklearn_clm.policies._base import Policy, Terms
+from sklearn_clm.policies._rules import Certified, Everything, ThresholdRule
+from sklearn_clm.policies._verdicts import bounding
 
 
 class ThresholdPolicy(Policy[Frontier]):
     """Algorithm 1 of the paper: thresholds on similarity, quality and set score.
 
-    ``policy="thresholds"`` of a :class:`ConformalSampler` stands for one with default parameters.
+    ``policy=None`` of a :class:`ConformalSampler` stands for one with default parameters.
 
     Parameters
     ----------
+    set_score : {"first_k", "first_k_reject", "max", "sum"} or callable, default="max"
+        Set score F.
+    n_lambdas : int, default=25
+        Most observed values to try for each threshold; -inf and +inf come on top.
+    size_weight, excess_weight : float, default=0.5
+        Weights rho_1 of the set size and rho_2 of the relative excess of draws in Eq. 7, >= 0.
+    draw_weight : float, default=0.0
+        Price of a draw in the objective, >= 0; with 0 it is that of Eq. 7.
     select : {"objective", "last"}, default="objective"
         Which of the certified configurations is used: that of lowest objective (Eq. 7), or the
         last one that was certified, the least cautious. With lazy judging the objective is that
@@ -52,12 +58,20 @@ class ThresholdPolicy(Policy[Frontier]):
     --------
     >>> from sklearn_clm import ConformalSampler
     >>> from sklearn_clm.policies import ThresholdPolicy
-    >>> ConformalSampler(policy=ThresholdPolicy(select="last")).get_params()["policy__select"]
-    'last'
+    >>> sampler = ConformalSampler(policy=ThresholdPolicy(set_score="sum"))
+    >>> sampler.get_params()["policy__set_score"]
+    'sum'
     """
 
     kind: ClassVar[str] = "thresholds"
+    guarantee: ClassVar[Literal["pac"]] = "pac"
+    takes_losses: ClassVar[bool] = True
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
+        "set_score": [str, callable, SetScore],
+        "n_lambdas": [Interval(Integral, 1, None, closed="left")],
+        "size_weight": [Interval(Real, 0, None, closed="left")],
+        "excess_weight": [Interval(Real, 0, None, closed="left")],
+        "draw_weight": [Interval(Real, 0, None, closed="left")],
         "select": [StrOptions({"objective", "last"})],
         "frontier": [None, Frontier],
     }
@@ -65,9 +79,19 @@ class ThresholdPolicy(Policy[Frontier]):
     def __init__(
         self,
         *,
+        set_score: SetScoreLike = "max",
+        n_lambdas: int = 25,
+        size_weight: float = 0.5,
+        excess_weight: float = 0.5,
+        draw_weight: float = 0.0,
         select: Literal["objective", "last"] = "objective",
         frontier: Frontier | None = None,
     ) -> None:
+        self.set_score = set_score
+        self.n_lambdas = n_lambdas
+        self.size_weight = size_weight
+        self.excess_weight = excess_weight
+        self.draw_weight = draw_weight
         self.select = select
         self.frontier = frontier
 
@@ -76,20 +100,18 @@ class ThresholdPolicy(Policy[Frontier]):
         """The frontier from other data."""
         return self.frontier
 
-    def refuse(self, k_max: int | Sequence[int], guarantee: str, risks: str | None) -> None:
-        if guarantee == "marginal":
-            raise ValueError(
-                "guarantee must be 'pac' with a policy of thresholds, got 'marginal' instead: it "
-                "needs nested sets, which the frontier of thresholds has not; take an ExitPolicy."
-            )
-        self._refuse_frontier(int(np.max(k_max)))
+    @property
+    def weights(self) -> Weights:
+        """Prices of a member of the set, of excess and of a draw."""
+        return {
+            "size_weight": self.size_weight,
+            "excess_weight": self.excess_weight,
+            "draw_weight": self.draw_weight,
+        }
 
-    def refuse_path(self, path: Frontier, data: CalibrationData, request: Request) -> None:
-        refuse_common_prompts("the policy's frontier", path.seen, data)
-
-    def _refuse_frontier(self, largest: int) -> None:
-        """Refuse a frontier of nothing, or of other budgets."""
-        path = self.frontier
+    def refuse(self, k_max: int | Sequence[int]) -> None:
+        get_set_score(self.set_score)
+        path, largest = self.frontier, int(np.max(k_max))
         if path is None:
             return
         lambdas, budgets = np.asarray(path.lambdas), np.asarray(path.k_max)
@@ -98,149 +120,102 @@ class ThresholdPolicy(Policy[Frontier]):
                 "frontier must hold configurations, at least one, and as many budgets, got "
                 f"{len(lambdas)} and {len(budgets)} instead."
             )
-        for name, array, kinds in (("lambdas", lambdas, "fiu"), ("k_max", budgets, "iu")):
-            if not isinstance(getattr(path, name), np.ndarray) or array.dtype.kind not in kinds:
-                raise TypeError(
-                    f"frontier.{name} must be an array of {'numbers' if 'f' in kinds else 'int'}, "
-                    f"got {type(getattr(path, name)).__name__} of {array.dtype} instead."
-                )
+        if lambdas.dtype.kind not in "fiu" or budgets.dtype.kind not in "iu":
+            raise TypeError(
+                "frontier must hold numbers, and integers as budgets, got "
+                f"{lambdas.dtype} and {budgets.dtype} instead."
+            )
         if int(budgets.max()) != largest:
             raise ValueError(
                 f"k_max must be {budgets.max()}, the largest budget of the policy's frontier, got "
                 f"{largest} instead."
             )
 
-    def search(self, part: CalibrationData, rows: np.ndarray, request: Request) -> Frontier:
-        if request.judging is not None:
-            table = request.search_table(part.first, part.labels, rows)
-            part = part.with_labels(request.judging.labels(part, part.first, table))
+    def refuse_path(self, path: Frontier, data: CalibrationData) -> None:
+        refuse_common_prompts("the policy's frontier", path.seen, data)
+
+    def search(self, table: Table, rows: np.ndarray, terms: Terms) -> Frontier:
+        part = table.part(rows)
+        if terms.judging is not None:
+            part = part.with_labels(terms.judging.labels(table, rows, table.texts[rows]))
         frontier = search_frontier(
             part,
-            set_score=request.set_score,
-            n_lambdas=request.n_lambdas,
-            k_max=request.budgets,
-            **request.weights,
+            set_score=self.set_score,
+            n_lambdas=self.n_lambdas,
+            k_max=terms.budgets,
+            **self.weights,
         )
-        if request.risks is None or request.risks.losses is None:
+        if terms.losses is None:
             return frontier
         # the set of all draws errs least, but may well have the largest of other losses
-        p_values = np.array([p for p, _ in _p_values(part, rows, frontier, request)])
-        order = np.argsort(p_values, kind="stable")
-        fields = ("lambdas", "k_max", "loss", "objective")
-        return replace(frontier, **{name: getattr(frontier, name)[order] for name in fields})
+        columns = Columns(Table(part), np.arange(len(rows)), frontier, self._score)
+        p_values = [AdmissionTest(columns, terms.epsilon, terms.delta).p_values()]
+        p_values = p_values if terms.losses.admission else []
+        for test in terms.losses.tests(columns, rows, terms.delta):
+            for m in range(len(frontier)):
+                test.passes(m)
+            p_values.append(test.p_values())
+        return frontier.ordered(np.argsort(np.max(p_values, axis=0), kind="stable"))
+
+    @property
+    def _score(self) -> SetScore:
+        return get_set_score(self.set_score)
 
     def test(
-        self,
-        data: CalibrationData,
-        seen: np.ndarray,
-        rows: np.ndarray,
-        path: Frontier,
-        request: Request,
-    ) -> ThresholdRule:
-        drawn, weights = request.drawn(data, rows), request.weights
-        part = data.take(rows) if drawn is None else drawn.data
-        means: dict[str, float] = {}
-        why = None
-        result: LearnThenTestResult
-        if request.risks is not None:
-            result, means, why = self._test_risks(part, rows, path, request)
-        elif request.judging is None:
-            (result,) = frontier_tests(
-                part,
-                path,
-                [request.epsilon],
-                request.delta,
-                set_score=request.set_score,
+        self, path: Frontier, table: Table, part: Part, terms: Terms, claim: Claim
+    ) -> Certified:
+        columns = Columns(table, part.rows, path, self._score)
+        admission = AdmissionTest(columns, terms.epsilon, part.delta)
+        losses = terms.losses
+        others = [] if losses is None else losses.tests(columns, part.rows, part.delta)
+        with bounding(table, part.rows, admission.may_ask):
+            result = certify_frontier(
+                columns,
+                admission,
+                others,
+                delta=part.delta,
+                weights=self.weights,
                 select=self.select,
-                **weights,
+                tests_admission=claim.admission,
             )
-        else:
-            table = request.table(part.first, request.labels(data, rows), rows)
-            try:
-                result = learn_then_test_lazily(
-                    part,
-                    path,
-                    request.epsilon,
-                    request.delta,
-                    table,
-                    set_score=request.set_score,
-                    size_weight=weights["size_weight"],
-                    draw_weight=weights["draw_weight"],
-                    select=self.select,
-                    draw=None if drawn is None else drawn.draw,
-                )
-            except VerdictsWanted as error:
-                score = get_set_score(request.set_score)
-                sets = (
-                    sets_at_stop(part, Configuration(*thresholds), int(k_max), score)[0]
-                    for thresholds, k_max in zip(path.lambdas.tolist(), path.k_max)
-                )
-                allowed = int(critical_count(len(rows), request.epsilon, request.delta))
-                texts = texts_for_tests(sets, allowed, table)
-                n_more = 0 if drawn is None else drawn.n_missing
-                raise request.wanted(error, texts, rows, n_more) from None
-        if request.judging is None:
-            labels = data.admissible[np.concatenate((seen, rows))]
-            result = replace(result, achievable_epsilon=AchievableEpsilon.of_labels(labels))
-        result = replace(result, n_optimization=len(seen))
-        k_max = request.budgets[-1] if result.k_max_hat is None else int(result.k_max_hat)
-        return ThresholdRule(result.lambda_hat, k_max, result, means, why)
+        band = result.achievable_epsilon
+        if not table.is_lazy:
+            seen = np.concatenate((part.searched, part.rows))
+            band = AchievableEpsilon.of_labels(table.labels[seen] == 1)
+        found = result.within(len(part.searched), band)
+        if found.lambda_hat is None or found.k_max_hat is None:
+            means = {} if losses is None else dict(zip(losses.named, (t.means[0] for t in others)))
+            null = self._why_null(found, claim, means)
+            return Certified(Everything(terms.budgets[-1], found), claim.nullified(null))
+        position = found.position or 0
+        means = {}
+        if losses is not None:
+            means = {name: float(t.means[position]) for name, t in zip(losses.named, others)}
+        rule = ThresholdRule(found.lambda_hat, found.k_max_hat, found, means)
+        return Certified(rule, claim)
 
-    def _test_risks(
-        self, part: CalibrationData, rows: np.ndarray, path: Frontier, request: Request
-    ) -> tuple[LearnThenTestResult, dict[str, float], str | None]:
-        """Fixed sequence testing of the largest p-value of several risks."""
-        m, n = len(path), part.n_prompts
-        p_values, means = np.full(m, np.nan), []
-        for i, (p_value, losses) in enumerate(_p_values(part, rows, path, request)):
-            p_values[i] = p_value
-            means.append(losses)
-            if p_value > request.delta:
-                break
-        risks = evaluate_configurations(
-            part, path.lambdas, set_score=request.set_score, k_max=path.k_max
+    def _why_null(self, result: LearnThenTestResult, claim: Claim, means: dict[str, Any]) -> str:
+        n, (low, high) = result.n_calibration, result.achievable_epsilon
+        advice = ""
+        if means:
+            # the first configuration that was tested
+            shown = "".join(f", mean {name} {value:.3g}" for name, value in means.items())
+            advice = f"The first that was tested has a p-value of {result.p_values[0]:.3g}{shown}."
+        elif not np.isnan(low):
+            last = result.frontier.k_max.max()
+            between = "; epsilon can sensibly lie between the two (appendix C)."
+            if low == high and last > 1:
+                between = "; the other draws found nothing more."
+            doubts = doubts_of_admission(low)
+            advice = (
+                f"Sets of the first draw alone err for {high:.1%} of the prompts, and sets of all "
+                f"{last} draws still for {low:.1%}{f'. {doubts}' if doubts else between}"
+            )
+        return nothing_passed(
+            claim,
+            n,
+            "configuration",
+            result.smallest_epsilon,
+            exact=result.exact is None,
+            advice=advice,
         )
-        objective = risks.objective(**request.weights)
-        chosen = choose_configuration(path, p_values <= request.delta, objective, self.select)
-        first = "".join(f", mean {name} {value:.3g}" for name, value in means[0].items())
-        about_admission = request.risks is None or request.risks.tests_admission
-        level = f"epsilon={request.epsilon:g}, " if about_admission else "the levels of losses, "
-        missed = f"{risks.n_errors[0]} sets without an admissible response"
-        why = (
-            f"no configuration is certified at {level}delta={request.delta:g} with {n} calibration "
-            f"prompts. The first that was tested has a p-value of {p_values[0]:.3g}: "
-            f"{missed if about_admission else ''}{first if about_admission else first[2:]}."
-        )
-        if about_admission and (doubts := doubts_of_admission(risks.n_errors[0] / n)):
-            why += f" {doubts}"
-        if request.risks is not None and request.risks.weights is not None:
-            low = low_weights(request.risks.weights[rows], request.risks.weight_bound)
-            why += "" if low is None else f" Note that {low}"
-        result = LearnThenTestResult(
-            **chosen,
-            frontier=path,
-            n_errors=risks.n_errors,
-            p_values=p_values,
-            n_optimization=0,
-            n_calibration=n,
-            epsilon=float(request.epsilon),
-            delta=float(request.delta),
-            smallest_epsilon=np.nan,
-            achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
-            risks=risks,
-            provenance=part.provenance,
-        )
-        return result, {} if result.position is None else means[result.position], why
-
-
-def _p_values(
-    part: CalibrationData, rows: np.ndarray, path: Frontier, request: Request
-) -> Iterator[tuple[float, dict[str, float]]]:
-    """The largest p-value and the mean losses of each configuration, in order."""
-    score, test = get_set_score(request.set_score), request.risks
-    for thresholds, k_max in zip(path.lambdas.tolist(), path.k_max.tolist(), strict=True):
-        accepted, samples = sets_at_stop(part, Configuration(*thresholds), k_max, score)
-        missed = ~np.any(accepted & part.admissible, axis=1)
-        if test is not None:
-            stop = Stop(score, thresholds[2], k_max)
-            yield test.p_value(rows, part.quality, accepted, samples, missed, request.epsilon, stop)

@@ -1,7 +1,7 @@
 """Sets of many prompts at once, as their draws arrive."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -10,15 +10,15 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import (
-    CalibrationData,
+    Claim,
     Configuration,
     ExitModel,
     ExitRule,
-    Provenance,
     SamplingRule,
     SetScore,
 )
-from sklearn_clm.calibration._lazy_judging import text_key, text_of_draw
+from sklearn_clm.calibration._exit_model import text_of_draw
+from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
@@ -34,70 +34,35 @@ _ACCEPT_ALL = Configuration(np.inf, -np.inf, np.nan)
 
 @dataclass(frozen=True)
 class DrawScores:
-    """Scores of draws, as calibration computed them."""
+    """Scores of the draws of prompts, as calibration computed them."""
 
+    prompts: CheckedPrompts
     quality: Quality | DrawScorer  # one that asks a generator knows it already
     similarity: SimilarityLike
     set_score: SetScore
     width: int  # the largest budget that calibration saw
-    prompts: CheckedPrompts
-    provenance: Provenance  # of the calibration: its precision is that of the thresholds
     n_jobs: int | None
-    data: CalibrationData | None  # where the scores of some prompts are known
-    known: Mapping[int, int]  # the row in `data` of those prompts
-
-    def _knows(self, prompt: int, n_draws: int) -> bool:
-        """Whether the scores of so many draws of a prompt are known."""
-        row, data = self.known.get(prompt), self.data
-        if row is None or data is None:
-            return False
-        return data.n_draws is None or n_draws <= int(data.n_draws[row])
 
     def quality_of(
         self, members: Sequence[int], draws: Sequence[list[Generation]], start: int
     ) -> np.ndarray:
-        """Quality of the draws from `start` on, in the precision that was calibrated.
-
-        For m prompts with start + r draws each: an array of shape (m, r).
-        """
-        quality = np.empty((len(members), len(draws[0]) - start))
-        new = [m for m, i in enumerate(members) if not self._knows(i, len(draws[m]))]
-        if new:
-            quality[new] = quality_matrix(
-                self.quality,
-                self.prompts.take([members[m] for m in new]).prompts,
-                [draws[m] for m in new],
-                start=start,
-                n_jobs=self.n_jobs,
-            )
-        if len(new) < len(members) and self.data is not None:
-            stop = start + quality.shape[1]
-            for m in set(range(len(members))).difference(new):
-                quality[m] = self.data.quality[self.known[members[m]], start:stop]
-        return self.provenance.rounded(quality, "quality")
+        """Quality of the draws from `start` on: of m prompts with start + r draws, (m, r)."""
+        prompts = self.prompts.take(members).prompts
+        return quality_matrix(self.quality, prompts, draws, start=start, n_jobs=self.n_jobs)
 
     def similarity_of(
-        self,
-        members: Sequence[int],
-        draws: Sequence[list[Generation]],
-        earlier: Sequence[Sequence[int]],
+        self, draws: Sequence[list[Generation]], earlier: Sequence[Sequence[int]]
     ) -> np.ndarray:
         """Similarity of each prompt's last draw to n of its earlier ones, of shape (m, n).
 
         Prompts may have different numbers of draws.
         """
         n = len(earlier[0])
-        alike = np.empty((len(members), n))
-        new = [m for m, i in enumerate(members) if not self._knows(i, len(draws[m]))]
-        if new and n:
-            responses = [[draws[m][j].response for j in (*earlier[m], -1)] for m in new]
-            tensor = similarity_tensor(self.similarity, responses, start=n, n_jobs=self.n_jobs)
-            alike[new] = tensor[:, 0, :n]
-        if len(new) < len(members) and self.data is not None:
-            for m in set(range(len(members))).difference(new):
-                row = self.data.similarity[self.known[members[m]], len(draws[m]) - 1]
-                alike[m] = row[list(earlier[m])]
-        return self.provenance.rounded(alike, "similarity")
+        if not n:
+            return np.empty((len(draws), 0))
+        responses = [[row[j].response for j in (*of, -1)] for row, of in zip(draws, earlier)]
+        tensor = similarity_tensor(self.similarity, responses, start=n, n_jobs=self.n_jobs)
+        return np.asarray(tensor[:, 0, :n])
 
 
 class Progress(Protocol):
@@ -108,19 +73,6 @@ class Progress(Protocol):
     def update(self) -> object: ...
 
     def set_postfix(self, *, refresh: bool, draws: int) -> None: ...
-
-
-@dataclass(frozen=True)
-class Marks:
-    """What each set says of itself, as in PredictionSet; `progress` counts those that are done."""
-
-    guaranteed: bool
-    provenance_known: bool
-    guarantee: str
-    progress: Progress
-    group: Hashable | None = None
-    approximate: bool = False
-    pooled: bool = False
 
 
 class _OpenSet(Generic[Rule]):
@@ -140,10 +92,10 @@ class _OpenSet(Generic[Rule]):
 class OpenSets(ABC, Generic[Rule]):
     """The sets of many prompts; a subclass knows the rule."""
 
-    def __init__(self, scores: DrawScores, marks: Marks) -> None:
+    def __init__(self, scores: DrawScores, claim: Claim, progress: Progress) -> None:
         self.closed: list[PredictionSet | None] = [None] * len(scores.prompts)
         self._open: dict[int, _OpenSet[Rule]] = {}
-        self._scores, self._marks = scores, marks
+        self._scores, self._claim, self._progress = scores, claim, progress
 
     def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
         """How many draws of each of these prompts are wanted, now that more have arrived."""
@@ -193,7 +145,7 @@ class OpenSets(ABC, Generic[Rule]):
         if not one.rule.done:
             return one.rule.n_samples + 1
         self._close(i, self._open.pop(i))
-        self._marks.progress.update()
+        self._progress.update()
         return 0
 
     def _close(self, i: int, one: _OpenSet[Rule]) -> None:
@@ -206,13 +158,9 @@ class OpenSets(ABC, Generic[Rule]):
             n_samples=one.rule.n_samples,
             set_score=score,
             stopped=one.rule.stopped,
-            guaranteed=self._marks.guaranteed,
+            guaranteed=self._claim.holds,
             generations=tuple(one.draws[: one.rule.n_samples]),
-            provenance_known=self._marks.provenance_known,
-            guarantee=self._marks.guarantee,
-            group=self._marks.group,
-            approximate=self._marks.approximate,
-            pooled=self._marks.pooled,
+            claim=self._claim,
         )
 
 
@@ -220,19 +168,21 @@ class ThresholdSets(OpenSets[SamplingRule]):
     """Algorithm 1 on many prompts; a configuration of None accepts all draws."""
 
     def __init__(
-        self, configuration: Configuration | None, k_max: int, scores: DrawScores, marks: Marks
+        self,
+        configuration: Configuration | None,
+        k_max: int,
+        scores: DrawScores,
+        claim: Claim,
+        progress: Progress,
     ) -> None:
-        super().__init__(scores, marks)
+        super().__init__(scores, claim, progress)
         self._configuration, self._k_max = configuration, k_max
         self._unlike = [0.0] * k_max  # where similarity decides nothing
 
     def _new(self) -> _OpenSet[SamplingRule]:
         configuration = _ACCEPT_ALL if self._configuration is None else self._configuration
         of = self._scores
-        rule = SamplingRule(
-            configuration, of.set_score, self._k_max, of.width, of.provenance.precision
-        )
-        return _OpenSet(rule)
+        return _OpenSet(SamplingRule(configuration, of.set_score, self._k_max, of.width))
 
     def _advance(self, members: list[int]) -> None:
         configuration = self._configuration
@@ -260,7 +210,7 @@ class ThresholdSets(OpenSets[SamplingRule]):
                 for i, rule in zip(group, rules, strict=True)
             ]
             accepted = [rule.accepted for rule in rules]
-            alike = self._scores.similarity_of(group, draws, accepted).tolist()
+            alike = self._scores.similarity_of(draws, accepted).tolist()
             for (i, quality), rule, values in zip(pairs, rules, alike, strict=True):
                 similarity = [0.0] * rule.n_samples
                 for earlier, value in zip(rule.accepted, values, strict=True):
@@ -290,9 +240,10 @@ class ExitSets(OpenSets[ExitRule]):
         same_text: float | None,
         equal_texts: bool,
         scores: DrawScores,
-        marks: Marks,
+        claim: Claim,
+        progress: Progress,
     ) -> None:
-        super().__init__(scores, marks)
+        super().__init__(scores, claim, progress)
         self._model, self._level = model, level
         self._same_text, self._equal_texts = same_text, equal_texts
         self._paths = model.paths(0)
@@ -314,7 +265,7 @@ class ExitSets(OpenSets[ExitRule]):
         self, members: list[int], draws: list[list[Generation]], start: int
     ) -> None:
         quality = self._scores.quality_of(members, draws, start)[:, 0]
-        similarity = self._scores.similarity_of(members, draws, [range(start)] * len(members))
+        similarity = self._scores.similarity_of(draws, [range(start)] * len(members))
         sets = [self._open[i] for i in members]
         before = np.array([one.texts for one in sets], dtype=np.intp).reshape(len(sets), start)
         first = np.array([self._first(one, start) for one in sets], dtype=np.intp)
@@ -341,44 +292,3 @@ class ExitSets(OpenSets[ExitRule]):
         super()._close(i, one)
         self._paths.clear(one.row)
         self._free.append(one.row)
-
-
-AnyOpenSets: TypeAlias = OpenSets[SamplingRule] | OpenSets[ExitRule]
-
-
-class SetsByRule:
-    """The sets of many prompts, each by one of several rules.
-
-    `of_prompt` says which of the parts each prompt belongs to, None that there is one alone;
-    `progress` shows the number of draws.
-    """
-
-    def __init__(
-        self, parts: list[AnyOpenSets], of_prompt: Sequence[int] | None, progress: Progress
-    ) -> None:
-        self._parts, self._of_prompt, self._progress = parts, of_prompt, progress
-        self._n_drawn = 0
-        for part in parts:
-            part.closed = parts[0].closed
-
-    @property
-    def sets(self) -> list[PredictionSet]:
-        """The sets, once all are closed."""
-        return [one for one in self._parts[0].closed if one is not None]
-
-    def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
-        """How many draws of each of these prompts are wanted, now that more have arrived."""
-        if self._of_prompt is None:
-            return self._parts[0].decide(arrived)
-        wanted: dict[int, int] = {}
-        for p, part in enumerate(self._parts):
-            own = [(i, draws) for i, draws in arrived if self._of_prompt[i] == p]
-            if own:
-                wanted.update(zip((i for i, _ in own), part.decide(own), strict=True))
-        return [wanted[i] for i, _ in arrived]
-
-    def count_draw(self, i: int, draw: int, generation: Generation) -> None:
-        """Show one draw more."""
-        self._n_drawn += 1
-        if not self._progress.disable:
-            self._progress.set_postfix(draws=self._n_drawn, refresh=False)

@@ -1,0 +1,210 @@
+"""What can be certified: fixed sequences of tests, and nested levels, asking only what decides.
+
+Two questions are all that calibration asks of labels.
+
+*A fixed sequence.* The steps of a path are tested in their order, up to the first that fails. A
+false certificate needs that the first step in the order whose risk is too high passes its test: one
+event, of probability at most delta (:func:`count_passed`).
+
+*A nested level.* Each prompt has a number V, the largest score among its entries (texts, or
+components) of one kind, and what is sought is the r-th largest V (:func:`settle`). An exit level is
+the (n - c)-th largest score of an admissible text, c the critical count of the binomial test. The
+threshold of components lies above the (c + 1)-th largest score of an inadmissible component. And
+one test of thresholds asks whether at least n - c sets hold an admissible member: the (n - c)-th
+largest V, where all members score alike.
+
+*Lazily.* A fixed table says of every entry whether it is of the wanted kind. With some labels
+unknown, V lies between L, the largest score of an entry that is known to be wanted, and U, the
+largest of an entry that is not known to be unwanted. So the r-th largest V lies between that of L
+and that of U, and asking ends when the two are equal: no label that is still unknown can change it
+then. The answer is a function of the whole table, and labels are revealed until its value is
+forced, so that the order in which they are revealed changes nothing, and the guarantee stays.
+
+*Nothing is asked in vain.* A batch holds the highest open entry of each of m prompts, those with
+the largest U, where m is at most the number of prompts that must still turn out high and at most
+the number that must still turn out low. One entry at a time, in the order of the batch, fewer than
+m answers settle neither: any walk would have asked for all of them.
+
+*Draws can be lazy, too.* Whether a draw is accepted, and the score of a text, depend on the draws
+up to a stop alone, and `reach` bounds the scores that draws to come can have. A prompt is drawn
+from only while that bound is the highest it has left.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import numpy as np
+
+
+class Entries(ABC):
+    """Entries of n prompts, with scores and labels that may be unknown.
+
+    Parameters
+    ----------
+    owner : ndarray of int, shape (m,)
+        The prompt of each entry.
+    n_prompts : int
+        n.
+    wanted : {0, 1}
+        The label whose largest score counts.
+    preference : ndarray of shape (m,), default=None
+        Which of the entries with the largest score of their prompt is asked for first. It decides
+        how many labels are needed, never the outcome.
+    """
+
+    reach: np.ndarray | None = None  # of shape (n,): bounds the scores of draws to come
+
+    def __init__(
+        self,
+        owner: np.ndarray,
+        n_prompts: int,
+        wanted: int,
+        preference: np.ndarray | None = None,
+    ) -> None:
+        self.owner, self.n_prompts, self.wanted = owner, n_prompts, wanted
+        self.preference = np.zeros(len(owner)) if preference is None else preference
+
+    @property
+    @abstractmethod
+    def scores(self) -> np.ndarray:
+        """Score of each entry, of shape (m,); -inf where there is none yet."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> np.ndarray:
+        """Label of each entry as it is known now: 1, 0, or -1 for unknown."""
+
+    @abstractmethod
+    def ask(self, entries: np.ndarray) -> None:
+        """Ask for the labels of some entries, of different prompts."""
+
+    def draw(self, prompts: np.ndarray) -> None:
+        """Make the next draw of each of some prompts; `scores` and `reach` follow."""
+        raise TypeError("these entries have all their draws")
+
+    def largest(self, chosen: np.ndarray) -> np.ndarray:
+        """Largest score of the chosen entries of each prompt; -inf where none is chosen."""
+        largest = np.full(self.n_prompts, -np.inf)
+        np.maximum.at(largest, self.owner[chosen], self.scores[chosen])
+        return largest
+
+
+def ranked(values: np.ndarray, r: int) -> float:
+    """The r-th largest of some values; -inf where there are fewer."""
+    if r > len(values):
+        return -np.inf
+    return float(np.partition(values, len(values) - r)[len(values) - r])
+
+
+def settle(entries: Entries, r: int) -> float:
+    """The r-th largest V, from no more labels and draws than decide it.
+
+    Parameters
+    ----------
+    entries : Entries
+        Scores, what is known of the labels, and who is asked.
+    r : int
+        Rank, >= 1.
+
+    Returns
+    -------
+    float
+        -inf where fewer than r prompts have a wanted entry.
+    """
+    while True:
+        labels = entries.labels
+        low = entries.largest(labels == entries.wanted)
+        open_or_wanted = (labels == entries.wanted) | (labels < 0)
+        high = known = entries.largest(open_or_wanted)
+        if entries.reach is not None:
+            high = np.maximum(known, entries.reach)
+        floor = ranked(low, r)
+        if ranked(high, r) == floor:
+            return floor
+        heads = _heads(entries, open_or_wanted, known)
+        tie = np.where(heads >= 0, entries.preference[heads], -np.inf)
+        is_open = high > low
+        # of equal prompts those that are settled first: they count among the r
+        top = np.lexsort((-tie, is_open, -high))[:r]
+        top = top[is_open[top]][: int(np.sum(high > floor)) - (r - 1)]
+        undrawn = high[top] > known[top]
+        if undrawn.any():
+            entries.draw(top[undrawn])
+        if not undrawn.all():
+            entries.ask(heads[top[~undrawn]])
+
+
+def _heads(entries: Entries, chosen: np.ndarray, largest: np.ndarray) -> np.ndarray:
+    """Position of the preferred chosen entry with the largest score of each prompt; -1 for none."""
+    best = np.flatnonzero(chosen & (entries.scores == largest[entries.owner]))
+    order = best[np.lexsort((best, -entries.preference[best]))]
+    heads = np.full(entries.n_prompts, -1)
+    heads[entries.owner[order[::-1]]] = order[::-1]  # of several, the one assigned last stays
+    return heads
+
+
+def may_ask(entries: Entries, r: int) -> np.ndarray:
+    """Which entries :func:`settle` may still ask for.
+
+    Parameters
+    ----------
+    entries, r
+        As in :func:`settle`.
+
+    Returns
+    -------
+    ndarray of bool, shape (m,)
+        Those without a label that score more than every wanted entry that is known of their
+        prompt, and more than the r-th largest of these.
+    """
+    labels = entries.labels
+    low = entries.largest(labels == entries.wanted)
+    floor = np.maximum(low, ranked(low, r))
+    scores = entries.scores
+    if entries.reach is not None:
+        # an entry that has no score yet may come to have the largest that draws can reach
+        scores = np.where(scores == -np.inf, entries.reach[entries.owner], scores)
+    return np.asarray((labels < 0) & (scores > floor[entries.owner]))
+
+
+def count_passed(passes: Callable[[int], bool], n_steps: int, start: int = 0) -> int:
+    """How many steps pass before the first that fails (fixed sequence testing).
+
+    Each decision is a function of the data alone, so that they may be made in any order. Where
+    labels are asked for, the search begins at the step where the last to pass is expected:
+    witnesses that are found in its small sets are, as a rule, in the larger ones of the steps
+    before, which then cost nothing. From there it halves what is left.
+
+    Parameters
+    ----------
+    passes : callable
+        ``passes(m) -> bool``.
+    n_steps : int
+        Number of steps.
+    start : int, default=0
+        Which step is decided first.
+
+    Returns
+    -------
+    int
+    """
+    decided: dict[int, bool] = {}
+
+    def decide(m: int) -> bool:
+        if m not in decided:
+            decided[m] = passes(m)
+        return decided[m]
+
+    low, high, middle = 0, n_steps, min(start, n_steps - 1)
+    while low < high:  # all steps before `low` pass, and the one at `high` does not
+        if not decide(middle):
+            high = middle
+        while low < min(middle, high):
+            if decide(low):
+                low += 1
+            else:
+                high = low
+        while low < high and decided.get(low):
+            low += 1
+        middle = low if high == n_steps else (low + high) // 2
+    return high

@@ -1,0 +1,318 @@
+"""Claims: what may be said of the sets of a rule, in one place and in the same words everywhere.
+
+Sets, reports, monitors and files carry a claim and read it; none of them words a guarantee, or a
+null, by itself.
+"""
+
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+NO_GUARANTEE = "no guarantee"
+POOLED = "unknown group: guaranteed over all prompts together, not within it"
+_MOST_NAMED = 5  # null groups that a message names one by one
+_AVERAGE = (
+    "This is an average over new prompts, not a statement about any one of them, and it is about "
+    "the generator, scores and admission that were calibrated."
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What may be said of the sets that a rule makes.
+
+    Parameters
+    ----------
+    level : float
+        The tolerated risk: epsilon of responses, alpha of components.
+    delta : float
+        Level of the tests; it has no part in a marginal guarantee.
+    about : {"responses", "components"}
+        Whether a set holds an admissible response, or only admissible components.
+    guarantee : {"pac", "marginal"}
+        Whether it holds with confidence 1 - delta over the calibration prompts, or on average over
+        calibration and new prompts together.
+    group : hashable, default=None
+        The group within which it holds; None for all prompts together.
+    within_groups : {None, "each", "all"}
+        Where there are groups: whether each claim holds with confidence 1 - delta, or all do.
+    pooled : bool, default=False
+        Whether it is about prompts of groups that calibration has not seen: it then says nothing of
+        their group.
+    shifted, approximate : bool, default=False
+        Whether it is about prompts that are distributed as weights describe, and whether these were
+        estimated, so that the guarantee is approximate.
+    losses : mapping of str to float
+        Levels of other losses that are kept with the same confidence.
+    admission : bool, default=True
+        Whether it says anything of admissible responses.
+    unknown : tuple of str
+        What is not known to have collected the data: the guarantee rests on the user's word there.
+    null : str, default=None
+        Why nothing is claimed; None where something is.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import Claim
+    >>> claim = Claim(level=0.1, delta=0.05, group="French")
+    >>> claim.holds, claim.remarks()
+    (True, ["group 'French'"])
+    """
+
+    level: float
+    delta: float
+    about: Literal["responses", "components"] = "responses"
+    guarantee: Literal["pac", "marginal"] = "pac"
+    group: Hashable | None = None
+    within_groups: Literal["each", "all"] | None = None
+    pooled: bool = False
+    shifted: bool = False
+    approximate: bool = False
+    losses: Mapping[str, float] = field(default_factory=dict)
+    admission: bool = True
+    unknown: tuple[str, ...] = ()
+    null: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether anything is claimed."""
+        return self.null is None
+
+    @property
+    def level_name(self) -> str:
+        """The parameter that the level was given by."""
+        return "epsilon" if self.about == "responses" else "alpha"
+
+    def nullified(self, why: str) -> "Claim":
+        """The claim of nothing.
+
+        Parameters
+        ----------
+        why : str
+            Why, without a subject.
+
+        Returns
+        -------
+        Claim
+        """
+        return replace(self, null=why)
+
+    def why_null(self) -> str | None:
+        """Why nothing is claimed, as a sentence; None where something is.
+
+        Returns
+        -------
+        str or None
+        """
+        if self.null is None:
+            return None
+        subject = "Calibration" if self.about == "responses" else "Calibration of components"
+        if self.group is not None:
+            subject = f"Group {self.group!r}"
+        elif self.pooled:
+            subject = "The rule for all prompts"
+        return f"{subject} is null: {self.null}"
+
+    def sentence(self) -> str:
+        """The guarantee in words.
+
+        Returns
+        -------
+        str
+        """
+        if self.null is not None:
+            return self._nothing()
+        confidence = f"With confidence {percent(1 - self.delta)} over the calibration prompts,"
+        losses = "the mean of each loss below is at most its level"
+        if not self.admission:
+            return (
+                f"{confidence} {losses}, for {self.who()}. Nothing is said of admissible "
+                f"responses. {_AVERAGE}"
+            )
+        if self.about == "components":
+            promise = f"all components selected for {self.who()} are admissible"
+        else:
+            promise = f"the set for {self.who()} holds an admissible response"
+        promise += f" with probability at least {percent(1 - self.level)}"
+        if self.guarantee == "marginal":
+            promise = promise[0].upper() + promise[1:]
+            return (
+                f"{promise}, on average over calibration prompts and new prompts together "
+                f"(marginal guarantee). {_AVERAGE}"
+            )
+        text = f"{confidence} {promise}. {_AVERAGE}"
+        if self.losses:
+            text += f" With it, and with the same confidence for both, {losses}."
+        return text
+
+    def conditions(self) -> tuple[str, ...]:
+        """What groups, weights and unknown provenance make of the guarantee, in sentences.
+
+        Returns
+        -------
+        tuple of str
+        """
+        texts = []
+        if self.within_groups is not None:
+            how = (
+                "each holds on its own, and nothing is said of all at once (Groups("
+                "guarantee='all') promises that)"
+            )
+            if self.within_groups == "all":
+                how = "with that confidence all hold together"
+            texts.append(f"There is one such claim for each group; {how}.")
+        if self.shifted:
+            estimated = " The guarantee is approximate: weights are estimated." * self.approximate
+            texts.append(
+                "That distribution is not the one of the prompts that calibrate." + estimated
+            )
+        if self.unknown:
+            texts.append(
+                f"The data do not say with which {', '.join(self.unknown)} they were collected "
+                "(provenance unknown): the guarantee holds only if these are the estimator's own."
+            )
+        return tuple(texts)
+
+    def remarks(self) -> list[str]:
+        """What a reader of one set must know of its guarantee, in few words.
+
+        Returns
+        -------
+        list of str
+            Empty for the usual guarantee.
+        """
+        group = [] if self.group is None else [f"group {self.group!r}"]
+        if not self.holds:
+            return [*group, NO_GUARANTEE]
+        return [*group, *self.common_remarks()]
+
+    def common_remarks(self) -> list[str]:
+        """The remarks that are not about one group."""
+        remarks = {
+            POOLED: self.pooled,
+            "guaranteed on average": self.guarantee == "marginal",
+            "approximate: weights are estimated": self.approximate,
+            "provenance unknown": bool(self.unknown),
+        }
+        return [remark for remark, applies in remarks.items() if applies and self.holds]
+
+    def who(self) -> str:
+        """Whom the guarantee is for."""
+        member = "a new prompt"
+        if self.within_groups is not None and not self.pooled:
+            member = "a new prompt of a certified group"
+        if self.shifted:
+            return f"{member}, from the distribution that the weights describe,"
+        if self.within_groups is not None and not self.pooled:
+            return f"{member}, from that group's distribution,"
+        return f"{member} from the same distribution"
+
+    def _nothing(self) -> str:
+        if self.about == "components":
+            return (
+                "No threshold could be certified, so every selection is empty: an empty selection "
+                "holds no wrong component."
+            )
+        return (
+            "None. Nothing could be certified, so predict returns all draws for each prompt, "
+            "without any guarantee."
+        )
+
+
+def too_few(n: int, needed: int, claim: Claim, in_all: int | None = None) -> str:
+    """Why so few prompts certify nothing, and how many would.
+
+    Parameters
+    ----------
+    n, needed : int
+        Calibration prompts that there are, and that any test needs.
+    claim : Claim
+        What was asked for.
+    in_all : int, default=None
+        How many prompts leave so many for calibration, where some are spent on a search.
+
+    Returns
+    -------
+    str
+    """
+    if claim.guarantee == "marginal":
+        reason = f"no level is certified on average at epsilon={claim.level:g}"
+    else:
+        reason = f"no p-value can reach delta={claim.delta:g} at {claim.level_name}={claim.level:g}"
+    total = ""
+    if in_all is not None:
+        total = f" That takes at least {in_all} prompts (those that train a generator not counted)."
+    return (
+        f"there are {n} calibration prompts, and {reason} with fewer than {needed}; "
+        f"{needed - n} are lacking.{total}"
+    )
+
+
+def nothing_passed(
+    claim: Claim, n: int, what: str, smallest: float, *, exact: bool = True, advice: str = ""
+) -> str:
+    """Why no test passed, and at which level one would have.
+
+    Parameters
+    ----------
+    claim : Claim
+        What was asked for.
+    n : int
+        Calibration prompts.
+    what : str
+        What was tested: "configuration", "exit level", "threshold".
+    smallest : float
+        The smallest level that would have worked; NaN where it is not known.
+    exact : bool, default=True
+        Whether it is known exactly, or only that none below would have.
+    advice : str, default=""
+        What else is worth knowing.
+
+    Returns
+    -------
+    str
+    """
+    delta = "" if claim.guarantee == "marginal" else f", delta={claim.delta:g}"
+    text = (
+        f"no {what} is certified at {claim.level_name}={claim.level:g}{delta} with {n} calibration "
+        "prompts."
+    )
+    if not math.isnan(smallest):
+        rounded = math.ceil(smallest * 1e4) / 1e4  # upwards, so that it does work
+        if not exact:
+            text += (
+                f" No {claim.level_name} below {rounded:g} would have worked; lazy judging does "
+                "not know more."
+            )
+        elif rounded < 1:
+            text += f" The smallest {claim.level_name} that would have worked is {rounded:g}."
+        else:
+            text += f" No {claim.level_name} would have worked."
+    return f"{text} {advice}".rstrip()
+
+
+def nulls_of(claims: Iterable[Claim]) -> str | None:
+    """Why claims are null, a few of them in full; None where all hold.
+
+    Parameters
+    ----------
+    claims : iterable of Claim
+
+    Returns
+    -------
+    str or None
+    """
+    claims = list(claims)
+    nulls = [claim.why_null() for claim in claims if not claim.holds]
+    shown = [null for null in nulls[:_MOST_NAMED] if null is not None]
+    if len(nulls) > len(shown):
+        shown.append(
+            f"So are {len(nulls) - len(shown)} more, {len(nulls)} of {len(claims)} in all."
+        )
+    return " ".join(shown) or None
+
+
+def percent(share: float) -> str:
+    """A share as a percentage."""
+    return f"{100.0 * share:.3g} %"

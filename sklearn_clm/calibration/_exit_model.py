@@ -1,0 +1,672 @@
+"""The model of an exit policy: probabilities of texts, learnt from the optimisation part.
+
+What is learnt here shapes the path of the calibration alone: the guarantee needs nothing of it, and
+labels may be wrong, estimated or missing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from sklearn_clm.calibration._data import CalibrationData, row_digests
+
+TEXT_FEATURES = (
+    "share of the draws so far",
+    "share above that of the most frequent other text",
+    "largest quality",
+    "share of texts of higher quality",
+    "mean similarity to the other draws",
+    "logarithm of the number of draws",
+)
+ARRIVAL_FEATURES = (
+    "largest probability of a text",
+    "second largest",
+    "share of distinct texts among the draws",
+    "logarithm of the number of draws",
+    "share of the budget that is left",
+)
+
+_KNOTS = 65
+_COPIES_DIFFER = 1 / 8  # as often as any two judged texts of a prompt, at most
+_RHOS = np.geomspace(0.02, 20.0, 31)
+
+
+class Classifier(Protocol):
+    """What estimates a probability: a classifier as in scikit-learn."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> object: ...
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray: ...
+
+
+class ScoreScale:
+    """Empirical distribution function of scores, through a few ascending quantiles, `knots`.
+
+    Features on this scale lie in [0, 1], whatever the unit of a score, infinite ones included.
+    """
+
+    def __init__(self, knots: np.ndarray) -> None:
+        self.knots = np.asarray(knots, dtype=np.float64)
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "ScoreScale":
+        ordered = np.sort(values, axis=None)
+        if not len(ordered):
+            return cls(np.zeros(1))
+        places = np.linspace(0, len(ordered) - 1, min(_KNOTS, len(ordered))).round()
+        return cls(ordered[places.astype(np.intp)])
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        # the mean of both sides, so that scores that are all equal lie in the middle
+        below = np.searchsorted(self.knots, values, side="left")
+        upto = np.searchsorted(self.knots, values, side="right")
+        return (below + upto) / (2.0 * len(self.knots))
+
+
+class TextPaths:
+    """The distinct texts of n prompts, as their draws arrive one by one.
+
+    All arithmetic is row by row and in the order of the draws, so that a prompt's features are
+    the same bit for bit whichever prompts are looked at together.
+    """
+
+    def __init__(
+        self, n_prompts: int, k_max: int, quality_scale: ScoreScale, similarity_scale: ScoreScale
+    ) -> None:
+        shape = (n_prompts, k_max)
+        self.quality_scale, self.similarity_scale = quality_scale, similarity_scale
+        self.k_max = k_max
+        self.n_draws = np.zeros(n_prompts, dtype=np.intp)
+        # a text is named by the draw in which it occurs first
+        self.first = np.zeros(shape, dtype=np.intp)
+        self.counts = np.zeros(shape)
+        self.quality = np.zeros(shape)
+        self.similarity = np.zeros(shape)  # sum over draws of other texts
+
+    def update(
+        self, rows: np.ndarray, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
+    ) -> None:
+        """Take the next draw of each of the prompts at `rows`, each at most once.
+
+        `similarity`, of shape (m, at least the draws so far), is that to earlier draws, and `first`
+        the draw in which the text occurred first: the draw itself where it is new.
+        """
+        draw = self.n_draws[rows]
+        self.first[rows, draw] = first
+        new = first == draw
+        scaled = self.quality_scale(quality)
+        self.quality[rows, first] = np.where(
+            new, scaled, np.maximum(scaled, self.quality[rows, first])
+        )
+        self.counts[rows, first] += 1.0
+        for earlier in range(int(draw.max(initial=0))):
+            # draw by draw, so that sums are rounded alike for one prompt and for many
+            there = earlier < draw
+            text = self.first[rows, earlier]
+            alike = self.similarity_scale(np.asarray(similarity[:, earlier], dtype=np.float64))
+            # a new text meets all earlier draws ...
+            self.similarity[rows, draw] += np.where(there & new, alike, 0.0)
+            # ... and every other text one draw more, at its first occurrence
+            other = there & (text == earlier) & (text != first)
+            self.similarity[rows, earlier] += np.where(other, alike, 0.0)
+        self.n_draws[rows] += 1
+
+    def grow(self, n_prompts: int) -> None:
+        """Make room for `n_prompts` prompts more."""
+        shape = (n_prompts, self.k_max)
+        self.n_draws = np.concatenate((self.n_draws, np.zeros(n_prompts, dtype=np.intp)))
+        self.first = np.concatenate((self.first, np.zeros(shape, dtype=np.intp)))
+        for name in ("counts", "quality", "similarity"):
+            setattr(self, name, np.concatenate((getattr(self, name), np.zeros(shape))))
+
+    def clear(self, row: int) -> None:
+        """Forget the draws of the prompt at `row`, so that it can stand for another."""
+        self.n_draws[row] = 0
+        for array in (self.first, self.counts, self.quality, self.similarity):
+            array[row] = 0
+
+    def text_features(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which draws of prompts with any bring a new text, (m, K), and its features, (m, K, 6).
+
+        The features are :data:`TEXT_FEATURES`, and arbitrary where there is no new text.
+        """
+        counts, quality = self.counts[rows], self.quality[rows]
+        present = counts > 0
+        draws = self.n_draws[rows][:, np.newaxis].astype(np.float64)
+        share = counts / draws
+        ordered = np.sort(counts, axis=1)
+        most, second = ordered[:, -1:], ordered[:, -2:-1] if counts.shape[1] > 1 else 0.0
+        rival = np.where(counts == most, second, most)
+        texts = np.sum(present, axis=1, keepdims=True)
+        ranked = np.where(present, quality, -1.0)
+        higher = np.sum(ranked[:, np.newaxis, :] > ranked[:, :, np.newaxis], axis=2)
+        others = draws - counts
+        features = np.stack(
+            (
+                share,
+                share - rival / draws,
+                quality,
+                higher / texts,
+                self.similarity[rows] / np.maximum(others, 1.0),
+                np.broadcast_to(np.log(draws), share.shape),
+            ),
+            axis=2,
+        )
+        return present, features
+
+    def arrival_features(self, rows: np.ndarray, text: np.ndarray) -> np.ndarray:
+        """:data:`ARRIVAL_FEATURES`, given p_k(c) at the first occurrence of each text, (m, K)."""
+        n_texts = np.sum(self.counts[rows] > 0, axis=1)
+        return _arrival_features(n_texts, self.n_draws[rows], text, self.k_max)
+
+
+def _arrival_features(
+    n_texts: np.ndarray, n_draws: np.ndarray, text: np.ndarray, k_max: int
+) -> np.ndarray:
+    """:data:`ARRIVAL_FEATURES` of shape (..., 5) for probabilities `text` of shape (..., K)."""
+    ordered = np.sort(np.maximum(text, 0.0), axis=-1)
+    second = ordered[..., -2] if k_max > 1 else np.zeros(ordered.shape[:-1])
+    draws = np.broadcast_to(n_draws, second.shape).astype(np.float64)
+    features = ordered[..., -1], second, n_texts / draws, np.log(draws), 1.0 - draws / k_max
+    return np.stack(features, axis=-1)
+
+
+@dataclass(frozen=True)
+class ExitModel:
+    """What was learnt on the optimisation part.
+
+    Parameters
+    ----------
+    text_classifier : Classifier
+        Probability that a text is admissible and none of higher quality is, from its features.
+    arrival_classifier : Classifier
+        Chance that a first admissible text arrives within the next draws.
+    quality_scale, similarity_scale : ScoreScale
+        Scales of the scores.
+    rho : float
+        The chance of arrival is divided by it: a larger one stops earlier.
+    k_max : int
+        Budget of draws K.
+    seen : ndarray of uint64, shape (n,), (n, 1) or (n, 2), or None
+        Digests by which the n prompts that it was learnt from are known again, of their scores and
+        of the prompts themselves, as far as these are known; None where nothing is.
+    """
+
+    text_classifier: Classifier
+    arrival_classifier: Classifier
+    quality_scale: ScoreScale
+    similarity_scale: ScoreScale
+    rho: float
+    k_max: int
+    seen: np.ndarray | None = field(default=None, repr=False)
+
+    def paths(self, n_prompts: int) -> TextPaths:
+        """Empty paths of `n_prompts` prompts."""
+        return TextPaths(n_prompts, self.k_max, self.quality_scale, self.similarity_scale)
+
+    def probabilities(self, paths: TextPaths, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """p_k(c) of shape (m, K), -inf where there is no text, and g_k of shape (m,)."""
+        text = _text_probabilities(self.text_classifier, *paths.text_features(rows))
+        arrival = probability(self.arrival_classifier, paths.arrival_features(rows, text))
+        return text, arrival
+
+    def scores(
+        self, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """tau of every text and m after every draw, from all K draws.
+
+        Parameters
+        ----------
+        quality : ndarray of shape (n, K)
+        similarity : ndarray of shape (n, K, K)
+        first : ndarray of int, shape (n, K)
+            Draw in which each draw's text occurs first.
+
+        Returns
+        -------
+        tau : ndarray of shape (n, K)
+            At the first occurrence of each text; -inf elsewhere.
+        exits : ndarray of shape (n, K)
+            m_k after draw k.
+        """
+        found = ExitScores(self, len(quality))
+        rows = np.arange(len(quality))
+        for k in range(self.k_max):
+            found.update(rows, quality[:, k], similarity[:, k], first[:, k])
+        return found.tau, found.exits
+
+
+class ExitScores:
+    """tau and m of prompts, as their draws are made.
+
+    `tau`, of shape (n, K), is as :func:`exit_scores` gives it, and -inf where the draws so far do
+    not tell; `exits` holds m_k after draw k, and -inf after the last and for draws not made.
+    """
+
+    def __init__(self, model: ExitModel, n_prompts: int) -> None:
+        self.tau, self.exits = np.full((2, n_prompts, model.k_max), -np.inf)
+        self._model, self._paths = model, model.paths(n_prompts)
+
+    @property
+    def n_draws(self) -> np.ndarray:
+        """Draws made of each prompt."""
+        return self._paths.n_draws
+
+    @property
+    def last(self) -> np.ndarray:
+        """m_k after the last draw made; +inf before the first."""
+        return self._before(np.arange(len(self.tau)))
+
+    def _before(self, rows: np.ndarray) -> np.ndarray:
+        k = self.n_draws[rows]
+        return np.where(k > 0, self.exits[rows, k - 1], np.inf)
+
+    def update(
+        self, rows: np.ndarray, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
+    ) -> None:
+        """Take the next draw of each of the prompts at `rows`, as :meth:`TextPaths.update`."""
+        before, k = self._before(rows), self.n_draws[rows]
+        self._paths.update(rows, quality, similarity, first)
+        text, arrival = self._model.probabilities(self._paths, rows)
+        after = np.minimum(before, arrival / self._model.rho)
+        after[k == self._model.k_max - 1] = -np.inf
+        self.exits[rows, k] = after
+        values = np.minimum(before[:, np.newaxis], text)
+        counted = np.where(values > after[:, np.newaxis], values, -np.inf)
+        self.tau[rows] = np.maximum(self.tau[rows], counted)
+
+
+def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.ndarray, np.ndarray]:
+    """tau and m from the probabilities after each draw.
+
+    Parameters
+    ----------
+    text : ndarray of shape (n, K, K)
+        p_k(c): [i, k, c] for the text that occurs first in draw c, after draw k; -inf elsewhere.
+    arrival : ndarray of shape (n, K)
+        g_k.
+    rho : float
+        Divides `arrival`, > 0.
+
+    Returns
+    -------
+    tau : ndarray of shape (n, K)
+        At the first occurrence of each text; -inf elsewhere.
+    exits : ndarray of shape (n, K)
+        m_k after draw k; -inf for the last.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import exit_scores
+    >>> text = np.array([[[0.5, -np.inf], [0.3, 0.9]]])
+    >>> tau, exits = exit_scores(text, np.array([[0.4, 0.0]]), rho=1.0)
+    >>> tau, exits
+    (array([[0.5, 0.4]]), array([[ 0.4, -inf]]))
+    """
+    exits = np.minimum.accumulate(arrival / rho, axis=1)
+    exits[:, -1] = -np.inf
+    before = np.concatenate((np.full((len(exits), 1), np.inf), exits[:, :-1]), axis=1)
+    values = np.minimum(before[:, :, np.newaxis], text)
+    counted = np.where(values > exits[:, :, np.newaxis], values, -np.inf)
+    return counted.max(axis=1), exits
+
+
+def fit_exit_model(
+    quality: np.ndarray,
+    similarity: np.ndarray,
+    first: np.ndarray,
+    admissible: np.ndarray,
+    *,
+    new_classifier: Callable[[], Classifier],
+    epsilon: float,
+    look_ahead: int = 4,
+    n_folds: int = 5,
+    cost: Callable[[np.ndarray, np.ndarray, np.ndarray], float] | None = None,
+    random_state: int = 0,
+) -> ExitModel:
+    """Learn the probabilities and choose rho, on the optimisation part alone.
+
+    Probabilities that choose rho are cross-fitted: those of a prompt come from models that have
+    not seen it. Where the labels are all alike, or prompts are too few for folds, the
+    probabilities are constants, and the policy orders texts by when they arrived.
+
+    Parameters
+    ----------
+    quality : ndarray of shape (n, K)
+    similarity : ndarray of shape (n, K, K)
+    first : ndarray of int, shape (n, K)
+        Draw in which each draw's text occurs first.
+    admissible : ndarray of int8, shape (n, K)
+        1, 0, or -1 where the label is unknown.
+    new_classifier : callable
+        Gives an unfitted classifier.
+    epsilon : float
+        Risk for which rho is chosen.
+    look_ahead : int, default=4
+        How many draws ahead an admissible text is waited for.
+    n_folds : int, default=5
+        Folds of the cross-fitting.
+    cost : callable, default=None
+        ``cost(sizes, samples, first admissible draw) -> float``, each of shape (n,); the last
+        counts from 1, and is 0 where no draw is admissible. None is the mean size plus the mean
+        share of the budget that is drawn.
+    random_state : int, default=0
+        Seed of the folds, and of the labels that stand in for unknown ones.
+
+    Returns
+    -------
+    ExitModel
+        The model.
+    """
+    n, k_max = quality.shape
+    rng = np.random.default_rng(random_state)
+    earlier, later = np.triu_indices(k_max, 1)
+    scales = ScoreScale.of(quality), ScoreScale.of(similarity[:, later, earlier])
+    paths, rows = TextPaths(n, k_max, *scales), np.arange(n)
+    present = np.zeros((n, k_max, k_max), dtype=bool)
+    features = np.zeros((n, k_max, k_max, len(TEXT_FEATURES)))
+    for k in range(k_max):
+        paths.update(rows, quality[:, k], similarity[:, k], first[:, k])
+        present[:, k], features[:, k] = paths.text_features(rows)
+    folds = rng.permutation(n) % max(min(n_folds, n), 1)
+    labels = admissible > 0
+    if np.any(admissible < 0):
+        known = np.broadcast_to(admissible[:, np.newaxis, :], present.shape)
+        learner = _Learner(new_classifier, present, features, known)
+        chance = learner.text_probabilities(learner.text_classifier(rows), rows)[:, -1]
+        labels = completed(admissible, first, chance, rng)
+    learner = _Learner(new_classifier, present, features, _best(labels, present, features))
+    text = np.full(present.shape, -np.inf)
+    for fold in np.unique(folds):
+        train, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        classifier = learner.text_classifier(train)
+        text[held] = learner.text_probabilities(classifier, held)
+    arrival_features = _arrival_features(present.sum(axis=2), np.arange(1, k_max + 1), text, k_max)
+    arrives = _arrives(labels, look_ahead)
+    arrival = np.empty((n, k_max))
+    for fold in np.unique(folds):
+        train, held = folds != fold, folds == fold
+        classifier = fitted(
+            new_classifier, arrival_features[train].reshape(-1, 5), arrives[train].ravel()
+        )
+        chances = probability(classifier, arrival_features[held].reshape(-1, 5))
+        arrival[held] = chances.reshape(-1, k_max)
+    return ExitModel(
+        learner.text_classifier(rows),
+        fitted(new_classifier, arrival_features.reshape(-1, 5), arrives.ravel()),
+        *scales,
+        rho=_best_rho(text, arrival, labels, epsilon, cost or _size_and_draws),
+        k_max=k_max,
+        seen=row_digests(quality),
+    )
+
+
+class _Learner:
+    """Rows of texts to learn from, and classifiers learnt from some prompts' rows."""
+
+    def __init__(
+        self,
+        new_classifier: Callable[[], Classifier],
+        present: np.ndarray,
+        features: np.ndarray,
+        labels: np.ndarray,
+    ) -> None:
+        self.new_classifier, self.labels = new_classifier, labels
+        self.present, self.features = present, features
+        k_max = present.shape[1]
+        # after the first draws each one more tells much, later ones little
+        self.moments = np.unique(np.geomspace(1, k_max, 8).round().astype(np.intp)) - 1
+
+    def text_classifier(self, rows: np.ndarray) -> Classifier:
+        at = np.ix_(rows, self.moments)
+        known = self.present[at] & (self.labels[at] >= 0)
+        return fitted(self.new_classifier, self.features[at][known], self.labels[at][known] > 0)
+
+    def text_probabilities(self, classifier: Classifier, rows: np.ndarray) -> np.ndarray:
+        return _text_probabilities(classifier, self.present[rows], self.features[rows])
+
+
+class ConstantClassifier:
+    """The classifier of labels that are all alike, or of none."""
+
+    def __init__(self, probability: float) -> None:
+        self.probability = probability
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> "ConstantClassifier":
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        share = np.full(len(X), self.probability)
+        return np.stack((1.0 - share, share), axis=1)
+
+
+def fitted(
+    new_classifier: Callable[[], Classifier], features: np.ndarray, labels: np.ndarray
+) -> Classifier:
+    """A classifier of some rows; a constant one where their labels are all alike."""
+    n_positive = int(np.sum(labels))
+    if 0 < n_positive < len(labels):
+        classifier = new_classifier()
+        classifier.fit(features, labels)
+        return classifier
+    return ConstantClassifier((n_positive + 0.5) / (len(labels) + 1.0))
+
+
+def probability(classifier: Classifier, features: np.ndarray) -> np.ndarray:
+    """Probability of the second class; a row's does not depend on other rows."""
+    coefficients = getattr(classifier, "coef_", None)
+    if coefficients is not None and np.shape(coefficients) == (1, features.shape[1]):
+        # term by term: a matrix product may round a row otherwise in another batch
+        total = np.full(len(features), float(np.ravel(classifier.intercept_)[0]))  # type: ignore[attr-defined]
+        for column, weight in zip(features.T, coefficients[0]):
+            total += weight * column
+        return 1.0 / (1.0 + np.exp(-total))
+    if not len(features):
+        return np.empty(0)
+    found = np.asarray(classifier.predict_proba(features))[:, 1]
+    return np.round(found, 6)
+
+
+def _text_probabilities(
+    classifier: Classifier, present: np.ndarray, features: np.ndarray
+) -> np.ndarray:
+    text = np.full(present.shape, -np.inf)
+    text[present] = probability(classifier, features[present])
+    return text
+
+
+def _best(labels: np.ndarray, present: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Whether each text is the admissible one of highest quality so far; the first of equals."""
+    quality = features[..., TEXT_FEATURES.index("largest quality")]
+    ranked = np.where(present & labels[:, np.newaxis, :], quality, -np.inf)
+    best = np.zeros(present.shape, dtype=np.int8)
+    np.put_along_axis(best, ranked.argmax(axis=2, keepdims=True), 1, axis=2)
+    return np.where(np.isfinite(ranked), best, 0)
+
+
+def completed(
+    admissible: np.ndarray, first: np.ndarray, chance: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Labels in which unknown ones are drawn from their probability, equal texts alike."""
+    drawn = rng.random(admissible.shape) < chance
+    of_text = np.take_along_axis(drawn, first, axis=1)
+    return np.where(admissible >= 0, admissible > 0, of_text)
+
+
+def _arrives(labels: np.ndarray, look_ahead: int) -> np.ndarray:
+    """Whether a first admissible draw comes within `look_ahead` draws of draw k: (n, K)."""
+    k_max = labels.shape[1]
+    first = np.where(labels.any(axis=1), labels.argmax(axis=1), 2 * k_max + look_ahead)
+    ahead = first[:, np.newaxis] - np.arange(k_max)
+    return (ahead >= 1) & (ahead <= look_ahead)
+
+
+def _size_and_draws(sizes: np.ndarray, samples: np.ndarray, arrived: np.ndarray) -> float:
+    return float(np.mean(sizes) + np.mean(samples) / samples.max(initial=1))
+
+
+def _best_rho(
+    text: np.ndarray,
+    arrival: np.ndarray,
+    labels: np.ndarray,
+    epsilon: float,
+    cost: Callable[[np.ndarray, np.ndarray, np.ndarray], float],
+) -> float:
+    """The rho of lowest cost, each at the level where it errs for a share epsilon."""
+    n = len(labels)
+    arrived = np.where(labels.any(axis=1), labels.argmax(axis=1) + 1, 0)
+    best, lowest = float(_RHOS[0]), np.inf
+    for rho in _RHOS:
+        tau, exits = exit_scores(text, arrival, rho)
+        found = np.where(labels, tau, -np.inf).max(axis=1)
+        level = np.partition(found, int(epsilon * n))[int(epsilon * n)]
+        sizes = np.sum(tau >= level, axis=1)
+        samples = 1 + np.sum(exits[:, :-1] >= level, axis=1)
+        price = cost(sizes, samples, arrived)
+        if price < lowest:
+            best, lowest = float(rho), price
+    return best
+
+
+def impute_labels(
+    data: CalibrationData,
+    first: np.ndarray,
+    known: np.ndarray,
+    new_classifier: Callable[[], Classifier],
+    random_state: int = 0,
+) -> np.ndarray:
+    """Labels for the optimisation part, where few draws of each prompt were judged.
+
+    A classifier on quality, frequency and similarity to judged draws gives each unjudged text a
+    probability, and its label is drawn from it, so that shares of admissible texts are right on
+    average. Near copies count as one text: their labels are equal in truth, and drawn one by one
+    they would look as if each of them could save a set. From which similarity on texts are near
+    copies is learnt from the pairs of judged texts.
+
+    Only for the optimisation part: there labels shape the path of the tests, and the guarantee
+    needs nothing of them.
+
+    Parameters
+    ----------
+    data : CalibrationData
+        Scores of the draws; its labels are not looked at.
+    first : ndarray of int, shape (n, K)
+        Draw in which each draw's text occurs first.
+    known : ndarray of int8, shape (n, K)
+        1, 0, or -1 where a draw was not judged. Draws of equal text have equal labels.
+    new_classifier : callable
+        Gives an unfitted classifier.
+    random_state : int, default=0
+        Seed of the labels that are drawn.
+
+    Returns
+    -------
+    ndarray of bool, shape (n, K)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn_clm.calibration import CalibrationData, impute_labels
+    >>> data = CalibrationData([[0.9, 0.2]] * 4, np.zeros((4, 2, 2)), np.zeros((4, 2)))
+    >>> known = np.array([[1, -1], [-1, 0], [1, -1], [-1, 0]], dtype=np.int8)
+    >>> impute_labels(data, np.tile([0, 1], (4, 1)), known, lambda: LogisticRegression(C=1e6))
+    array([[ True, False],
+           [ True, False],
+           [ True, False],
+           [ True, False]])
+    """
+    n, k_max = data.quality.shape
+    rows = np.arange(n)
+    earlier, later = np.triu_indices(k_max, 1)
+    copies = _similarity_of_copies(data.similarity, first, known)
+    if copies is not None:
+        first = texts_of_draws(data.similarity, first, np.nextafter(copies, -np.inf))
+        known = _shared(known, first)
+    alike = ScoreScale.of(data.similarity[:, later, earlier])
+    paths = TextPaths(n, k_max, ScoreScale.of(data.quality), alike)
+    for k in range(k_max):
+        paths.update(rows, data.quality[:, k], data.similarity[:, k], first[:, k])
+    present, features = paths.text_features(rows)
+    lower = np.tril(np.asarray(data.similarity, dtype=np.float64), -1)
+    scaled = alike(lower + np.swapaxes(lower, 1, 2))
+    other = first[:, :, np.newaxis] != first[:, np.newaxis, :]
+    nearest = [
+        np.max(np.where(other & (known == label)[:, np.newaxis, :], scaled, 0.0), axis=2)
+        for label in (0, 1)
+    ]
+    features = np.concatenate((features, np.stack(nearest, axis=2)), axis=2)
+    judged = present & (known >= 0)
+    classifier = fitted(new_classifier, features[judged], known[judged] > 0)
+    chance = np.zeros((n, k_max))
+    chance[present] = probability(classifier, features[present])
+    return completed(known, first, chance, np.random.default_rng(random_state))
+
+
+def _similarity_of_copies(
+    similarity: np.ndarray, first: np.ndarray, known: np.ndarray
+) -> float | None:
+    """Similarity from which on the labels of two texts agree; None if there is no such.
+
+    Pairs above it differ an eighth as often as all judged pairs of a prompt do, or less.
+    """
+    earlier, later = np.triu_indices(first.shape[1], 1)
+    judged = (known >= 0) & (first == np.arange(first.shape[1]))  # equal texts are no pair
+    pairs = judged[:, earlier] & judged[:, later]
+    values = np.asarray(similarity[:, later, earlier][pairs], dtype=np.float64)
+    differ = (known[:, earlier] != known[:, later])[pairs]
+    if not differ.any():
+        return None  # all labels are alike, whatever the similarity
+    order = np.argsort(-values, kind="stable")
+    values, differ = values[order], differ[order]
+    n_pairs = np.arange(1, len(values) + 1)
+    # one more, so that a few pairs show nothing
+    share = (np.cumsum(differ) + 1.0) / (n_pairs + 1.0)
+    is_last = np.append(values[1:] < values[:-1], True)  # of those that are as similar
+    found = np.flatnonzero(is_last & (share <= _COPIES_DIFFER * differ.mean()))
+    return float(values[found[-1]]) if len(found) else None
+
+
+def _shared(known: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Labels with which unknown draws of a text share the label of its first known draw."""
+    shared = known.copy()
+    for draw in range(known.shape[1]):
+        same = (first == first[:, [draw]]) & (known[:, [draw]] >= 0)
+        shared = np.where(same & (shared < 0), known[:, [draw]], shared)
+    return shared
+
+
+def texts_of_draws(
+    similarity: np.ndarray, first: np.ndarray, same_text: float | None
+) -> np.ndarray:
+    """Draw in which each draw's text occurs first, near duplicates counted as one: (n, K).
+
+    `first` says the same for equal responses.
+    """
+    texts = np.empty_like(first)
+    for j in range(first.shape[1]):
+        texts[:, j] = text_of_draw(texts[:, :j], first[:, j], similarity[:, j], same_text)
+    return texts
+
+
+def text_of_draw(
+    texts: np.ndarray, first: np.ndarray, similarity: np.ndarray, same_text: float | None
+) -> np.ndarray:
+    """Draw in which the text of the next draw occurs first, near duplicates counted as one.
+
+    Of m prompts with j draws each, `texts`, of shape (m, j), says the same for these. `first` is
+    the draw that holds an equal response first, j where there is none. A response repeats the
+    earliest text to which its similarity is above `same_text`; clusters do not chain.
+    """
+    j = texts.shape[1]
+    own = np.concatenate((texts, np.full((len(texts), 1), j)), axis=1)
+    found = own[np.arange(len(texts)), first]
+    if same_text is None:
+        return found
+    alike = (texts == np.arange(j)) & (similarity[:, :j].astype(np.float64) > same_text)
+    # a column for none of them
+    alike = np.concatenate((alike, np.ones((len(texts), 1), dtype=bool)), axis=1)
+    return np.where(first == j, alike.argmax(axis=1), found)

@@ -1,0 +1,144 @@
+"""Which prompts count, and for what: the parts of a calibration.
+
+One part of the prompts may be spent on the search of a path; the others test it. Groups partition
+those that test: a certificate for all prompts together says nothing about a group of them, since
+easy groups pay for hard ones.
+
+1. Given the optimisation part, the path is fixed, and the calibration prompts of a group are
+   independent draws from that group.
+2. Hence a test at level d on them speaks, with confidence 1 - d, of the risk *within the group*.
+3. With d = delta each of the G claims holds with probability 1 - delta. With d = delta / G all hold
+   together with probability 1 - delta (union bound).
+
+The group of a prompt must be known from the prompt alone: a group that depends on the responses or
+on their labels makes step 1 wrong.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+
+class Part(NamedTuple):
+    """Prompts that are tested together.
+
+    Parameters
+    ----------
+    rows : ndarray of int
+        Their positions, ascending.
+    searched : ndarray of int
+        Positions of the prompts of the same kind that searched the path.
+    delta : float
+        Level of their tests.
+    group : hashable or None
+        The group that they are; None for all prompts together.
+    claimed : bool
+        Whether predictions may rest on the test; otherwise it is made for comparison.
+    """
+
+    rows: np.ndarray
+    searched: np.ndarray
+    delta: float
+    group: Hashable | None = None
+    claimed: bool = True
+
+
+def parts_of(
+    searched: np.ndarray,
+    tested: np.ndarray,
+    delta: float,
+    groups: Sequence[Hashable] | None = None,
+    *,
+    together: bool = False,
+    pooled: bool = False,
+) -> list[Part]:
+    """The parts that are tested: each group, where there are any, and at last all prompts.
+
+    Parameters
+    ----------
+    searched, tested : ndarray of int
+        Positions of the prompts that search a path, and of those that test it.
+    delta : float
+        The confidence is 1 - delta.
+    groups : sequence of hashable, default=None
+        The group of each prompt.
+    together : bool, default=False
+        Whether all claims hold with that confidence, or each one does.
+    pooled : bool, default=False
+        Whether the claim for all prompts together is one of the claims.
+
+    Returns
+    -------
+    list of Part
+    """
+    if groups is None:
+        return [Part(tested, searched, delta)]
+    names, of_prompt = check_groups(groups, len(groups))
+    level = delta / (len(names) + pooled) if together else delta
+    parts = [
+        Part(tested[of_prompt[tested] == g], searched[of_prompt[searched] == g], level, name)
+        for g, name in enumerate(names)
+    ]
+    return [*parts, Part(tested, searched, level if pooled else delta, None, pooled)]
+
+
+def check_groups(groups: object, n_prompts: int) -> tuple[list[Hashable], np.ndarray]:
+    """The groups in the order in which they first occur, and the position of each prompt's."""
+    # a set has no order, and a mapping would give its keys
+    if isinstance(groups, (str, bytes, Mapping, Set)) or not isinstance(groups, _Column):
+        raise TypeError(
+            f"groups must be a sequence with one group for each prompt, got "
+            f"{type(groups).__name__} instead."
+        )
+    if isinstance(groups, _Shaped) and len(groups.shape) != 1:
+        raise ValueError(f"groups must have shape (n,), got {tuple(groups.shape)} instead.")
+    items = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
+    if len(items) != n_prompts:
+        raise ValueError(
+            f"groups must be as many as prompts, {n_prompts}, got {len(items)} instead."
+        )
+    positions: dict[Hashable, int] = {}
+    of_prompt = np.empty(n_prompts, dtype=np.intp)
+    for i, item in enumerate(items):
+        if _is_missing(item):
+            raise ValueError(f"groups must not be missing, got {item!r} at position {i} instead.")
+        name = item.item() if isinstance(item, np.generic) else item
+        try:
+            of_prompt[i] = positions.setdefault(name, len(positions))
+        except TypeError:
+            raise TypeError(
+                f"groups must be hashable, such as text or numbers, got {type(item).__name__} at "
+                f"position {i} instead."
+            ) from None
+    return list(positions), of_prompt
+
+
+def _is_missing(item: object) -> bool:
+    # NaN alone differs from itself; a comparison with the NA of pandas has no truth value, nor has
+    # one of arrays, and a signaling NaN refuses it
+    if item is None or type(item).__name__ in ("NAType", "NaTType"):
+        return True
+    try:
+        return bool(item != item)
+    except ArithmeticError:
+        return True
+    except ValueError:
+        return False
+
+
+@runtime_checkable
+class _Shaped(Protocol):
+    """An array or a data frame."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+@runtime_checkable
+class _Column(Protocol):
+    """A column of items, such as an array or a series."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[object]: ...

@@ -1,0 +1,202 @@
+"""The table of a calibration: draws of prompts, their scores and labels, filled or filled on demand.
+
+Eager and lazy are one object. A table that was filled before has nobody to ask, and is never asked;
+a lazy one makes a draw, or asks for a label, when a decision needs it. Draws are keyed and scores
+look at earlier draws alone, so that draws made one by one are those that would be made all at once;
+labels belong to texts, so that equal responses of a prompt share one.
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from sklearn_clm.calibration._data import CalibrationData
+
+Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
+"""``judge(rows, draws)``: two arrays of positions, of equal length; gives the verdicts in order, as
+they become known. Those given before an error are kept."""
+
+
+class Table:
+    """Draws of n prompts with scores and labels, as far as they are filled.
+
+    Parameters
+    ----------
+    data : CalibrationData
+        What is known. The arrays of scores are shared with it: where draws are missing, `draw`
+        writes them there.
+    draw : callable, default=None
+        ``draw(rows, n_draws)`` makes draws until the prompts at `rows` have so many each. None
+        where no draw is missing.
+    judge : callable, default=None
+        Who is asked for labels, see :data:`Judge`. None where none is missing.
+
+    Attributes
+    ----------
+    n_draws : ndarray of int, shape (n,)
+        How many draws of each prompt were made.
+    n_judgements : int
+        How many texts were judged.
+
+    Raises
+    ------
+    ValueError
+        If known labels of equal texts differ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import CalibrationData, Table
+    >>> data = CalibrationData([[0.1, 0.2]], np.zeros((1, 2, 2)), [[-1, -1]], texts=[[0, 0]])
+    >>> table = Table(data, judge=lambda rows, draws: [True] * len(rows))
+    >>> table.ask(np.array([0]), np.array([1]))
+    >>> table.labels, table.n_judgements
+    (array([[1, 1]], dtype=int8), 1)
+    """
+
+    def __init__(
+        self,
+        data: CalibrationData,
+        draw: Callable[[np.ndarray, int | np.ndarray], None] | None = None,
+        judge: Judge | None = None,
+    ) -> None:
+        self.data = data
+        self.n_judgements = 0
+        self._draw, self.judge = draw, judge
+        n, k_max = data.quality.shape
+        self.n_draws = np.full(n, k_max) if data.n_draws is None else data.n_draws.copy()
+        self._texts = data.first
+        self._of_text = np.full((n, k_max), -1, dtype=np.int8)  # at the first draw of each text
+        known = data.labels
+        rows, draws = np.nonzero(known >= 0)
+        self._learn(rows, self._texts[rows, draws], known[rows, draws])
+
+    @property
+    def k_max(self) -> int:
+        """Number of draws for each prompt, K."""
+        return self.data.k_max
+
+    @property
+    def texts(self) -> np.ndarray:
+        """For each draw the draw in which its text occurs first, of shape (n, K)."""
+        return self._texts
+
+    @property
+    def labels(self) -> np.ndarray:
+        """1, 0 or -1 for each draw, of shape (n, K); draws of equal text have equal labels."""
+        return np.take_along_axis(self._of_text, self._texts, axis=1)
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether draws are made, or labels asked for, on demand."""
+        return self._draw is not None or self.judge is not None
+
+    def labels_at(self, rows: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        """Labels of single draws."""
+        return np.asarray(self._of_text[rows, self._texts[rows, draws]])
+
+    def part(self, rows: np.ndarray) -> CalibrationData:
+        """The prompts at `rows`, as far as they are filled."""
+        part = self.data.take(rows)
+        labels = np.take_along_axis(self._of_text[rows], self._texts[rows], axis=1)
+        part = part.with_labels(labels)
+        made = self.n_draws[rows]
+        part.n_draws = None if np.all(made == self.k_max) else made
+        part.provenance = self.data.provenance
+        return part
+
+    def filled(self) -> CalibrationData:
+        """All prompts, as far as they are filled; they share the arrays of scores."""
+        data = self.data.with_labels(self.labels)
+        data.n_draws = None if np.all(self.n_draws == self.k_max) else self.n_draws.copy()
+        data.provenance = self.data.provenance
+        return data
+
+    def ensure(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
+        """Make draws, until the prompts at `rows` have so many each."""
+        wanted = np.broadcast_to(n_draws, rows.shape)
+        lacking = self.n_draws[rows] < wanted
+        if self._draw is not None and lacking.any():
+            self._draw(rows[lacking], wanted[lacking])
+            self.n_draws[rows[lacking]] = wanted[lacking]
+
+    def ask(self, rows: np.ndarray, draws: np.ndarray) -> None:
+        """Ask for the labels of the texts of single draws that have none.
+
+        Parameters
+        ----------
+        rows, draws : ndarray of int, shape (m,)
+            Positions.
+
+        Raises
+        ------
+        ValueError
+            If there is nobody to ask, or the judge gives another number of verdicts than it was
+            asked for, or both verdicts for equal texts.
+        """
+        if self.judge is None:
+            raise ValueError("data must have a label for each draw where there is nobody to ask.")
+        texts = self._texts[rows, draws]
+        verdicts: list[bool] = []
+        try:
+            for verdict in self.judge(rows, texts):
+                verdicts.append(bool(verdict))
+                if len(verdicts) > len(rows):
+                    break
+        finally:
+            # what was judged before an error is kept
+            n_given = min(len(verdicts), len(rows))
+            self.n_judgements += n_given
+            labels = np.array(verdicts[:n_given], dtype=np.int8)
+            self._learn(rows[:n_given], texts[:n_given], labels)
+        if len(verdicts) != len(rows):
+            raise ValueError(
+                f"judge must give one verdict for each of {len(rows)} texts, got "
+                f"{'more' if len(verdicts) > len(rows) else len(verdicts)} instead."
+            )
+
+    def _learn(self, rows: np.ndarray, texts: np.ndarray, labels: np.ndarray) -> None:
+        before = self._of_text[rows, texts]
+        self._of_text[rows, texts] = labels
+        changed = ((before >= 0) & (before != labels)) | (self._of_text[rows, texts] != labels)
+        if changed.any():
+            m = int(changed.argmax())
+            raise ValueError(
+                f"the judge must give equal texts one verdict, got both for the text of draw "
+                f"{texts[m]} of prompt {rows[m]} instead."
+            )
+
+
+def equal_texts(responses: "Iterable[Iterable[object]]") -> np.ndarray:
+    """For each draw the first draw of its prompt with an equal response.
+
+    Parameters
+    ----------
+    responses : sequence of n sequences of length K
+        The responses: texts or other hashable values; values that cannot be hashed are compared
+        by their representation.
+
+    Returns
+    -------
+    ndarray of int, shape (n, K)
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import equal_texts
+    >>> equal_texts([["a", "b", "a"]])
+    array([[0, 1, 0]])
+    """
+    rows = []
+    for row in responses:
+        seen: dict[object, int] = {}
+        rows.append([seen.setdefault(text_key(one), j) for j, one in enumerate(row)])
+    return np.array(rows, dtype=np.intp).reshape(len(rows), -1)
+
+
+def text_key(response: object) -> object:
+    """What equal responses, and only those, have in common, as a key of a mapping."""
+    try:
+        hash(response)
+    except TypeError:
+        return repr(response)
+    return type(response), response

@@ -1,0 +1,141 @@
+"""Tests: does a step of a path keep its risk, at level delta?
+
+Each is a valid test of one fixed step, whatever made the path. Of several tests all must pass, with
+no correction: the largest of their p-values is a p-value of "some risk is too high".
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from sklearn_clm.calibration._binomial import binomial_p_value, critical_count
+from sklearn_clm.calibration._bounded_losses import betting_p_value
+from sklearn_clm.calibration._certify import Entries, may_ask, settle
+from sklearn_clm.calibration._path import Columns
+
+
+class Test(Protocol):
+    """A test of each step of a path."""
+
+    def passes(self, m: int) -> bool:
+        """Whether step m passes."""
+
+    def p_values(self) -> np.ndarray:
+        """P-value of each step that was tested, a bound where it is not exact; NaN elsewhere."""
+
+
+class Members(Entries):
+    """The members of the sets of one step, one of which may be a witness of its prompt."""
+
+    def __init__(self, columns: Columns, m: int) -> None:
+        owner, self._draws = np.nonzero(columns[m].accepted)
+        self._table, self._rows = columns.table, columns.rows[owner]
+        quality = self._table.data.quality[self._rows, self._draws]
+        super().__init__(owner, len(columns.rows), wanted=1, preference=quality)
+
+    @property
+    def scores(self) -> np.ndarray:
+        return np.ones(len(self.owner))
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self._table.labels_at(self._rows, self._draws)
+
+    @property
+    def draws(self) -> np.ndarray:
+        """The draw of each member."""
+        return self._draws
+
+    def ask(self, entries: np.ndarray) -> None:
+        self._table.ask(self._rows[entries], self._draws[entries])
+
+
+class AdmissionTest:
+    """Exact binomial test of the risk that a set holds no admissible response.
+
+    A step passes if at most c prompts err, with c the critical count; then its p-value is at most
+    delta. Of a table that is filled, errors are counted. Otherwise labels are asked for until n - c
+    witnesses or c + 1 prompts without one are known.
+    """
+
+    def __init__(self, columns: Columns, epsilon: float, delta: float) -> None:
+        self.columns, self.epsilon, self.n_prompts = columns, epsilon, len(columns.rows)
+        self.allowed = int(critical_count(self.n_prompts, epsilon, delta))
+
+    def passes(self, m: int) -> bool:
+        if not self.columns.table.is_lazy:
+            return bool(self.columns.risks.n_errors[m] <= self.allowed)
+        # a prompt with a known witness costs nothing, and a witness counts before later draws
+        if self.errors(m)[1] > self.allowed:
+            self.columns.finish(m, ~self._witnessed(m))
+        return settle(Members(self.columns, m), self.n_prompts - self.allowed) > -np.inf
+
+    def errors(self, m: int) -> tuple[int, int]:
+        """Fewest and most prompts that may err at step m, by the labels that are known."""
+        if not self.columns.table.is_lazy:
+            exact = int(self.columns.risks.n_errors[m])
+            return exact, exact
+        members = Members(self.columns, m)
+        witnessed = members.largest(members.labels == 1) > -np.inf
+        is_open = (members.largest(members.labels < 0) > -np.inf) | self.columns.unfinished(m)
+        return int(np.sum(~witnessed & ~is_open)), int(np.sum(~witnessed))
+
+    def p_values(self) -> np.ndarray:
+        return np.asarray(
+            binomial_p_value(self.columns.risks.n_errors, self.n_prompts, self.epsilon)
+        )
+
+    def may_ask(self) -> np.ndarray:
+        """Texts that tests may still ask for: bool of shape (n, K), at their first draws.
+
+        A decided test stays decided, and a witness stays one, so that what no test could ask for
+        now will not be asked for later.
+        """
+        columns, table = self.columns, self.columns.table
+        asked = np.zeros((self.n_prompts, table.k_max), dtype=bool)
+        for m in range(len(columns)):
+            fewest, most = self.errors(m)
+            if fewest > self.allowed:
+                break
+            if most > self.allowed:
+                members = Members(columns, m)
+                chosen = may_ask(members, self.n_prompts - self.allowed)
+                asked[members.owner[chosen], members.draws[chosen]] = True
+        rows, draws = np.nonzero(asked)
+        texts = np.zeros_like(asked)
+        texts[rows, table.texts[columns.rows[rows], draws]] = True
+        return texts
+
+    def _witnessed(self, m: int) -> np.ndarray:
+        members = Members(self.columns, m)
+        return np.asarray(members.largest(members.labels == 1) > -np.inf)
+
+
+class LossTest:
+    """Betting test of the mean of a loss in [0, 1].
+
+    Parameters
+    ----------
+    n_steps : int
+        Steps of the path.
+    losses : callable
+        ``losses(m)`` gives the loss of each prompt's set at step m, of shape (n,).
+    level, delta : float
+        Tolerated mean, and level of the test.
+    """
+
+    def __init__(
+        self, n_steps: int, losses: Callable[[int], np.ndarray], level: float, delta: float
+    ) -> None:
+        self._losses, self.level, self.delta = losses, level, delta
+        self.means, self._p_values = np.full((2, n_steps), np.nan)
+
+    def passes(self, m: int) -> bool:
+        values = self._losses(m)
+        self.means[m] = values.mean()
+        self._p_values[m] = betting_p_value(values, self.level)
+        return bool(self._p_values[m] <= self.delta)
+
+    def p_values(self) -> np.ndarray:
+        return self._p_values

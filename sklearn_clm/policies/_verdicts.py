@@ -1,0 +1,251 @@
+"""Whom calibration asks for labels, and what they have said."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sklearn_clm.caching import (
+    CachedAdmission,
+    HumanJudge,
+    JudgedPrompt,
+    VerdictsWanted,
+    WantedVerdict,
+)
+from sklearn_clm.calibration import (
+    ComponentCalibrationData,
+    judge_components,
+    prompts_needed,
+)
+from sklearn_clm.calibration._components import components_to_ask
+from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._table import Table
+from sklearn_clm.scoring import admission_matrix, get_admission
+from sklearn_clm.scoring._admission import checked_admissions
+from sklearn_clm.scoring._components import DistinctComponents
+from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response
+from sklearn_clm.scoring._results import name_of
+
+_MOST_LOOKED_UP = 20_000  # verdicts, to make a bound tighter
+_BLOCK = 16  # pairs that one worker judges before their verdicts are kept
+
+
+class Verdicts:
+    """The admission, asked for single draws of collected prompts.
+
+    Further draws may be appended to `responses`; K is then `k_max`. `labels`, of shape (n, K), are
+    1, 0, or -1 for unknown, at the draws that were judged, `n_judgements` in all.
+    """
+
+    def __init__(
+        self,
+        admission: Any,
+        references: list[Any],
+        responses: list[list[Any]],
+        n_jobs: int | None,
+        k_max: int | None = None,
+    ) -> None:
+        if k_max is None:
+            k_max = len(responses[0]) if responses else 0
+        self.labels = np.full((len(responses), k_max), -1, dtype=np.int8)
+        self.n_judgements = 0
+        self.admission = admission
+        self._references, self._responses = references, responses
+        self._n_jobs = n_jobs
+        self._others: list[tuple[object, Verdicts]] = []
+
+    def by(self, admission: str | Admission) -> "Verdicts":
+        """Verdicts of another judge, which sees the references of people, kept apart from these."""
+        for other, verdicts in self._others:
+            if other is admission:
+                return verdicts
+        bare = [
+            list(one.references) if isinstance(one, JudgedPrompt) else one
+            for one in self._references
+        ]
+        k_max = self.labels.shape[1]
+        verdicts = Verdicts(admission, bare, self._responses, self._n_jobs, k_max)
+        self._others.append((admission, verdicts))
+        return verdicts
+
+    def __getstate__(self) -> dict[str, Any]:
+        # admissions that are functions, often of a notebook, must not keep a sampler from a pickle
+        kept = [None if callable(one) else one for one in self._references]
+        return {**self.__dict__, "_references": kept, "_others": []}
+
+    @property
+    def of_people(self) -> bool:
+        """Whether people judge, whose verdicts may change from one calibration to the next."""
+        return isinstance(get_admission(self.admission), HumanJudge)
+
+    def forget(self) -> None:
+        """Take no label for known, so that all are looked up again."""
+        self.labels[:] = -1
+        self.n_judgements = 0
+
+    def bounded(
+        self, error: VerdictsWanted, prompts: np.ndarray, draws: np.ndarray, n_more: int = 0
+    ) -> VerdictsWanted:
+        """The error with all verdicts that may still be wanted, or their number.
+
+        `prompts` and `draws` are all that may be asked for from now on, of different texts;
+        `n_more` verdicts are wanted of other prompts.
+        """
+        judge, n_left = get_admission(self.admission), len(prompts)
+        later: list[WantedVerdict] = []
+        if isinstance(judge, HumanJudge):
+            pairs = {}
+            order = np.argsort(draws, kind="stable")
+            for i, j in zip(prompts[order].tolist(), draws[order].tolist()):
+                if j >= len(self._responses[i]):
+                    n_more += 1  # a draw to come
+                    continue
+                aliases = checked_admissions([self._references[i]], 1)[0]
+                for alias in () if callable(aliases) else aliases:
+                    pair = judge.wanted_pair(alias, self._responses[i][j])
+                    pairs[pair.id] = pair
+            n_left = len(pairs)
+            if n_left <= _MOST_LOOKED_UP:
+                known = judge.verdicts(list(pairs.values()))
+                n_left = known.count(None)
+                asked = {pair.id for pair in error.wanted}
+                unknown = zip(pairs.items(), known)
+                later = [one for (id_, one), said in unknown if said is None and id_ not in asked]
+        return VerdictsWanted(error.wanted, max(n_left + n_more, len(error.wanted)), later)
+
+    def __call__(self, prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
+        """Verdicts on single draws, as they are given."""
+        if any(self._references[i] is None for i in prompts):
+            raise ValueError(
+                "admissions that are functions are not in a pickle, and more labels are needed; "
+                "call collect again."
+            )
+        # whoever takes many pairs at once is given all; what others say is kept block by block
+        many = isinstance(get_admission(self.admission), PairJudge)
+        workers = abs(self._n_jobs or 1) if self._n_jobs != -1 else 16
+        block = len(prompts) if many else (1 if self._n_jobs is None else workers * _BLOCK)
+        for start in range(0, len(prompts), max(block, 1)):
+            part = slice(start, start + block)
+            references = [self._references[i] for i in prompts[part]]
+            responses = [[self._responses[i][j]] for i, j in zip(prompts[part], draws[part])]
+            with noting_lost_verdicts(self.admission, references):
+                verdicts = admission_matrix(
+                    self.admission, references, responses, n_jobs=self._n_jobs
+                )[:, 0]
+            self.labels[prompts[part], draws[part]] = verdicts
+            self.n_judgements += len(verdicts)
+            yield from verdicts.tolist()
+
+
+@contextmanager
+def noting_lost_verdicts(
+    admission: str | Admission, references: Sequence[Reference]
+) -> Iterator[None]:
+    """Where a judge fails, say what keeps the verdicts that it has given."""
+    try:
+        yield
+    except BaseException as error:
+        keeps = isinstance(admission, (str, CachedAdmission, HumanJudge))
+        if not (keeps or callable(references[0])):
+            error.add_note(
+                f"The next fit, or collect, asks {name_of(admission)} for all verdicts once more. "
+                "sklearn_clm.caching.CachedAdmission(admission, path) keeps them as they are "
+                "given, and goes on from there."
+            )
+        raise
+
+
+class ComponentVerdicts(Verdicts):
+    """The admission, asked for single components of collected prompts.
+
+    The admission is one of :func:`sklearn_clm.scoring.get_component_admission`; each prompt has a
+    reference, responses, and components that were found in them.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        references: Sequence[Reference],
+        responses: Sequence[Sequence[Response]],
+        found: Sequence[DistinctComponents],
+        n_jobs: int | None,
+    ) -> None:
+        asked: list[Reference] = []
+        for reference, row, distinct in zip(references, responses, found):
+            for occurrences in distinct.occurrences:
+                draw, span = occurrences[0]
+                if isinstance(admission, HumanJudge) and span is not None:
+                    asked.append(admission.within(reference, row[draw], *span))
+                else:
+                    asked.append(reference)
+        components = [[one] for distinct in found for one in distinct.components]
+        super().__init__(admission, asked, components, n_jobs)
+
+    def fill(
+        self, data: ComponentCalibrationData, alpha: float, parts: Sequence[Part], *, lazily: bool
+    ) -> ComponentCalibrationData:
+        """The data with all labels of the tested prompts, or lazily with those that tests need.
+
+        Labels in `data` are not looked at.
+        """
+        if self.of_people:
+            self.forget()
+        labels = self.labels.reshape(-1)
+
+        def ask(components: np.ndarray) -> Iterator[bool]:
+            return self(components, np.zeros_like(components))
+
+        tested = [
+            (part, np.flatnonzero(np.isin(data.prompt_index, part.rows)))
+            for part in parts
+            if not lazily or len(part.rows) >= prompts_needed(alpha, part.delta)
+        ]
+        try:
+            for part, own in tested:
+                if lazily:
+                    known = data.with_labels(labels).take(part.rows)
+                    judge_components(known, alpha, part.delta, lambda of, own=own: ask(own[of]))
+                else:
+                    for _ in ask(own[labels[own] < 0]):
+                        pass
+        except VerdictsWanted as error:
+            left = [own for _, own in tested]
+            if lazily:
+                known = data.with_labels(labels)
+                left = [
+                    own[components_to_ask(known.take(part.rows), alpha, part.delta)]
+                    for part, own in tested
+                ]
+            asked = np.unique(np.concatenate(left))
+            raise self.bounded(error, asked, np.zeros_like(asked)) from None
+        filled = data.with_labels(labels)
+        return replace(filled, provenance=data.provenance)
+
+
+@contextmanager
+def bounding(
+    table: Table, rows: np.ndarray, may_ask: Callable[[], np.ndarray], *, also: bool = False
+) -> Iterator[None]:
+    """Where verdicts of people are wanted, say how many may be in all.
+
+    Parameters
+    ----------
+    table : Table
+        Whose judge is asked.
+    rows : ndarray of int, shape (m,)
+        The prompts that are asked about.
+    may_ask : callable
+        Gives the texts that may still be asked for: bool of shape (m, K).
+    also : bool, default=False
+        Whether the verdicts that are wanted now are of other prompts.
+    """
+    try:
+        yield
+    except VerdictsWanted as error:
+        if not isinstance(table.judge, Verdicts):
+            raise
+        prompts, draws = np.nonzero(may_ask())
+        n_more = len(error.wanted) if also else 0
+        raise table.judge.bounded(error, rows[prompts], draws, n_more) from None
