@@ -456,6 +456,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         self._forget()
         self._source, self._collected = source, collected
         self._numeric_prompts = checked.numeric
+        self.calibration_data_, self.calibration_indices_ = collected.data, rows
         if checked.n_features is not None:
             self.n_features_in_ = checked.n_features
         if checked.feature_names is not None:

@@ -220,8 +220,7 @@ class ComponentVerdicts(Verdicts):
                 ]
             asked = np.unique(np.concatenate(left))
             raise self.bounded(error, asked, np.zeros_like(asked)) from None
-        filled = data.with_labels(labels)
-        return replace(filled, provenance=data.provenance)
+        return replace(data, admissible=labels)
 
 
 @contextmanager
