@@ -10,9 +10,8 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators.transformers._machine import (
     checked_device,
-    evaluation_mode,
+    from_pretrained,
     import_transformers,
-    why_not_loaded,
 )
 from sklearn_clm.scoring._components import component_of
 from sklearn_clm.scoring._protocols import Draws, PairAdmission, Prompt, Prompts, Spans
@@ -70,7 +69,7 @@ class EntailmentScore(BaseEstimator):
     machine with one number of threads, for a model whose batches move its log-odds by no more than
     that; elsewhere the second decimal may differ. A checkpoint is run in single precision. A
     loaded model in half precision, where batches differ by more, is given one pair at a time. A
-    loaded model stays in training mode if it is in it.
+    loaded model is put into evaluation mode.
 
     Examples
     --------
@@ -209,13 +208,13 @@ class EntailmentScore(BaseEstimator):
         # texts of like length share a batch, so that little of it is padding
         order = np.argsort([len(p) + len(h) for p, h in pairs], kind="stable")
         values = np.empty(len(pairs))
-        with evaluation_mode(model):
-            for first in range(0, len(order), size):
-                rows = order[first : first + size]
-                values[rows] = log_odds(rows)
-                if len(rows) > 1:
-                    for row in rows[near_boundary(values[rows], _LOGIT_DECIMALS, _BATCH_ERROR)]:
-                        values[row] = log_odds(np.array([row])).item()
+        model.train(False)
+        for first in range(0, len(order), size):
+            rows = order[first : first + size]
+            values[rows] = log_odds(rows)
+            if len(rows) > 1:
+                for row in rows[near_boundary(values[rows], _LOGIT_DECIMALS, _BATCH_ERROR)]:
+                    values[row] = log_odds(np.array([row])).item()
         return np.asarray(expit(np.round(values, _LOGIT_DECIMALS)))
 
     def _premise(self, prompt: Prompt, i: int) -> str:
@@ -240,30 +239,15 @@ class EntailmentScore(BaseEstimator):
         model, tokenizer = self.model, self.tokenizer
         if isinstance(model, (str, os.PathLike)):
             name = os.path.expanduser(model)
-            try:
-                # a certain revision, which bandit asks for, is had by giving a directory
-                config = transformers.AutoConfig.from_pretrained(  # see above  # nosec B615
-                    name, trust_remote_code=False
-                )
-                auto = (
-                    transformers.AutoModelForSeq2SeqLM
-                    if config.is_encoder_decoder
-                    else transformers.AutoModelForSequenceClassification
-                )
-                model = auto.from_pretrained(
-                    name, config=config, use_safetensors=True, trust_remote_code=False
-                )
-                if tokenizer is None:
-                    tokenizer = transformers.AutoTokenizer.from_pretrained(  # see above  # nosec B615
-                        name, trust_remote_code=False
-                    )
-            except (OSError, ValueError, KeyError) as error:
-                raise ValueError(
-                    f"model={name!r} could not be loaded as a classifier or an encoder-decoder "
-                    f"with safetensors weights and a tokenizer: {why_not_loaded(name, error)}"
-                ) from error
-            model = model.float()
-            model.train(False)
+            options: dict[str, Any] = {"trust_remote_code": False}
+            config = from_pretrained(transformers.AutoConfig, name, "model", **options)
+            kind = transformers.AutoModelForSequenceClassification
+            if config.is_encoder_decoder:
+                kind = transformers.AutoModelForSeq2SeqLM
+            model = from_pretrained(kind, name, "model", use_safetensors=True, **options).float()
+            if tokenizer is None:
+                kind = transformers.AutoTokenizer
+                tokenizer = from_pretrained(kind, name, "tokenizer", **options)
         elif tokenizer is None:
             raise ValueError("tokenizer=None; wanted a tokenizer beside a loaded model.")
         if device is not None:

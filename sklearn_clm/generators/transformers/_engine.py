@@ -16,27 +16,20 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from sklearn_clm.generators._base import Stream
 from sklearn_clm.generators._draws import Generation, draw_stream
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest
-from sklearn_clm.generators.transformers._forward import (
-    EncodedPrompt,
-    Forward,
-    Prefix,
-    Written,
-    groups,
-)
+from sklearn_clm.generators.transformers._batch import PromptState
+from sklearn_clm.generators.transformers._encoding import EncodedPrompt
+from sklearn_clm.generators.transformers._forward import Forward, Prefix, Written, groups
 from sklearn_clm.generators.transformers._text import Detokenizer, StopStrings
 from sklearn_clm.generators.transformers._tokens import Choice, choose
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from sklearn_clm.generators.transformers._batch import PromptState
 
 # Log-probabilities are rounded to this grid, which is coarser than the noise that the shape of a
 # batch leaves in float32 and far finer than any use of them: sums over it are exact, and equal
@@ -106,8 +99,6 @@ class Engine:
 
     def run(self, queue: DrawQueue) -> Stream:
         """Yield ``(prompt index, draw, generation)`` as draws are finished, to be put."""
-        import torch
-
         batch = self.forward.new_batch()
         rows: list[Row] = []
         free: list[int] = []  # rows whose draws are finished
@@ -244,8 +235,6 @@ class Engine:
 
     def _append_tokens(self, logits: Tensor, rows: Sequence[Row]) -> None:
         """Append one token to each row."""
-        import torch
-
         step = [row.uniforms[len(row.tokens)] for row in rows]
         uniforms = torch.tensor(step, dtype=torch.float64, device=logits.device)
         choice = self._choose(logits, uniforms, guard=self.sampling.guard)
