@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import report_null, report_remarks, warn, warn_of_supervised_steps
+from sklearn_clm._exceptions import report_null, warn, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets, visual_block
 from sklearn_clm.calibration import (
     AchievableEpsilon,
@@ -55,7 +55,6 @@ from sklearn_clm.policies._collection import (
     Collector,
     conditions_of,
     needed_shift,
-    settled,
     source_of,
     warn_of_repetitions,
 )
@@ -583,7 +582,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             draw_weight=self.draw_weight,
             guarantee=self.guarantee,
             source=self._source,
-            provenance=settled(data.provenance, self._fingerprints(SCORES)),
+            provenance=data.provenance,
             achievable_epsilon=(
                 achievable_epsilon(data)
                 if verdicts is None
@@ -610,7 +609,8 @@ class ConformalSampler(  # type: ignore[call-arg]
                 "another calibration) may give smaller sets"
                 f"{'' if self.judging == 'all' else ', or judging more of the optimisation part'}."
             )
-        report_remarks({"delta": delta, "epsilon": empty, "everything": everything})
+        for message in filter(None, (delta, empty, everything)):
+            warn(message)
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:
@@ -867,7 +867,6 @@ class ConformalSampler(  # type: ignore[call-arg]
             known or {},
         )
         with (
-            record.in_use(),
             naming_position(prompts),
             progress_bar(self.verbose, len(prompts), "prompt") as progress,
         ):

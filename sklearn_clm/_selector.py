@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import pipeline_steps, report_null, report_remarks
+from sklearn_clm._exceptions import report_null, warn
 from sklearn_clm._results import ComponentSets, PredictionSets, visual_block
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import ComponentCalibrationData, Provenance
@@ -25,7 +25,7 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._attributes import N_JOBS, SelectorAttributes
-from sklearn_clm.policies._collection import needed_shift, settled, warn_of_repetitions
+from sklearn_clm.policies._collection import needed_shift, warn_of_repetitions
 from sklearn_clm.policies._component_tests import ComponentTest, planned_tests, run_tests
 from sklearn_clm.policies._components import (
     CollectedComponents,
@@ -56,7 +56,7 @@ from sklearn_clm.policies._risks import WrongFraction
 from sklearn_clm.policies._source import naming_position, seed_of_draws
 from sklearn_clm.scoring import get_component_admission, get_component_score, get_splitter
 from sklearn_clm.scoring._admission import check_admissions
-from sklearn_clm.scoring._identity import frozen, in_use, score_fingerprint
+from sklearn_clm.scoring._identity import frozen, score_fingerprint
 from sklearn_clm.scoring._similarity import warn_of_script
 
 _N_TRIED = 100  # calibration prompts on which the threshold is tried
@@ -359,14 +359,12 @@ class ComponentSelector(  # type: ignore[call-arg]
             needed = _of_sampler(sampler, names)
             sets = sampler._sets(checked, groups=needed) if given is None else given[indices]
             draws = [draws_of(one) for one in sets]
-            with in_use(self.splitter, self.component_score):
-                found = components_of_sets(splitter, component_score, sets)
+            found = components_of_sets(splitter, component_score, sets)
         else:
             # the whole budget, even where a smaller one was chosen: the choice was made on data
             with naming_position(checked):
                 draws = record.source.draw(sampler.memory_, checked, record.width, sampler.verbose)
-            with in_use(self.splitter, self.component_score):
-                found = components_of_draws(splitter, component_score, checked.prompts, draws)
+            found = components_of_draws(splitter, component_score, checked.prompts, draws)
         responses = [[draw.response for draw in row] for row in draws]
         if not all(map(callable, references)):
             warn_of_script("admission", self.admission, chain.from_iterable(responses))
@@ -446,7 +444,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         self.calibration_ = self._record(
             **found.fields(),
             n_draws=known.k_max,
-            provenance=settled(known, self._fingerprints()),
+            provenance=known,
             sampler=sampler,
             data=data,
             groups=None if found.by_group is None else frozen(self.groups or Groups()),
@@ -460,7 +458,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         self.calibration_ = replace(
             self.calibration_, remarks=tuple(filter(None, remarks.values()))
         )
-        report_remarks(remarks)
+        for message in self.calibration_.remarks:
+            warn(message)
         return self
 
     def predict(self, X: Any, *, groups: object = None) -> ComponentSets:
@@ -530,11 +529,6 @@ class ComponentSelector(  # type: ignore[call-arg]
             Equal to ``fit(X, y).transform(X)``.
         """
         given = isinstance(X, PredictionSets)
-        if not given and any(isinstance(step, ConformalSampler) for _, step in pipeline_steps()[1]):
-            raise ValueError(
-                "a ComponentSelector must stand after the ConformalSampler of a pipeline, got it "
-                "before instead; wanted make_pipeline(sampler, selector)."
-            )
         checked = X if given else self._checked(X)
         self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
         if given or self.sampler_ is self.sampler or self._fraction is not None:
@@ -735,8 +729,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         names: list[Hashable] | None,
     ) -> ComponentCalibrationData:
         tests = [(test.rows, test.delta) for test in self._tests(data, names)]
-        with in_use(self.admission):
-            return verdicts.of_components(data, self.alpha, tests, lazily=self.judging == "lazy")
+        return verdicts.of_components(data, self.alpha, tests, lazily=self.judging == "lazy")
 
     def _collected_of(self, data: ComponentCalibrationData) -> CollectedComponents | None:
         """What this selector has collected, if that is what the data are."""

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import in_search, report_null
+from sklearn_clm._exceptions import report_null
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.calibration import (
     AchievableEpsilon,
@@ -119,11 +119,6 @@ class CalibratedEstimator(BaseEstimator):
             if isinstance(part, BaseEstimator):
                 part._validate_params()
 
-    def __sklearn_clone__(self) -> Self:
-        copy: Self = super().__sklearn_clone__()
-        in_search(self, copy)
-        return copy
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "calibration_")
 
@@ -135,8 +130,6 @@ class CalibratedEstimator(BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         state.pop("_memory", None)
-        if (log := state.get("_null_log")) is not None and not log.is_open():
-            del state["_null_log"]
         return state
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -16,7 +15,6 @@ from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance, equal_texts
 from sklearn_clm.calibration._arrays import array_of_blocks, refuse_unknown
 from sklearn_clm.calibration._data import describe_repetitions, refuse_missing_draws, row_digests
-from sklearn_clm.calibration._provenance import code_of, same_score
 from sklearn_clm.generators import DrawQueue, Generation
 from sklearn_clm.generators._base import is_trainable
 from sklearn_clm.generators._prompts import CheckedPrompts
@@ -33,7 +31,7 @@ from sklearn_clm.scoring import (
     similarity_tensor,
     warn_of_references,
 )
-from sklearn_clm.scoring._identity import in_use, score_fingerprint
+from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import warn_of_script
@@ -86,14 +84,15 @@ class CollectedDraws:
     lazily: LazyDraws | None = None  # the draws, where they are made as tests ask for them
 
     def are(self, data: CalibrationData) -> bool:
-        """Whether these very draws are what data hold, all or the first, of any labels."""
-        if data.n_prompts != self.data.n_prompts:
+        """Whether data hold these draws, all or the first, of any labels."""
+        own, given = self.data, data
+        if own.prompts is None or given.prompts is None:
             return False
-        own, given = self.data.quality, data.quality
-        # a truncated array is a view that begins where the whole one does
-        return own is given or (
-            own.strides == given.strides
-            and own.__array_interface__["data"] == given.__array_interface__["data"]
+        other = own.provenance.differences(replace(given.provenance, k_max=None))
+        return (
+            not other
+            and np.array_equal(own.prompts, given.prompts)
+            and np.array_equal(own.quality[:, : given.k_max], given.quality, equal_nan=True)
         )
 
     def as_drawn(self, data: CalibrationData) -> CalibrationData:
@@ -173,10 +172,7 @@ class Collector:
                 yield rows, similarity_tensor(self.similarity, responses, n_jobs=self.n_jobs)
                 del draws, responses  # before the next ones are made
 
-        with (
-            in_use(self.quality, self.similarity, self.admission),
-            naming_position(prompts),
-        ):
+        with naming_position(prompts):
             similarity = array_of_blocks((*shape, n_draws), similarities(), file)
         data = CalibrationData(
             quality,
@@ -222,10 +218,6 @@ class Collector:
     @contextmanager
     def making(self, source: DrawSource, lazily: LazyDraws | None) -> Iterator[None]:
         """Let draws that tests ask for be made."""
-        with in_use(self.quality, self.similarity, self.admission):
-            yield from self._making(source, lazily)
-
-    def _making(self, source: DrawSource, lazily: LazyDraws | None) -> Iterator[None]:
         if lazily is None:
             yield
             return
@@ -434,7 +426,7 @@ def conditions_of(
 def _refuse_other_data(data: CalibrationData, k_max: int, scores: Mapping[str, str]) -> None:
     for name, now in scores.items():
         then = getattr(data.provenance, name)
-        if not same_score(then, now):
+        if then not in (None, now):
             raise ValueError(
                 f"data was collected with {name}={then!r:.80}, but now {name}={now!r:.80}; "
                 f"wanted data collected with the scores that predict is to use ({OWN_CODE}). Call "
@@ -446,16 +438,6 @@ def _refuse_other_data(data: CalibrationData, k_max: int, scores: Mapping[str, s
             f"k_max={k_max} asks for more draws than the {data.k_max} of the calibration "
             "data; collect them, or lower k_max."
         )
-
-
-def settled(known: Provenance, now: Mapping[str, str]) -> Provenance:
-    """The provenance, with scores that turned out to change by use known by their code alone."""
-    agreed: dict[str, Any] = {
-        name: text
-        for name, text in now.items()
-        if getattr(known, name) is not None and text == code_of(text)
-    }
-    return replace(known, **agreed)
 
 
 def _labelled(

@@ -10,7 +10,6 @@ import numpy as np
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
 from sklearn_clm.calibration import ComponentCalibrationData, Provenance
-from sklearn_clm.calibration._provenance import same_score
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._collection import OWN_CODE
@@ -131,7 +130,7 @@ def refuse_without_logprobs(named: object, component_score: Any, sampler: Any) -
 def refuse_other_parts(known: Provenance, own: Mapping[str, str]) -> None:
     """Refuse components of another splitter, score or admission."""
     for name in PARTS:
-        if not same_score(getattr(known, name), own[name]):
+        if getattr(known, name) not in (None, own[name]):
             raise ValueError(
                 f"data was collected with {name}={getattr(known, name)!r:.80}, but now "
                 f"{name}={own[name]!r:.80}; wanted data collected with what predict is to use "
@@ -260,8 +259,7 @@ def select_components(
     known = not record.unknown and (record.loss == "any" or made_by is not None)
     rules = record.thresholds_of(groups, [one.prompt for one in sets])
     shown = sets[np.array([gamma < np.inf for gamma, _ in rules], dtype=bool)]
-    with record.in_use():
-        found = iter(components_of_sets(record.splitter, record.component_score, shown))
+    found = iter(components_of_sets(record.splitter, record.component_score, shown))
     nothing = DistinctComponents([], np.empty(0), [])
     trained = np.zeros(len(sets), dtype=bool)
     if sets.of_fit and sets.sampler is not None:

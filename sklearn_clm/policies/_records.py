@@ -2,8 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -16,7 +15,6 @@ from sklearn_clm.calibration import (
     LearnThenTestResult,
     Provenance,
 )
-from sklearn_clm.calibration._provenance import code_of, same_score
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.generators import Generator
 from sklearn_clm.generators._prompts import CheckedPrompts
@@ -49,45 +47,12 @@ from sklearn_clm.policies._sampling import (
 )
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource
-from sklearn_clm.scoring._identity import in_use, score_fingerprint, small_fingerprint
+from sklearn_clm.scoring._identity import score_fingerprint
 
 PARTS = ("splitter", "component_score", "admission")
 _NUMBERS = ("epsilon", "delta", "size_weight", "excess_weight", "draw_weight")
 _MOSTLY_EMPTY = 0.5
 _MOST_DRAWS = 1_000_000  # a file must not make predict allocate more
-
-
-@dataclass(frozen=True)
-class _Calibration:
-    """What was calibrated, of parts that are compared where they are used."""
-
-    parts: ClassVar[tuple[str, ...]]
-    digests: dict[str, str] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        parts = {name: getattr(self, name) for name in self.parts}
-        found = {
-            name: small_fingerprint(part)
-            for name, part in parts.items()
-            if not isinstance(part, str)
-        }
-        known = {name: digest for name, digest in found.items() if digest is not None}
-        object.__setattr__(self, "digests", known)
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Refuse parts that are not what was calibrated, as far as they are quickly compared."""
-        with in_use(*(getattr(self, name) for name in self.digests)) as now:
-            for (name, then), found in zip(self.digests.items(), now):
-                if not same_score(then, found):
-                    raise ValueError(
-                        f"{name} must be the one that was calibrated, got one that has changed "
-                        f"since: {getattr(self, name)!r:.80} reads globals, variables of functions "
-                        "around it or attributes that have other values now. Restore them, or call "
-                        "fit again. What an object counts or remembers is no change where it has a "
-                        "method fingerprint() that says what it is."
-                    )
-            yield
 
 
 @dataclass(frozen=True)
@@ -124,7 +89,7 @@ class CertifiedGroups:
 
 
 @dataclass(frozen=True)
-class SamplerCalibration(_Calibration):
+class SamplerCalibration:
     """What was calibrated, and all that prediction depends on.
 
     Parameters
@@ -183,7 +148,6 @@ class SamplerCalibration(_Calibration):
     shift: Shift | None = None
     losses: Losses | None = None
 
-    parts: ClassVar[tuple[str, ...]] = ("quality", "similarity", "set_score")
     written_as: ClassVar[str] = "sklearn_clm.calibration/1"
     in_file: ClassVar[frozenset[str]] = frozenset(
         {
@@ -288,8 +252,7 @@ class SamplerCalibration(_Calibration):
         """Digest of all that decides which set a prompt gets, as far as it is known."""
         levels = [[*_decisive(rule), int(rule.k_max)] for rule in self.rules]
         known = self.drawn_with
-        quality, similarity = code_of(known.quality), code_of(known.similarity)
-        scores = quality, similarity, code_of(score_fingerprint(self.set_score))
+        scores = known.quality, known.similarity, score_fingerprint(self.set_score)
         text = f"{levels} {self.guarantee} {known.generator} {known.seed} {scores}"
         if self.by_group is not None:
             text += f" {list(self.by_group)!r} {self.groups and groups_content(self.groups)}"
@@ -364,7 +327,7 @@ class SamplerCalibration(_Calibration):
 
 
 @dataclass(frozen=True)
-class SelectorCalibration(_Calibration):
+class SelectorCalibration:
     """What was calibrated, and all that the selection depends on.
 
     Parameters
@@ -421,7 +384,6 @@ class SelectorCalibration(_Calibration):
     )
     remarks: tuple[str, ...] = field(default=(), repr=False)
 
-    parts: ClassVar[tuple[str, ...]] = ("splitter", "component_score")
     written_as: ClassVar[str] = "sklearn_clm.component_calibration/1"
     in_file: ClassVar[frozenset[str]] = frozenset(
         {"gamma_hat", "alpha", "delta", "achievable_alpha", "n_draws", "provenance"}
