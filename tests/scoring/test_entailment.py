@@ -288,7 +288,7 @@ def test_bad_input(classifier, true_t5):
     assert EntailmentScore(classifier, entailment_label=2)(*PAIRS[0]) == EntailmentScore(
         classifier, entailment_label="ENTAILMENT"
     )(*PAIRS[0])
-    with pytest.raises(ValueError, match="batch_size=0"):
+    with pytest.raises(ValueError, match="batch_size"):
         EntailmentScore(classifier, batch_size=0)(*PAIRS[0])
     model = transformers.AutoModelForSequenceClassification.from_pretrained(classifier)
     with pytest.raises(ValueError, match="wanted a tokenizer beside a loaded model"):

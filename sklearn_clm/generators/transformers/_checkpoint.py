@@ -33,7 +33,7 @@ from sklearn_clm.generators.transformers._forward import (
     Forward,
     Prefix,
 )
-from sklearn_clm.generators.transformers._machine import checked_device, from_pretrained
+from sklearn_clm.generators.transformers._machine import checked_device, load_pretrained
 from sklearn_clm.generators.transformers._text import Detokenizer, common_length
 
 # A shorter prefix is not worth a forward pass of its own.
@@ -111,14 +111,14 @@ def _load_model(
     device = checked_device(device)
     if dtype is None:
         dtype = "float32" if device.type == "cpu" else "auto"
-    config = from_pretrained(transformers.AutoConfig, name, "model", **options)
+    config = load_pretrained(transformers.AutoConfig, name, "model", **options)
     kind: Any = transformers.AutoModelForCausalLM
     if config.model_type == "vision-encoder-decoder":
         kind = transformers.VisionEncoderDecoderModel
     elif config.is_encoder_decoder:
         kind = transformers.AutoModelForSeq2SeqLM
     options = {**options, "dtype": dtype, **kwargs, "use_safetensors": True}
-    model = from_pretrained(kind, name, "model", **options)
+    model = load_pretrained(kind, name, "model", **options)
     return model if "device_map" in kwargs else model.to(device)
 
 
@@ -128,12 +128,12 @@ def _companions(
     """Tokenizer and image processor of a model; the latter is None for text."""
     if isinstance(processor, str):
         kind = transformers.AutoImageProcessor
-        processor = from_pretrained(kind, processor, "processor", **options)
+        processor = load_pretrained(kind, processor, "processor", **options)
     if tokenizer is None:
         tokenizer = getattr(processor, "tokenizer", name)
     if isinstance(tokenizer, str):
         source = tokenizer
-        tokenizer = from_pretrained(transformers.AutoTokenizer, source, "tokenizer", **options)
+        tokenizer = load_pretrained(transformers.AutoTokenizer, source, "tokenizer", **options)
         if not len(tokenizer):
             raise ValueError(
                 f"tokenizer must have tokens, got {source!r}, which has none, instead."
@@ -147,7 +147,7 @@ def _companions(
     if processor is None and name is not None:
         with suppress(ValueError):  # pixel values may come from preprocess
             kind = transformers.AutoImageProcessor
-            processor = from_pretrained(kind, name, "processor", **options)
+            processor = load_pretrained(kind, name, "processor", **options)
     return tokenizer, getattr(processor, "image_processor", processor)
 
 

@@ -234,34 +234,31 @@ class CausalForward(Forward):
         """Keys and values of `ids` behind a prefix, and each row's logits at position `last`."""
 
         n_rows, n_tokens = ids.shape
+        n_shared = 0 if prefix is None else len(prefix.ids)
         cache = None
-        n_shared = 0
-        if self.layout is not None:
+        if self.layout is not None and prefix is not None:
+            cache = self.layout.cache([t.expand(-1, n_rows, -1, -1, -1) for t in prefix.packed])
+        elif self.layout is not None:
             cache = DynamicCache()
-            if prefix is not None:
-                n_shared = len(prefix.ids)
-                cache = self.layout.cache([t.expand(-1, n_rows, -1, -1, -1) for t in prefix.packed])
-        in_parts = cache is not None and n_shared + n_tokens <= self.long_after
-        width = max(1, PREFILL_POSITIONS // n_rows) if in_parts else n_tokens
-        logits: list[Tensor] = [ids.new_empty(0)] * n_rows
+        # a very long prompt, which is a group by itself, runs in parts, unless they were short rows
+        in_parts = cache is not None and n_rows == 1 and n_shared + n_tokens <= self.long_after
+        width = PREFILL_POSITIONS if in_parts else n_tokens
         for first in range(0, n_tokens, width):
-            part = slice(first, min(first + width, n_tokens))
-            here = [i for i, at in enumerate(last) if part.start <= at < part.stop]
-            at = sorted({last[i] - first for i in here}) or [part.stop - first - 1]
+            part = ids[:, first : first + width]
+            at = sorted(set(last)) if n_rows > 1 else [part.shape[1] - 1]
             kwargs: dict[str, object] = dict(self._without_cache)
             if cache is not None:
                 kwargs = {"past_key_values": cache, "use_cache": True}
             if self._positions:
-                positions = torch.arange(part.start, part.stop, device=ids.device) + n_shared
+                positions = torch.arange(part.shape[1], device=ids.device) + n_shared + first
                 kwargs["position_ids"] = positions.expand(n_rows, -1)
             if self._keeps:
                 kwargs["logits_to_keep"] = torch.tensor(at, device=self.model.device)
-            output = self.model(input_ids=ids[:, part], **kwargs).logits
-            if not self._keeps:
-                output = output[:, at]
-            for i in here:
-                logits[i] = output[i, at.index(last[i] - first)].clone()
-        return [] if cache is None else layers_of(cache), torch.stack(logits)
+            output = self.model(input_ids=part, **kwargs).logits
+            logits = output if self._keeps else output[:, at]
+        columns = [at.index(n) for n in last] if n_rows > 1 else [0]
+        rows = [logits[i, column].clone() for i, column in enumerate(columns)]
+        return [] if cache is None else layers_of(cache), torch.stack(rows)
 
 
 class EncoderDecoderForward(Forward):

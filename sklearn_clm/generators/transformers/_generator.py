@@ -16,11 +16,7 @@ from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
 from sklearn_clm.generators.transformers._encoding import EncodedPrompt
-from sklearn_clm.generators.transformers._machine import (
-    free_bytes,
-    import_transformers,
-    torch_threads,
-)
+from sklearn_clm.generators.transformers._machine import import_transformers, torch_threads
 
 if TYPE_CHECKING:
     import torch
@@ -272,37 +268,25 @@ class TransformersGenerator(BaseGenerator):
         encode: Callable[[Sequence[int]], Sequence[EncodedPrompt]],
     ) -> Stream:
         """Put the draws that a queue asks for, and yield them."""
-        from sklearn_clm.generators.transformers._engine import Engine, Sampling
+        from sklearn_clm.generators.transformers._engine import Engine
 
-        stop = self._checked_stop()
-        special = checkpoint.detokenizer.special_tokens
         checkpoint.model.eval()
         checkpoint.forget_outdated_prefix()
-        forward = checkpoint.forward(encode([0])[0])
-        max_bytes = self.max_state_bytes
-        if max_bytes is None:
-            max_bytes = free_bytes(forward.device) // 4
         engine = Engine(
-            forward,
-            checkpoint.detokenizer,
-            Sampling(
-                temperature=float(self.temperature),
-                top_k=int(self.top_k or 0),
-                top_p=float(self.top_p),
-                end_ids=checkpoint.eos_ids.union(special[s] for s in stop if s in special),
-                guard=checkpoint.is_exact,
-            ),
-            [string for string in stop if string not in special],
+            checkpoint,
+            encode,
+            temperature=float(self.temperature),
+            top_k=int(self.top_k or 0),
+            top_p=float(self.top_p),
+            stop=self._checked_stop(),
+            max_new_tokens=int(self.max_new_tokens),
             batch_size=int(self.batch_size),
-            max_bytes=int(max_bytes),
-            budget=lambda prompt: self._budget(checkpoint, prompt, len(forward.start_ids)),
-            encode=encode,
-            shared_prefix=checkpoint.shared_prefix,
+            max_bytes=self.max_state_bytes,
         )
         n_threads = self.n_threads
         if n_threads == "auto":
             small = checkpoint.model.num_parameters() < _FEW_WEIGHTS
-            n_threads = 1 if small and forward.device.type == "cpu" else None
+            n_threads = 1 if small and checkpoint.model.device.type == "cpu" else None
         try:
             with torch_threads(None if n_threads is None else int(n_threads)):
                 for one in engine.run(queue):
@@ -312,13 +296,6 @@ class TransformersGenerator(BaseGenerator):
             for name in ("n_prefilled", "n_decoded", "n_rechecked"):
                 total = getattr(self, f"{name}_tokens_", 0) + getattr(engine, name)
                 setattr(self, f"{name}_tokens_", total)
-
-    def _budget(self, checkpoint: Checkpoint, prompt: EncodedPrompt, n_start: int) -> int:
-        """Tokens that may be generated for a prompt."""
-        limit = checkpoint.max_positions
-        if limit is None:
-            return int(self.max_new_tokens)
-        return min(int(self.max_new_tokens), limit - (n_start or len(prompt.ids)))
 
     def _checked_stop(self) -> tuple[str, ...]:
         self._validate_params()

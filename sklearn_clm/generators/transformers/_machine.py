@@ -25,7 +25,7 @@ def import_transformers(user: str) -> ModuleType:
     return transformers
 
 
-def from_pretrained(kind: Any, source: str, argument: str, **options: object) -> Any:
+def load_pretrained(kind: Any, source: str, argument: str, **options: object) -> Any:
     """What the library loads from a name or path; an error names the `argument` that gave it."""
     try:
         return kind.from_pretrained(source, **options)
