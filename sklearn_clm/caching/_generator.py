@@ -47,7 +47,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         this process, shared by this object and its clones.
     key : str, default=None
         Stands in for the generator's fingerprint. For one whose address changed, say, or whose
-        code, which counts by its content where it is your own; draws of different generators
+        code, which counts by its source where it is your own; draws of different generators
         under one key would be taken for each other's.
 
     Attributes

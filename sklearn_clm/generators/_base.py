@@ -403,7 +403,7 @@ def stream(
                 f"{n_samples} draws = {n_all}."
             )
         return
-    if not isinstance(generator, Generator):
+    if not hasattr(generator, "sample"):  # an estimator may hand on the method of another one
         raise TypeError(f"generator must have a method sample or stream, got {generator!r:.80}.")
     chunk_size = trait(generator, "chunk_size")
     for first in range(0, len(prompts), chunk_size):

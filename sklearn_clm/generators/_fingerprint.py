@@ -121,7 +121,8 @@ def identity(value: Any, above: tuple[int, ...] = ()) -> Any:
     if callable(value) and hasattr(value, "__qualname__"):  # of C
         owner = getattr(value, "__self__", None)
         held = None if isinstance(owner, types.ModuleType) else inner(owner)
-        return [f"{value.__module__}.{value.__qualname__}", held]
+        module = getattr(value, "__module__", None) or "builtins"
+        return [f"{module}.{value.__qualname__}", held]
     return _object(value, inner)
 
 

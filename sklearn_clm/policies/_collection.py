@@ -38,7 +38,10 @@ from sklearn_clm.scoring._similarity import warn_of_script
 
 _MANY_CUT = 0.2
 SCORES = ("quality", "similarity", "admission")
-OWN_CODE = "a function of yours that was edited or moved is another one"
+OWN_CODE = (
+    "a function of yours that was edited or moved, or that remembers what it was asked, is another "
+    "one, unless it has a fingerprint()"
+)
 
 
 @dataclass(frozen=True)
