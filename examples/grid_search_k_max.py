@@ -31,7 +31,7 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import EstimatorGenerator
-from sklearn_clm.metrics import set_coverage, set_samples, set_size
+from sklearn_clm.metrics import set_coverage
 
 BUDGETS = [2, 3, 4, 5, 7, 10, 14, 20, 30]
 EPSILONS = [0.05, 0.1, 0.2]
@@ -151,7 +151,8 @@ def calibrate_and_test(
     for name, k_max in (("searched", won), ("list", BUDGETS)):
         sampler = ConformalSampler(generator, k_max=k_max, epsilon=epsilon, random_state=seed)
         sets = sampler.fit(*calibration).predict(X_test)
-        coverage, size, samples = set_coverage(y_test, sets), set_size(sets), set_samples(sets)
+        coverage, size = set_coverage(y_test, sets), sets.sizes.mean()
+        samples = sets.n_samples.mean()
         label = f"k_max={k_max}" if name == "searched" else "k_max=[...]"
         print(
             f"  {label:12} budget {sampler.k_max_:2}   coverage {coverage:.1%}   "

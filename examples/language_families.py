@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> dict:
     mpl.use("Agg")
     from sklearn_clm.calibration import clopper_pearson
     from sklearn_clm.inspection import GroupLossDisplay
-    from sklearn_clm.metrics import set_loss, set_size
+    from sklearn_clm.metrics import set_loss
     from sklearn_clm.policies import Groups
 
     args = parse(argv)
@@ -67,8 +67,8 @@ def main(argv: list[str] | None = None) -> dict:
             own = sets[name][rows]
             loss = set_loss(judged, own, admission="exact_match")
             low, high = clopper_pearson(round(loss * len(rows)), len(rows))
-            found.setdefault(family, {})[name] = loss, set_size(own)
-            cells.append(f"{loss:.3f} ({low:.3f} to {high:.3f}) | {set_size(own):.2f}")
+            found.setdefault(family, {})[name] = loss, own.sizes.mean()
+            cells.append(f"{loss:.3f} ({low:.3f} to {high:.3f}) | {own.sizes.mean():.2f}")
         print(f"| {family} | {' | '.join(cells)} | {len(rows)} |")
     picture = task.output / "language_families.svg"
     GroupLossDisplay.from_estimator(sampler).figure_.savefig(picture, bbox_inches="tight")

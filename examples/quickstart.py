@@ -54,13 +54,7 @@ for shown, one in zip(digits[301:303], trusted[1:3]):
     print("\nThe digits are", *shown, "-", one)
 
 # %% What was promised, what came of it, and what it cost
-from sklearn_clm.metrics import (  # noqa: E402
-    component_count,
-    component_loss,
-    set_coverage,
-    set_samples,
-    set_size,
-)
+from sklearn_clm.metrics import component_loss, set_coverage  # noqa: E402
 
 written = reports[300:]
 coverage, no_wrong_sentence = set_coverage(written, sets), 1 - component_loss(written, trusted)
@@ -69,9 +63,9 @@ summary = f"""
 a right report in the set          {1 - sampler.epsilon:.0%}   {coverage:.0%}
 all trusted sentences right        {1 - selector.alpha:.0%}   {no_wrong_sentence:.0%}
 
-{set_size(sets):.1f} reports in a set, with {component_count(trusted):.1f} trusted sentences
-{set_samples(sets):.1f} reports drawn for a strip; always drawing {sampler.k_max} would cost \
-{sampler.k_max / set_samples(sets):.1f} times as much
+{sets.sizes.mean():.1f} reports in a set, with {trusted.sizes.mean():.1f} trusted sentences
+{sets.n_samples.mean():.1f} reports drawn for a strip; always drawing {sampler.k_max} would cost \
+{sampler.k_max / sets.n_samples.mean():.1f} times as much
 """
 print(summary)
 

@@ -243,21 +243,14 @@ def describe_calibration(sampler, selector) -> None:
 
 def measure(sampler, selector, sets, selected, reports) -> dict[str, float]:
     """What came of both guarantees on new images."""
-    from sklearn_clm.metrics import (
-        component_count,
-        component_loss,
-        component_precision,
-        set_coverage,
-        set_samples,
-        set_size,
-    )
+    from sklearn_clm.metrics import component_loss, component_precision, set_coverage
 
     return {
         "coverage": float(set_coverage(reports, sets)),
-        "set_size": float(set_size(sets)),
-        "samples": float(set_samples(sets)),
+        "set_size": float(sets.sizes.mean()),
+        "samples": float(sets.n_samples.mean()),
         "component_coverage": 1.0 - component_loss(reports, selected),
-        "component_count": component_count(selected),
+        "component_count": float(selected.sizes.mean()),
         "component_precision": component_precision(reports, selected),
     }
 
@@ -294,13 +287,13 @@ def confidence(sampler) -> str:
 
 def compare(selected: dict, reports, task: ReportTask) -> None:
     """Print what each component score selects under the same promise."""
-    from sklearn_clm.metrics import component_count, component_loss, component_recall
+    from sklearn_clm.metrics import component_loss, component_recall
 
     print("\nComponent score   all right   sentences   of the reference covered")
     for name, sets in selected.items():
         covered = component_recall(reports, sets, match=task.match)
         print(
-            f"{name:16s} {1 - component_loss(reports, sets):10.1%} {component_count(sets):11.2f}"
+            f"{name:16s} {1 - component_loss(reports, sets):10.1%} {sets.sizes.mean():11.2f}"
             f" {covered:26.1%}"
         )
 

@@ -129,8 +129,8 @@ example of :class:`ComponentSelector` shows it. Both promises hold at once with 
 ((), True)
 
 Both carry what they were collected with (generator and its training, seed, scores, judge, budget).
-A sampler of other parts refuses them and says what differs. Code of your own counts by its content
-and its module: a generator that moves from a notebook to a service stays the same one as
+A sampler of other parts refuses them and says what differs. Code of your own counts by its source
+and its module, under every Python alike: a generator that moves from a notebook to a service stays the same one as
 ``CachedGenerator(generator, store, key="a name")``, from the first run on. Bare arrays, which
 cannot know, are allowed, and the result says "provenance unknown".
 
@@ -182,6 +182,11 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | outcomes audited on complaint, or where judging is easy | `should_audit` decides |
 | weights of a shift that were estimated on these prompts | estimate them on others |
 | bare arrays of other draws, scores or seeds ("provenance unknown") | `collect`, or their files |
+| globals and helpers that a score, judge or generator uses, edited | calibrate again |
+| an object of yours whose attributes, no parameters of it, differ | a method ``fingerprint()`` |
+| a list, a closure or an object inside a score, changed after `fit` | call `fit` again |
+| a model trained further by hand, or weights set, inside ``generator_`` | `fit` again |
+| a module of yours that was edited while it is imported | start Python anew |
 
 ## Where steps of a pipeline belong
 

@@ -67,7 +67,7 @@ from sklearn_clm.policies._source import (
 )
 from sklearn_clm.scoring import get_admission, get_quality, get_similarity, likelihood
 from sklearn_clm.scoring._admission import check_admissions
-from sklearn_clm.scoring._identity import score_fingerprint
+from sklearn_clm.scoring._identity import frozen, score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference
 from sklearn_clm.scoring._quality import bind_quality
 
@@ -672,9 +672,9 @@ class ConformalSampler(  # type: ignore[call-arg]
         self._refuse_other_file(name, content, read, source.fingerprint)
         record = SamplerCalibration(
             **{**read, "groups": self.groups or read["groups"]},
-            quality=self.quality,
-            similarity=self.similarity,
-            set_score=self._set_score,
+            quality=frozen(self.quality),
+            similarity=frozen(self.similarity),
+            set_score=frozen(self._set_score),
             source=source.with_seed(known.seed),
             losses=self.losses,
         )
@@ -787,9 +787,9 @@ class ConformalSampler(  # type: ignore[call-arg]
             return groups_of(self.groups, given, data.n_prompts, own.prompts)
         known: Collection | None = getattr(self, "_collected", None)
         grouped = known is not None and known.groups is not None and known.data.prompts is not None
-        if given is None and self.groups is None and grouped and data.prompts is not None:
-            if np.isin(data.prompts, known.data.prompts).any():  # type: ignore[union-attr]
-                raise lost_groups(data.n_prompts)
+        lost = given is None and self.groups is None and grouped and data.prompts is not None
+        if lost and np.isin(data.prompts, known.data.prompts).any():  # type: ignore[union-attr]
+            raise lost_groups(data.n_prompts)
         return groups_of(self.groups, given, data.n_prompts, None)
 
     def _weights(self, given: object, n: int, prompts: CheckedPrompts | None) -> np.ndarray | None:
@@ -899,16 +899,16 @@ class ConformalSampler(  # type: ignore[call-arg]
             epsilon=self.epsilon,
             delta=self.delta,
             weights=self._policy.weights,
-            quality=self.quality,
-            similarity=self.similarity,
-            set_score=self._set_score,
+            quality=frozen(self.quality),
+            similarity=frozen(self.similarity),
+            set_score=frozen(self._set_score),
             source=source,
             provenance=table.data.provenance,
             n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
             data=table.filled(),
-            groups=groups,
+            groups=frozen(groups),
             shift=shift,
-            losses=self.losses,
+            losses=frozen(self.losses),
         )
         report_null(nulls_of(one.claim for one in record.in_use.values()), self.on_null)
         self._source = source

@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm._exceptions import pipeline_steps, report_null, warn
+from sklearn_clm._exceptions import report_null, warn
 from sklearn_clm._results import ComponentSets, PredictionSets, visual_block
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import (
@@ -56,7 +56,7 @@ from sklearn_clm.policies._verdicts import ComponentVerdicts
 from sklearn_clm.scoring import get_component_admission, get_component_score, get_splitter
 from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._components import DistinctComponents
-from sklearn_clm.scoring._identity import score_fingerprint
+from sklearn_clm.scoring._identity import frozen, score_fingerprint
 from sklearn_clm.scoring._similarity import warn_of_script
 
 _N_TRIED = 100  # calibration prompts on which the threshold is tried
@@ -497,11 +497,6 @@ class ComponentSelector(  # type: ignore[call-arg]
             Equal to ``fit(X, y).transform(X)``.
         """
         given = isinstance(X, PredictionSets)
-        if not given and any(isinstance(step, ConformalSampler) for _, step in pipeline_steps()[1]):
-            raise ValueError(
-                "a ComponentSelector must stand after the ConformalSampler of a pipeline, got it "
-                "before instead; wanted make_pipeline(sampler, selector)."
-            )
         checked = X if given else self._checked(X)
         self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
         if given:
@@ -582,7 +577,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         return get_splitter(self.splitter), get_component_score(self.component_score, seed=seed)
 
     def _own_parts(self) -> dict[str, Any]:
-        splitter, component_score = self._parts()
+        splitter, component_score = (frozen(part) for part in self._parts())
         return {
             "alpha": self.alpha,
             "delta": self.delta,
@@ -657,8 +652,9 @@ class ComponentSelector(  # type: ignore[call-arg]
         collected: _CollectedComponents | None = getattr(self, "_collected", None)
         if collected is None or data.provenance != collected.data.provenance:
             return None
-        same = np.may_share_memory(data.scores, collected.data.scores)
-        return collected if same and data.n_prompts == collected.data.n_prompts else None
+        own = collected.data
+        same = data.prompts is not None and np.array_equal(own.prompts, data.prompts)  # type: ignore[arg-type]
+        return collected if same and np.array_equal(own.scores, data.scores) else None
 
     def _groups_of(
         self, data: ComponentCalibrationData, own: "_CollectedComponents | None", given: object
@@ -669,9 +665,9 @@ class ComponentSelector(  # type: ignore[call-arg]
             return groups_of(self.groups, given, data.n_prompts, own.prompts)
         known: _CollectedComponents | None = getattr(self, "_collected", None)
         grouped = known is not None and known.groups is not None
-        if given is None and self.groups is None and grouped:
-            if known.data.provenance == data.provenance:  # type: ignore[union-attr]
-                raise lost_groups(data.n_prompts)
+        lost = given is None and self.groups is None and grouped
+        if lost and known.data.provenance == data.provenance:  # type: ignore[union-attr]
+            raise lost_groups(data.n_prompts)
         return groups_of(self.groups, given, data.n_prompts, None)
 
     def _labelled(

@@ -1,6 +1,5 @@
 """What happens to objects after a fit reaches no guarantee, or is refused."""
 
-import functools
 import warnings
 
 import numpy as np
@@ -81,165 +80,59 @@ def test_nested_parameters_of_a_component_score_do_not_reach_what_was_calibrated
     assert fitted.predict(REPORTS[:9]) == before
 
 
-BOUND = [12]
+class Counting:
+    """Counts its calls, which are no part of it."""
+
+    def __init__(self, answer):
+        self.answer, self.n_calls = answer, 0
+
+    def ask(self, *asked):
+        self.n_calls += 1
+        return self.answer(*asked)
 
 
-def by_global(prompt, draw):
-    return -float(len(draw.response) > BOUND[0])
+class Named:
+    """Remembers what it was asked, and says itself what it is."""
+
+    def __init__(self, answer):
+        self.answer, self.memory = answer, {}
+
+    def fingerprint(self):
+        return "mine"
+
+    def __call__(self, *asked):
+        return self.memory.setdefault(repr(asked), self.answer(*asked))
 
 
-def by_variable(bound):
-    def quality(prompt, draw):
-        return -float(len(draw.response) > bound[0])
-
-    return quality
+def likely(prompt, draw):
+    return draw.logprob
 
 
-class ByAttribute:
-    """Counts its calls, which is no change."""
-
-    calls = 0
-
-    def __init__(self, bound):
-        self.bound = bound
-
-    def __call__(self, prompt, draw):
-        self.calls += 1
-        return -float(len(draw.response) > self.bound[0])
+def equal(one, other):
+    return float(one == other)
 
 
-@pytest.mark.parametrize("kind", ["global", "variable", "attribute"])
-def test_scores_that_read_other_values_after_a_fit_are_refused(kind, monkeypatch):
-    bound = [12]
-    monkeypatch.setitem(by_global.__globals__, "BOUND", bound)
-    kinds = {"global": by_global, "variable": by_variable(bound), "attribute": ByAttribute(bound)}
-    fitted = sampler(quality=kinds[kind]).fit(X, Y)
-    before = fitted.predict(X)
-    assert fitted.predict(X) == before
-    fitted.calibrate(fitted.calibration_data_)
-    bound[0] = 9
-    with pytest.raises(ValueError, match="quality must be the one that was calibrated"):
-        fitted.predict(X)
-    bound[0] = 12
-    assert fitted.predict(X) == before
+def agrees(reference, response):
+    return reference == response
 
 
-class Client:
-    """Counts its requests, as services do."""
-
-    def __init__(self):
-        self.n_requests = 0
-
-    def rate(self, value):
-        self.n_requests += 1
-        return value
-
-
-CLIENT = Client()
-MEMORY = {}
-
-
-def remember(memory, text):
-    memory.setdefault(text, len(memory))
-
-
-def holding(role, kind, client):
-    """A score or a judge, or a splitter, that changes as it is used."""
-    answers = {
-        "quality": lambda prompt, draw: draw.logprob,
-        "similarity": lambda one, other: float(one == other),
-        "admission": lambda reference, response: reference == response,
-        "set_score": lambda similarity, quality: quality.max(axis=-1, initial=0.0),
-        "component_score": lambda prompt, part: float(len(part)),
-        "splitter": lambda text: [(0, len(text))],
-    }
-    answer = answers[role]
-
-    class Judge:
-        def __init__(self):
-            self.n_calls, self.client = 0, client
-
-        def ask(self, *asked):
-            self.n_calls += 1
-            return self.client.rate(answer(*asked))
-
-    def by_client(*asked):
-        return CLIENT.rate(answer(*asked))
-
-    def by_function(*asked):
-        remember(MEMORY, repr(asked))
-        return answer(*asked)
-
-    def by_record(log, *asked):
-        remember(log, repr(asked))
-        return answer(*asked)
-
-    kinds = {
-        "method": Judge().ask,
-        "client": by_client,
-        "memory": by_function,
-        "partial": functools.partial(by_record, {}),
-    }
-    return kinds[kind]
-
-
-KINDS = ("method", "client", "memory", "partial")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("role", ["quality", "similarity", "admission"])
+@pytest.mark.parametrize("wrap", [lambda answer: Counting(answer).ask, Named])
+@pytest.mark.parametrize(
+    ("role", "answer"), [("quality", likely), ("similarity", equal), ("admission", agrees)]
+)
 @pytest.mark.parametrize("judging", ["all", "lazy"])
-def test_samplers_whose_scores_change_as_they_are_used(role, kind, judging, tmp_path):
-    def fitted_by(score):
+def test_scores_that_count_or_remember_stay_what_they_are(role, answer, wrap, judging, tmp_path):
+    def sampler_with(score):
         return sampler(**{"judging": judging, "similarity": "exact_match", role: score})
 
-    MEMORY.clear()
-    score = holding(role, kind, Client())
-    fitted = fitted_by(score).fit(X, Y)
-    expected = [one.responses for one in fitted.predict(X[:20])]
-    fitted.predict(questions(20)[0])
-    data = fitted.calibration_data_
-    fitted.calibrate(data).save_calibration(tmp_path / "used.json")
-    assert [one.responses for one in fitted.predict(X[:20])] == expected
-    MEMORY.clear()
-    for other in (score, holding(role, kind, Client())):  # used here, and as in a new process
-        loaded = fitted_by(other).load_calibration(tmp_path / "used.json")
-        for _ in range(2):
-            assert [one.responses for one in loaded.predict(X[:20])] == expected
-    changed = fitted_by(lambda *asked: 0.25)
-    if role != "admission" or judging == "all":
-        with pytest.raises(ValueError, match=f"other scores: {role} is"):
-            changed.load_calibration(tmp_path / "used.json")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("role", ["splitter", "component_score", "admission"])
-@pytest.mark.parametrize("judging", ["all", "lazy"])
-def test_selectors_whose_parts_change_as_they_are_used(role, kind, judging, tmp_path):
-    inner = sampler(ReportModel(), k_max=6, set_score="sum").fit(REPORTS, REPORTS_Y)
-    MEMORY.clear()
-    part = holding(role, kind, Client())
-    options = {"alpha": 0.9, "admission": lambda reference, text: True, "judging": judging}
-    fitted = selector(inner, **options | {role: part}).fit(REPORTS, REPORTS_Y)
-    expected = [list(one) for one in fitted.predict(REPORTS[:20])]
-    fitted.predict(cases(20, first=900)[0])
+    fitted = sampler_with(wrap(answer)).fit(X, Y)
+    expected = fitted.predict(X[:20])
     fitted.calibrate(fitted.calibration_data_).save_calibration(tmp_path / "used.json")
-    MEMORY.clear()
-    for other in (part, holding(role, kind, Client())):
-        loaded = selector(inner, **options | {role: other})
-        loaded.load_calibration(tmp_path / "used.json")
-        for _ in range(2):
-            assert [list(one) for one in loaded.predict(REPORTS[:20])] == expected
-
-
-def test_component_scores_that_read_other_values_after_a_fit_are_refused():
-    power = [1.0]
-    fitted = selector(alpha=0.6, component_score=lambda prompt, part: len(part) ** power[0])
-    fitted.fit(REPORTS, REPORTS_Y)
-    fitted.predict(REPORTS[:5])
-    power[0] = 2.0
-    with pytest.raises(ValueError, match="component_score must be the one that was calibrated"):
-        fitted.predict(REPORTS[:5])
+    assert fitted.predict(X[:20]) == expected
+    loaded = sampler_with(wrap(answer)).load_calibration(tmp_path / "used.json")
+    assert [one.responses for one in loaded.predict(X[:20])] == [one.responses for one in expected]
+    with pytest.raises(ValueError, match=role):
+        sampler_with(lambda *asked: 0.25).load_calibration(tmp_path / "used.json")
 
 
 def test_a_classifier_that_is_trained_further_does_not_reach_predict():

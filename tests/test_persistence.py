@@ -374,3 +374,31 @@ def test_an_exit_level_needs_its_number_of_errors(tmp_path):
     for one in (path, early):
         with pytest.raises(ValueError, match="not an intact file"):
             toy_sampler(policy=ExitPolicy()).load_calibration(one)
+
+
+def length(prompt, generation, *, weight=0.5):
+    """A quality of the user's own."""
+
+    def shorter(text):
+        return text if len(text) < 80 else f"{text[:77]!s:>10}..."
+
+    return weight * len(shorter(generation.response))
+
+
+class Judge:
+    """A judge of the user's own."""
+
+    def __init__(self, *, strip):
+        self.strip = strip
+
+    def __call__(self, reference, response):
+        return reference == (response.strip() if self.strip else response)
+
+
+def test_a_calibration_is_the_same_under_every_python(tmp_path):
+    options = {"quality": length, "admission": Judge(strip=True)}
+    toy_sampler(epsilon=0.5, **options).fit(*questions(60)).save_calibration(tmp_path / "a.json")
+    scores = json.loads((tmp_path / "a.json").read_text())["scores"]
+    # as Python 3.11, 3.12 and 3.13 write them
+    assert scores["quality"] == "length:21311d485822fbdb24d1592ae72142dd"
+    assert scores["admission"] == "Judge:ce7c282d2e2f6b8126ab2588fbf50aef"

@@ -1,21 +1,16 @@
 """Draws that are made once and never lost."""
 
-import hashlib
 import logging
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
-
-from sklearn.utils.metaestimators import available_if
+from typing import Any
 
 from sklearn_clm.caching._store import Record, ResultCache, Row, Shared, Space, encoded
 from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator, _base
-from sklearn_clm.generators._base import Prompts, Rows, WrappingGenerator, wraps_trainable
-from sklearn_clm.generators._draws import prompt_bytes
-from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
+from sklearn_clm.generators._base import Prompts, Rows, WrappingGenerator
+from sklearn_clm.generators._fingerprint import TRAINED_ON, UnidentifiedError, strictly
 from sklearn_clm.generators._kept import DrawKeeper, rows_served, serve_kept
-from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.generators._records import (
     content_json,
     draw_from_record,
@@ -24,7 +19,6 @@ from sklearn_clm.generators._records import (
     key_digest,
     naming,
 )
-from sklearn_clm.generators._tables import is_table
 
 _logger = logging.getLogger("sklearn_clm")
 _MOST_READ = 1024  # prompts whose kept draws are held at once
@@ -53,7 +47,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         this process, shared by this object and its clones.
     key : str, default=None
         Stands in for the generator's fingerprint. For one whose address changed, say, or whose
-        code, which counts by its content where it is your own; draws of different generators
+        code, which counts by its source where it is your own; draws of different generators
         under one key would be taken for each other's.
 
     Attributes
@@ -115,30 +109,6 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         """What the inner generator used so far (requests, tokens, money), where it counts."""
         return dict(getattr(self._inner(), "usage_", {}))
 
-    @available_if(wraps_trainable)
-    def fit(self, prompts: Sequence[Any], references: Sequence[Any]) -> Self:
-        """Fit a clone of the inner generator; its training becomes part of the draws' key.
-
-        Parameters
-        ----------
-        prompts, references
-            As the inner generator's ``fit`` takes them.
-
-        Returns
-        -------
-        self
-        """
-        super().fit(prompts, references)
-        if is_table(prompts):
-            prompts = check_prompts(prompts, estimator=self).prompts
-        training = hashlib.blake2b(digest_size=16)
-        for part in (prompts, references):
-            for item in part:
-                training.update(prompt_bytes(item))
-            training.update(b"|")
-        self._training = training.hexdigest()
-        return self
-
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue with kept draws, as in :meth:`QueueGenerator.serve`.
 
@@ -192,7 +162,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
 
     def fingerprint(self) -> str:
         """The inner generator's (or `key`), with a digest of what it was fitted on here."""
-        training = getattr(self, "_training", None)
+        training = getattr(self._inner(), TRAINED_ON, None)
         name = self._inner_fingerprint() if self.key is None else str(self.key)
         return name if training is None else f"{name}-{training}"
 

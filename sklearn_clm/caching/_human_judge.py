@@ -17,7 +17,7 @@ from sklearn_clm.caching._verdict_files import (
     Line,
     as_verdict,
     check_ending,
-    is_same_text,
+    is_text_of,
     read_lines,
     write_lines,
 )
@@ -571,7 +571,7 @@ class HumanJudge(StoreBacked, PairAdmission):
         if known is None:
             raise ValueError(f"id {line.get('id')!r:.80} is of no pair that was exported here")
         content, response = known[0], line.get("response")
-        if None not in (content, response) and not is_same_text(response, json.loads(content)[2]):
+        if None not in (content, response) and not is_text_of(response, json.loads(content)[2]):
             raise ValueError("the response is not the one that was exported under this id")
         time = self._latest(connection, digest)
         if line.get("time"):

@@ -1,24 +1,25 @@
-"""Keyed draws that are kept in memory, in little room."""
+"""Keyed draws that are kept in memory."""
 
 import hashlib
-import struct
 import sys
 import threading
-from array import array
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_scalar
 
 from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator, prompt_bytes
 from sklearn_clm.generators._base import fingerprint as fingerprint_of
 from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
 from sklearn_clm.generators._kept import DrawKeeper, rows_served, serve_kept
 
-_DRAW_BYTES = 96  # what a draw takes besides its packed form, and a prompt besides its draws
-_PROMPT_BYTES = 416
-_SEPARATOR = b"\0draws\0"
+_PROMPT_BYTES = 416  # what a prompt takes besides its draws, a draw besides its text and tokens
+_DRAW_BYTES = 200
+_TOKEN_BYTES = 32  # a log-probability in its tuple
+_SPAN_BYTES = 80
 
 
 class DrawMemory:
@@ -33,9 +34,9 @@ class DrawMemory:
     Parameters
     ----------
     max_bytes : int, default=2**30
-        About how much memory draws may take, >= 0. A draw of 8 tokens and 20 characters takes less
-        than 300 bytes, half of what it takes in the sets that ``predict`` returns. The default
-        keeps three million of these, since a draw that was let go may have to be paid for again.
+        About how much memory draws may take, >= 0. A draw of 8 tokens and 20 characters takes 1 kB,
+        shared with the sets that ``predict`` returns. The default keeps a million of these, since a
+        draw that was let go may have to be paid for again.
 
     Attributes
     ----------
@@ -59,10 +60,7 @@ class DrawMemory:
     """
 
     def __init__(self, max_bytes: int = 2**30) -> None:
-        if isinstance(max_bytes, bool) or not isinstance(max_bytes, (int, np.integer)):
-            raise TypeError(f"max_bytes must be an int, got a {type(max_bytes).__name__} instead.")
-        if max_bytes < 0:
-            raise ValueError(f"max_bytes must be at least 0, got {max_bytes} instead.")
+        check_scalar(max_bytes, "max_bytes", Integral, min_val=0)
         self.max_bytes = int(max_bytes)
         self._forget_all()
         self._lock = threading.RLock()
@@ -152,11 +150,9 @@ class DrawMemory:
         ndarray of shape (n_prompts, n_samples), bool
         """
         keeper = _Keeper(self, self._name(generator, fingerprint), seed)
-        known = np.zeros((len(prompts), n_samples), dtype=bool)
-        for i, prompt in enumerate(prompts):
-            kept = self._draws.get(keeper.key(prompt), {})
-            known[i] = [start + j in kept for j in range(n_samples)]
-        return known
+        kept = [self._draws.get(keeper.key(prompt), {}) for prompt in prompts]
+        known = [[start + j in row for j in range(n_samples)] for row in kept]
+        return np.array(known, dtype=bool).reshape(len(prompts), n_samples)
 
     def clear(self) -> None:
         """Forget all draws."""
@@ -167,7 +163,7 @@ class DrawMemory:
         return type(self), (self.max_bytes,)
 
     def _forget_all(self) -> None:
-        self._draws: OrderedDict[bytes, dict[int, bytes | Generation]] = OrderedDict()
+        self._draws: OrderedDict[bytes, dict[int, Generation]] = OrderedDict()
         self._n_bytes = 0
         self._nameless: dict[int, Generator] = {}  # held, so that no other gets the same identity
 
@@ -182,26 +178,23 @@ class DrawMemory:
                 self._nameless[id(generator)] = generator
             return f"object {id(generator)}"
 
-    def _recall(self, key: bytes, start: int, stop: int) -> dict[int, Generation]:
+    def _recall(self, key: bytes) -> Mapping[int, Generation]:
         with self._lock:
-            kept = self._draws.get(key)
-            if kept is None:
+            if key not in self._draws:
                 return {}
             self._draws.move_to_end(key)
-            found = [(draw, kept[draw]) for draw in range(start, stop) if draw in kept]
-        return {draw: _unpacked(value) for draw, value in found}
+            return self._draws[key]
 
     def _keep(self, key: bytes, draw: int, generation: Generation) -> Generation:
-        packed = _packed(generation)
         with self._lock:
-            kept = self._draws.get(key)
-            if kept is None:
-                kept = self._draws[key] = {}
+            if key not in self._draws:
+                self._draws[key] = {}
                 self._n_bytes += _PROMPT_BYTES
-            elif draw in kept:
-                return _unpacked(kept[draw])
-            kept[draw] = packed
-            self._n_bytes += _size(packed)
+            kept = self._draws[key]
+            if draw not in kept:
+                kept[draw] = generation
+                self._n_bytes += _size(generation)
+            generation = kept[draw]
             while self._n_bytes > self.max_bytes:
                 _, gone = self._draws.popitem(last=False)
                 self._n_bytes -= _PROMPT_BYTES + sum(map(_size, gone.values()))
@@ -213,7 +206,7 @@ class _Keeper(DrawKeeper):
 
     def __init__(self, memory: DrawMemory, name: str, seed: int) -> None:
         self._memory = memory
-        self._prefix = f"{name} {seed}".encode() + _SEPARATOR
+        self._prefix = f"{name} {seed}".encode() + b"\0draws\0"
 
     def key(self, prompt: Any) -> bytes:
         return hashlib.blake2b(self._prefix + prompt_bytes(prompt), digest_size=16).digest()
@@ -221,10 +214,7 @@ class _Keeper(DrawKeeper):
     def recall(
         self, keys: Sequence[bytes], requests: Sequence[DrawRequest]
     ) -> Sequence[Mapping[int, Generation]]:
-        return [
-            self._memory._recall(key, request.start, request.stop)
-            for key, request in zip(keys, requests)
-        ]
+        return [self._memory._recall(key) for key in keys]
 
     def keep(self, key: bytes, prompt: Any, draw: int, generation: Generation) -> Generation:
         return self._memory._keep(key, draw, generation)
@@ -233,66 +223,7 @@ class _Keeper(DrawKeeper):
         return
 
 
-# which of the numbers are known; lengths of the response and of the finish reason in bytes; numbers
-# of token log-probabilities and of spans (-1: unknown); type of the spans' ends; log p; |y|
-_HEADER = struct.Struct("<BIbiicdq")
-_HAS_LOGPROB, _HAS_N_TOKENS = 1, 2
-
-
-def _packed(generation: Generation) -> bytes | Generation:
-    """A draw as bytes, or as it is where bytes would not give back an equal one."""
-    logprob, n_tokens = generation.logprob, generation.n_tokens
-    logprobs, spans = generation.token_logprobs, generation.token_spans
-    reason = generation.finish_reason
-    texts = type(generation.response) is str and type(reason) in (str, type(None))
-    if not texts or {type(logprobs), type(spans)} - {tuple, type(None)}:
-        return generation
-    try:
-        text = generation.response.encode()
-        ending = b"" if reason is None else reason.encode()
-        values = array("d", logprobs or ())
-        flat = [end for first, last in spans or () for end in (first, last)]
-        largest = max(flat, default=0)
-        code = "B" if largest < 256 else "H" if largest < 65536 else "I"
-        header = _HEADER.pack(
-            (logprob is not None) * _HAS_LOGPROB + (n_tokens is not None) * _HAS_N_TOKENS,
-            len(text),
-            -1 if reason is None else len(ending),
-            -1 if logprobs is None else len(values),
-            -1 if spans is None else len(flat) // 2,
-            code.encode(),
-            0.0 if logprob is None else logprob,
-            0 if n_tokens is None else n_tokens,
-        )
-        return b"".join([header, text, ending, values.tobytes(), array(code, flat).tobytes()])
-    except (TypeError, ValueError, OverflowError, struct.error):
-        return generation
-
-
-def _unpacked(packed: bytes | Generation) -> Generation:
-    if isinstance(packed, Generation):
-        return packed
-    flags, n_text, n_reason, n_values, n_spans, code, logprob, n_tokens = _HEADER.unpack_from(
-        packed
-    )
-    text_end = _HEADER.size + n_text
-    reason_end = text_end + max(n_reason, 0)
-    values_end = reason_end + 8 * max(n_values, 0)
-    values = array("d", packed[reason_end:values_end])
-    ends = array(code.decode(), packed[values_end:])
-    return Generation(
-        packed[_HEADER.size : text_end].decode(),
-        logprob if flags & _HAS_LOGPROB else None,
-        n_tokens if flags & _HAS_N_TOKENS else None,
-        None if n_values < 0 else tuple(values),
-        None if n_spans < 0 else tuple(zip(ends[::2], ends[1::2])),
-        None if n_reason < 0 else packed[text_end:reason_end].decode(),
-    )
-
-
-def _size(packed: bytes | Generation) -> int:
-    if isinstance(packed, bytes):
-        return len(packed) + _DRAW_BYTES
-    # an object's own size, and the numbers of its tokens
-    tokens = len(packed.token_logprobs or ()) + 4 * len(packed.token_spans or ())
-    return sys.getsizeof(packed.response) + 32 * tokens + 2 * _DRAW_BYTES
+def _size(generation: Generation) -> int:
+    n_tokens, n_spans = len(generation.token_logprobs or ()), len(generation.token_spans or ())
+    text = sys.getsizeof(generation.response)
+    return text + _DRAW_BYTES + _TOKEN_BYTES * n_tokens + _SPAN_BYTES * n_spans

@@ -142,8 +142,8 @@ class CachedAdmission(_PairCache, PairAdmission):
         The SQLite file, created where there is none. None keeps judgements in this process,
         shared by this object and its clones.
     key : str, default=None
-        Stands in for the fingerprint of `admission`, which is made of the code of a function, of
-        all that it reads and calls in the user's own modules, or of the state of an object.
+        Stands in for the fingerprint of `admission`, which is made of the source of a function
+        and the variables around it, or of the parameters of an object.
 
     Attributes
     ----------

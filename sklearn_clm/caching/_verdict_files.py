@@ -80,9 +80,10 @@ def as_verdict(value: object) -> bool | None:
     return None
 
 
-def is_same_text(one: object, other: object) -> bool:
-    """Whether two values are one but for what spreadsheets change."""
-    return _plain_text(one) == _plain_text(other)
+def is_text_of(cell: object, value: object) -> bool:
+    """Whether a cell holds a value that was exported, but for what spreadsheets change."""
+    # some of them take the quote away that keeps from formulas
+    return _plain_text(cell) in (_plain_text(value), _plain_text(_as_cell(value)))
 
 
 def _decoded_file(path: str | os.PathLike[str]) -> str:
@@ -124,5 +125,5 @@ def _as_cell(value: object) -> str:
 
 
 def _plain_text(value: object) -> str:
-    """Text without ends of lines, space at the ends, and the quote that keeps from formulas."""
-    return "\n".join(_as_text(value).splitlines()).strip().removeprefix("'").strip()
+    """Text whose ends of lines are alike, without space at its ends."""
+    return "\n".join(_as_text(value).splitlines()).strip()

@@ -1,7 +1,6 @@
 """What calibration data were collected with."""
 
 import json
-import re
 from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
@@ -9,27 +8,6 @@ from numpy.typing import ArrayLike
 
 _FORMATS = ("float16", "float32", "float64")
 _OF_COMPONENTS = ("splitter", "component_score")
-_SCORES = ("quality", "similarity", "admission", *_OF_COMPONENTS)
-# of a score with code of the user's: its name, a digest of its code, and one of what it holds
-_OF_CODE = re.compile(r"(?P<code>.*:[0-9a-f]{16})(\.[0-9a-f]{16})?", re.DOTALL)
-
-
-def code_of(score: str | None) -> str | None:
-    """The fingerprint without what the score holds."""
-    parts = None if score is None else _OF_CODE.fullmatch(score)
-    return score if parts is None else parts["code"]
-
-
-def same_score(one: str | None, other: str | None) -> bool:
-    """Whether two fingerprints may be of one score; None is unknown.
-
-    Where one of them has no digest of what the score holds, as that changes while it is used, its
-    code decides.
-    """
-    if one is None or other is None or one == other:
-        return True
-    code = code_of(one)
-    return code == code_of(other) and code in (one, other)
 
 
 @dataclass(frozen=True)
@@ -154,13 +132,12 @@ class Provenance:
         tuple of str
             Empty where nothing is known to differ.
         """
-        found = []
-        for name in (field.name for field in fields(self)):
-            mine, its = getattr(self, name), getattr(other, name)
-            known = None not in (mine, its)
-            if known and mine != its and not (name in _SCORES and same_score(mine, its)):
-                found.append(name)
-        return tuple(found)
+        return tuple(
+            field.name
+            for field in fields(self)
+            if None not in (mine := getattr(self, field.name), its := getattr(other, field.name))
+            and mine != its
+        )
 
     def to_array(self) -> np.ndarray:
         """The fields as JSON text in a 0-d array, for files without pickle."""

@@ -1,4 +1,4 @@
-"""The table of a calibration: draws of prompts, their scores and labels, filled or filled on demand.
+"""The table of a calibration: draws, their scores and labels, filled or filled on demand.
 
 Eager and lazy are one object. A table that was filled before has nobody to ask, and is never asked;
 a lazy one makes a draw, or asks for a label, when a decision needs it. Draws are keyed and scores

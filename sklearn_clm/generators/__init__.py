@@ -146,10 +146,10 @@ Draws are made, scored and judged some thousand prompts at a time. ``collect(pro
 memory="similarity.npy")`` writes the similarities to a file that calibration reads block by block.
 
 At a million prompts, first to break is that draws are made once: a process remembers the latest
-gigabyte of them, and ``calibration_draws_`` or a second ``fit`` would pay for the others anew. A
-:class:`sklearn_clm.caching.CachedGenerator` holds them all, some 10 GB on disk. Next come responses
-that lazy judging keeps at hand, some 3 GB. It is seldom worth it: with 100,000 prompts the risk is
-known to 0.3 percentage points.
+gigabyte of them, a million with their tokens, and ``calibration_draws_`` or a second ``fit`` would
+pay for the others anew. A :class:`sklearn_clm.caching.CachedGenerator` holds them all, some 10 GB on
+disk. Next come responses that lazy judging keeps at hand, some 3 GB. It is seldom worth it: with
+100,000 prompts the risk is known to 0.3 percentage points.
 """
 
 from sklearn_clm.generators._base import (

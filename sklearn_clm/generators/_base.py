@@ -1,6 +1,9 @@
 """The protocols that generators follow, and what is checked of any of them."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from types import FunctionType
 from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
 
 import numpy as np
@@ -8,7 +11,13 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.metaestimators import available_if
 
 from sklearn_clm.generators._draws import Generation, check_text
-from sklearn_clm.generators._fingerprint import Fingerprinted, digest_of, state_of
+from sklearn_clm.generators._fingerprint import (
+    TRAINED_ON,
+    attributes_of,
+    digest_of,
+    parameters_of,
+    training_digest,
+)
 from sklearn_clm.generators._queue import DrawQueue, QueueGenerator, rounds_of
 from sklearn_clm.generators._tables import take_over_tags
 
@@ -92,6 +101,11 @@ class BaseGenerator(BaseEstimator):
     gives_logprobs: bool = True
     gives_labels: bool = False
     is_cheap: bool = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if isinstance(fit := vars(cls).get("fit"), FunctionType):
+            setattr(cls, "fit", _recording(fit))  # noqa: B010
 
     def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
         """Draw responses.
@@ -194,7 +208,7 @@ class WrappingGenerator(BaseGenerator):
         -------
         self
         """
-        self.generator_ = clone(self.generator, safe=False).fit(prompts, references)
+        self.generator_ = trained(clone(self.generator, safe=False), prompts, references)
         return self
 
     def fingerprint(self) -> str:
@@ -225,17 +239,45 @@ def is_trainable(generator: object) -> TypeGuard[TrainableGenerator]:
 
 def fingerprint(generator: object) -> str:
     """Fingerprint of any generator, by its own method or else by class, parameters and state."""
-    if isinstance(generator, Fingerprinted) and not isinstance(generator, type):
-        return str(generator.fingerprint())
-    return description(generator)
+    # an estimator may hand on the method of another one, so that no protocol sees it
+    named = callable(getattr(generator, "fingerprint", None)) and not isinstance(generator, type)
+    return str(generator.fingerprint()) if named else description(generator)  # type: ignore[attr-defined]
 
 
 def description(generator: object) -> str:
     """Digest of the class and the parameters of a generator, and of what it has learnt."""
-    if not isinstance(generator, BaseEstimator):
-        return digest_of(type(generator), state_of(generator))
-    learnt = state_of(generator) if is_trainable(generator) else {}
-    return digest_of(type(generator), {**generator.get_params(deep=False), **learnt})
+    training = None
+    if is_trainable(generator):
+        training = getattr(generator, TRAINED_ON, None) or attributes_of(generator)
+    return digest_of(
+        type(generator), {"parameters": parameters_of(generator), "training": training}
+    )
+
+
+def trained(generator: Any, prompts: Prompts, references: Sequence[object]) -> Any:
+    """A generator, fitted; what it was trained on stays recorded."""
+    generator.fit(prompts, references)
+    if not hasattr(generator, TRAINED_ON):
+        _record(generator, prompts, references)
+    return generator
+
+
+def _recording(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """The method fit, which records what a generator was trained on."""
+
+    @functools.wraps(fit)
+    def recorded(self: object, *given: Any, **named: Any) -> Any:
+        fitted = fit(self, *given, **named)
+        _record(self, *given, named)
+        return fitted
+
+    return recorded
+
+
+def _record(generator: object, *given: object) -> None:
+    # recorded at once, for what a model holds may change as it is used
+    with suppress(AttributeError):  # an object with slots is known by its attributes
+        setattr(generator, TRAINED_ON, training_digest(generator, *given))
 
 
 def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws: int = 20) -> bool:
@@ -361,7 +403,7 @@ def stream(
                 f"{n_samples} draws = {n_all}."
             )
         return
-    if not isinstance(generator, Generator):
+    if not hasattr(generator, "sample"):  # an estimator may hand on the method of another one
         raise TypeError(f"generator must have a method sample or stream, got {generator!r:.80}.")
     chunk_size = trait(generator, "chunk_size")
     for first in range(0, len(prompts), chunk_size):

@@ -19,7 +19,7 @@ from sklearn_clm.generators._base import (
     refuse_single_text,
 )
 from sklearn_clm.generators._draws import Generation, first_uniforms, prompt_bytes
-from sklearn_clm.generators._fingerprint import digest_of
+from sklearn_clm.generators._fingerprint import TRAINED_ON, digest_of
 from sklearn_clm.generators._prompts import check_fitted_prompts, check_prompts
 from sklearn_clm.generators._queue import DrawQueue
 from sklearn_clm.generators._tables import (
@@ -132,6 +132,8 @@ class EstimatorGenerator(BaseGenerator):
             self.estimator_ = clone(self.estimator).fit(prompts, labels)
             _refuse_without_probabilities(self.estimator_)
             self.classes_ = np.asarray(self.estimator_.classes_)
+        learnt = {"given": [prompts, references], "learnt": [self.estimator_, self.classes_]}
+        self._trained_on = digest_of(type(self), learnt)
         return self
 
     def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
@@ -167,12 +169,10 @@ class EstimatorGenerator(BaseGenerator):
             known = {index: one for index, one in known.items() if queue.is_open(index)}
 
     def fingerprint(self) -> str:
-        """Hexadecimal digest of the parameters and, once fitted, of the fitted classifier."""
-        fitted = [self.estimator_, self.classes_] if hasattr(self, "classes_") else []
-        if (columns := getattr(self, "_columns", None)) is not None:
-            fitted.append([repr(type_) for type_ in columns.dtypes])
+        """Hexadecimal digest of the classifier and, once fitted, of its training."""
         # the batch size is no part of the distribution
-        return digest_of(type(self), {"estimator": self.estimator, "fitted state": fitted})
+        training = getattr(self, TRAINED_ON, None)
+        return digest_of(type(self), {"estimator": self.estimator, "training": training})
 
     @property
     def feature_names_in_(self) -> np.ndarray:

@@ -4,6 +4,7 @@ from collections import abc
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
+from math import ceil
 from numbers import Integral
 from threading import Lock
 from typing import NamedTuple
@@ -23,7 +24,6 @@ from sklearn_clm.generators._base import (
     serve,
     stream,
 )
-from sklearn_clm.generators._draws import Generation, prompt_bytes
 from sklearn_clm.generators._queue import DrawQueue, rounds_of
 
 _TASKS_PER_WORKER = 4  # so that a worker with short answers does not wait for one with long ones
@@ -31,9 +31,16 @@ _WINDOW = 1024  # prompts that are open at once
 # what dask and ray raise where a worker is lost; naming them imports neither
 _LOST = ("KilledWorker", "WorkerCrashedError", "NodeDiedError", "ActorDiedError")
 
-_Result = tuple[int, Rows]  # number of the task, its rows
-_Call = tuple[Callable[..., _Result], tuple[object, ...], dict[str, object]]  # of joblib
-_Key = tuple[str, int, bytes, int]  # generator, seed, prompt, draw
+
+class _Task(NamedTuple):
+    """Draws ``start`` to ``stop - 1`` of the prompts at some positions."""
+
+    start: int
+    stop: int
+    indices: list[int]
+
+
+_Call = tuple[Callable[..., tuple[_Task, Rows]], tuple[object, ...], dict[str, object]]  # of joblib
 
 
 class ParallelGenerator(WrappingGenerator):
@@ -61,9 +68,9 @@ class ParallelGenerator(WrappingGenerator):
 
     Notes
     -----
-    A worker that dies ends the call with a RuntimeError. The draws that had arrived are kept, and
-    the next call makes only the rest; backends that replace lost workers themselves, such as dask,
-    go on. Inside a :class:`sklearn_clm.caching.CachedGenerator` this process alone writes.
+    A worker that dies ends the call with a RuntimeError; an estimator, and a
+    :class:`sklearn_clm.caching.CachedGenerator` around this, keep the draws that had arrived.
+    Backends that replace lost workers themselves, such as dask, go on.
 
     Where linear algebra runs on another number of threads it may round differently; joblib gives
     each process its share of the processors. ``parallel_config(inner_max_num_threads=1)`` fixes it.
@@ -91,9 +98,8 @@ class ParallelGenerator(WrappingGenerator):
             yield from stream(self._inner(), prompts, n_samples, start=start, seed=seed)
             return
         if n_samples:
-            queue = DrawQueue(prompts, start + n_samples, seed=seed)
             everything = _Task(start, start + n_samples, list(range(len(prompts))))
-            yield from self._made(queue, [everything])
+            yield from self._made(DrawQueue(prompts, start + n_samples, seed=seed), [everything])
 
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`, in rounds over all workers."""
@@ -104,11 +110,6 @@ class ParallelGenerator(WrappingGenerator):
             tasks = [_Task(*one) for one in rounds_of(requests)]
             for index, draw, generation in self._made(queue, tasks):
                 queue.put(index, draw, generation)
-
-    def __getstate__(self) -> dict[str, object]:
-        state = dict(super().__getstate__())
-        state.pop("_kept", None)
-        return state
 
     def _n_workers(self) -> int:
         if not isinstance(self.chunk_size, Integral) or self.chunk_size < 1:
@@ -121,72 +122,38 @@ class ParallelGenerator(WrappingGenerator):
             )
         return int(effective_n_jobs(self.n_jobs))
 
-    def _made(self, queue: DrawQueue, wanted: list["_Task"]) -> Stream:
-        """Draws of some tasks, those first that an earlier call left."""
+    def _made(self, queue: DrawQueue, wanted: list[_Task]) -> Stream:
         inner = self._inner()
         token = description(inner)  # a fingerprint could load the model in this process too
-        kept: dict[_Key, Generation] = getattr(self, "_kept", {})
-        arrived: dict[_Key, Generation] = {}
-        keys = {i: prompt_bytes(queue.prompts[i]) for task in wanted for i in task.indices}
         n_wanted = sum(len(task.indices) * (task.stop - task.start) for task in wanted)
-        n_sent = 0
-        tasks: list[_Task] = []
-        for task in wanted:
-            missing: list[int] = []
-            for i in task.indices:
-                draws = range(task.start, task.stop)
-                known = [kept.get((token, queue.seed, keys[i], j)) for j in draws]
-                if None in known:
-                    missing.append(i)
-                    continue
-                for j, generation in zip(draws, known):
-                    if generation is not None:
-                        arrived[token, queue.seed, keys[i], j] = generation
-                        n_sent += 1
-                        yield i, j, generation
-            tasks += self._split(missing, task.start, task.stop, n_wanted)
+        n_arrived = 0
+        calls = (
+            delayed(_draws_of)(token, inner, queue.prompts_at(task.indices), task, queue.seed)
+            for task in self._split(wanted, n_wanted)
+        )
         try:
-            calls = (
-                delayed(_draws_of)(
-                    k, token, inner, queue.prompts_at(task.indices), task, queue.seed
-                )
-                for k, task in enumerate(tasks)
-            )
             with closing(self._results(calls)) as results:
-                for number, rows in results:
-                    start, _, indices = tasks[number]
-                    made = [
-                        (i, j, generation)
-                        for i, row in zip(indices, rows)
-                        for j, generation in enumerate(row, start)
-                    ]
-                    # kept whole before anything is handed on, as the caller may stop at any draw
-                    for i, j, generation in made:
-                        arrived[token, queue.seed, keys[i], j] = generation
-                    for draw in made:
-                        n_sent += 1
-                        yield draw
+                for task, rows in results:
+                    for i, row in zip(task.indices, rows):
+                        for j, generation in enumerate(row, task.start):
+                            n_arrived += 1
+                            yield i, j, generation
         except Exception as error:
-            self._kept = {**kept, **arrived}
             if isinstance(error, BrokenProcessPool) or type(error).__name__ in _LOST:
                 raise RuntimeError(
-                    f"a worker died after {n_sent} of {n_wanted} draws had arrived; they are "
-                    "kept, and the same call makes only the rest "
+                    f"a worker died after {n_arrived} of {n_wanted} draws had arrived "
                     f"({type(error).__name__}: {error!s:.200})"
                 ) from error
             raise
-        self._kept = {}
 
-    def _split(self, indices: list[int], start: int, stop: int, n_draws: int) -> list["_Task"]:
-        n_tasks = _TASKS_PER_WORKER * self._n_workers()
-        even = -(-n_draws // (n_tasks * (stop - start)))
-        size = max(1, min(int(self.chunk_size), even))
-        return [
-            _Task(start, stop, indices[first : first + size])
-            for first in range(0, len(indices), size)
-        ]
+    def _split(self, wanted: list[_Task], n_draws: int) -> Iterator[_Task]:
+        draws_each = n_draws / (_TASKS_PER_WORKER * self._n_workers())
+        for start, stop, indices in wanted:
+            size = max(1, min(int(self.chunk_size), ceil(draws_each / (stop - start))))
+            for first in range(0, len(indices), size):
+                yield _Task(start, stop, indices[first : first + size])
 
-    def _results(self, calls: Iterator[_Call]) -> abc.Generator[_Result, None, None]:
+    def _results(self, calls: Iterator[_Call]) -> abc.Generator[tuple[_Task, Rows], None, None]:
         """Results of tasks, as they are finished where the backend can tell."""
         backend, _ = get_active_backend()
         if backend.supports_return_generator:
@@ -196,26 +163,17 @@ class ParallelGenerator(WrappingGenerator):
             yield from Parallel(n_jobs=self.n_jobs, batch_size=1)(calls)
 
 
-class _Task(NamedTuple):
-    """Draws ``start`` to ``stop - 1`` of the prompts at some positions."""
-
-    start: int
-    stop: int
-    indices: list[int]
-
-
 # the generator that this worker holds, so that what it has loaded stays loaded
 _held: dict[str, Generator] = {}
 _lock = Lock()
 
 
 def _draws_of(
-    number: int, token: str, generator: Generator, prompts: Prompts, task: _Task, seed: int
-) -> _Result:
+    token: str, generator: Generator, prompts: Prompts, task: _Task, seed: int
+) -> tuple[_Task, Rows]:
     with _lock:
         if token not in _held:
             _held.clear()
             _held[token] = generator
         generator = _held[token]
-    n_samples = task.stop - task.start
-    return number, sample(generator, prompts, n_samples, start=task.start, seed=seed)
+    return task, sample(generator, prompts, task.stop - task.start, start=task.start, seed=seed)

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -229,27 +228,9 @@ class PrecomputedGenerator(BaseGenerator):
             index.fingerprint.append(digest.hexdigest())
         return index.fingerprint[0]
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name.
-
-        Parameters
-        ----------
-        deep : bool, default=True
-            Without effect: no parameter is an estimator.
-
-        Returns
-        -------
-        dict
-        """
-        params: dict[str, Any] = super().get_params(deep)
-        # scikit-learn formats an estimator inside another one from these alone, and thousands of
-        # draws take it seconds
-        caller = sys._getframe(1)
-        place = caller.f_globals.get("__name__"), caller.f_code.co_name
-        if place[0] == "sklearn.utils._pprint" or place == ("sklearn.base", "_get_params_html"):
-            of_draws = {k: v for k, v in params.items() if k != "key" and v is not None}
-            return params | {k: _Rows(f"<{len(v)} rows>") for k, v in of_draws.items()}
-        return params
+    def __repr__(self, *args: Any) -> str:
+        key = "" if self.key is None else f", key={self.key!r}"
+        return f"PrecomputedGenerator(<{len(self.prompts)} prompts>{key})"
 
     def __sklearn_clone__(self) -> Self:
         # the draws are read only: a search over many candidates must not copy them for each
@@ -266,13 +247,6 @@ class PrecomputedGenerator(BaseGenerator):
         if index is None or any(a is not b for a, b in zip(index.given, given)):
             index = self._index = _indexed(*given)
         return index
-
-
-class _Rows(str):
-    """What stands for a table of draws where it is printed, without quotation marks."""
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 class _Index(NamedTuple):

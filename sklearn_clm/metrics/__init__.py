@@ -3,10 +3,8 @@
 | question | of sets | of selected components |
 |---|---|---|
 | does the promise hold? | :func:`set_loss`, :func:`set_coverage` | :func:`component_loss` |
-| what does it cost? | :func:`set_size`, :func:`set_samples`, :func:`set_excess` | |
-| what is it worth? | :func:`set_objective` (Eq. 7) | :func:`component_recall` |
-
-:func:`component_count` and :func:`component_precision` describe a selection further.
+| what does it cost? | ``sets.sizes``, ``sets.n_samples``, :func:`set_outcomes` | ``sets.sizes`` |
+| what is it worth? | ``sampler.score`` (Eq. 7) | :func:`component_precision`, `component_recall` |
 
 :func:`normalized_auc` summarises a curve over epsilon, as the paper's tables do.
 
@@ -14,12 +12,12 @@
 >>> from sklearn.naive_bayes import GaussianNB
 >>> from sklearn_clm import ConformalSampler
 >>> from sklearn_clm.generators import EstimatorGenerator
->>> from sklearn_clm.metrics import set_coverage, set_samples, set_size
+>>> from sklearn_clm.metrics import set_coverage
 >>> X, y = load_digits(return_X_y=True)
 >>> generator = EstimatorGenerator(GaussianNB(var_smoothing=0.1))
 >>> sampler = ConformalSampler(generator, k_max=5, epsilon=0.2, random_state=0)
 >>> sets = sampler.fit(X[:1000], y[:1000]).predict(X[1000:])
->>> bool(set_coverage(y[1000:], sets) > 0.8), bool(set_size(sets) <= set_samples(sets))
+>>> bool(set_coverage(y[1000:], sets) > 0.8), bool(sets.sizes.mean() <= sets.n_samples.mean())
 (True, True)
 
 ## Parameter searches
@@ -40,38 +38,18 @@ chosen by their noise, and its certificate is too good.
 """
 
 from sklearn_clm.metrics._auc import normalized_auc
-from sklearn_clm.metrics._components import (
-    component_count,
-    component_loss,
-    component_precision,
-    component_recall,
-)
+from sklearn_clm.metrics._components import component_loss, component_precision, component_recall
 from sklearn_clm.metrics._scorers import COMPONENT_SCORERS, SCORERS
-from sklearn_clm.metrics._sets import (
-    SetOutcomes,
-    set_coverage,
-    set_excess,
-    set_loss,
-    set_objective,
-    set_outcomes,
-    set_samples,
-    set_size,
-)
+from sklearn_clm.metrics._sets import set_coverage, set_loss, set_outcomes
 
 __all__ = [
     "COMPONENT_SCORERS",
     "SCORERS",
-    "SetOutcomes",
-    "component_count",
     "component_loss",
     "component_precision",
     "component_recall",
     "normalized_auc",
     "set_coverage",
-    "set_excess",
     "set_loss",
-    "set_objective",
     "set_outcomes",
-    "set_samples",
-    "set_size",
 ]

@@ -1,10 +1,11 @@
-"""Measures of selected components: how many, how many right, how much of the reference."""
+"""Measures of selected components: how many are right, how much of the reference."""
 
 from collections.abc import Collection
 
 import numpy as np
 
 from sklearn_clm._results import ComponentSets
+from sklearn_clm.metrics._sets import Admissions, Judge, refuse_without_judge
 from sklearn_clm.scoring import (
     component_match,
     component_of,
@@ -17,43 +18,11 @@ from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._splitters import Splitter
 
 
-def component_count(sets: ComponentSets, *, average: bool = True) -> float | np.ndarray:
-    """Number of selected components.
-
-    Parameters
-    ----------
-    sets : ComponentSets of length n
-        From ``predict``.
-    average : bool, default=True
-        Whether to return the mean, or the values of each prompt.
-
-    Returns
-    -------
-    float, or ndarray of shape (n,)
-        The number.
-
-    Raises
-    ------
-    TypeError
-        If `sets` is not ComponentSets.
-
-    Examples
-    --------
-    >>> from sklearn_clm import ComponentSet, ComponentSets, PredictionSet
-    >>> from sklearn_clm.metrics import component_count
-    >>> answer = PredictionSet("Q", ("Yes. No.",), [0.9], [0], 1, 0.9, True, True)
-    >>> one = ComponentSet(("Yes.",), [0.8], [[(0, (0, 4))]], answer, True)
-    >>> component_count(ComponentSets([one]))
-    1.0
-    """
-    return _averaged(_checked(sets).sizes, average)
-
-
 def component_loss(
-    admissions: Collection[object],
+    admissions: Admissions,
     sets: ComponentSets,
     *,
-    admission: str | Admission | None = None,
+    admission: Judge = None,
     average: bool = True,
     n_jobs: int | None = None,
 ) -> float | np.ndarray:
@@ -79,10 +48,8 @@ def component_loss(
 
     Raises
     ------
-    TypeError
-        If `sets` is not ComponentSets.
-    ValueError
-        If the lengths differ, or `admissions` are references and no judge is known.
+    TypeError, ValueError
+        If `sets` is not ComponentSets, the lengths differ, or no judge of references is known.
 
     Examples
     --------
@@ -98,10 +65,10 @@ def component_loss(
 
 
 def component_precision(
-    admissions: Collection[object],
+    admissions: Admissions,
     sets: ComponentSets,
     *,
-    admission: str | Admission | None = None,
+    admission: Judge = None,
     average: bool = True,
     n_jobs: int | None = None,
 ) -> float | np.ndarray:
@@ -109,21 +76,13 @@ def component_precision(
 
     Parameters
     ----------
-    admissions, sets, admission, n_jobs
-        As in :func:`component_loss`.
-    average : bool, default=True
-        Whether to return the mean over the prompts for which something was selected, or the
-        values of each prompt.
+    admissions, sets, admission, average, n_jobs
+        As in :func:`component_loss`. The mean is over the prompts with a selection.
 
     Returns
     -------
     float, or ndarray of shape (n,)
         The precision; NaN for an empty selection, and as mean where all are empty.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`component_loss`.
 
     Examples
     --------
@@ -140,7 +99,7 @@ def component_precision(
 
 
 def component_recall(
-    references: Collection[object],
+    references: Admissions,
     sets: ComponentSets,
     *,
     match: str | Admission = "rouge_l",
@@ -171,10 +130,8 @@ def component_recall(
 
     Raises
     ------
-    TypeError
-        If `sets` is not ComponentSets, or `references` holds callables.
-    ValueError
-        If the lengths differ.
+    TypeError, ValueError
+        If `sets` is not ComponentSets, `references` holds callables, or the lengths differ.
 
     Examples
     --------
@@ -188,8 +145,8 @@ def component_recall(
     checked = check_admissions(references, len(_checked(sets)))
     if any(callable(reference) for reference in checked):
         raise TypeError(
-            "references must be texts (or lists of texts) to say what share of them is covered, "
-            "got callables."
+            "references must be texts or lists of texts, got callables instead: they do not tell "
+            "what there was to say."
         )
     almost = component_match(match, _splitter(sets) if splitter is None else splitter)
     recalls = []
@@ -210,24 +167,14 @@ def _coverage(
 
 
 def _verdicts(
-    admissions: Collection[object],
-    sets: ComponentSets,
-    admission: str | Admission | None,
-    n_jobs: int | None,
+    admissions: Admissions, sets: ComponentSets, admission: Judge, n_jobs: int | None
 ) -> list[np.ndarray]:
     checked = check_admissions(admissions, len(_checked(sets)))
     if admission is None and sets.selector is not None:
         admission = sets.selector.admission
-    if admission is None:
-        if not all(callable(one) for one in checked):
-            raise ValueError(
-                "admission must be given: these component sets do not know the selector that made "
-                "them (a pickle leaves it behind), and admissions holds references."
-            )
-        admission = "rouge_l"  # not asked, where every A^c_i is a callable
-    components = [list(one.components) for one in sets]
-    judges = get_component_admission(admission, _splitter(sets))
-    return judge(judges, checked, components, n_jobs=n_jobs)
+    refuse_without_judge(admission, checked)
+    judges = get_component_admission(admission or "rouge_l", _splitter(sets))
+    return judge(judges, checked, [list(one.components) for one in sets], n_jobs=n_jobs)
 
 
 def _splitter(sets: ComponentSets) -> str | Splitter:
@@ -236,7 +183,7 @@ def _splitter(sets: ComponentSets) -> str | Splitter:
 
 def _checked(sets: object) -> ComponentSets:
     if not isinstance(sets, ComponentSets):
-        raise TypeError(f"sets must be ComponentSets, got {type(sets).__name__}.")
+        raise TypeError(f"sets must be ComponentSets, got {type(sets).__name__} instead.")
     return sets
 
 

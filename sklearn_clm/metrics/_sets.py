@@ -7,8 +7,8 @@ import numpy as np
 
 from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm.calibration import relative_excess
-from sklearn_clm.scoring import admission_matrix, warn_of_references
-from sklearn_clm.scoring._admission import check_admissions
+from sklearn_clm.scoring import admission_matrix
+from sklearn_clm.scoring._admission import check_admissions, warn_of_references
 from sklearn_clm.scoring._protocols import Admission, Reference
 
 Admissions: TypeAlias = Collection[object]
@@ -16,28 +16,7 @@ Judge: TypeAlias = str | Admission | None
 
 
 class SetOutcomes(NamedTuple):
-    """Outcomes of n prediction sets, arrays of shape (n,).
-
-    Parameters
-    ----------
-    loss : ndarray of bool
-        Whether no member of the set is admissible.
-    size : ndarray of int
-        Members of the set.
-    samples : ndarray of int
-        Draws taken S, rejected ones included.
-    excess : ndarray of float
-        max(S - S*, 0) / S with S* the first admissible draw, rejected or not; 0 where none of
-        the draws taken is admissible.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.metrics import SetOutcomes
-    >>> outcomes = SetOutcomes(*np.array([[0, 1], [1, 2], [2, 4], [0.5, 0.0]]))
-    >>> float(outcomes.loss.mean())
-    0.5
-    """
+    """Outcomes of n prediction sets, as :func:`set_outcomes` describes them."""
 
     loss: np.ndarray
     size: np.ndarray
@@ -68,7 +47,9 @@ def set_outcomes(
     Returns
     -------
     SetOutcomes
-        Arrays of shape (n,).
+        A named tuple of arrays of shape (n,): `loss`, whether no member is admissible; `size`;
+        `samples`, the draws taken S; `excess`, max(S - S*, 0) / S with S* the first admissible
+        draw, rejected or not, and 0 where none is admissible.
 
     Raises
     ------
@@ -77,11 +58,6 @@ def set_outcomes(
     ValueError
         If the lengths differ, a set does not know all its draws, or `admissions` are references
         and no judge is known.
-
-    Warns
-    -----
-    UserWarning
-        Of references that can hardly be judged, as :func:`sklearn_clm.scoring.warn_of_references`.
 
     Examples
     --------
@@ -93,19 +69,15 @@ def set_outcomes(
     >>> set_outcomes(["Paris"], PredictionSets([one], k_max=4), admission="exact_match")
     SetOutcomes(loss=array([False]), size=array([2]), samples=array([4]), excess=array([0.5]))
     """
-    _refuse_other_sets(sets)
+    if not isinstance(sets, PredictionSets):
+        selected = isinstance(sets, ComponentSets)
+        hint = ", for which there are component_loss and COMPONENT_SCORERS" if selected else ""
+        raise TypeError(f"sets must be PredictionSets, got {type(sets).__name__} instead{hint}.")
     checked = check_admissions(admissions, len(sets))
-    if admission is None:
-        if sets.sampler is not None:
-            admission = sets.sampler.admission
-        elif not all(callable(one) for one in checked):
-            raise ValueError(
-                "admission must be given: these prediction sets do not know the sampler that made "
-                "them (a pickle leaves it behind), and admissions holds references."
-            )
-        else:
-            admission = "exact_match"  # not asked, where every A_i is a callable
-    return judge_sets(admission, checked, sets, n_jobs=n_jobs)
+    if admission is None and sets.sampler is not None:
+        admission = sets.sampler.admission
+    refuse_without_judge(admission, checked)
+    return judge_sets(admission or "exact_match", checked, sets, n_jobs=n_jobs)
 
 
 def set_loss(
@@ -135,22 +107,21 @@ def set_loss(
     >>> set_loss(["Paris"], PredictionSets([one], k_max=2), admission="exact_match")
     1.0
     """
-    return _averaged(set_outcomes(admissions, sets, admission=admission).loss, average)
+    loss = set_outcomes(admissions, sets, admission=admission).loss
+    return float(np.mean(loss)) if average else loss
 
 
-def set_coverage(
-    admissions: Admissions, sets: PredictionSets, *, admission: Judge = None, average: bool = True
-) -> float | np.ndarray:
+def set_coverage(admissions: Admissions, sets: PredictionSets, *, admission: Judge = None) -> float:
     """Share of sets that hold an admissible response: one minus :func:`set_loss`.
 
     Parameters
     ----------
-    admissions, sets, admission, average
-        As in :func:`set_loss`.
+    admissions, sets, admission
+        As in :func:`set_outcomes`.
 
     Returns
     -------
-    float, or ndarray of shape (n,)
+    float
         In [0, 1].
 
     Examples
@@ -162,130 +133,16 @@ def set_coverage(
     >>> set_coverage([str.islower], PredictionSets([one], k_max=1))
     1.0
     """
-    return _averaged(~set_outcomes(admissions, sets, admission=admission).loss, average)
+    return float(np.mean(~set_outcomes(admissions, sets, admission=admission).loss))
 
 
-def set_size(sets: PredictionSets, *, average: bool = True) -> float | np.ndarray:
-    """Size of the sets.
-
-    Parameters
-    ----------
-    sets : PredictionSets of length n
-        From ``predict``.
-    average : bool, default=True
-        Whether to return the mean, or the values of each prompt.
-
-    Returns
-    -------
-    float, or ndarray of shape (n,)
-        Accepted responses.
-
-    Examples
-    --------
-    >>> from sklearn_clm import PredictionSet, PredictionSets
-    >>> from sklearn_clm.metrics import set_size
-    >>> set_size(PredictionSets([PredictionSet("Q", "ab", [1, 1], [0, 1], 2, 1, True, True)], 2))
-    2.0
-    """
-    return _averaged(sets.sizes, average)
-
-
-def set_samples(sets: PredictionSets, *, average: bool = True) -> float | np.ndarray:
-    """Draws taken for the sets, rejected ones included.
-
-    Parameters
-    ----------
-    sets, average
-        As in :func:`set_size`.
-
-    Returns
-    -------
-    float, or ndarray of shape (n,)
-        Draws.
-
-    Examples
-    --------
-    >>> from sklearn_clm import PredictionSet, PredictionSets
-    >>> from sklearn_clm.metrics import set_samples
-    >>> set_samples(PredictionSets([PredictionSet("Q", "a", [1], [3], 4, 1, True, True)], 9))
-    4.0
-    """
-    return _averaged(sets.n_samples, average)
-
-
-def set_excess(
-    admissions: Admissions, sets: PredictionSets, *, admission: Judge = None, average: bool = True
-) -> float | np.ndarray:
-    """Relative excess of draws: the share taken after the first admissible one (Eq. 7).
-
-    Parameters
-    ----------
-    admissions, sets, admission, average
-        As in :func:`set_loss`.
-
-    Returns
-    -------
-    float, or ndarray of shape (n,)
-        ``max(S - S*, 0) / S``, in [0, 1).
-
-    Examples
-    --------
-    >>> from sklearn_clm import PredictionSet, PredictionSets
-    >>> from sklearn_clm.generators import Generation
-    >>> from sklearn_clm.metrics import set_excess
-    >>> draws = [Generation("ja"), Generation("NO")]
-    >>> one = PredictionSet("Q", ("NO",), [0.9], [1], 2, 0.9, True, True, draws)
-    >>> set_excess([str.islower], PredictionSets([one], k_max=2))
-    0.5
-    """
-    return _averaged(set_outcomes(admissions, sets, admission=admission).excess, average)
-
-
-def set_objective(
-    admissions: Admissions,
-    sets: PredictionSets,
-    *,
-    admission: Judge = None,
-    size_weight: float | None = None,
-    excess_weight: float | None = None,
-    draw_weight: float | None = None,
-) -> float:
-    """Objective of Eq. 7: weighted set size and excess; the smaller the better.
-
-    Parameters
-    ----------
-    admissions, sets, admission
-        As in :func:`set_loss`.
-    size_weight, excess_weight, draw_weight : float, default=None
-        Weights rho_1 and rho_2, and the price of a draw. None are those of the sampler which made
-        the sets, or 0.5, 0.5 and 0.
-
-    Returns
-    -------
-    float
-        ``size_weight * mean size + excess_weight * mean excess + draw_weight * mean draws``; +inf
-        where the sets carry no guarantee, since calibration was null.
-
-    Examples
-    --------
-    >>> from sklearn_clm import PredictionSet, PredictionSets
-    >>> from sklearn_clm.generators import Generation
-    >>> from sklearn_clm.metrics import set_objective
-    >>> draws = [Generation("ja"), Generation("NO")]
-    >>> one = PredictionSet("Q", ("NO",), [0.9], [1], 2, 0.9, True, True, draws)
-    >>> set_objective([str.islower], PredictionSets([one], k_max=2))
-    0.75
-    """
-    _refuse_other_sets(sets)
-    if not sets.guaranteed:
-        return np.inf
-    record = getattr(sets.sampler, "calibration_", None)
-    usual = {"size_weight": 0.5, "excess_weight": 0.5, "draw_weight": 0.0}
-    weights = [
-        float(getattr(record, name, usual[name]) if given is None else given)
-        for name, given in zip(usual, (size_weight, excess_weight, draw_weight))
-    ]
-    return objective_of(set_outcomes(admissions, sets, admission=admission), *weights)
+def refuse_without_judge(admission: Judge, admissions: Sequence[Reference]) -> None:
+    """Refuse references that nobody judges; callables judge themselves."""
+    if admission is None and not all(callable(one) for one in admissions):
+        raise ValueError(
+            "admission must be given, got None: admissions holds references, and the sets do not "
+            "know the estimator that made them (a pickle leaves it behind)."
+        )
 
 
 def judge_sets(
@@ -304,20 +161,19 @@ def judge_sets(
     for i, one in enumerate(sets):
         if len(one.generations) != one.n_samples:
             raise ValueError(
-                f"sets[{i}] knows {len(one.generations)} of its {one.n_samples} draws; wanted "
-                "all of them in `generations`, as predict gives them, to find the first "
-                "admissible one."
+                f"sets[{i}] must hold all its draws in `generations`, as predict gives them, got "
+                f"{len(one.generations)} of {one.n_samples} instead."
             )
     drawn = [[draw.response for draw in one.generations] for one in sets]
     warn_of_references(admission, admissions, drawn)
     first_admissible = np.zeros(n, dtype=np.intp)  # counted from 1; 0: none yet
     covered = np.zeros(n, dtype=bool)
     members = [set(one.indices.tolist()) for one in sets]
-    for draw in range(max((len(one.generations) for one in sets), default=0)):
+    for draw in range(max(map(len, drawn), default=0)):
         asked = [
             i
-            for i, one in enumerate(sets)
-            if draw < len(one.generations)
+            for i in range(n)
+            if draw < len(drawn[i])
             and (not first_admissible[i] or (draw in members[i] and not covered[i]))
         ]
         if not asked:
@@ -338,14 +194,3 @@ def objective_of(
     """Objective of Eq. 7, plus a price for each draw."""
     objective = size_weight * np.mean(outcomes.size) + excess_weight * np.mean(outcomes.excess)
     return float(objective + draw_weight * np.mean(outcomes.samples))
-
-
-def _averaged(values: np.ndarray, average: bool) -> float | np.ndarray:
-    return float(np.mean(values)) if average else values
-
-
-def _refuse_other_sets(sets: object) -> None:
-    if not isinstance(sets, PredictionSets):
-        selected = isinstance(sets, ComponentSets)
-        hint = ", for which there are component_loss and COMPONENT_SCORERS" if selected else ""
-        raise TypeError(f"sets must be PredictionSets, got {type(sets).__name__}{hint}.")

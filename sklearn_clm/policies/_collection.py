@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -15,7 +16,6 @@ from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._arrays import mapped_array, release_pages
 from sklearn_clm.calibration._data import describe_repetitions
-from sklearn_clm.calibration._provenance import same_score
 from sklearn_clm.calibration._table import Table, text_key
 from sklearn_clm.generators import DrawQueue, Generation
 from sklearn_clm.generators._base import is_trainable
@@ -36,7 +36,10 @@ from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import warn_of_script
 
 SCORES = ("quality", "similarity", "admission")
-OWN_CODE = "a function of yours that was edited or moved is another one"
+OWN_CODE = (
+    "a function of yours that was edited or moved, or that remembers what it was asked, is another "
+    "one, unless it has a fingerprint()"
+)
 _MANY_CUT = 0.2
 _DRAWS_AT_ONCE = 100_000  # with 60 tokens each they take almost a gigabyte
 
@@ -134,8 +137,15 @@ class Collection:
 
     def holds(self, data: CalibrationData) -> bool:
         """Whether data are these draws, all or the first of each prompt, with any labels."""
-        same = data.n_prompts == self.data.n_prompts
-        return same and bool(np.may_share_memory(data.quality, self.data.quality))
+        own = self.data
+        if own.prompts is None or data.prompts is None:
+            return False
+        other = own.provenance.differences(replace(data.provenance, k_max=None))
+        return (
+            not other
+            and np.array_equal(own.prompts, data.prompts)
+            and np.array_equal(own.quality[:, : data.k_max], data.quality)
+        )
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
@@ -369,7 +379,7 @@ def refuse_other_data(data: CalibrationData, k_max: int, scores: Mapping[str, st
     """Refuse data of other scores, or of fewer draws."""
     for name, now in scores.items():
         then = getattr(data.provenance, name)
-        if not same_score(then, now):
+        if then not in (None, now):
             raise ValueError(
                 f"data was collected with {name}={then!r:.80}, but now {name}={now!r:.80}; "
                 f"wanted data collected with the scores that predict is to use ({OWN_CODE}). Call "

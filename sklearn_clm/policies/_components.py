@@ -10,7 +10,6 @@ from sklearn_clm._exceptions import warn
 from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
 from sklearn_clm.calibration import Claim, ComponentThreshold, Provenance
 from sklearn_clm.calibration._claim import nothing_passed
-from sklearn_clm.calibration._provenance import same_score
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._calibration import PARTS, SamplerCalibration, SelectorCalibration
@@ -99,7 +98,7 @@ def refuse_without_logprobs(named: object, component_score: Any, sampler: Any) -
 def refuse_other_parts(known: Provenance, own: Mapping[str, str]) -> None:
     """Refuse components of another splitter, score or admission."""
     for name in PARTS:
-        if not same_score(getattr(known, name), own[name]):
+        if getattr(known, name) not in (None, own[name]):
             raise ValueError(
                 f"data was collected with {name}={getattr(known, name)!r:.80}, but now "
                 f"{name}={own[name]!r:.80}; wanted data collected with what predict is to use "

@@ -78,9 +78,11 @@ class CalibratedEstimator(BaseEstimator):
         path : str or path
             The file. It holds the thresholds, what they were calibrated for, the versions in use
             and fingerprints of the generator and the scores, null where they are unknown; no
-            data, and no model. A sampler and the selector after it have a file each. A generator
-            that was trained in ``fit`` has to be kept beside it: pickle `generator_`, and give it
-            as `generator` to the sampler that loads the file.
+            data, and no model. By a digest of all that, ``load_calibration`` notices a file that
+            was changed, though not one whose digest was computed anew. A sampler and the selector
+            after it have a file each. A generator that was trained in ``fit`` has to be kept
+            beside it: pickle `generator_`, and give it as `generator` to the sampler that loads
+            the file.
         """
         check_is_fitted(self)
         record = self.calibration_

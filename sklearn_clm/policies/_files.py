@@ -28,7 +28,6 @@ from sklearn_clm.calibration._exit_model import (
     ConstantClassifier,
     ScoreScale,
 )
-from sklearn_clm.calibration._provenance import same_score
 from sklearn_clm.generators._records import json_value, naming
 from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._collection import OWN_CODE
@@ -157,13 +156,11 @@ def refuse_differences(name: str, what: str, saved: Mapping[str, Any], own: Any)
     """Refuse a file whose entries are not the estimator's own; None is unknown, and agrees."""
     for key, value in own.items():
         there = saved.get(key)
-        known = None not in (there, value)
-        same = same_score(there, value) if what in ("scores", "score") else there == value
-        if known and not same:
+        if None not in (there, value) and there != value:
             raise ValueError(
                 f"{name!r} was calibrated with other {what}: {key} is {saved.get(key)!r} there and "
-                f"{value!r} here. The guarantee holds for what was calibrated alone: set it to what "
-                f"it was ({OWN_CODE}), or calibrate again."
+                f"{value!r} here. The guarantee holds for what was calibrated alone: set it to "
+                f"what it was ({OWN_CODE}), or calibrate again."
             )
 
 

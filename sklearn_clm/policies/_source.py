@@ -25,7 +25,7 @@ from sklearn_clm.generators import (
     ServiceError,
     prompt_bytes,
 )
-from sklearn_clm.generators._base import fingerprint, is_trainable, sample
+from sklearn_clm.generators._base import fingerprint, is_trainable, sample, trained
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.generators._tables import input_tags
 from sklearn_clm.scoring._identity import frozen
@@ -74,7 +74,7 @@ class DrawSource:
         if is_trainable(own):
             takes_tables = input_tags(own).dict
             given = part.as_given() if takes_tables else part.prompts
-            own.fit(given, [references[i] for i in train])
+            own = trained(own, given, [references[i] for i in train])
         source = cls(own, fingerprint(own), seed, np.unique(part.digests()))
         source.refuse_other_columns(prompts)
         return source, rest
@@ -160,15 +160,12 @@ class DrawSource:
 
     def refuse_changes(self) -> None:
         """Refuse a generator whose fingerprint is no longer that of the calibration."""
-        named = hasattr(self.generator, "fingerprint") or hasattr(self.generator, "get_params")
-        # the attributes of any other one count as well, even mere counters
-        if named and (now := fingerprint(self.generator)) != self.fingerprint:
+        if (now := fingerprint(self.generator)) != self.fingerprint:
             raise ValueError(
                 f"generator_ must be the {type(self.generator).__name__} that was calibrated, "
                 f"fingerprint {self.fingerprint}, got one with the fingerprint {now} instead: it "
-                "was changed or trained since. Call fit again. Where drawing itself changes it, as "
-                "a client that counts its calls does, give it a method fingerprint(), or put a "
-                "CachedGenerator with a key= around it."
+                "was changed or trained since. Call fit again. Where drawing changes what it "
+                "holds, give it a method fingerprint()."
             )
 
 

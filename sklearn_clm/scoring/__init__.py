@@ -85,10 +85,13 @@ stopping rule asks for it. What can score whole rows, or all pairs of two lists,
 of a protocol: :class:`DrawScorer`, :class:`PairwiseSimilarity`, :class:`PairJudge`,
 :class:`ComponentScore`.
 
-A calibration holds for the scores that it saw. Code of yours is compared by its content, and by
-what it reads and holds; of a score that changes as it is used (it holds a client that counts, a
-cache, a tokenizer that learns words) the code alone is compared. An object or a function that has
-a method ``fingerprint() -> str`` says itself what it is: ``shortness.fingerprint = lambda: "v1"``.
+A calibration holds for the scores that it saw. A function of yours is its source (comments and
+docstrings aside), its defaults and the variables around it; the globals and helpers that it uses are
+not followed. An object is its class and the parameters of its ``__init__`` that it keeps under their
+names (where it keeps others, all its attributes), an estimator also what it has learnt. An object or
+a function that has a method ``fingerprint() -> str`` says itself what it is:
+``shortness.fingerprint = lambda: "v1"``. One that remembers what it was asked, in a variable around
+it, needs that: otherwise it is another one after each use.
 
 ## A judge of your own
 

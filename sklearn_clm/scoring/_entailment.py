@@ -2,17 +2,19 @@
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_scalar
 
 from sklearn_clm.generators.transformers._machine import (
     checked_device,
-    evaluation_mode,
     import_transformers,
-    why_not_loaded,
+    load_pretrained,
 )
 from sklearn_clm.scoring._components import component_of
 from sklearn_clm.scoring._protocols import Draws, PairAdmission, Prompt, Prompts, Spans
@@ -70,7 +72,7 @@ class EntailmentScore(BaseEstimator):
     machine with one number of threads, for a model whose batches move its log-odds by no more than
     that; elsewhere the second decimal may differ. A checkpoint is run in single precision. A
     loaded model in half precision, where batches differ by more, is given one pair at a time. A
-    loaded model stays in training mode if it is in it.
+    loaded model is put into evaluation mode.
 
     Examples
     --------
@@ -185,37 +187,33 @@ class EntailmentScore(BaseEstimator):
         """
         if not len(pairs):
             return np.empty(0)
-        if isinstance(self.batch_size, bool) or not (
-            isinstance(self.batch_size, (int, np.integer)) and self.batch_size >= 1
-        ):
-            raise ValueError(f"batch_size={self.batch_size!r} is invalid; wanted an int >= 1.")
+        check_scalar(self.batch_size, "batch_size", Integral, min_val=1)
         model, tokenizer = self._model_and_tokenizer()
+        limit = self._limit(model, tokenizer)
+        log_probability: Callable[[list[Pair]], np.ndarray]
         if model.config.is_encoder_decoder:
             answer = _answer_tokens(tokenizer)
+            log_probability = partial(_answer_log_probability, model, tokenizer, answer, limit)
         else:
-            entailment = _entailment_index(model.config, self.entailment_label)
-        limit = self._limit(model, tokenizer)
+            wanted = _entailment_index(model.config, self.entailment_label)
+            log_probability = partial(_class_log_probability, model, tokenizer, wanted, limit)
 
         def log_odds(rows: np.ndarray) -> np.ndarray:
-            batch = [pairs[row] for row in rows]
-            if model.config.is_encoder_decoder:
-                log_probability = _answer_log_probability(model, tokenizer, batch, answer, limit)
-            else:
-                log_probability = _class_log_probability(model, tokenizer, batch, entailment, limit)
+            values = log_probability([pairs[row] for row in rows])
             with np.errstate(divide="ignore"):
-                return np.asarray(log_probability - np.log(-np.expm1(log_probability)))
+                return np.asarray(values - np.log(-np.expm1(values)))
 
         size = self.batch_size if model.dtype.itemsize >= np.dtype(np.float32).itemsize else 1
         # texts of like length share a batch, so that little of it is padding
         order = np.argsort([len(p) + len(h) for p, h in pairs], kind="stable")
         values = np.empty(len(pairs))
-        with evaluation_mode(model):
-            for first in range(0, len(order), size):
-                rows = order[first : first + size]
-                values[rows] = log_odds(rows)
-                if len(rows) > 1:
-                    for row in rows[near_boundary(values[rows], _LOGIT_DECIMALS, _BATCH_ERROR)]:
-                        values[row] = log_odds(np.array([row])).item()
+        model.train(False)
+        for first in range(0, len(order), size):
+            rows = order[first : first + size]
+            values[rows] = log_odds(rows)
+            if len(rows) > 1:
+                for row in rows[near_boundary(values[rows], _LOGIT_DECIMALS, _BATCH_ERROR)]:
+                    values[row] = log_odds(np.array([row])).item()
         return np.asarray(expit(np.round(values, _LOGIT_DECIMALS)))
 
     def _premise(self, prompt: Prompt, i: int) -> str:
@@ -240,30 +238,15 @@ class EntailmentScore(BaseEstimator):
         model, tokenizer = self.model, self.tokenizer
         if isinstance(model, (str, os.PathLike)):
             name = os.path.expanduser(model)
-            try:
-                # a certain revision, which bandit asks for, is had by giving a directory
-                config = transformers.AutoConfig.from_pretrained(  # see above  # nosec B615
-                    name, trust_remote_code=False
-                )
-                auto = (
-                    transformers.AutoModelForSeq2SeqLM
-                    if config.is_encoder_decoder
-                    else transformers.AutoModelForSequenceClassification
-                )
-                model = auto.from_pretrained(
-                    name, config=config, use_safetensors=True, trust_remote_code=False
-                )
-                if tokenizer is None:
-                    tokenizer = transformers.AutoTokenizer.from_pretrained(  # see above  # nosec B615
-                        name, trust_remote_code=False
-                    )
-            except (OSError, ValueError, KeyError) as error:
-                raise ValueError(
-                    f"model={name!r} could not be loaded as a classifier or an encoder-decoder "
-                    f"with safetensors weights and a tokenizer: {why_not_loaded(name, error)}"
-                ) from error
-            model = model.float()
-            model.train(False)
+            options: dict[str, Any] = {"trust_remote_code": False}
+            config = load_pretrained(transformers.AutoConfig, name, "model", **options)
+            kind = transformers.AutoModelForSequenceClassification
+            if config.is_encoder_decoder:
+                kind = transformers.AutoModelForSeq2SeqLM
+            model = load_pretrained(kind, name, "model", use_safetensors=True, **options).float()
+            if tokenizer is None:
+                kind = transformers.AutoTokenizer
+                tokenizer = load_pretrained(kind, name, "tokenizer", **options)
         elif tokenizer is None:
             raise ValueError("tokenizer=None; wanted a tokenizer beside a loaded model.")
         if device is not None:
@@ -329,9 +312,9 @@ def _entailment_index(config: "PretrainedConfig", wanted: int | str | None) -> i
 def _class_log_probability(
     model: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase",
-    pairs: list[Pair],
     entailment: int,
     limit: int,
+    pairs: list[Pair],
 ) -> np.ndarray:
     import torch
 
@@ -352,9 +335,9 @@ def _class_log_probability(
 def _answer_log_probability(
     model: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase",
-    pairs: list[Pair],
     answer: list[int],
     limit: int,
+    pairs: list[Pair],
 ) -> np.ndarray:
     import torch
 

@@ -387,20 +387,18 @@ def test_what_is_said_last_counts_whatever_the_clock_says(judge, tmp_path, monke
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_responses_of_any_length_and_beginning_come_back(judge, tmp_path, suffix):
-    responses = ["long " * 40_000, "\ttab", "\rreturn", "\n= 1", " =1+1", "\uff1d1+1", "'quoted'"]
+    responses = ["long " * 40_000, "\t'tab", "\rreturn", "\n= 1", " =1+1", "\uff1d1+1", "'quoted'"]
     asked = judge.asked(["?"])
     with pytest.raises(VerdictsWanted) as caught:
         admission_matrix(judge, asked, [responses])
     pairs, path = caught.value.wanted, tmp_path / f"wanted{suffix}"
     judge.export(path, pairs)
-    if suffix == ".csv":
-        text = path.read_text("utf-8-sig")
+    text = path.read_bytes().decode()
+    if suffix == ".csv":  # cells that spreadsheets take for formulas
         assert ",'\uff1d1+1," in text
         assert ",' =1+1," in text
-        path.write_text(text.replace(',"[]",,', ',"[]",,').replace(",,,\n", ",y,,\n"))
-        path.write_bytes(path.read_bytes().replace(b",,,\r\n", b",y,,\r\n"))
-    else:
-        path.write_text(path.read_text().replace('"verdict": ""', '"verdict": "y"'))
+    filled = text.replace(",,,\r\n", ",y,,\r\n").replace('"verdict": ""', '"verdict": "y"')
+    path.write_bytes(filled.encode())
     assert judge.import_(path) == (7, 0, 0, ())
 
 

@@ -182,14 +182,14 @@ def threshold(reference, response, at):
 
 def test_a_judge_with_no_state_to_tell_needs_a_key(tmp_path):
     class Open:
-        def __init__(self):
-            self.file = open(__file__)  # noqa: SIM115
+        def __init__(self, file):
+            self.file = file
 
         def __call__(self, reference, response):
             return True
 
-    judge = Open()
-    with judge.file:
+    with open(__file__) as file:
+        judge = Open(file)
         with pytest.raises(ValueError, match=r"CachedAdmission cannot know its results.*key="):
             CachedAdmission(judge)("a", "b")
         assert CachedAdmission(judge, key="open")("a", "b") is True

@@ -33,7 +33,6 @@ FAULTS = (
     "dropped",
     "dropped_midway",
     "dripping",
-    "dripping_headers",
     "nested",
     "bomb",
     "half_character",
@@ -223,9 +222,6 @@ class _Handler(BaseHTTPRequestHandler):
             text = f"<html>Bad Gateway: {self.complaint()}</html>".encode()
         elif fault == "nested":
             text = b"[" * 100_000 + b"]" * 100_000
-        elif fault == "dripping_headers":
-            self.send(200, text, {"X-Padding": "x" * 400}, drip_headers=True)
-            return
         elif fault == "bomb":
             self.send(200, bomb(), {"Content-Encoding": "gzip"})
             return
@@ -237,18 +233,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self.owner.n_answered[json.dumps(request, sort_keys=True)] += 1
         self.send(200, text, cut=fault == "dropped_midway", drip=fault == "dripping")
 
-    def send(self, status, body, headers=None, *, cut=False, drip=False, drip_headers=False):
+    def send(self, status, body, headers=None, *, cut=False, drip=False):
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
         for name, value in (headers or {}).items():
             self.send_header(name, value)
-        if drip_headers:
-            self.drip(b"".join(self._headers_buffer) + b"\r\n")
-            self._headers_buffer = []
-        else:
-            self.end_headers()
+        self.end_headers()
         if drip:
             self.drip(content)
             return

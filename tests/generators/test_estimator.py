@@ -1,5 +1,6 @@
 """Draws of classes from the probabilities of a classifier."""
 
+import pickle
 import warnings
 from functools import partial
 
@@ -9,7 +10,7 @@ from scipy.stats import binom
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_iris
 from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import NotFittedError
@@ -390,3 +391,31 @@ def test_columns_of_other_things_are_refused_by_name():
     twice = pd.concat([table, table], axis=1)
     with pytest.raises(ValueError, match="columns of different names"):
         sampler_of(by_columns()).fit(twice, labels)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("model", [KNeighborsClassifier(), RandomForestClassifier(5)])
+def test_a_classifier_whose_state_counts_its_uses_predicts(model, frozen, tmp_path):
+    X, y = load_iris(return_X_y=True)
+    options = {"k_max": 3, "epsilon": 0.3, "random_state": 0}
+    kind = FrozenEstimator(clone(model).fit(X[::3], y[::3])) if frozen else model
+    generator = EstimatorGenerator(kind)
+    fitted = ConformalSampler(generator, **options).fit(X, y)
+    expected = fitted.predict(X)
+    assert fitted.predict(X) == pickle.loads(pickle.dumps(fitted)).predict(X) == expected
+    fitted.save_calibration(tmp_path / "calibration.json")
+    kept = pickle.loads(pickle.dumps(fitted.generator_))
+    loaded = ConformalSampler(kept, **options).load_calibration(tmp_path / "calibration.json")
+    assert loaded.predict(X) == expected
+    anew = clone(fitted).set_params(generator__estimator=KNeighborsClassifier(1)).fit(X, y)
+    with pytest.raises(ValueError, match="another generator"):
+        anew.calibrate(fitted.calibration_data_)
+
+
+def test_two_forests_without_a_seed_are_two_generators():
+    X, y = load_iris(return_X_y=True)
+    first = ConformalSampler(
+        EstimatorGenerator(RandomForestClassifier(5)), k_max=3, epsilon=0.3, random_state=0
+    ).fit(X, y)
+    with pytest.raises(ValueError, match="another generator"):
+        clone(first).fit(X, y).calibrate(first.calibration_data_)

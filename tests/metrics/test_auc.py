@@ -30,10 +30,10 @@ def test_one_level_and_none():
 
 @pytest.mark.parametrize("levels", [[0.2, 0.1], [0.1, 0.1], [[0.1]], [0.1, np.nan]])
 def test_levels_must_increase(levels):
-    with pytest.raises(ValueError, match="levels must be 1-D and strictly increasing"):
+    with pytest.raises(ValueError, match="levels must"):
         normalized_auc(levels, [1.0, 2.0])
 
 
 def test_shapes_must_match():
-    with pytest.raises(ValueError, match=r"values must have shape \(..., 2\).*got \(3,\)"):
+    with pytest.raises(ValueError, match="values must"):
         normalized_auc([0.1, 0.2], [1.0, 2.0, 3.0])

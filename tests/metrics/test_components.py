@@ -9,7 +9,6 @@ import pytest
 from sklearn_clm import ComponentSelector, ComponentSet, ComponentSets, PredictionSet
 from sklearn_clm.metrics import (
     COMPONENT_SCORERS,
-    component_count,
     component_loss,
     component_precision,
     component_recall,
@@ -28,11 +27,6 @@ def sets(selected=SELECTED):
             for components in selected
         ]
     )
-
-
-def test_count():
-    assert component_count(sets(), average=False).tolist() == [2, 0, 1]
-    assert component_count(sets()) == 1.0
 
 
 def test_loss_and_precision():
@@ -75,17 +69,17 @@ def test_the_selector_knows_its_judge_until_it_is_pickled():
     assert judged == component_loss(y, found, admission="exact_match")
     scores = {name: scorer(selector, X, y) for name, scorer in COMPONENT_SCORERS.items()}
     assert scores["neg_component_loss"] == -judged
-    assert scores["component_count"] == selector.score(X) > 0
+    assert scores["component_count"] == selector.score(X) == found.sizes.mean() > 0
     assert scores["component_precision"] == component_precision(y, found)
     assert scores["component_recall"] == component_recall(y, found)
-    with pytest.raises(ValueError, match="a pickle leaves it behind"):
+    with pytest.raises(ValueError, match="admission must"):
         component_loss(y, pickle.loads(pickle.dumps(found)))
 
 
 def test_bad_input():
-    with pytest.raises(TypeError, match="sets must be ComponentSets, got list"):
-        component_count([])
-    with pytest.raises(ValueError, match=r"holds 3 and admissions .* 2 entries"):
+    with pytest.raises(TypeError, match="sets must be ComponentSets"):
+        component_loss([], [])
+    with pytest.raises(ValueError, match="admissions"):
         component_loss(REFERENCES[:2], sets(), admission="rouge_l")
-    with pytest.raises(TypeError, match="got callables"):
+    with pytest.raises(TypeError, match="references must"):
         component_recall([len] * 3, sets())

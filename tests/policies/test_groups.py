@@ -78,23 +78,26 @@ def test_sets_are_those_of_the_rule_of_their_group(options, tmp_path):
     assert one.fit_transform(X, Y, groups=NAMES) == one.transform(X, groups=NAMES)
 
 
-@pytest.mark.parametrize("elsewhere", ["part", "file", "after other data"])
-def test_data_that_lack_their_groups_are_refused(elsewhere, tmp_path):
+@pytest.mark.parametrize("elsewhere", ["part", "after other data"])
+def test_data_that_lack_their_groups_are_refused(elsewhere):
     one = sampler()
     data = one.collect(X, Y, groups=NAMES)
     assert list(one.calibrate(data.truncate(5)).groups_) == NAMES[:3]
     names = NAMES
     if elsewhere == "part":
         data, names = data.take(np.arange(200)), NAMES[:200]
-    elif elsewhere == "file":
-        data.save(tmp_path / "data.npz")
-        data = CalibrationData.load(tmp_path / "data.npz")
     else:
         one.calibrate(sampler().collect(*questions(N, first=5000)))
     with pytest.raises(ValueError, match=f"groups must be given.* {len(names)} prompts of data"):
         one.calibrate(data)
     for given in (names, np.array(names)):
         assert list(one.calibrate(data, groups=given).groups_) == NAMES[:3]
+
+
+def test_own_data_are_known_again_with_their_groups(tmp_path):
+    one = sampler()
+    one.collect(X, Y, groups=NAMES).save(tmp_path / "data.npz")
+    assert list(one.calibrate(CalibrationData.load(tmp_path / "data.npz")).groups_) == NAMES[:3]
 
 
 def test_a_callable_tells_the_groups(fitted, tmp_path):

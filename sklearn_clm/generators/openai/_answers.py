@@ -63,6 +63,8 @@ def parse_choices(body: object, n_choices: int, *, logprobs: bool) -> list[Gener
     A choice is known by its index, never by its text: two draws may well be equal. Where a service
     gives an index twice, the second one is not used.
     """
+    if isinstance(body, str):
+        raise ResponseFormatError(f"the body is not JSON: {body!r}")
     if not isinstance(body, dict):
         raise ResponseFormatError(f"a JSON object was wanted, got a {type(body).__name__}")
     if body.get("error"):

@@ -61,7 +61,8 @@ class OpenAIGenerator(BaseGenerator):
     OpenAI's own, or a server of vLLM, SGLang, llama.cpp, Ollama, TGI and others, given its
     `base_url`. Requests run concurrently, up to a limit. Those that fail in passing (status 408,
     409, 429 or 5xx, timeouts, dropped connections, bodies that are broken or incomplete) are
-    repeated with growing random pauses, or after the time that the service asked for.
+    repeated with growing pauses, or after the time that the service asked for (a minute or two at
+    most, as the ``openai`` package has it).
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ class OpenAIGenerator(BaseGenerator):
     max_retries : int, default=6
         How often a request is repeated.
     timeout : float, default=120.0
-        Seconds that one request may take, until the last byte of its answer.
+        Seconds until the answer to a request begins, and until its last byte has arrived.
     max_draws : int, default=None
         Budget of draws, of this object and its clones in this process. A call that
         would exceed it is refused before it costs anything; :meth:`serve`, which cannot know what

@@ -1,20 +1,16 @@
-"""A client of a service: requests that are repeated, bounded, counted, and silent about keys."""
+"""A client of a service: requests that are bounded, counted, and silent about keys."""
 
 import json
 import logging
 import os
-import random
 import re
 import sys
 import threading
 import time
 import weakref
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from sklearn_clm.generators._prompts import prompt_line
 
@@ -23,9 +19,8 @@ _logger = logging.getLogger("sklearn_clm")
 
 PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 
-_FIRST_WAIT = 0.5  # seconds
+_FIRST_WAIT = 0.5  # seconds, before a request is repeated whose answer cannot be used
 _LONGEST_WAIT = 8.0
-_LONGEST_RETRY_AFTER = 3600.0
 _LARGEST_BODY = 2**25  # bytes, once decompressed
 _MOST_TOKENS = 10**9  # of one request
 _LONGEST_EXCERPT = 400  # characters of what a service said, in an error
@@ -249,40 +244,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_locks)
 
 
-class _Failure(NamedTuple):
-    """What became of a request that was not answered as it should be."""
-
-    message: str  # {n} stands for the number of attempts
-    worth_repeating: bool = True
-    status: int | None = None
-    retry_after: str | None = None
-
-    def wait(self, attempt: int) -> float | None:
-        """Seconds until the request is worth repeating, None where it is not."""
-        asked_for = _seconds(self.retry_after)
-        if not self.worth_repeating or asked_for > _LONGEST_RETRY_AFTER:
-            return None
-        if asked_for > 0.0:
-            return asked_for
-        jitter = random.uniform(0.75, 1.0)  # spreads requests, hides nothing  # nosec B311
-        return float(min(_FIRST_WAIT * 2.0 ** min(attempt, 30), _LONGEST_WAIT) * jitter)
-
-
-def _seconds(retry_after: str | None) -> float:
-    """Seconds that a Retry-After header asks for, as a number or as a date; 0 where it does not."""
-    try:
-        return float(retry_after or 0.0)
-    except ValueError:
-        pass
-    try:
-        date = parsedate_to_datetime(retry_after or "")
-    except ValueError:
-        return 0.0
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return (date - datetime.now(UTC)).total_seconds()
-
-
 class Service:
     """A client of one service. It may be used by several threads of one process."""
 
@@ -294,7 +255,7 @@ class Service:
         timeout: float,
         max_retries: int,
     ) -> None:
-        openai = _client_package()
+        self._openai = openai = _client_package()
         api_key = api_key or os.environ.get("OPENAI_API_KEY")
         base_url = base_url or os.environ.get("OPENAI_BASE_URL")
         if not api_key and base_url is None:
@@ -304,19 +265,16 @@ class Service:
             )
         if api_key and not api_key.isascii():  # the error of what encodes it would hold it
             raise ValueError("api_key must be ASCII, got a key with other characters instead.")
-        # the package of HTTP that this version of openai is built on
-        self._http = sys.modules[openai.DefaultHttpxClient.__base__.__module__.partition(".")[0]]
         self._account = account
         self._secret = api_key
         self._max_retries = max_retries
-        self._client = _bounded_client(openai, self._http)(timeout=timeout)
-        # knows the addresses and headers; its own requests take twice the time of the HTTP client's
-        api = openai.OpenAI(api_key=api_key or "none", base_url=base_url, http_client=self._client)
-        headers = {**api.default_headers, **api.auth_headers, "Accept-Encoding": "gzip"}
-        texts = {name: value for name, value in headers.items() if isinstance(value, str)}
-        self._client.headers.update(texts)
-        base_url = str(api.base_url).rstrip("/")
-        self._urls = {name: self._http.URL(base_url + path) for name, path in PATHS.items()}
+        self._client = openai.OpenAI(
+            api_key=api_key or "none",
+            base_url=base_url,
+            timeout=timeout,
+            max_retries=max_retries,
+            http_client=_bounded_client(openai)(timeout=timeout),
+        )
 
     def ask(
         self,
@@ -334,72 +292,69 @@ class Service:
         """
         stopping = threading.Event() if stopping is None else stopping
         for attempt in range(self._max_retries + 1):
+            # raised here: what the client raises holds the request's headers, and is not chained
             answer = self._post(endpoint, request)
-            if isinstance(answer, _Failure):
-                failure = answer
-            else:
-                try:
-                    body = _parsed(answer)
-                    # before it is understood: what cannot be used is paid for, too
-                    self._account.count_request(body)
-                    return understand(body)
-                except ResponseFormatError as error:
-                    failure = self._unusable(error)
-            # outside of the except clauses: what the client raised holds the request's headers,
-            # and must not be chained to what is raised here
-            wait = failure.wait(attempt)
-            message = failure.message.replace("{n}", str(attempt + 1))
-            if wait is None or attempt == self._max_retries:
+            if isinstance(answer, ServiceError):
+                raise answer
+            try:
+                # before it is understood: what cannot be used is paid for, too
+                self._account.count_request(answer)
+                return understand(answer)
+            except ResponseFormatError as error:
+                said = self._excerpt(str(error))
+            message = f"the service gave unusable responses, {attempt + 1} in a row: {said}."
+            wait = min(_FIRST_WAIT * 2.0**attempt, _LONGEST_WAIT)
+            if attempt == self._max_retries:
                 break
             _logger.info("asking again in %.1f s: %s", wait, message)
             if stopping.wait(wait):
                 break
-        raise ServiceError(message, failure.status, failure.retry_after)
+        raise ServiceError(message)
 
-    def _post(self, endpoint: str, request: Mapping[str, object]) -> str | _Failure:
-        """The text of the answer, or what went wrong."""
-        url = self._urls[endpoint]
-        # without what may stand there of a user, a password or a query
-        place = f"{url.scheme}://{url.netloc.decode()}{url.path}"
-        address = f" at {self._excerpt(place)}"
+    def _post(self, endpoint: str, request: Mapping[str, object]) -> object:
+        """The answer's JSON (its text, where that is none), or the error that is to be raised."""
+        openai = self._openai
         try:
-            response = self._client.post(self._urls[endpoint], json=request)
-        except ResponseFormatError as error:
-            return self._unusable(error)
-        except self._http.TimeoutException:
-            return _Failure(f"the service did not answer in time ({{n}} attempts){address}.")
-        except (self._http.HTTPError, self._http.InvalidURL, OSError) as error:
-            cause = type(error).__name__
-            return _Failure(f"the service cannot be reached ({cause}; {{n}} attempts){address}.")
-        if response.is_success:
-            return str(response.text)
-        status, headers = response.status_code, response.headers
-        said = {"true": True, "false": False}.get(headers.get("x-should-retry"))
-        repeat = said if said is not None else status in (408, 409, 429) or status >= 500
-        lost = f"{address} (base_url mostly ends in /v1)" if status == 404 else ""
-        attempts = " ({n} attempts)" if repeat else ""
-        return _Failure(
-            f"the service answered with status {status}{lost}{attempts}: "
-            f"{self._excerpt(response.text)}",
-            repeat,
-            status,
-            headers.get("retry-after"),
-        )
+            return self._client.post(PATHS[endpoint], body=dict(request), cast_to=object)
+        except openai.APIStatusError as error:
+            status, headers = error.status_code, error.response.headers
+            lost = f"{self._place(error)} (base_url mostly ends in /v1)" if status == 404 else ""
+            said = self._excerpt(error.response.text)
+            return ServiceError(
+                f"the service answered with status {status}{lost}{_attempts(error)}: {said}",
+                status,
+                headers.get("retry-after"),
+            )
+        except openai.APITimeoutError as error:
+            return ServiceError(
+                f"the service did not answer in time{_attempts(error)}{self._place(error)}."
+            )
+        except openai.APIConnectionError as error:
+            if isinstance(error.__cause__, ResponseFormatError):
+                said = self._excerpt(str(error.__cause__))
+                return ServiceError(f"the service gave unusable responses: {said}.")
+            cause = f" ({type(error.__cause__).__name__})"
+            return ServiceError(
+                f"the service cannot be reached{cause}{_attempts(error)}{self._place(error)}."
+            )
+        except json.JSONDecodeError as error:
+            return error.doc
+        except (ValueError, RecursionError) as error:
+            return str(error)
 
-    def _unusable(self, error: ResponseFormatError) -> _Failure:
-        excerpt = self._excerpt(str(error))
-        return _Failure(f"the service gave unusable responses, {{n}} in a row: {excerpt}.")
+    def _place(self, error: Any) -> str:
+        """The address, without what may stand there of a user, a password or a query."""
+        url = error.request.url
+        return f" at {self._excerpt(f'{url.scheme}://{url.netloc.decode()}{url.path}')}"
 
     def _excerpt(self, text: str) -> str:
         # redacted before it is cut: half a key is a secret, too
         return redacted(text, self._secret)[:_LONGEST_EXCERPT]
 
 
-def _parsed(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise ResponseFormatError(f"the body is not JSON: {text!r}") from None
+def _attempts(error: Any) -> str:
+    n_retries = int(error.request.headers.get("x-stainless-retry-count", 0))
+    return f" ({n_retries + 1} attempts)" if n_retries else ""
 
 
 def _client_package() -> ModuleType:
@@ -412,27 +367,24 @@ def _client_package() -> ModuleType:
     return openai
 
 
-def _bounded_client(openai: ModuleType, http: ModuleType) -> Any:
-    """The client's own HTTP client, but with a limit to the time and size of whole responses."""
+def _bounded_client(openai: ModuleType) -> Any:
+    """The client's own HTTP client, but with a limit to the time and size of whole bodies."""
+    # the package of HTTP that this version of openai is built on
+    http = sys.modules[openai.DefaultHttpxClient.__base__.__module__.partition(".")[0]]
 
     class BoundedClient(openai.DefaultHttpxClient):  # type: ignore[name-defined]
-        def __init__(self, *, timeout: float) -> None:
-            super().__init__(timeout=timeout)
-            self._ends = threading.local()  # each thread waits for one response at a time
-
         def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
             seconds = request.extensions["timeout"]["read"]
-            self._ends.at = deadline = time.monotonic() + seconds
-            request.extensions["trace"] = self._bound
+            deadline = time.monotonic() + seconds
             response = super().send(request, stream=True, **options)
             try:
                 content = bytearray()
-                for chunk in _decompressed(response):
-                    content += chunk
-                    if len(content) > _LARGEST_BODY:
+                for chunk in response.iter_bytes():
+                    if len(content) + len(chunk) > _LARGEST_BODY:
                         raise ResponseFormatError(
                             f"the body holds more than {_LARGEST_BODY:,} bytes"
                         )
+                    content += chunk
                     if time.monotonic() > deadline:
                         raise http.ReadTimeout(f"{seconds} s are over", request=request)
             finally:
@@ -443,35 +395,4 @@ def _bounded_client(openai: ModuleType, http: ModuleType) -> Any:
                 response.status_code, headers=headers, content=bytes(content), request=request
             )
 
-        def _bound(self, event: str, found: Mapping[str, Any]) -> None:
-            """Let all reads of a new connection end in time: headers may drip as bodies do."""
-            if not event.endswith((".connect_tcp.complete", ".start_tls.complete")):
-                return
-            connection, ends = found["return_value"], self._ends
-            read = connection.read
-
-            def read_in_time(max_bytes: int, timeout: float | None = None) -> bytes:
-                left = max(ends.at - time.monotonic(), 1e-3)
-                return bytes(read(max_bytes, left if timeout is None else min(left, timeout)))
-
-            connection.read = read_in_time
-
     return BoundedClient
-
-
-def _decompressed(response: Any) -> Iterator[bytes]:
-    """The body in small pieces: a kilobyte may well decompress to a megabyte."""
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("identity", "gzip", ""):
-        raise ResponseFormatError(f"the body is encoded as {encoding!r}, which was not asked for")
-    if encoding != "gzip":
-        yield from response.iter_raw()
-        return
-    decoder = zlib.decompressobj(wbits=31)
-    try:
-        for chunk in response.iter_raw():
-            while chunk:
-                yield decoder.decompress(chunk, 2**20)
-                chunk = decoder.unconsumed_tail
-    except zlib.error as error:
-        raise ResponseFormatError(f"the body is not gzip: {error}") from None

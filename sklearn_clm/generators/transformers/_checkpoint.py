@@ -1,4 +1,7 @@
-"""Models with their tokenizers: loading, sharing in a process, identity."""
+"""Models with their tokenizers: loading, sharing in a process, identity.
+
+Imported where a model is wanted, since it needs `torch` and `transformers`.
+"""
 
 from __future__ import annotations
 
@@ -7,54 +10,34 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sklearn_clm.generators.transformers._encoding import tokenizer_state
+import torch
+import transformers
+from torch import Tensor
+
+from sklearn_clm.generators._base import Template
+from sklearn_clm.generators._draws import prompt_bytes
+from sklearn_clm.generators.transformers._encoding import (
+    EncodedPrompt,
+    check_images,
+    encode_texts,
+    tokenizer_state,
+)
 from sklearn_clm.generators.transformers._forward import (
     CausalForward,
-    EncodedPrompt,
     EncoderDecoderForward,
     Forward,
     Prefix,
 )
-from sklearn_clm.generators.transformers._machine import (
-    checked_device,
-    import_transformers,
-    why_not_loaded,
-)
+from sklearn_clm.generators.transformers._machine import checked_device, load_pretrained
 from sklearn_clm.generators.transformers._text import Detokenizer, common_length
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 # A shorter prefix is not worth a forward pass of its own.
 MIN_PREFIX = 16
-
-# Settings of a generation config that reshape the distribution and are not applied here, with the
-# values that leave it alone.
-_IGNORED_SETTINGS: dict[str, tuple[object, ...]] = {
-    "repetition_penalty": (None, 1.0),
-    "no_repeat_ngram_size": (None, 0),
-    "encoder_no_repeat_ngram_size": (None, 0),
-    "min_length": (None, 0),
-    "min_new_tokens": (None, 0),
-    "bad_words_ids": (None,),
-    "suppress_tokens": (None, []),
-    "begin_suppress_tokens": (None, []),
-    "forced_eos_token_id": (None,),
-    "min_p": (None, 0.0),
-    "typical_p": (None, 1.0),
-    "eta_cutoff": (None, 0.0),
-    "epsilon_cutoff": (None, 0.0),
-    "sequence_bias": (None, {}),
-    "exponential_decay_length_penalty": (None,),
-    "guidance_scale": (None, 1.0),
-    "watermarking_config": (None,),
-    "stop_strings": (None, [], ""),
-}
 
 _lock = threading.RLock()
 _alive: weakref.WeakValueDictionary[object, Checkpoint] = weakref.WeakValueDictionary()
@@ -81,16 +64,15 @@ def checkpoint_of(
         )
     settings = (str(device), dtype, trust_remote_code, repr(sorted(model_kwargs.items())))
     key = _identity(model), _identity(tokenizer), _identity(processor), settings
-    # whoever wants a certain revision, which bandit asks for, names it in model_kwargs
-    common: dict[str, object] = {"trust_remote_code": trust_remote_code}
+    options: dict[str, object] = {"trust_remote_code": trust_remote_code}
     if "revision" in model_kwargs:
-        common["revision"] = model_kwargs["revision"]
+        options["revision"] = model_kwargs["revision"]
     with _lock:
         found = _alive.get(key)
         if found is None:
             if name is not None:
-                model = _load_model(name, device, dtype, common, model_kwargs)
-            tokenizer, processor = _companions(name, tokenizer, processor, model, common)
+                model = _load_model(name, device, dtype, options, model_kwargs)
+            tokenizer, processor = _companions(name, tokenizer, processor, model, options)
             found = _alive[key] = Checkpoint(model, tokenizer, processor)
             _latest[:] = [found]
         return found
@@ -117,92 +99,55 @@ def _load_model(
     name: str,
     device: str | torch.device | None,
     dtype: str | None,
-    common: dict[str, object],
+    options: dict[str, object],
     kwargs: dict[str, object],
 ) -> Any:
-    transformers = import_transformers("TransformersGenerator")
-    import torch
-
-    for setting, wanted in (
-        ("use_safetensors", "other formats can run code when they are read, so it is always True"),
-        ("trust_remote_code", "it is a parameter of its own"),
-    ):
+    # formats other than safetensors can run code when they are read
+    for setting in ("use_safetensors", "trust_remote_code"):
         if setting in kwargs:
-            raise ValueError(f"model_kwargs must not hold {setting!r}: {wanted}.")
+            raise ValueError(f"model_kwargs must not hold {setting!r}, got {kwargs!r} instead.")
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     device = checked_device(device)
     if dtype is None:
         dtype = "float32" if device.type == "cpu" else "auto"
-    try:
-        config = transformers.AutoConfig.from_pretrained(name, **common)  # see common  # nosec B615
-        if config.model_type == "vision-encoder-decoder":
-            auto = transformers.VisionEncoderDecoderModel
-        elif config.is_encoder_decoder:
-            auto = transformers.AutoModelForSeq2SeqLM
-        else:
-            auto = transformers.AutoModelForCausalLM
-        options = {"dtype": dtype, **kwargs, "use_safetensors": True}
-        model = auto.from_pretrained(name, **{**common, **options})
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(
-            f"model={name!r} could not be loaded as a causal, encoder-decoder or vision-encoder-"
-            f"decoder language model with safetensors weights: {why_not_loaded(name, error)}"
-        ) from error
-    if "device_map" not in kwargs:
-        model = model.to(device)
-    return model.eval()
+    config = load_pretrained(transformers.AutoConfig, name, "model", **options)
+    kind: Any = transformers.AutoModelForCausalLM
+    if config.model_type == "vision-encoder-decoder":
+        kind = transformers.VisionEncoderDecoderModel
+    elif config.is_encoder_decoder:
+        kind = transformers.AutoModelForSeq2SeqLM
+    options = {**options, "dtype": dtype, **kwargs, "use_safetensors": True}
+    model = load_pretrained(kind, name, "model", **options)
+    return model if "device_map" in kwargs else model.to(device)
 
 
 def _companions(
-    name: str | None, tokenizer: Any, processor: Any, model: Any, common: dict[str, Any]
+    name: str | None, tokenizer: Any, processor: Any, model: Any, options: dict[str, object]
 ) -> tuple[Any, Any]:
     """Tokenizer and image processor of a model; the latter is None for text."""
-    transformers = import_transformers("TransformersGenerator")
-
     if isinstance(processor, str):
-        try:
-            processor = transformers.AutoImageProcessor.from_pretrained(  # see common  # nosec B615
-                processor, **common
-            )
-        except (OSError, ValueError, KeyError) as error:
-            raise ValueError(
-                f"processor={processor!r} could not be loaded as an image processor: "
-                f"{why_not_loaded(processor, error)}"
-            ) from error
-    if tokenizer is None and processor is not None:
-        tokenizer = getattr(processor, "tokenizer", None)
-    if isinstance(tokenizer, str) or (tokenizer is None and name is not None):
-        source = str(name if tokenizer is None else tokenizer)
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(  # see common  # nosec B615
-                source, **common
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
-            raise ValueError(
-                f"tokenizer: none could be loaded from {source!r} "
-                f"({why_not_loaded(source, error)}); pass tokenizer=, a name, a path or a loaded "
-                "tokenizer."
-            ) from error
+        kind = transformers.AutoImageProcessor
+        processor = load_pretrained(kind, processor, "processor", **options)
+    if tokenizer is None:
+        tokenizer = getattr(processor, "tokenizer", name)
+    if isinstance(tokenizer, str):
+        source = tokenizer
+        tokenizer = load_pretrained(transformers.AutoTokenizer, source, "tokenizer", **options)
         if not len(tokenizer):
             raise ValueError(
-                f"tokenizer: {source!r} holds an empty one; pass tokenizer=, a name, a path or a "
-                "loaded tokenizer."
+                f"tokenizer must have tokens, got {source!r}, which has none, instead."
             )
     if tokenizer is None:
         raise ValueError(
-            f"tokenizer=None, and model is a loaded {type(model).__name__}, which does not carry "
-            "one; pass its tokenizer (or a processor that holds it)."
+            f"tokenizer must be given beside a loaded {type(model).__name__}, got None instead."
         )
     if not _takes_images(model):
         return tokenizer, None
     if processor is None and name is not None:
-        try:
-            processor = transformers.AutoImageProcessor.from_pretrained(  # see common  # nosec B615
-                name, **common
-            )
-        except (OSError, ValueError, KeyError, ImportError):
-            processor = None  # pixel values may come from preprocess; checked where they are made
+        with suppress(ValueError):  # pixel values may come from preprocess
+            kind = transformers.AutoImageProcessor
+            processor = load_pretrained(kind, name, "processor", **options)
     return tokenizer, getattr(processor, "image_processor", processor)
 
 
@@ -227,11 +172,9 @@ class Checkpoint:
         self.detokenizer = Detokenizer(tokenizer)
         self.max_positions = _max_positions(model.config.get_text_config(decoder=True))
         self.prefix: Prefix | None = None
-        self.n_threads: int | None = None  # what small models are fastest with, once measured
         self._prefix_version: object = None
         self._forward: Forward | None = None
         self._digest: tuple[object, str] | None = None
-        self._ignored: dict[str, object] = {}
 
     @property
     def eos_ids(self) -> frozenset[int]:
@@ -239,28 +182,24 @@ class Checkpoint:
         sources = (self.model.generation_config, self.model.config, self.tokenizer)
         return frozenset(_as_list(_first_of("eos_token_id", *sources)))
 
-    def warn_of_ignored_settings(self) -> None:
-        """Say once which settings of the model's generation config are not applied."""
-        settings = self.model.generation_config
-        ignored = {
-            name: getattr(settings, name)
-            for name, neutral in _IGNORED_SETTINGS.items()
-            if getattr(settings, name, None) not in neutral
-        }
-        if ignored and ignored != self._ignored:
-            warnings.warn(
-                f"the generation config of {type(self.model).__name__} sets {ignored}, which "
-                "TransformersGenerator does not apply: temperature, top_k and top_p alone shape "
-                "its draws.",
-                UserWarning,
-                stacklevel=3,
-            )
-        self._ignored = ignored
+    def encode(
+        self,
+        prompts: dict[int, object],
+        template: Template,
+        preprocess: Callable[..., object] | None,
+    ) -> list[EncodedPrompt]:
+        """Prompts, given by their positions, as the model takes them."""
+        keys = [prompt_bytes(prompt) for prompt in prompts.values()]
+        if self.takes_images:
+            images = [p if preprocess is None else preprocess(p) for p in prompts.values()]
+            check_images(dict(zip(prompts, images)), type(self.model).__name__)
+            return [EncodedPrompt(key, image=image) for key, image in zip(keys, images)]
+        n_tokens = self.model.get_input_embeddings().num_embeddings
+        texts = encode_texts(prompts, self.tokenizer, template, n_tokens, self.max_positions)
+        return [EncodedPrompt(key, ids) for key, ids in zip(keys, texts)]
 
     def forward(self, prompt: EncodedPrompt) -> Forward:
         """The forward passes, which are chosen by a look at the model with a first prompt."""
-        import torch
-
         known = self._forward
         if known is not None and list(known.start_ids) == self.start_ids:
             return known
@@ -335,8 +274,6 @@ class Checkpoint:
 
     def pixel_values(self, images: Sequence[object]) -> Tensor:
         """Pixel values of images, as the model takes them."""
-        import torch
-
         if self.processor is not None:
             pixels = self.processor(images=list(images), return_tensors="pt")["pixel_values"]
         else:
@@ -353,16 +290,12 @@ class Checkpoint:
     @property
     def is_exact(self) -> bool:
         """Whether rounding is small enough to tell which tokens it could change."""
-        import torch
-
         return self.model.dtype in (torch.float32, torch.float64)
 
     def weights_digest(self) -> str:
         """Digest of the weights as loaded."""
         version = self._version()
         if self._digest is None or self._digest[0] != version:
-            import torch
-
             digest = hashlib.blake2b(digest_size=16)
             for name, tensor in sorted(self.model.state_dict().items()):
                 digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())

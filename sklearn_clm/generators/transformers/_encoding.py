@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from sklearn_clm.generators._base import Template, filled
 from sklearn_clm.generators._draws import check_text, is_chat
@@ -13,18 +13,22 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-def encode_images(
-    prompts: dict[int, object], preprocess: Callable[..., object] | None, model_name: str
-) -> list[object]:
-    """Images as an image processor takes them, of prompts given by their positions."""
-    images = [p if preprocess is None else preprocess(p) for p in prompts.values()]
-    for i, image in zip(prompts, images):
+class EncodedPrompt(NamedTuple):
+    """A prompt as the model takes it."""
+
+    key: bytes  # the serialised prompt, which keys its draws
+    ids: tuple[int, ...] = ()  # tokens of a text prompt
+    image: object = None  # of an image prompt
+
+
+def check_images(images: dict[int, object], model_name: str) -> None:
+    """Refuse text where a model takes images."""
+    for i, image in images.items():
         if isinstance(image, (str, bytes)):
             raise TypeError(
                 f"prompts[{i}] is text, but {model_name} takes images; wanted a PIL image or an "
                 "array, or a preprocess callable that makes one."
             )
-    return images
 
 
 def encode_texts(

@@ -16,27 +16,22 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from sklearn_clm.generators._base import Stream
 from sklearn_clm.generators._draws import Generation, draw_stream
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest
-from sklearn_clm.generators.transformers._forward import (
-    EncodedPrompt,
-    Forward,
-    Prefix,
-    Written,
-    groups,
-)
-from sklearn_clm.generators.transformers._text import Detokenizer, StopStrings
-from sklearn_clm.generators.transformers._tokens import Choice, choose
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from sklearn_clm.generators.transformers._batch import PromptState
+from sklearn_clm.generators.transformers._batch import PromptState
+from sklearn_clm.generators.transformers._checkpoint import Checkpoint
+from sklearn_clm.generators.transformers._encoding import EncodedPrompt
+from sklearn_clm.generators.transformers._forward import Written, groups
+from sklearn_clm.generators.transformers._machine import free_bytes
+from sklearn_clm.generators.transformers._text import StopStrings
+from sklearn_clm.generators.transformers._tokens import choose
 
 # Log-probabilities are rounded to this grid, which is coarser than the noise that the shape of a
 # batch leaves in float32 and far finer than any use of them: sums over it are exact, and equal
@@ -44,16 +39,6 @@ if TYPE_CHECKING:
 LOGPROB_GRID = 2.0**-16
 # Prompts that are open at once, for each row of the batch: new ones are prefilled together.
 OPEN_PER_ROW = 4
-
-
-class Sampling(NamedTuple):
-    """How tokens are drawn, and when a response ends."""
-
-    temperature: float
-    top_k: int
-    top_p: float
-    end_ids: frozenset[int]  # end of sequence, and special tokens that are stop strings
-    guard: bool  # recompute a token that rounding could change
 
 
 @dataclass(slots=True)
@@ -75,28 +60,30 @@ class Engine:
 
     def __init__(
         self,
-        forward: Forward,
-        detokenizer: Detokenizer,
-        sampling: Sampling,
-        stop: Sequence[str],
-        *,
-        batch_size: int,  # rows decoded at once
-        max_bytes: int,  # memory for states of open prompts
-        budget: Callable[[EncodedPrompt], int],  # of tokens that may be generated
+        checkpoint: Checkpoint,
         encode: Callable[[Sequence[int]], Sequence[EncodedPrompt]],  # by positions in the queue
-        # what prompts begin with, and the tokens that were computed for it
-        shared_prefix: Callable[[Sequence[EncodedPrompt]], tuple[Prefix | None, int]],
+        *,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        stop: Sequence[str],
+        max_new_tokens: int,
+        batch_size: int,  # rows decoded at once
+        max_bytes: int | None,  # memory for states of open prompts
     ):
-        self.forward = forward
-        self.detokenizer = detokenizer
-        self.sampling = sampling
-        self.stop = StopStrings(detokenizer, stop) if stop else None
+        self.checkpoint = checkpoint
+        self.forward = checkpoint.forward(encode([0])[0])
+        self.detokenizer = checkpoint.detokenizer
+        special = self.detokenizer.special_tokens
+        strings = [string for string in stop if string not in special]
+        self.stop = StopStrings(self.detokenizer, strings) if strings else None
+        self.end_ids = checkpoint.eos_ids.union(special[s] for s in stop if s in special)
+        self.max_new_tokens = max_new_tokens
         self.batch_size = batch_size
-        self.max_bytes = max_bytes
+        self.max_bytes = free_bytes(self.forward.device) // 4 if max_bytes is None else max_bytes
         self.n_prefilled = self.n_decoded = self.n_rechecked = 0
-        self._budget = budget
         self._encode = encode
-        self._shared_prefix = shared_prefix
+        self._choose = partial(choose, temperature=temperature, top_k=top_k, top_p=top_p)
         self._prompts: dict[int, EncodedPrompt] = {}  # of prompts that are open
         self._states: OrderedDict[bytes, PromptState] = OrderedDict()  # least recently used first
         self._n_bytes = 0  # of these states
@@ -106,8 +93,6 @@ class Engine:
 
     def run(self, queue: DrawQueue) -> Stream:
         """Yield ``(prompt index, draw, generation)`` as draws are finished, to be put."""
-        import torch
-
         batch = self.forward.new_batch()
         rows: list[Row] = []
         free: list[int] = []  # rows whose draws are finished
@@ -183,7 +168,10 @@ class Engine:
 
     def _row(self, queue: DrawQueue, index: int, draw: int) -> Row:
         prompt = self._prompts[index]
-        budget = self._budget(prompt)
+        budget = self.max_new_tokens
+        if self.checkpoint.max_positions is not None:
+            n_before = len(self.forward.start_ids) or len(prompt.ids)
+            budget = min(budget, self.checkpoint.max_positions - n_before)
         uniforms = draw_stream(prompt.key, queue.seed, draw).random(budget)
         return Row(index, draw, prompt, prompt, budget, uniforms)
 
@@ -227,7 +215,7 @@ class Engine:
 
     def _prefill(self, prompts: Sequence[EncodedPrompt]) -> dict[bytes, PromptState]:
         """Run prompts through the model, and keep their states as memory allows."""
-        prefix, n_positions = self._shared_prefix(prompts)
+        prefix, n_positions = self.checkpoint.shared_prefix(prompts)
         self.n_prefilled += n_positions
         found: dict[bytes, PromptState] = {}
         for group in groups(prompts, self.forward.long_after):
@@ -244,13 +232,11 @@ class Engine:
 
     def _append_tokens(self, logits: Tensor, rows: Sequence[Row]) -> None:
         """Append one token to each row."""
-        import torch
-
         step = [row.uniforms[len(row.tokens)] for row in rows]
         uniforms = torch.tensor(step, dtype=torch.float64, device=logits.device)
-        choice = self._choose(logits, uniforms, guard=self.sampling.guard)
+        choice = self._choose(logits, uniforms, guard=self.checkpoint.is_exact)
         tokens, logprobs = choice.tokens.tolist(), choice.logprobs.tolist()
-        if self.sampling.guard and bool(choice.doubtful.any()):
+        if bool(choice.doubtful.any()):
             for k in choice.doubtful.nonzero()[:, 0].tolist():
                 alone = self.forward.logits_after(Written(rows[k].prompt, rows[k].tokens))
                 settled = self._choose(alone, uniforms[k : k + 1], guard=False)
@@ -260,16 +246,10 @@ class Engine:
             row.tokens.append(token)
             row.logprobs.append(round(logprob / LOGPROB_GRID) * LOGPROB_GRID)
 
-    def _choose(self, logits: Tensor, uniforms: Tensor, *, guard: bool) -> Choice:
-        temperature, top_k, top_p, *_ = self.sampling
-        return choose(
-            logits, uniforms, temperature=temperature, top_k=top_k, top_p=top_p, guard=guard
-        )
-
     def _finished(self, row: Row) -> Generation | None:
         """The draw if its last token ends it."""
         token = row.tokens[-1]
-        ended = token in self.sampling.end_ids
+        ended = token in self.end_ids
         cut, text = -1, ""
         if self.stop is not None and not ended and self.stop.may_complete(token):
             text = self.detokenizer.text(row.tokens)

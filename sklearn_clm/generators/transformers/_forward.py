@@ -6,14 +6,16 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-    from transformers import PreTrainedModel
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput
 
-    from sklearn_clm.generators.transformers._batch import Batch, Layout, PromptState
+from sklearn_clm.generators.transformers._batch import Batch, Layout, PromptState, layers_of
+from sklearn_clm.generators.transformers._encoding import EncodedPrompt
 
 # Positions that one prefill forward pass computes at most: bounds the memory of its activations.
 PREFILL_POSITIONS = 16_384
@@ -21,14 +23,6 @@ PREFILL_POSITIONS = 16_384
 FREE_POSITIONS = 8
 # Log-probabilities with and without padding differ by less, unless the model misplaces tokens.
 PROBE_TOLERANCE = {"float64": 1e-5, "float32": 1e-3}
-
-
-class EncodedPrompt(NamedTuple):
-    """A prompt as the model takes it."""
-
-    key: bytes  # the serialised prompt, which keys its draws
-    ids: tuple[int, ...] = ()  # tokens of a text prompt
-    image: object = None  # of an image prompt
 
 
 class Prefix(NamedTuple):
@@ -66,10 +60,6 @@ class Written(NamedTuple):
     tokens: Sequence[int]
 
 
-def _not_padded(input_ids: Tensor, attention_mask: Tensor | None) -> None:
-    """Say nothing, in place of a warning of transformers."""
-
-
 class Forward(ABC):
     """What the decoding loop asks of a model; a subclass for each kind of model."""
 
@@ -77,10 +67,6 @@ class Forward(ABC):
 
     def __init__(self, model: PreTrainedModel):
         self.model = model
-        for module in model.modules():
-            # where there is padding a mask is given; else a token is drawn that may also pad
-            if hasattr(module, "warn_if_padding_and_no_attention_mask"):
-                setattr(module, "warn_if_padding_and_no_attention_mask", _not_padded)  # noqa: B010
         self.layout: Layout | None = None  # None where rows cannot be copied in the model's cache
         self.cross_layout: Layout | None = None
         self.ragged = False  # whether rows of different length may share a batch
@@ -119,8 +105,6 @@ class Forward(ABC):
 
     def new_batch(self) -> Batch:
         """A batch without rows."""
-        from sklearn_clm.generators.transformers._batch import Batch
-
         return Batch(self.layout, self.cross_layout)
 
     def check(self, prompt: EncodedPrompt) -> None:
@@ -162,8 +146,6 @@ class Forward(ABC):
         return bool(difference.abs().sum() > tolerance)
 
     def _tensor(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        import torch
-
         return torch.tensor(rows, dtype=torch.long, device=self.device)
 
 
@@ -200,8 +182,6 @@ class CausalForward(Forward):
     def prefill(
         self, prompts: Sequence[EncodedPrompt], prefix: Prefix | None
     ) -> tuple[list[PromptState], int]:
-        from sklearn_clm.generators.transformers._batch import PromptState
-
         n_shared = 0 if prefix is None else len(prefix.ids)
         lengths = [len(prompt.ids) - n_shared for prompt in prompts]
         width = max(lengths)
@@ -252,40 +232,33 @@ class CausalForward(Forward):
         self, ids: Tensor, last: Sequence[int], prefix: Prefix | None
     ) -> tuple[list[Tensor], Tensor]:
         """Keys and values of `ids` behind a prefix, and each row's logits at position `last`."""
-        import torch
-        from transformers.cache_utils import DynamicCache
-
-        from sklearn_clm.generators.transformers._batch import layers_of
 
         n_rows, n_tokens = ids.shape
+        n_shared = 0 if prefix is None else len(prefix.ids)
         cache = None
-        n_shared = 0
-        if self.layout is not None:
+        if self.layout is not None and prefix is not None:
+            cache = self.layout.cache([t.expand(-1, n_rows, -1, -1, -1) for t in prefix.packed])
+        elif self.layout is not None:
             cache = DynamicCache()
-            if prefix is not None:
-                n_shared = len(prefix.ids)
-                cache = self.layout.cache([t.expand(-1, n_rows, -1, -1, -1) for t in prefix.packed])
-        in_parts = cache is not None and n_shared + n_tokens <= self.long_after
-        width = max(1, PREFILL_POSITIONS // n_rows) if in_parts else n_tokens
-        logits: list[Tensor] = [ids.new_empty(0)] * n_rows
+        # a very long prompt, which is a group by itself, runs in parts, unless they were short rows
+        in_parts = cache is not None and n_rows == 1 and n_shared + n_tokens <= self.long_after
+        width = PREFILL_POSITIONS if in_parts else n_tokens
         for first in range(0, n_tokens, width):
-            part = slice(first, min(first + width, n_tokens))
-            here = [i for i, at in enumerate(last) if part.start <= at < part.stop]
-            at = sorted({last[i] - first for i in here}) or [part.stop - first - 1]
+            part = ids[:, first : first + width]
+            at = sorted(set(last)) if n_rows > 1 else [part.shape[1] - 1]
             kwargs: dict[str, object] = dict(self._without_cache)
             if cache is not None:
                 kwargs = {"past_key_values": cache, "use_cache": True}
             if self._positions:
-                positions = torch.arange(part.start, part.stop, device=ids.device) + n_shared
+                positions = torch.arange(part.shape[1], device=ids.device) + n_shared + first
                 kwargs["position_ids"] = positions.expand(n_rows, -1)
             if self._keeps:
                 kwargs["logits_to_keep"] = torch.tensor(at, device=self.model.device)
-            output = self.model(input_ids=ids[:, part], **kwargs).logits
-            if not self._keeps:
-                output = output[:, at]
-            for i in here:
-                logits[i] = output[i, at.index(last[i] - first)].clone()
-        return [] if cache is None else layers_of(cache), torch.stack(logits)
+            output = self.model(input_ids=part, **kwargs).logits
+            logits = output if self._keeps else output[:, at]
+        columns = [at.index(n) for n in last] if n_rows > 1 else [0]
+        rows = [logits[i, column].clone() for i, column in enumerate(columns)]
+        return [] if cache is None else layers_of(cache), torch.stack(rows)
 
 
 class EncoderDecoderForward(Forward):
@@ -313,8 +286,6 @@ class EncoderDecoderForward(Forward):
         return next(self.model.parameters()).device
 
     def check(self, prompt: EncodedPrompt) -> None:
-        from transformers.cache_utils import EncoderDecoderCache
-
         self._probe = prompt
         if "past_key_values" in _parameters(self.model):
             encoded, mask = self._encode([prompt])
@@ -331,7 +302,6 @@ class EncoderDecoderForward(Forward):
         self, prompts: Sequence[EncodedPrompt], prefix: Prefix | None
     ) -> tuple[list[PromptState], int]:
         """Run the encoder over `prompts` and the decoder over its start tokens."""
-        from sklearn_clm.generators.transformers._batch import PromptState, layers_of
 
         encoded, mask = self._encode(prompts)
         starts = self._tensor([self.start_ids] * len(prompts))
@@ -353,8 +323,6 @@ class EncoderDecoderForward(Forward):
         return states, encoded.shape[0] * encoded.shape[1] + starts.numel()
 
     def step(self, batch: Batch, rows: Sequence[Written]) -> Tensor:
-        from transformers.cache_utils import EncoderDecoderCache
-
         encoded, cross = batch.encoded()
         mask = batch.encoded_mask(encoded.device)
         if self.layout is None or cross is None:
@@ -383,16 +351,12 @@ class EncoderDecoderForward(Forward):
         return self._run(ids, encoded, None, use_cache=False).logits
 
     def _run(self, ids: Tensor, encoded: Tensor, mask: Tensor | None, **kwargs: object) -> Any:
-        from transformers.modeling_outputs import BaseModelOutput
-
         if mask is not None:
             kwargs["attention_mask"] = mask
         output = BaseModelOutput(last_hidden_state=encoded)
         return self.model(encoder_outputs=output, decoder_input_ids=ids, **kwargs)
 
     def _encode(self, prompts: Sequence[EncodedPrompt]) -> tuple[Tensor, Tensor | None]:
-        import torch
-
         encoder = self.model.get_encoder()
         if self._pixel_values is not None:
             pixels = self._pixel_values([prompt.image for prompt in prompts])
@@ -428,9 +392,6 @@ def _parameters(model: object) -> frozenset[str]:
 
 def _layout(cache: Any, n_tokens: int | None) -> Layout | None:
     """Where keys and values lie in a cache whose rows can be copied; None for any other."""
-    from transformers.cache_utils import Cache
-
-    from sklearn_clm.generators.transformers._batch import Layout, layers_of
 
     tensors = layers_of(cache) if isinstance(cache, Cache) else []
     lengths = {tensor.shape[-2] for tensor in tensors}

@@ -15,22 +15,18 @@ from sklearn_clm.generators._base import BaseGenerator, Prompts, Stream, Templat
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
-from sklearn_clm.generators.transformers._checkpoint import Checkpoint, checkpoint_of
-from sklearn_clm.generators.transformers._encoding import encode_images, encode_texts
-from sklearn_clm.generators.transformers._engine import Engine, Sampling
-from sklearn_clm.generators.transformers._forward import EncodedPrompt, Forward
-from sklearn_clm.generators.transformers._machine import (
-    evaluation_mode,
-    fastest_threads,
-    free_bytes,
-    torch_threads,
-)
+from sklearn_clm.generators.transformers._encoding import EncodedPrompt
+from sklearn_clm.generators.transformers._machine import import_transformers, torch_threads
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
+    from sklearn_clm.generators.transformers._checkpoint import Checkpoint
+
 _DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
+# Threads of torch mostly wait for each other in a model of fewer weights.
+_FEW_WEIGHTS = 20_000_000
 
 
 class TransformersGenerator(BaseGenerator):
@@ -54,8 +50,8 @@ class TransformersGenerator(BaseGenerator):
     model : str, path or transformers.PreTrainedModel
         Name or path of a checkpoint with safetensors weights, loaded when first used, or a
         loaded model (``AutoModelForCausalLM``, ``AutoModelForSeq2SeqLM`` or
-        ``VisionEncoderDecoderModel``). A model is never copied: clones share it, and generators
-        with the same name share one model in a process.
+        ``VisionEncoderDecoderModel``), which is put into evaluation mode. A model is never copied:
+        clones share it, and generators with the same name share one model in a process.
     tokenizer : str, path or tokenizer, default=None
         The tokenizer. None loads the one that comes with the name; a loaded model needs one.
     processor : str, path or processor, default=None
@@ -95,9 +91,8 @@ class TransformersGenerator(BaseGenerator):
         Whether a pickle contains a model passed as a loaded object. Otherwise it refers to the
         model by its ``name_or_path`` and a digest of its weights, from which it is loaded again.
     n_threads : "auto", int or None, default="auto"
-        Threads of torch while it draws on a CPU. "auto" times a small model at its first use and
-        takes one thread where more would not be clearly faster, since threads of small models
-        mostly wait for each other; None leaves the setting of torch alone.
+        Threads of torch while it draws. "auto" is one for a model of fewer than 20 million
+        weights on a CPU; otherwise, and with None, the setting of torch is left alone.
     max_state_bytes : int, default=None
         Memory for what the model made of prompts that are open. Where it is used up, the least
         recently used prompt is let go, and prefilled again for its next draw. None is a quarter
@@ -121,7 +116,9 @@ class TransformersGenerator(BaseGenerator):
     Prompts are strings, lists of chat messages (``{"role": ..., "content": ...}``, written with
     the tokenizer's chat template), images for vision models, or whatever `prompt_template` or
     `preprocess` takes. Log-probabilities come from the model's own logits, before temperature,
-    top-k and top-p; they are rounded to multiples of 2 ** -16.
+    top-k and top-p; they are rounded to multiples of 2 ** -16. Of a model's generation config, the
+    tokens that end and begin a response count; other settings, such as a `repetition_penalty`, do
+    not.
 
     Weights that change after the first draw change the fingerprint. Of those that are written
     through ``.data`` only a few of each tensor are looked at, so that such a change may stay
@@ -228,7 +225,6 @@ class TransformersGenerator(BaseGenerator):
             If a prompt is not of a kind that the model takes.
         """
         prompts = list(prompts)  # a pandas Series looks positions up among its labels
-        stop = self._checked_stop()
         checkpoint = self._load()
         if len(prompts) == 0 or n_samples == 0:
             return
@@ -236,11 +232,11 @@ class TransformersGenerator(BaseGenerator):
         for i, prompt in enumerate(prompts):
             places.setdefault(prompt_bytes(prompt), []).append(i)
         firsts = {positions[0]: prompts[positions[0]] for positions in places.values()}
-        # prompts of similar length are decoded together
-        encoded = sorted(self._encode(checkpoint, firsts), key=lambda prompt: len(prompt.ids))
+        encoded = checkpoint.encode(firsts, self.prompt_template, self.preprocess)
+        encoded.sort(key=lambda prompt: len(prompt.ids))  # similar lengths are decoded together
         first = [start] * len(encoded)
         queue = DrawQueue(encoded, start + n_samples, seed=seed, first=first)
-        draws = self._draws(checkpoint, stop, queue, lambda at: [encoded[i] for i in at])
+        draws = self._draws(checkpoint, queue, lambda positions: [encoded[i] for i in positions])
         for index, draw, generation in draws:
             for i in places[encoded[index].key]:
                 yield i, draw, generation
@@ -252,92 +248,54 @@ class TransformersGenerator(BaseGenerator):
         draw is finished goes on with another draw at once; rows for which nothing is wanted draw
         ahead for prompts that are open.
         """
-        stop = self._checked_stop()
         checkpoint = self._load()
-        prompts = queue.prompts
-        if hasattr(prompts, "iloc"):  # a pandas Series looks positions up among its labels
-            prompts = prompts.iloc
-        if len(queue.prompts):
+        if not len(queue.prompts):
+            return
+        # a pandas Series looks positions up among its labels
+        prompts = getattr(queue.prompts, "iloc", queue.prompts)
 
-            def encode(positions: Sequence[int]) -> list[EncodedPrompt]:
-                return self._encode(checkpoint, {i: prompts[i] for i in positions})
+        def encode(positions: Sequence[int]) -> list[EncodedPrompt]:
+            chosen = {i: prompts[i] for i in positions}
+            return checkpoint.encode(chosen, self.prompt_template, self.preprocess)
 
-            for _ in self._draws(checkpoint, stop, queue, encode):
-                pass
+        for _ in self._draws(checkpoint, queue, encode):
+            pass
 
     def _draws(
         self,
         checkpoint: Checkpoint,
-        stop: tuple[str, ...],
         queue: DrawQueue,
         encode: Callable[[Sequence[int]], Sequence[EncodedPrompt]],
     ) -> Stream:
         """Put the draws that a queue asks for, and yield them."""
-        first = encode([0])[0]
-        with evaluation_mode(checkpoint.model):
-            checkpoint.warn_of_ignored_settings()
-            checkpoint.forget_outdated_prefix()
-            forward = checkpoint.forward(first)
-            special = checkpoint.detokenizer.special_tokens
-            max_bytes = self.max_state_bytes
-            if max_bytes is None:
-                max_bytes = free_bytes(forward.device) // 4
-            engine = Engine(
-                forward,
-                checkpoint.detokenizer,
-                Sampling(
-                    temperature=float(self.temperature),
-                    top_k=int(self.top_k or 0),
-                    top_p=float(self.top_p),
-                    end_ids=checkpoint.eos_ids.union(special[s] for s in stop if s in special),
-                    guard=checkpoint.is_exact,
-                ),
-                [string for string in stop if string not in special],
-                batch_size=int(self.batch_size),
-                max_bytes=int(max_bytes),
-                budget=lambda prompt: self._budget(checkpoint, prompt, len(forward.start_ids)),
-                encode=encode,
-                shared_prefix=checkpoint.shared_prefix,
-            )
-            try:
-                with torch_threads(self._n_threads(checkpoint, forward)):
-                    for one in engine.run(queue):
-                        queue.put(*one)
-                        yield one
-            finally:
-                for name in ("n_prefilled", "n_decoded", "n_rechecked"):
-                    total = getattr(self, f"{name}_tokens_", 0) + getattr(engine, name)
-                    setattr(self, f"{name}_tokens_", total)
+        from sklearn_clm.generators.transformers._engine import Engine
 
-    def _encode(self, checkpoint: Checkpoint, prompts: dict[int, object]) -> list[EncodedPrompt]:
-        """Prompts, given by their positions, as the model takes them."""
-        keys = [prompt_bytes(prompt) for prompt in prompts.values()]
-        model = checkpoint.model
-        if checkpoint.takes_images:
-            images = encode_images(prompts, self.preprocess, type(model).__name__)
-            return [EncodedPrompt(key, image=image) for key, image in zip(keys, images)]
-        texts = encode_texts(
-            prompts,
-            checkpoint.tokenizer,
-            self.prompt_template,
-            model.get_input_embeddings().num_embeddings,
-            checkpoint.max_positions,
+        checkpoint.model.eval()
+        checkpoint.forget_outdated_prefix()
+        engine = Engine(
+            checkpoint,
+            encode,
+            temperature=float(self.temperature),
+            top_k=int(self.top_k or 0),
+            top_p=float(self.top_p),
+            stop=self._checked_stop(),
+            max_new_tokens=int(self.max_new_tokens),
+            batch_size=int(self.batch_size),
+            max_bytes=self.max_state_bytes,
         )
-        return [EncodedPrompt(key, ids) for key, ids in zip(keys, texts)]
-
-    def _budget(self, checkpoint: Checkpoint, prompt: EncodedPrompt, n_start: int) -> int:
-        """Tokens that may be generated for a prompt."""
-        limit = checkpoint.max_positions
-        if limit is None:
-            return int(self.max_new_tokens)
-        return min(int(self.max_new_tokens), limit - (n_start or len(prompt.ids)))
-
-    def _n_threads(self, checkpoint: Checkpoint, forward: Forward) -> int | None:
-        if self.n_threads != "auto":
-            return None if self.n_threads is None else int(self.n_threads)
-        if checkpoint.n_threads is None:
-            checkpoint.n_threads = fastest_threads(forward)
-        return checkpoint.n_threads
+        n_threads = self.n_threads
+        if n_threads == "auto":
+            small = checkpoint.model.num_parameters() < _FEW_WEIGHTS
+            n_threads = 1 if small and checkpoint.model.device.type == "cpu" else None
+        try:
+            with torch_threads(None if n_threads is None else int(n_threads)):
+                for one in engine.run(queue):
+                    queue.put(*one)
+                    yield one
+        finally:
+            for name in ("n_prefilled", "n_decoded", "n_rechecked"):
+                total = getattr(self, f"{name}_tokens_", 0) + getattr(engine, name)
+                setattr(self, f"{name}_tokens_", total)
 
     def _checked_stop(self) -> tuple[str, ...]:
         self._validate_params()
@@ -353,6 +311,10 @@ class TransformersGenerator(BaseGenerator):
         return stop
 
     def _load(self) -> Checkpoint:
+        self._checked_stop()
+        import_transformers("TransformersGenerator")
+        from sklearn_clm.generators.transformers._checkpoint import checkpoint_of
+
         checkpoint = checkpoint_of(
             self.model,
             self.tokenizer,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
 
 # When the shape of the batch changes, rounding moves a logit by up to about 16 units in the last
 # place of the largest one, and a cumulative probability by less than one such unit (small models,
@@ -37,8 +37,6 @@ def choose(
     logits: Tensor, uniforms: Tensor, *, temperature: float, top_k: int, top_p: float, guard: bool
 ) -> Choice:
     """Invert the truncated distribution of each row of `logits` (n, V) at `uniforms` (n,)."""
-    import torch
-
     base = logits if logits.dtype == torch.float64 else logits.float()
     truncated = truncate(base, temperature=temperature, top_k=top_k, top_p=top_p)
     cumulative = truncated.weights.cumsum(-1)
@@ -65,8 +63,6 @@ def choose(
 
 def truncate(logits: Tensor, *, temperature: float, top_k: int, top_p: float) -> Truncated:
     """Apply temperature, then top-k (0 = off), then top-p, as `transformers` orders them."""
-    import torch
-
     scaled = logits / temperature
     top = logits.amax(-1, keepdim=True)
     # of a scaled logit that is no number, the weight would be none either
@@ -108,8 +104,6 @@ def truncate(logits: Tensor, *, temperature: float, top_k: int, top_p: float) ->
 
 def _nucleus(values: Tensor, weights: Tensor, top_p: float, unit: Tensor) -> tuple[Tensor, Tensor]:
     """Drop the least likely tokens whose cumulative probability is at most 1 - `top_p`."""
-    import torch
-
     ordered, order = weights.sort(dim=-1, stable=True)
     shares = ordered / ordered.sum(-1, keepdim=True)
     cumulative = shares.cumsum(-1)
