@@ -139,7 +139,6 @@ def build_sampler(task: ReportTask, args: argparse.Namespace):
         delta=args.delta,
         admission=task.admission,
         similarity=RougeL(use_stemmer=True),
-        set_score="max",
         random_state=args.seed,
         verbose=int(sys.stderr.isatty()),
     )

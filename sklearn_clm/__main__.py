@@ -22,7 +22,9 @@ from sklearn_clm.generators import BaseGenerator, Generation, OpenAIGenerator
 from sklearn_clm.generators._records import json_lines, json_value, naming
 from sklearn_clm.inspection import AchievableBandDisplay, RiskCurveDisplay
 from sklearn_clm.judging import serve, wanted_from_file
-from sklearn_clm.policies._files import write_calibration
+from sklearn_clm.policies import ThresholdPolicy
+from sklearn_clm.policies._files import sampler_content, write_calibration
+from sklearn_clm.policies._rules import Certified
 
 __all__ = ["main"]
 
@@ -331,8 +333,13 @@ def _add_search(command: argparse.ArgumentParser) -> None:
 
 def _search(arguments: argparse.Namespace) -> dict[str, Any]:
     """What :func:`_add_search` asks for, but for the budgets, as parameters."""
-    names = ("delta", "n_lambdas", "size_weight", "excess_weight")
-    return {name: getattr(arguments, name) for name in names} | {"random_state": arguments.seed}
+    return {"delta": arguments.delta, "random_state": arguments.seed, **_path(arguments)}
+
+
+def _path(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The parameters of a path of thresholds."""
+    names = ("n_lambdas", "size_weight", "excess_weight")
+    return {name: getattr(arguments, name) for name in names}
 
 
 def _load(arguments: argparse.Namespace) -> CalibrationData:
@@ -458,18 +465,20 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         _Arrays(),
         k_max=budgets[0] if len(budgets) == 1 else budgets,
         epsilon=arguments.epsilon,
-        set_score=arguments.set_score,
+        delta=arguments.delta,
+        policy=ThresholdPolicy(set_score=arguments.set_score, **_path(arguments)),
         optimization_fraction=arguments.optimization_fraction,
+        random_state=arguments.seed,
         on_null="raise",
-        **_search(arguments),
     )
     # what the data were collected with concerns the file, not this stand-in for a sampler
     known = data.provenance
     stand_in = Provenance(precision=known.precision)
     sampler.calibrate(CalibrationData(data.quality, data.similarity, data.labels, stand_in))
-    content = replace(sampler.calibration_, provenance=known).content()
-    content["generator"] = known.generator and {"class": None, "fingerprint": known.generator}
-    write_calibration(arguments.output, content)
+    record = replace(sampler.calibration_, provenance=known)
+    claim = replace(record.claim, unknown=record.unknown)
+    record = replace(record, rules={None: Certified(record.rule, claim)})
+    write_calibration(arguments.output, sampler_content(record))
     if not arguments.quiet:
         _describe(sampler, arguments, known.unknown)
     return 0

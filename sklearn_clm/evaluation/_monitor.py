@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -19,6 +19,7 @@ from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._results import counted
 from sklearn_clm.caching._store import Store, open_store
 from sklearn_clm.calibration import (
+    Claim,
     ConformalTestMartingale,
     RiskEProcess,
     confidence_sequence,
@@ -26,6 +27,8 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._binomial import check_probability
 from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
+from sklearn_clm.policies import Groups
+from sklearn_clm.policies._calibration import places_of_groups
 
 if TYPE_CHECKING:
     import sqlite3
@@ -136,9 +139,11 @@ class RiskMonitor:
         path: str | os.PathLike[str] | None = None,
     ) -> None:
         self.epsilon, self._watched = _watched(target)
-        record = getattr(target, "calibration_", None)
-        self._groups = None if record is None else record.certified_groups
-        self._on_average = getattr(record, "guarantee", "pac") == "marginal"
+        self._claims: dict[Hashable | None, Claim] = {}
+        self._groups: Groups | None = None
+        if isinstance(target, (ConformalSampler, ComponentSelector)):
+            self._claims = _claims(target)
+            self._groups = target.calibration_.groups
         self.alpha = float(check_probability(alpha, "alpha"))
         number = isinstance(share, (int, float, np.floating)) and not isinstance(share, bool)
         if not number or not 0.0 < share <= 1.0:
@@ -393,13 +398,14 @@ class RiskMonitor:
             lines.append(f"ALARM after {counted(self.alarm_at_ or 0, 'outcome')}. {text}")
         else:
             lines.append(_NO_ALARM.format(self.epsilon))
-        if self._groups is not None and (nulls := self._groups.nulls):
+        groups = {group: claim for group, claim in self._claims.items() if group is not None}
+        nulls = [repr(group) for group, claim in groups.items() if not claim.holds]
+        if nulls:
             lines.append(
                 f"Nothing is promised to prompts of {len(nulls)} of "
-                f"{counted(len(self._groups.certified), 'group')}, which do not count: "
-                f"{', '.join(map(repr, nulls))[:200]}."
+                f"{counted(len(groups), 'group')}, which do not count: {', '.join(nulls)[:200]}."
             )
-        if self._on_average:
+        if any(claim.guarantee == "marginal" for claim in self._claims.values()):
             lines.append(
                 "The guarantee holds on average over calibrations: the risk of this one may be "
                 "above epsilon, and an alarm then tells of no change."
@@ -432,13 +438,11 @@ class RiskMonitor:
 
     def _promised(self, groups: object, n: int, prompts: CheckedPrompts | None) -> list[bool]:
         """Whether the prompts are among those to which something is promised."""
-        if self._groups is not None:
-            return self._groups.promised(groups, n, prompts)
-        if groups is not None:
-            raise ValueError(
-                "groups must be None for a target that was calibrated without, got groups instead."
-            )
-        return [True] * n
+        holds = [claim.holds for claim in self._claims.values()]
+        if not n or (groups is None and all(holds)):
+            return [True] * n
+        places = places_of_groups(self._claims, self._groups, groups, n, prompts)
+        return [True] * n if places is None else [holds[place] for place in places]
 
     def _check_requests(self, requests: Sequence[object], n: int) -> list[bytes | None]:
         """Digests of the requests, all of them to be audited and different."""
@@ -568,9 +572,7 @@ def _watched(target: ConformalSampler | ComponentSelector | float) -> tuple[floa
         else:
             selected = target.calibration_
             certified, risk = selected.certified, selected.alpha
-            text = f"{selected.gamma_hat} {selected.provenance}"
-            if selected.by_group is not None:
-                text += f" {selected.loss} {list(selected.by_group.items())!r}"
+            text = f"{list(selected.thresholds.items())!r} {selected.provenance}"
         if not certified:
             raise ValueError(
                 f"target must be certified, got a {type(target).__name__} whose calibration is "
@@ -583,6 +585,13 @@ def _watched(target: ConformalSampler | ComponentSelector | float) -> tuple[floa
             f"(0, 1), got {type(target).__name__} instead."
         )
     return float(check_probability(target, "target")), None
+
+
+def _claims(target: ConformalSampler | ComponentSelector) -> dict[Hashable | None, Claim]:
+    """The claims of the rules that predict may use, by group."""
+    if isinstance(target, ConformalSampler):
+        return {group: one.claim for group, one in target.calibration_.in_use.items()}
+    return dict(target.calibration_.in_use)
 
 
 def _digest(request: object) -> bytes:

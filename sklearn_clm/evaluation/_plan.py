@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +21,7 @@ from sklearn_clm.calibration import (
     binomial_p_value,
     clopper_pearson,
     critical_count,
+    get_set_score,
     prompts_needed,
     search_frontier,
     smallest_epsilon,
@@ -32,8 +33,12 @@ from sklearn_clm.calibration._binomial import (
     warn_caller,
 )
 from sklearn_clm.calibration._data import check_data, optimization_size, size_that_leaves
-from sklearn_clm.calibration._learn_then_test import frontier_tests
+from sklearn_clm.calibration._learn_then_test import certify_frontier
+from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._set_scores import SetScoreLike
+from sklearn_clm.calibration._surface import Weights
+from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.evaluation._expectations import first_k_errors, mean_interval
 from sklearn_clm.evaluation._results import markdown_table
 
@@ -201,8 +206,8 @@ class Plan:
         lines.append(
             f"In brackets: {100 * self.confidence:g} % intervals. Set size and draws are those per "
             f"new prompt after a calibration at epsilon = {self.epsilon:g}, where a null one gives "
-            'all draws. They are for policy="thresholds", and not for an ExitPolicy; the other '
-            'columns are for both, with guarantee="pac".'
+            "all draws. They are for a ThresholdPolicy, and not for an ExitPolicy; the other "
+            "columns are for both, with confidence 1 - delta."
         )
         if self.k_max > 1:
             lines.append(
@@ -295,7 +300,7 @@ def plan(
     frontier, the others are resampled to the planned size, and Learn Then Test chooses among the
     frontier. The intervals hold the central trials. A frontier of so few prompts is coarser than
     the one to come, so that these numbers tend to be pessimistic. They are for
-    ``policy="thresholds"``. What can be certified is the same for an
+    thresholds. What can be certified is the same for an
     :class:`~sklearn_clm.policies.ExitPolicy`; its set sizes and draws are not estimated.
 
     The same share for fewer draws tells what each `k_max` needs.
@@ -354,6 +359,7 @@ def plan(
     (array([0.09, 0.05]), 45)
     """
     check_data(data)
+    score = get_set_score(set_score)
     for name, value in {
         "epsilon": epsilon,
         "delta": delta,
@@ -395,14 +401,22 @@ def plan(
     ends = [smallest_epsilon(count.astype(np.int64), parts, level) for count in (fewest, most)]
     middle = -(-parts * n_errors // n)
     interval = clopper_pearson(n_errors, n, confidence)
-    sets: dict[str, Any] = {
-        "set_score": set_score,
+    weights: Weights = {
         "size_weight": size_weight,
         "excess_weight": excess_weight,
         "draw_weight": draw_weight,
     }
-    find = partial(search_frontier, k_max=k_max, n_lambdas=n_lambdas, **sets)
-    test = partial(frontier_tests, epsilons=[epsilon], delta=level, **sets)
+
+    def find(part: CalibrationData) -> Frontier:
+        return search_frontier(part, set_score=score, k_max=k_max, n_lambdas=n_lambdas, **weights)
+
+    def test(part: CalibrationData, frontier: Frontier) -> LearnThenTestResult:
+        columns = Columns(Table(part), np.arange(part.n_prompts), frontier, score)
+        admission = AdmissionTest(columns, epsilon, level)
+        return certify_frontier(
+            columns, admission, delta=level, weights=weights, select="objective"
+        )
+
     recommended = partial(
         _recommended,
         epsilon=epsilon,
@@ -475,7 +489,7 @@ def _simulate(
     parts: np.ndarray,
     largest: int,
     find: Callable[[CalibrationData], Frontier],
-    test: Callable[..., list[LearnThenTestResult]],
+    test: Callable[[CalibrationData, Frontier], LearnThenTestResult],
     rng: np.random.Generator,
 ) -> np.ndarray:
     """Mean set size and draws after one calibration of each size, shape (s, 2)."""
@@ -485,7 +499,7 @@ def _simulate(
     outcomes = np.full((len(parts), 2), float(largest))
     for outcome, n in zip(outcomes, parts):
         chosen = rng.integers(rest.n_prompts, size=min(int(n), _MOST_SIMULATED))
-        (result,) = test(rest.take(chosen), frontier)
+        result = test(rest.take(chosen), frontier)
         if result.position is not None:
             risks = result.risks
             outcome[:] = risks.size[result.position], risks.samples[result.position]

@@ -28,9 +28,8 @@ def _objective(admissions: Admissions, sets: PredictionSets) -> float:
     """Objective of Eq. 7 with the sampler's weights; +inf where nothing is guaranteed."""
     if not sets.guaranteed or sets.sampler is None:
         return np.inf
-    record = sets.sampler.calibration_
     outcomes = set_outcomes(admissions, sets)
-    return objective_of(outcomes, record.size_weight, record.excess_weight, record.draw_weight)
+    return objective_of(outcomes, **sets.sampler.calibration_.weights)
 
 
 SCORERS: dict[str, Scorer] = {

@@ -22,7 +22,7 @@ from sklearn_clm.generators._base import is_trainable
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._open_sets import QualityLike, SimilarityLike
 from sklearn_clm.policies._shift import Shift
-from sklearn_clm.policies._source import DrawSource, naming_position, progress_bar
+from sklearn_clm.policies._source import DrawSource, naming_position, progress_bar, wanting
 from sklearn_clm.policies._verdicts import Verdicts, noting_lost_verdicts
 from sklearn_clm.scoring import (
     admission_matrix,
@@ -171,7 +171,7 @@ class Collection:
             part.prompts,
             int(counts.max()),
             seed=self.source.seed,
-            decide=lambda arrived: [int(counts[m]) for m, _ in arrived],
+            decide=wanting(counts.tolist()),
             first=starts.tolist(),
             on_draw=lambda m, j, generation: self._keep(new[m], j, generation),
         )

@@ -27,6 +27,7 @@ from sklearn_clm.generators import (
 )
 from sklearn_clm.generators._base import fingerprint, is_trainable, sample, trained
 from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.generators._queue import Decision
 from sklearn_clm.generators._tables import input_tags
 from sklearn_clm.scoring._identity import frozen
 from sklearn_clm.scoring._protocols import Reference
@@ -132,7 +133,7 @@ class DrawSource:
                 prompts.prompts,
                 max(counts),
                 seed=self.seed,
-                decide=lambda arrived: [counts[i] for i, _ in arrived],
+                decide=wanting(counts),
                 on_draw=keep,
             )
             memory.serve(self.generator, queue, fingerprint=self.fingerprint)
@@ -256,6 +257,16 @@ def _is_trained(generator: Generator, known: str) -> bool:
         return is_trainable(generator) and fingerprint(generator) == known
     except (AttributeError, NotFittedError):  # of one that is not trained yet
         return False
+
+
+def wanting(counts: Sequence[int]) -> Decision | None:
+    """The decision to make so many draws of each prompt.
+
+    None where all are as many: a queue then asks for all draws of a prompt at once.
+    """
+    if min(counts) == max(counts):
+        return None
+    return lambda arrived: [counts[i] for i, _ in arrived]
 
 
 def seed_of_draws(random_state: int | np.random.RandomState | None) -> int:

@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import CachedAdmission, CachedScore
 from sklearn_clm.generators import Generation, PrecomputedGenerator
+from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import (
     admission_matrix,
     quality_matrix,
@@ -299,8 +300,10 @@ def test_over_folds_and_candidates_each_pair_is_judged_and_scored_once():
         admission=CachedAdmission(same_start),
         similarity=CachedScore(length_ratio),
         quality=CachedScore(length_ratio),
+        policy=ThresholdPolicy(),
     )
-    search = GridSearchCV(sampler, {"k_max": [2, 4], "set_score": ["max", "sum"]}, cv=2, refit=True)
+    choices = {"k_max": [2, 4], "policy__set_score": ["max", "sum"]}
+    search = GridSearchCV(sampler, choices, cv=2, refit=True)
     search.fit(prompts, rng.choice(["apple", "bee"], len(prompts)))
     assert len(asked) == len(set(asked))
 

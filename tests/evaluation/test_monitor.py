@@ -268,7 +268,7 @@ def test_groups_are_asked_for_only_where_one_is_null():
     assert monitor.update([0, 1], ["item 1", "item 2"]).n_audited_ == 2
     assert monitor.update([0], ["item 3"], groups=[True]).n_audited_ == 3
     assert "Nothing is promised" not in str(monitor)
-    with pytest.raises(ValueError, match="groups must be None for a target that was calibrated"):
+    with pytest.raises(ValueError, match="groups must be None"):
         RiskMonitor(0.3).update([0], ["item 1"], groups=[True])
 
 

@@ -155,7 +155,7 @@ def test_each_number_of_draws_has_its_needs(pilot, expected):
 
 
 def test_what_holds_for_an_exit_policy_is_said(expected):
-    assert 'They are for policy="thresholds", and not for an ExitPolicy' in str(expected)
+    assert "They are for a ThresholdPolicy, and not for an ExitPolicy" in str(expected)
 
 
 def test_too_few_prompts_have_no_sets(expected):

@@ -93,7 +93,7 @@ def test_files_that_ask_for_more_take_fewer_rounds_and_give_the_same(tmp_path):
     assert n_few < n_many
 
 
-@pytest.mark.parametrize("policy", ["thresholds", ExitPolicy()])
+@pytest.mark.parametrize("policy", [None, ExitPolicy()])
 def test_what_is_left_at_most_is_never_exceeded(judge, policy):
     sampler = ConformalSampler(ToyModel(), judging="lazy", policy=policy, **OPTIONS)
     sampler.set_params(admission=judge)

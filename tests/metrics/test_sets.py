@@ -11,6 +11,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn_clm import ComponentSets, ConformalSampler, PredictionSet, PredictionSets
 from sklearn_clm.generators import EstimatorGenerator, Generation
 from sklearn_clm.metrics import SCORERS, set_coverage, set_loss, set_outcomes
+from sklearn_clm.policies import ThresholdPolicy
 from tests.toy import ToyModel, questions
 
 
@@ -86,9 +87,8 @@ def test_agrees_with_the_calibration_data():
 
 def test_draws_have_a_price_in_every_score():
     X, y = questions(80)
-    sampler = ConformalSampler(
-        ToyModel(), k_max=4, epsilon=0.5, size_weight=0.0, excess_weight=0.0, draw_weight=0.25
-    )
+    policy = ThresholdPolicy(size_weight=0.0, excess_weight=0.0, draw_weight=0.25)
+    sampler = ConformalSampler(ToyModel(), k_max=4, epsilon=0.5, policy=policy)
     sets = sampler.set_params(random_state=0).fit(X, y).predict(X)
     price = 0.25 * sets.n_samples.mean()
     assert -sampler.score(X, y) == pytest.approx(price)

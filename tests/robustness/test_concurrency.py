@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
 from sklearn_clm.generators import BaseGenerator, Generation, PrecomputedGenerator
+from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import likelihood, rouge_l
 from tests.toy import ToyModel, drawn, questions
 
@@ -52,7 +53,10 @@ PARTS = {
     "cached draws in memory": lambda folder: {"generator": CachedGenerator(ToyModel())},
     "cached scores": cached_scores,
     "precomputed": precomputed,
-    "self-consistency": lambda folder: {"quality": "self_consistency", "set_score": "sum"},
+    "self-consistency": lambda folder: {
+        "quality": "self_consistency",
+        "policy": ThresholdPolicy(set_score="sum"),
+    },
     "equal or not": lambda folder: {"similarity": "exact_match"},
 }
 

@@ -10,6 +10,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+from sklearn_clm.policies._risks import Stop
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import (
@@ -31,7 +32,6 @@ from sklearn_clm.policies import (
     Losses,
     ThresholdPolicy,
 )
-from sklearn_clm.policies._risks import Stop
 from sklearn_clm.scoring import get_set_score
 from tests.toy import ToyModel, drawn, questions
 
