@@ -304,8 +304,10 @@ def _levels(text: str) -> np.ndarray:
         raise argparse.ArgumentTypeError(f"must be {wanted}") from None
 
 
-def _load(arguments: argparse.Namespace) -> CalibrationData:
+def _load(arguments: argparse.Namespace, *outputs: Path) -> CalibrationData:
+    """The data, which none of the outputs may replace."""
     arrays = arguments.scores, arguments.similarity, arguments.labels
+    _refuse_inputs(outputs, (arguments.data, *arrays))
     if arguments.data is not None and arrays == (None, None, None):
         return CalibrationData.load(arguments.data)
     if arguments.data is not None or None in arrays:
@@ -314,24 +316,17 @@ def _load(arguments: argparse.Namespace) -> CalibrationData:
 
 
 def _refuse_inputs(outputs: Iterable[Path], inputs: Iterable[str | None]) -> None:
-    """Refuse to write over what is read."""
     read = [name for name in inputs if name is not None and os.path.exists(name)]
     for output in outputs:
         for name in read:
-            if output.exists() and output.samefile(name) and output.is_file():
+            if output.is_file() and output.samefile(name):
                 raise ValueError(f"--output must be none of the inputs, got {name} instead.")
 
 
-def _refuse_arrays(arguments: argparse.Namespace, *outputs: Path) -> None:
-    given = arguments.data, arguments.scores, arguments.labels, arguments.similarity
-    _refuse_inputs(outputs, given)
-
-
 def _evaluate(arguments: argparse.Namespace) -> int:
-    data = _load(arguments)
     output: Path = arguments.output
+    data = _load(arguments, *(output / name for name in _WRITTEN))
     output.mkdir(parents=True, exist_ok=True)  # before hours of trials
-    _refuse_arrays(arguments, *(output / name for name in _WRITTEN))
     levels = arguments.epsilons
     fractions = ("frontier_fraction", "testing_fraction")
     results = run_trials(
@@ -397,8 +392,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _calibrate(arguments: argparse.Namespace) -> int:
-    _refuse_arrays(arguments, arguments.output)
-    data = _load(arguments)
+    data = _load(arguments, arguments.output)
     budgets = arguments.k_max or [data.k_max]
     sampler = ConformalSampler(
         _Arrays(),
@@ -412,19 +406,29 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     content = replace(sampler.calibration_, provenance=known).content()
     content["generator"] = known.generator and {"class": None, "fingerprint": known.generator}
     write_calibration(arguments.output, content)
-    if not arguments.quiet:
-        _describe(sampler, arguments, known.unknown)
+    result, thresholds = sampler.result_, sampler.lambda_hat_
+    if arguments.quiet or result is None or thresholds is None:
+        return 0
+    print(
+        f"{len(result.valid_lambdas)} of {counted(len(result.frontier), 'configuration')} valid on "
+        f"{counted(result.n_calibration, 'prompt')}.\n"
+        f"lambda-hat: similarity <= {thresholds.similarity:g}, quality >= "
+        f"{thresholds.quality:g}, stop at {get_set_score(arguments.set_score).name} >= "
+        f"{thresholds.set_score:g}, at most {counted(sampler.k_max_, 'draw')}."
+    )
+    if known.unknown:
+        print(
+            f"Provenance unknown: {', '.join(known.unknown)}. The guarantee holds only for the "
+            "sampler that these data come from."
+        )
+    print(f"Wrote {arguments.output}.")
     return 0
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    if arguments.output is not None:
-        _refuse_arrays(arguments, arguments.output)
+    data = _load(arguments, *filter(None, [arguments.output]))
     names = ("epsilon", "sizes", "set_score", "k_max", "optimization_fraction", "power")
-    expected = plan(
-        _load(arguments), **_given(arguments, *names, "confidence", "n_trials", "looks")
-    )
-    text = expected.to_markdown()
+    text = plan(data, **_given(arguments, *names, "confidence", "n_trials", "looks")).to_markdown()
     if arguments.output is not None:
         _write(arguments.output, text)
     if not arguments.quiet:
@@ -477,28 +481,6 @@ def _batch(arguments: argparse.Namespace) -> int:
     written = f"Wrote {', '.join(map(str, files))}." if files else "Nothing is missing."
     print(f"{counted(len(known), 'draw')} of these prompts are there. {written}")
     return 0
-
-
-def _describe(
-    sampler: ConformalSampler, arguments: argparse.Namespace, unknown: Sequence[str]
-) -> None:
-    result, thresholds = sampler.result_, sampler.lambda_hat_
-    if result is None or thresholds is None:
-        return
-    tested = counted(len(result.frontier), "configuration")
-    print(
-        f"epsilon={arguments.epsilon:g}, delta={arguments.delta:g}: {len(result.valid_lambdas)} "
-        f"of {tested} valid on {counted(result.n_calibration, 'prompt')}.\n"
-        f"lambda-hat: similarity <= {thresholds.similarity:g}, quality >= "
-        f"{thresholds.quality:g}, stop at {get_set_score(arguments.set_score).name} >= "
-        f"{thresholds.set_score:g}, at most {counted(sampler.k_max_, 'draw')}."
-    )
-    if unknown:
-        print(
-            f"Provenance unknown: {', '.join(unknown)}. The guarantee holds only for the sampler "
-            "that these data come from."
-        )
-    print(f"Wrote {arguments.output}.")
 
 
 if __name__ == "__main__":

@@ -67,19 +67,15 @@ class RiskMonitor:
     the repeats frequent prompts would count too little. Outcomes that arrive because somebody
     complained say nothing about the risk. Calibration prompts are no audits.
 
-    *Groups.* Of an estimator that was calibrated with groups, only prompts of certified groups
-    count: nothing is promised to the others, so :meth:`update` leaves their outcomes out, and their
-    sets (``guaranteed`` is False) need no audit. The watch is on all certified groups together. To
-    watch one of them, give its outcomes to a monitor of its own, ``RiskMonitor(epsilon)``.
+    *Groups.* Only prompts of certified groups count: nothing is promised to the others, so
+    :meth:`update` leaves their outcomes out, and their sets (``guaranteed`` is False) need no
+    audit. To watch one group, give its outcomes to a monitor of its own, ``RiskMonitor(epsilon)``.
 
-    *After an alarm.* Stop relying on the guarantee, and calibrate again on new prompts. The
-    alarmed prompts were singled out by the alarm: never calibrate on them without a fresh random
-    split together with newer ones. Then start a new monitor. The absence of an alarm renews no
-    certificate.
-
-    A calibration keeps its risk at epsilon with confidence 1 - delta only, so that an alarm may
-    also mean that calibration was unlucky, without any change since. With a marginal guarantee,
-    which holds on average over calibrations, that is no rare event.
+    *After an alarm.* Stop relying on the guarantee, calibrate again on new prompts, and start a new
+    monitor. The alarmed prompts were singled out by the alarm: never calibrate on them without a
+    fresh random split together with newer ones. The absence of an alarm renews no certificate. An
+    alarm may also mean that calibration was unlucky, without any change since, which delta allows;
+    with a marginal guarantee, which holds on average over calibrations, that is no rare event.
 
     Parameters
     ----------
@@ -108,9 +104,9 @@ class RiskMonitor:
         Audited outcomes without a request: nobody knows whether they were chosen at random, or
         were reported twice.
     n_audited_, losses_, risk_, risk_interval_, e_values_, alarm_, alarm_at_
-        What is known of the risk, see the properties.
+        State of the risk, see the properties.
     shift_e_values_, shift_alarm_
-        What is known of the scores: **no statement on the risk**.
+        State of the scores: **no statement on the risk**.
 
     Examples
     --------
@@ -175,8 +171,7 @@ class RiskMonitor:
         Returns
         -------
         bool
-            True with probability `share`. It depends on the request and the seed alone, so that
-            asking again, in another order or process, gives the same answer.
+            True with probability `share`, by the request and the seed alone.
 
         Examples
         --------
@@ -217,11 +212,9 @@ class RiskMonitor:
 
         Raises
         ------
-        ValueError
-            If an outcome is no loss, a request was audited before, or was not chosen by
-            :meth:`should_audit`. Nothing of the call counts then.
-        OSError
-            If the file cannot be written to. Nothing of the call counts then.
+        ValueError, OSError
+            If an outcome is no loss, a request was audited before or was not chosen by
+            :meth:`should_audit`, or the file cannot be written to. Nothing of the call counts then.
 
         Examples
         --------
@@ -283,11 +276,6 @@ class RiskMonitor:
         -------
         RiskMonitor
             This monitor, with `shift_e_values_` and `shift_alarm_`.
-
-        Raises
-        ------
-        ValueError
-            If there is no reference, or a score is NaN.
 
         Examples
         --------
@@ -376,19 +364,17 @@ class RiskMonitor:
             lines.append(_NO_ALARM.format(self.epsilon))
         if self._groups is not None and (nulls := self._groups.nulls):
             lines.append(
-                f"Nothing is promised to prompts of {len(nulls)} of "
-                f"{counted(len(self._groups.certified), 'group')}, which do not count: "
-                f"{', '.join(map(repr, nulls))[:200]}."
+                f"Prompts of {len(nulls)} of {counted(len(self._groups.certified), 'group')} do "
+                f"not count, nothing is promised to them: {', '.join(map(repr, nulls))[:200]}."
             )
         if self._on_average:
             lines.append(
-                "The guarantee holds on average over calibrations: the risk of this one may be "
-                "above epsilon, and an alarm then tells of no change."
+                "The guarantee holds on average over calibrations: an alarm may tell of no change."
             )
         if self.n_unchecked_:
             lines.append(
                 f"{counted(self.n_unchecked_, 'outcome')} came without a request: whether they "
-                "were chosen at random, and only once, is not known."
+                "were chosen at random, and once, is not known."
             )
         if self._martingale is not None:
             verdict = "have shifted" if self.shift_alarm_ else "show no shift"
@@ -534,8 +520,9 @@ def _watched(target: ConformalSampler | ComponentSelector | float) -> tuple[floa
         risk, text = record.epsilon, f"{record.digest} {record.provenance}"
     else:
         selected = target.calibration_
-        groups = None if selected.by_group is None else list(selected.by_group.items())
-        risk, text = selected.alpha, f"{selected.gamma_hat} {selected.provenance} {groups!r}"
+        risk, text = selected.alpha, f"{selected.gamma_hat} {selected.provenance}"
+        if selected.by_group is not None:
+            text += f" {list(selected.by_group.items())!r}"
     return float(risk), hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

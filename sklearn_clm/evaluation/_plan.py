@@ -61,30 +61,24 @@ class Plan:
         that it holds the chance of its prompts as well as that of the pilot's.
     chance, chance_interval : ndarray of shape (s,), (s, 2)
         Probability that a calibration at `epsilon` is not null.
-    size, size_interval : ndarray of shape (s,), (s, 2)
-        Mean size of the sets after a calibration at `epsilon`; a null calibration counts with
-        all K draws. NaN where the prompts are too few for any test.
-    draws, draws_interval : ndarray of shape (s,), (s, 2)
-        Draws per new prompt, likewise.
+    size, size_interval, draws, draws_interval : ndarray of shape (s,), (s, 2)
+        Mean size of the sets, and draws per new prompt, after a calibration at `epsilon`; a null
+        calibration counts with all K draws. NaN where the prompts are too few for any test.
     judgements, judgements_interval : ndarray of shape (s,), (s, 2)
         Judge calls of the collection: distinct responses where the pilot knows which responses
         are equal, otherwise all draws.
-    n_recommended : int or None
+    n_recommended, n_recommended_cautious : int or None
         With this number of prompts, and any larger one, a calibration at `epsilon` succeeds with
-        probability `power`, if the share of errors is that of the pilot; None if there is none
-        up to 10,000 or the largest of `n_prompts`. Some smaller numbers do as well, since the
-        chance falls with each prompt until the test allows one error more.
-    n_recommended_cautious : int or None
-        The same if the share of errors is the upper end of its interval.
+        probability `power`, if the share of errors is that of the pilot, and if it is the upper end
+        of its interval; None if there is none up to 10,000 or the largest of `n_prompts`. Some
+        smaller numbers do as well: the chance falls until the test allows one error more.
     epsilon_of_largest, epsilon_of_largest_cautious : float
         Smallest epsilon at which the largest of `n_prompts` succeeds with probability `power`,
         for the same two shares; 1 if there is none.
     lowest, lowest_interval : float, tuple of float
         Share of prompts without any admissible draw: no epsilon below it can be certified.
-    lowest_by_budget : ndarray of shape (k_max,)
-        The same share among the first 1, 2, ..., k_max draws.
-    n_recommended_by_budget : tuple of int or None, length k_max
-        `n_recommended` for each of these budgets.
+    lowest_by_budget, n_recommended_by_budget : ndarray, tuple of int or None, length k_max
+        The same share, and `n_recommended`, for the first 1, 2, ..., k_max draws.
     epsilon, delta, power, confidence : float
         As asked for.
     n_pilot, k_max : int
@@ -193,10 +187,10 @@ class Plan:
             )
         parts.append(markdown_table(self._by_size()).rstrip("\n"))
         parts.append(
-            f"In brackets: {100 * self.confidence:g} % intervals. Set size and draws are those per "
-            f"new prompt after a calibration at epsilon = {self.epsilon:g}, where a null one gives "
-            'all draws. They are for policy="thresholds", and not for an ExitPolicy; the other '
-            'columns are for both, with guarantee="pac".'
+            f"In brackets: {100 * self.confidence:g} % intervals. Set size and draws are per new "
+            f"prompt after a calibration at epsilon = {self.epsilon:g}, where a null one gives all "
+            "draws, and for thresholds, not for an ExitPolicy. The rest holds for both, with "
+            'guarantee="pac".'
         )
         if self.k_max > 1:
             parts.append(
@@ -287,8 +281,6 @@ def plan(
     ``policy="thresholds"``. What can be certified is the same for an
     :class:`~sklearn_clm.policies.ExitPolicy`; its set sizes and draws are not estimated.
 
-    The same share for fewer draws tells what each `k_max` needs.
-
     The number of prompts is decided before calibration. Who collects more after a null, until a
     calibration succeeds, is misled more often than `delta` says. Where that shall be possible, fix
     the number of `looks`, and calibrate at each of them with ``delta / looks``.
@@ -324,11 +316,6 @@ def plan(
     -------
     Plan
         One row for each size.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is out of range, or the pilot has fewer than 10 prompts.
 
     Examples
     --------

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._arrays import opened, read_arrays, write_arrays
 from sklearn_clm.metrics import normalized_auc
@@ -104,8 +103,8 @@ class LevelResults:
 
         Parameters
         ----------
-        measure : str
-            One of `measures`.
+        measure
+            As in :meth:`values`.
         min_share : float in (0, 1], default=1.0
             A level counts where at least this share of the trials found a configuration. Below
             1, means at different levels may be over different trials.
@@ -144,10 +143,8 @@ class LevelResults:
 
         Parameters
         ----------
-        measure : str
-            One of `measures`.
-        common : bool, default=True
-            As in :meth:`usable`.
+        measure, common
+            As in :meth:`values` and :meth:`usable`.
 
         Returns
         -------
@@ -165,22 +162,16 @@ class LevelResults:
         Returns
         -------
         str or None
-            From which level on every method found a configuration in every trial, and from which
-            level on some trial is trivial.
         """
         if self.usable().any():
             return None
-        found = ~self.null.any(axis=(0, 1))
-        trivial = self.trivial.any(axis=(0, 1))
+        achieved = self.levels[~self.null.any(axis=(0, 1))]
+        trivial = self.levels[self.trivial.any(axis=(0, 1))]
         return (
-            f"No {self.level_name} can be used in every trial: all methods found a configuration "
-            f"{self._from(found)}, and some trial is trivial {self._from(trivial)}. More prompts "
-            "narrow the gap."
+            f"No {self.level_name} can be used in every trial: the lowest at which none is null is "
+            f"{min(achieved, default=np.nan):.4g}, the lowest at which some trial is trivial "
+            f"{min(trivial, default=np.nan):.4g}. More prompts narrow the gap."
         )
-
-    def _from(self, levels: ArrayLike) -> str:
-        shown = self.levels[np.asarray(levels)]
-        return f"from {shown[0]:.4g} on" if len(shown) else "nowhere"
 
     def compare(
         self,
@@ -193,10 +184,9 @@ class LevelResults:
     ) -> PairedDifference:
         """Difference between two methods, trial by trial on the same splits.
 
-        All trials split the same data anew, so that they are not independent, and the interval
-        describes how much the difference moves from split to split: it holds the share
-        `confidence` of the trials. It does not shrink as trials are added, and it is not a
-        confidence interval for the difference over the population of prompts.
+        All trials split the same data anew, so that they are not independent: the interval holds
+        the share `confidence` of the trials. It does not shrink as trials are added, and it is not
+        a confidence interval for the difference over the population of prompts.
 
         Parameters
         ----------
@@ -273,7 +263,6 @@ class LevelResults:
         Returns
         -------
         pandas.DataFrame
-            The values in long form.
         """
         import pandas as pd
 
@@ -314,12 +303,6 @@ class LevelResults:
         Returns
         -------
         object of this class
-            The results.
-
-        Raises
-        ------
-        ValueError
-            If the file holds something else, or is damaged.
         """
         with opened(path, f"{cls.__name__}.save") as file:
             kind = str(read_arrays(file, ["kind"])["kind"])

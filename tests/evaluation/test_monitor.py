@@ -114,7 +114,7 @@ def test_outcomes_that_were_not_chosen_are_refused():
     assert monitor.n_audited_ == 0
     # without prompts nobody can tell, and the monitor says so
     assert monitor.update(np.ones(5)).n_unchecked_ == 5
-    assert "whether they were chosen at random" in str(monitor)
+    assert "chosen at random" in str(monitor)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_groups_without_a_guarantee_do_not_count(unknown, tmp_path):
     names = [hard(prompt) for prompt in asked]
     monitor.update(names, asked, groups=names)
     assert (monitor.n_audited_, monitor.risk_, monitor.alarm_) == (50, 0.0, False)
-    assert "prompts of 1 of 2 groups" in str(monitor)
+    assert "1 of 2 groups" in str(monitor)
     assert RiskMonitor(sampler, path=path).n_audited_ == 50
     assert monitor.update([], []).n_audited_ == 50
     with pytest.raises(ValueError, match="groups must"):
@@ -258,7 +258,7 @@ def test_groups_are_asked_for_only_where_one_is_null():
     monitor = RiskMonitor(in_groups(Groups()))
     assert monitor.update([0, 1], ["item 1", "item 2"]).n_audited_ == 2
     assert monitor.update([0], ["item 3"], groups=[True]).n_audited_ == 3
-    assert "Nothing is promised" not in str(monitor)
+    assert "group" not in str(monitor)
     with pytest.raises(ValueError, match="groups must"):
         RiskMonitor(0.3).update([0], ["item 1"], groups=[True])
 
