@@ -130,9 +130,9 @@ example of :class:`ComponentSelector` shows it. Both promises hold at once with 
 
 Both carry what they were collected with (generator and its training, seed, scores, judge, budget).
 A sampler of other parts refuses them and says what differs. Code of your own counts by its source
-and its module, under every Python alike: a generator that moves from a notebook to a service stays the same one as
-``CachedGenerator(generator, store, key="a name")``, from the first run on. Bare arrays, which
-cannot know, are allowed, and the result says "provenance unknown".
+and its module, under every Python alike: a generator that moves from a notebook to a service stays
+the same one as ``CachedGenerator(generator, store, key="a name")``, from the first run on. Bare
+arrays, which cannot know, are allowed, and the result says "provenance unknown".
 
 ## Questions that are often asked
 
@@ -180,6 +180,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | a service whose model changes behind its name | calibrate again; a `RiskMonitor` in use |
 | draws of a service that is not keyed, after memory is gone | a `CachedGenerator` with a file |
 | outcomes audited on complaint, or where judging is easy | `should_audit` decides |
+| the file of a `RiskMonitor` edited, moved or deleted | leave it to the monitor |
 | weights of a shift that were estimated on these prompts | estimate them on others |
 | bare arrays of other draws, scores or seeds ("provenance unknown") | `collect`, or their files |
 | globals and helpers that a score, judge or generator uses, edited | calibrate again |

@@ -3,19 +3,21 @@
 import argparse
 import errno
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
+from numbers import Integral
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from sklearn.utils import check_scalar
 
 from sklearn_clm import ConformalSampler, NullCalibrationError, __version__
 from sklearn_clm._results import counted
 from sklearn_clm.caching import CachedGenerator, HumanJudge
-from sklearn_clm.calibration import CalibrationData, Provenance, get_set_score
+from sklearn_clm.calibration import CalibrationData, get_set_score
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation import TrialResults, plan, run_trials
 from sklearn_clm.generators import BaseGenerator, Generation, OpenAIGenerator
@@ -26,22 +28,31 @@ from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._files import sampler_content, write_calibration
 from sklearn_clm.policies._rules import Certified
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = ["main"]
 
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-_MOST_LEVELS = 100_000
 _INTERRUPTED = 130  # as shells have it
-_DESCRIPTION = "Conformal language modeling on arrays of scores, similarities and labels."
+_DESCRIPTION = """\
+Conformal language modeling on arrays of scores, similarities and labels. Errors name the arguments
+of the functions that the commands call; options are called alike, with dashes."""
 _EVALUATE = """\
 Run the paper's evaluation (section 5, Appendix F) on arrays: repeated random splits into a part
 that finds the Pareto frontier, a part that tests it and a part that measures; write the curves,
-the areas under them and the figure."""
+the areas under them and the figure. Needs pandas, and matplotlib for figures."""
 _CALIBRATE = """\
 Find the thresholds that keep the risk below epsilon, and write them as the JSON that
 ConformalSampler.load_calibration reads. Three bare arrays do not tell which generator, seed and
 scores they came from, so the file says "unknown" by null, and load_calibration warns of it. A file
 of CalibrationData.save tells, and load_calibration refuses a sampler that differs."""
+_ONLY_PYTHON = """\
+Exits with status 1, and writes nothing, if no configuration is valid. In Python alone: an exit
+policy, see help(sklearn_clm.policies); draws that are texts in a table or in lists, see
+help(sklearn_clm.generators.PrecomputedGenerator); and sets of new prompts, and files of them, see
+help(sklearn_clm.PredictionSets.to_frame)."""
 _PLAN = """\
 Estimate from a pilot of some 50 to 100 prompts what calibrations of several sizes will do: the
 smallest epsilon that they certify, set size, draws and judge calls, each with an interval; and
@@ -55,10 +66,13 @@ Have draws made by a batch service at a discount: write the requests for those t
 as OpenAI's Batch API and vllm run-batch read them, and read the answers into the store. A
 CachedGenerator with this store then gives the draws without a request; where it has a key, --key
 must be the same."""
+_READ = """\
+Keep the answers in the store, and write the requests for what is still missing. Answers may stand
+in any order, be incomplete, occur twice or be errors."""
 _AREAS = """\
 Averages over epsilon (normalised areas under the curves), over those epsilon that can be used in
-every trial; mean ± standard deviation over trials. curves.csv has the values at each epsilon."""
-_WRITTEN = ("auc.md", "curves.csv", "trials.npz")
+every trial: mean and standard deviation over trials. curves.csv has the values at each epsilon."""
+_WRITTEN = ("areas.txt", "curves.csv", "trials.npz")
 _INPUT = """\
 Three .npy files of n prompts with K draws each, or one .npz file that CalibrationData.save wrote.
 Files are never unpickled."""
@@ -91,26 +105,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         # what is still to be written at exit has nowhere to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _INTERRUPTED
-    except (NullCalibrationError, ValueError, TypeError, OSError, ImportError) as error:
-        null = isinstance(error, NullCalibrationError)
-        message = ("" if null else "error: ") + _message(error, arguments)
-        print(f"{parser.prog} {arguments.command}: {message}", file=sys.stderr)
-        return 1 if null else 2
+    except NullCalibrationError as null:
+        print(f"{parser.prog} {arguments.command}: {null}", file=sys.stderr)
+        return 1
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        print(f"{parser.prog} {arguments.command}: error: {error}", file=sys.stderr)
+        return 2
 
 
-def _message(error: Exception, arguments: argparse.Namespace) -> str:
-    """The error in the words of the command line: options where parameters are named."""
-    if isinstance(error, OSError) and error.strerror is not None and error.filename is not None:
-        return f"{error.strerror}: {error.filename}"
-    options = {name: f"--{name.replace('_', '-')}" for name in vars(arguments)}
-    options |= {"n_trials": "--trials", "random_state": "--seed", "n_jobs": "--jobs"}
-    options |= {"quality": "--scores", "admissible": "--labels"} if arguments.data is None else {}
-    options.setdefault("set_score", "--methods")
-    named = "|".join(sorted(options, key=len, reverse=True))
-    text = str(error).replace(" or a callable.", ".")  # which no command takes
-    text = re.sub(rf"The '({named})' parameter of \w+", lambda m: options[m[1]], text)
-    # a name stands before its value or before what it must be
-    return re.sub(rf"(?<![\w-])({named})(?==| must| [+=] )", lambda m: options[m[1]], text)
+class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Names the default of each option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default is None or action.default is False:
+            return action.help
+        return super()._get_help_string(action)
+
+
+class _Arrays(BaseGenerator):
+    """Stands for the unknown generator that the arrays came from."""
+
+    def sample(
+        self, prompts: Sequence[object], n_samples: int, *, start: int = 0, seed: int = 0
+    ) -> list[list[Generation]]:
+        raise RuntimeError("arrays of scores hold no responses to draw")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -123,29 +141,6 @@ def _parser() -> argparse.ArgumentParser:
     _add_judge(commands)
     _add_batch(commands)
     return parser
-
-
-class _HelpFormatter(argparse.HelpFormatter):
-    """Names the default of each option that has one."""
-
-    def _get_help_string(self, action: argparse.Action) -> str:
-        text, default = action.help or "", action.default
-        if default is None or default is False or default == argparse.SUPPRESS:
-            return text
-        if isinstance(default, list):
-            default = " ".join(map(str, default))
-        elif isinstance(default, float):
-            default = f"{default:.3g}"
-        return f"{text} (default: {default})"
-
-
-class _Arrays(BaseGenerator):
-    """Stands for the unknown generator that the arrays came from."""
-
-    def sample(
-        self, prompts: Sequence[object], n_samples: int, *, start: int = 0, seed: int = 0
-    ) -> list[list[Generation]]:
-        raise RuntimeError("arrays of scores hold no responses to draw")
 
 
 def _command(
@@ -163,56 +158,39 @@ def _command(
     return command
 
 
-def _number(
-    command: argparse.ArgumentParser, name: str, metavar: str, default: float, text: str
-) -> None:
-    command.add_argument(name, type=type(default), default=default, metavar=metavar, help=text)
+def _number(command: argparse.ArgumentParser, names: str, default: float, text: str) -> None:
+    """An option of the type of its default, under the names of its parameter and shorter ones."""
+    command.add_argument(*names.split(), type=type(default), default=default, help=text)
 
 
 def _add_evaluate(commands: _Commands) -> None:
     text = "run the paper's evaluation on arrays"
-    evaluate = _command(commands, "evaluate", _evaluate, text, description=_EVALUATE)
+    evaluate = _command(commands, "evaluate", _evaluate, text, _EVALUATE)
     _add_input(evaluate)
-    evaluate.add_argument(
-        "--output", type=Path, default=Path("clm-evaluation"), metavar="DIR", help="where to write"
+    add = evaluate.add_argument
+    add("--output", type=Path, default=Path("clm-evaluation"), metavar="DIR", help="where to write")
+    names = ["first_k", "first_k_reject", "max", "sum"]
+    add("--methods", nargs="+", default=names, metavar="NAME", help="set scores to compare")
+    text = (
+        "tolerated risks: numbers in [0, 1], or START:STOP:COUNT, both ends included (default: "
+        "0:1:101)"
     )
-    evaluate.add_argument(
-        "--methods",
-        nargs="+",
-        default=["first_k", "first_k_reject", "max", "sum"],
-        metavar="NAME",
-        help="set scores to compare",
-    )
-    evaluate.add_argument(
-        "--epsilons",
-        nargs="+",
-        default=["0:1:101"],
-        metavar="E",
-        help="tolerated risks: numbers in [0, 1], or START:STOP:COUNT, both ends included",
-    )
-    _number(evaluate, "--trials", "T", 100, "random splits")
-    _number(evaluate, "--frontier-fraction", "F", 0.2, "share for the frontier")
+    add("--epsilons", type=_levels, nargs="+", metavar="E", help=text)
+    _number(evaluate, "--n-trials --trials", 100, "random splits")
+    _number(evaluate, "--frontier-fraction", 0.2, "share for the frontier")
     text = "share for fixed sequence testing; the rest measures"
-    _number(evaluate, "--testing-fraction", "F", 0.4, text)
+    _number(evaluate, "--testing-fraction", 0.4, text)
     _add_search(evaluate)
     text = "trials in parallel, -1 for all cores (default: 1)"
-    evaluate.add_argument("--jobs", type=int, default=None, metavar="J", help=text)
+    add("--n-jobs", "--jobs", type=int, help=text)
     formats, text = ["png", "pdf", "svg", "none"], "format of the figures, which need matplotlib"
-    evaluate.add_argument("--figure-format", choices=formats, default="png", help=text)
-    evaluate.add_argument("--quiet", action="store_true", help="no progress bar, no table")
+    add("--figure-format", choices=formats, default="png", help=text)
+    add("--quiet", action="store_true", help="no progress bar, no table")
 
 
 def _add_calibrate(commands: _Commands) -> None:
-    epilog = (
-        "Exits with status 1, and writes nothing, if no configuration is valid. In Python alone: "
-        "an exit policy, see help(sklearn_clm.policies); draws that are texts in a table or in "
-        "lists, see help(sklearn_clm.generators.PrecomputedGenerator); and sets of new prompts, "
-        "and files of them, see help(sklearn_clm.PredictionSets.to_frame)."
-    )
     text = "find valid thresholds and write them as JSON"
-    calibrate = _command(
-        commands, "calibrate", _calibrate, text, description=_CALIBRATE, epilog=epilog
-    )
+    calibrate = _command(commands, "calibrate", _calibrate, text, _CALIBRATE, _ONLY_PYTHON)
     _add_input(calibrate)
     output = Path("calibration.json")
     calibrate.add_argument(
@@ -223,42 +201,34 @@ def _add_calibrate(commands: _Commands) -> None:
 
 def _add_plan(commands: _Commands) -> None:
     text = "how many prompts to collect, from a pilot"
-    command = _command(commands, "plan", _plan, text, description=_PLAN)
+    command = _command(commands, "plan", _plan, text, _PLAN)
     _add_input(command)
     command.add_argument("--output", type=Path, metavar="FILE", help="Markdown file to write")
-    command.add_argument(
-        "--sizes",
-        type=int,
-        nargs="+",
-        default=[100, 200, 500, 1000, 2000],
-        metavar="N",
-        help="numbers of prompts to consider",
-    )
-    _number(command, "--power", "P", 0.9, "wanted probability of success")
-    _number(command, "--confidence", "C", 0.95, "confidence of the intervals")
-    _number(command, "--trials", "T", 40, "simulations")
-    _number(command, "--looks", "L", 1, "calibrations of more and more prompts that share delta")
+    sizes, text = [100, 200, 500, 1000, 2000], "numbers of prompts to consider"
+    command.add_argument("--sizes", type=int, nargs="+", default=sizes, metavar="N", help=text)
+    _number(command, "--power", 0.9, "wanted probability of success")
+    _number(command, "--confidence", 0.95, "confidence of the intervals")
+    _number(command, "--n-trials --trials", 40, "simulations")
+    _number(command, "--looks", 1, "calibrations of more and more prompts that share delta")
     _add_one_level(command)
 
 
 def _add_judge(commands: _Commands) -> None:
     text = "judge responses on a page in the browser"
-    judge = _command(commands, "judge", _judge, text, description=_JUDGE)
+    judge = _command(commands, "judge", _judge, text, _JUDGE)
     judge.add_argument("store", metavar="STORE", help="the file of the HumanJudge")
-    judge.add_argument(
-        "--wanted",
-        metavar="FILE",
-        help="responses to judge, in JSON Lines, as HumanJudge.export writes them (default: those "
-        "that the last calibration with this STORE lacked)",
+    text = (
+        "responses to judge, in JSON Lines, as HumanJudge.export writes them (default: those that "
+        "the last calibration with this STORE lacked)"
     )
+    judge.add_argument("--wanted", metavar="FILE", help=text)
     text = (
         "what is asked; that of the HumanJudge (default: the one question of the STORE, or "
         f"{HumanJudge('').question})"
     )
     judge.add_argument("--question", metavar="TEXT", help=text)
-    judge.add_argument("--name", metavar="NAME", help="who judges (default: the user)")
-    _number(judge, "--port", "P", 0, "port; 0 takes a free one")
-    judge.set_defaults(data=None)
+    judge.add_argument("--name", help="who judges (default: the user)")
+    _number(judge, "--port", 0, "port; 0 takes a free one")
 
 
 def _add_batch(commands: _Commands) -> None:
@@ -267,166 +237,132 @@ def _add_batch(commands: _Commands) -> None:
     )
     actions = batch.add_subparsers(dest="action", required=True, metavar="ACTION")
     text = "write the requests for draws that the store lacks"
-    write = _command(actions, "write", _batch, text, description=f"W{text[1:]}.")
+    write = _command(actions, "write", _batch, text, f"W{text[1:]}.")
     write.set_defaults(answers=[])
-    read = _command(
-        actions,
-        "read",
-        _batch,
-        "keep the answers, and write the requests for what is still missing",
-        description="Keep the answers in the store, and write the requests for what is still "
-        "missing. Answers may stand in any order, be incomplete, occur twice or be errors.",
-    )
+    text = "keep the answers, and write the requests for what is still missing"
+    read = _command(actions, "read", _batch, text, _READ)
     text = "output and error files of the service"
     read.add_argument("answers", nargs="+", metavar="ANSWERS", help=text)
     for command, output in ((write, "requests.jsonl"), (read, "missing.jsonl")):
-        for name, text in (
-            ("--store", "the file of the CachedGenerator"),
-            ("--generator", "the parameters of the OpenAIGenerator, as a JSON object"),
-            ("--prompts", "the prompts, one object a line (JSON)"),
-        ):
-            command.add_argument(name, required=True, metavar="FILE", help=text)
+        add = command.add_argument
+        need = partial(add, required=True, metavar="FILE")
+        need("--store", help="the file of the CachedGenerator")
+        need("--generator", help="the parameters of the OpenAIGenerator, as a JSON object")
+        need("--prompts", help="the prompts, one object a line (JSON)")
         text = "the key of the CachedGenerator, where it has one: draws under another are not found"
-        command.add_argument("--key", metavar="NAME", help=text)
-        text = "field of a line with the prompt"
-        command.add_argument("--field", default="prompt", metavar="NAME", help=text)
-        _number(command, "--draws", "K", 20, "draws per prompt")
-        _number(command, "--seed", "S", 0, "random_state of the sampler")
+        add("--key", metavar="NAME", help=text)
+        add("--field", default="prompt", metavar="NAME", help="field of a line with the prompt")
+        _number(command, "--draws", 20, "draws per prompt")
+        _number(command, "--seed", 0, "random_state of the sampler")
         text = "requests to write; what one file may not hold goes to further, numbered ones"
-        command.add_argument("--output", type=Path, default=Path(output), metavar="FILE", help=text)
-        command.set_defaults(data=None)
+        add("--output", type=Path, default=Path(output), metavar="FILE", help=text)
 
 
 def _add_input(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("input", _INPUT)
-    for name, text in (
-        ("--scores", "quality of each draw, shape (n, K)"),
-        ("--labels", "1 where a draw is admissible, else 0, shape (n, K)"),
-        (
-            "--similarity",
-            "similarity of draws j and l < j at [i, j, l], shape (n, K, K); called "
-            "diversity.npy by some, but larger must mean more alike",
-        ),
-        ("--data", "calibration data as .npz, instead of these"),
-    ):
-        group.add_argument(name, metavar="FILE", help=text)
+    add = partial(command.add_argument_group("input", _INPUT).add_argument, metavar="FILE")
+    add("--scores", help="quality of each draw, shape (n, K)")
+    add("--labels", help="1 where a draw is admissible, else 0, shape (n, K)")
+    add(
+        "--similarity",
+        help="similarity of draws j and l < j at [i, j, l], shape (n, K, K); called diversity.npy "
+        "by some, but larger must mean more alike",
+    )
+    add("--data", help="calibration data as .npz, instead of these")
 
 
 def _add_one_level(command: argparse.ArgumentParser) -> None:
-    _number(command, "--epsilon", "E", 0.3, "tolerated risk, in (0, 1)")
+    _number(command, "--epsilon", 0.3, "tolerated risk, in (0, 1)")
     command.add_argument("--set-score", default="max", metavar="NAME", help="set score F")
     text = "share of the prompts that finds the frontier"
-    _number(command, "--optimization-fraction", "F", 1 / 3, text)
+    _number(command, "--optimization-fraction", 1 / 3, text)
     _add_search(command)
     command.add_argument("--quiet", action="store_true", help="print nothing")
 
 
 def _add_search(command: argparse.ArgumentParser) -> None:
-    _number(command, "--delta", "D", 0.05, "level of the tests, in (0, 1)")
-    _number(command, "--n-lambdas", "N", 25, "quantiles tried for each threshold")
-    _number(command, "--size-weight", "W", 0.5, "weight of set size in Eq. 7")
-    _number(command, "--excess-weight", "W", 0.5, "weight of excess draws in Eq. 7")
+    _number(command, "--delta", 0.05, "level of the tests, in (0, 1)")
+    _number(command, "--n-lambdas", 25, "quantiles tried for each threshold")
+    _number(command, "--size-weight", 0.5, "weight of set size in Eq. 7")
+    _number(command, "--excess-weight", 0.5, "weight of excess draws in Eq. 7")
     text = "budgets of draws to search (default: all draws)"
     command.add_argument("--k-max", type=int, nargs="+", metavar="K", help=text)
-    _number(command, "--seed", "S", 0, "seed of the splits")
+    _number(command, "--random-state --seed", 0, "seed of the splits")
 
 
-def _search(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What :func:`_add_search` asks for, but for the budgets, as parameters."""
-    return {"delta": arguments.delta, "random_state": arguments.seed, **_path(arguments)}
+def _given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """The options that are parameters, those of :func:`_add_search` among them."""
+    shared = ("delta", "n_lambdas", "size_weight", "excess_weight", "random_state")
+    return {name: getattr(arguments, name) for name in (*shared, *names)}
 
 
-def _path(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The parameters of a path of thresholds."""
-    names = ("n_lambdas", "size_weight", "excess_weight")
-    return {name: getattr(arguments, name) for name in names}
+def _levels(text: str) -> np.ndarray:
+    try:
+        if ":" not in text:
+            return np.array([float(text)])
+        start, stop, count = text.split(":")
+        return np.linspace(float(start), float(stop), int(count))
+    except ValueError:
+        wanted = f"a number or START:STOP:COUNT, got {text!r} instead"
+        raise argparse.ArgumentTypeError(f"must be {wanted}") from None
 
 
-def _load(arguments: argparse.Namespace) -> CalibrationData:
-    named = ("scores", "labels", "similarity")
-    given = [name for name in named if getattr(arguments, name) is not None]
-    if arguments.data is not None:
-        if given:
-            raise ValueError(f"--data was given together with --{given[0]}; wanted one of them.")
+def _load(arguments: argparse.Namespace, *outputs: Path) -> CalibrationData:
+    """The data, which none of the outputs may replace."""
+    arrays = arguments.scores, arguments.similarity, arguments.labels
+    _refuse_inputs(outputs, (arguments.data, *arrays))
+    if arguments.data is not None and arrays == (None, None, None):
         return CalibrationData.load(arguments.data)
-    missing = [f"--{name}" for name in named if name not in given]
-    if missing:
-        raise ValueError(
-            f"{', '.join(missing)} missing: give --scores, --labels and --similarity, or --data."
-        )
-    return CalibrationData.from_arrays(
-        arguments.scores, arguments.similarity, arguments.labels, mmap=True
-    )
+    if arguments.data is not None or None in arrays:
+        raise ValueError("input must be --scores, --labels and --similarity, or --data alone.")
+    return CalibrationData.from_arrays(*arrays, mmap=True)
 
 
 def _refuse_inputs(outputs: Iterable[Path], inputs: Iterable[str | None]) -> None:
-    """Refuse to write over what is read."""
     read = [name for name in inputs if name is not None and os.path.exists(name)]
     for output in outputs:
         for name in read:
-            if output.exists() and output.samefile(name) and output.is_file():
+            if output.is_file() and output.samefile(name):
                 raise ValueError(f"--output must be none of the inputs, got {name} instead.")
 
 
-def _refuse_arrays(arguments: argparse.Namespace, *outputs: Path) -> None:
-    given = arguments.data, arguments.scores, arguments.labels, arguments.similarity
-    _refuse_inputs(outputs, given)
-
-
-def _levels(items: Sequence[str]) -> np.ndarray:
-    levels: list[float] = []
-    for item in items:
-        try:
-            if ":" in item:
-                start, stop, count = item.split(":")
-                if not 1 <= int(count) <= _MOST_LEVELS:
-                    raise ValueError
-                levels.extend(np.linspace(float(start), float(stop), int(count)))
-            else:
-                levels.append(float(item))
-        except ValueError:
-            raise ValueError(
-                f"--epsilons: {item!r} is neither a number nor START:STOP:COUNT with a COUNT from "
-                f"1 to {_MOST_LEVELS:,}."
-            ) from None
-    return np.unique(levels)
-
-
 def _evaluate(arguments: argparse.Namespace) -> int:
-    data = _load(arguments)
     output: Path = arguments.output
-    if output.exists() and not output.is_dir():  # before hours of trials
-        raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(output))
-    _refuse_arrays(arguments, *(output / name for name in _WRITTEN))
+    data = _load(arguments, *(output / name for name in _WRITTEN))
+    output.mkdir(parents=True, exist_ok=True)  # before hours of trials
+    levels = arguments.epsilons
+    fractions = ("frontier_fraction", "testing_fraction")
     results = run_trials(
         data,
-        arguments.methods,
-        _levels(arguments.epsilons),
-        n_trials=arguments.trials,
-        frontier_fraction=arguments.frontier_fraction,
-        testing_fraction=arguments.testing_fraction,
-        k_max=arguments.k_max,
-        **_search(arguments),
-        n_jobs=arguments.jobs,
+        epsilons=None if levels is None else np.unique(np.concatenate(levels)),
         verbose=0 if arguments.quiet else 1,
+        **_given(arguments, "methods", "n_trials", *fractions, "k_max", "n_jobs"),
     )
-    output.mkdir(parents=True, exist_ok=True)
-    table = f"{_AREAS}\n\n{results.auc_table()}"
-    if len(results.methods) > 1:
-        table += "\n" + results.comparison_table()
-    reason = results.why_no_area()
-    if reason is not None:
-        table += f"\n{reason}\n"
-    _write(output / "auc.md", table)
-    results.to_csv(output / "curves.csv")
     results.save(output / "trials.npz")
+    with replacing(output / "curves.csv") as unfinished:
+        _curves(results).to_csv(unfinished)
+    text = f"{_AREAS}\n\n{results.summary().T.round(4).to_string()}\n"
+    first, *others = results.methods
+    if others:
+        compared = results.summary(first).loc[others].T.round(4).to_string()
+        text += f"\nDifferences to {first}, from low to high in 95 % of the trials:\n\n{compared}\n"
+    if (reason := results.why_no_area()) is not None:
+        text += f"\n{reason}\n"
+    _write(output / "areas.txt", text)
     written = [*_WRITTEN]
     if arguments.figure_format != "none":
         written += _draw(results, data, arguments, output)
     if not arguments.quiet:
-        print(table)
+        print(text)
         print(f"Wrote {', '.join(written)} in {output}.")
     return 0
+
+
+def _curves(results: TrialResults) -> "pd.DataFrame":
+    """Means and standard deviations over the trials that did not abstain, at each epsilon."""
+    trials = results.to_frame().groupby(["method", "epsilon"], sort=False)
+    values = trials[[*results.measures]]
+    curves = values.mean().join(values.std(ddof=0), lsuffix="_mean", rsuffix="_std")
+    return trials[["null", "trivial"]].mean().join(curves)
 
 
 def _draw(
@@ -458,49 +394,53 @@ def _write(path: Path, text: str) -> None:
 
 
 def _calibrate(arguments: argparse.Namespace) -> int:
-    _refuse_arrays(arguments, arguments.output)
-    data = _load(arguments)
+    data = _load(arguments, arguments.output)
     budgets = arguments.k_max or [data.k_max]
     sampler = ConformalSampler(
         _Arrays(),
         k_max=budgets[0] if len(budgets) == 1 else budgets,
         epsilon=arguments.epsilon,
         delta=arguments.delta,
-        policy=ThresholdPolicy(set_score=arguments.set_score, **_path(arguments)),
+        policy=ThresholdPolicy(
+            set_score=arguments.set_score,
+            n_lambdas=arguments.n_lambdas,
+            size_weight=arguments.size_weight,
+            excess_weight=arguments.excess_weight,
+        ),
         optimization_fraction=arguments.optimization_fraction,
-        random_state=arguments.seed,
+        random_state=arguments.random_state,
         on_null="raise",
     )
     # what the data were collected with concerns the file, not this stand-in for a sampler
     known = data.provenance
-    stand_in = Provenance(precision=known.precision)
-    sampler.calibrate(CalibrationData(data.quality, data.similarity, data.labels, stand_in))
+    sampler.calibrate(CalibrationData(data.quality, data.similarity, data.labels))
     record = replace(sampler.calibration_, provenance=known)
     claim = replace(record.claim, unknown=record.unknown)
     record = replace(record, rules={None: Certified(record.rule, claim)})
     write_calibration(arguments.output, sampler_content(record))
-    if not arguments.quiet:
-        _describe(sampler, arguments, known.unknown)
+    result, thresholds = sampler.result_, sampler.lambda_hat_
+    if arguments.quiet or result is None or thresholds is None:
+        return 0
+    print(
+        f"{len(result.valid_lambdas)} of {counted(len(result.frontier), 'configuration')} valid on "
+        f"{counted(result.n_calibration, 'prompt')}.\n"
+        f"lambda-hat: similarity <= {thresholds.similarity:g}, quality >= "
+        f"{thresholds.quality:g}, stop at {get_set_score(arguments.set_score).name} >= "
+        f"{thresholds.set_score:g}, at most {counted(sampler.k_max_, 'draw')}."
+    )
+    if known.unknown:
+        print(
+            f"Provenance unknown: {', '.join(known.unknown)}. The guarantee holds only for the "
+            "sampler that these data come from."
+        )
+    print(f"Wrote {arguments.output}.")
     return 0
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    if arguments.output is not None:
-        _refuse_arrays(arguments, arguments.output)
-    expected = plan(
-        _load(arguments),
-        arguments.epsilon,
-        sizes=arguments.sizes,
-        set_score=arguments.set_score,
-        k_max=arguments.k_max,
-        optimization_fraction=arguments.optimization_fraction,
-        power=arguments.power,
-        confidence=arguments.confidence,
-        n_trials=arguments.trials,
-        looks=arguments.looks,
-        **_search(arguments),
-    )
-    text = expected.to_markdown()
+    data = _load(arguments, *filter(None, [arguments.output]))
+    names = ("epsilon", "sizes", "set_score", "k_max", "optimization_fraction", "power")
+    text = plan(data, **_given(arguments, *names, "confidence", "n_trials", "looks")).to_markdown()
     if arguments.output is not None:
         _write(arguments.output, text)
     if not arguments.quiet:
@@ -530,11 +470,8 @@ def _judge(arguments: argparse.Namespace) -> int:
 
 
 def _batch(arguments: argparse.Namespace) -> int:
-    for name, least in (("draws", 1), ("seed", 0)):
-        if getattr(arguments, name) < least:
-            raise ValueError(
-                f"--{name} must be at least {least}, got {getattr(arguments, name)} instead."
-            )
+    check_scalar(arguments.draws, "draws", Integral, min_val=1)
+    check_scalar(arguments.seed, "seed", Integral, min_val=0)
     inputs = arguments.store, arguments.generator, arguments.prompts, *arguments.answers
     _refuse_inputs([arguments.output], inputs)
     with naming(f"{arguments.generator} does not hold the parameters of an OpenAIGenerator"):
@@ -556,28 +493,6 @@ def _batch(arguments: argparse.Namespace) -> int:
     written = f"Wrote {', '.join(map(str, files))}." if files else "Nothing is missing."
     print(f"{counted(len(known), 'draw')} of these prompts are there. {written}")
     return 0
-
-
-def _describe(
-    sampler: ConformalSampler, arguments: argparse.Namespace, unknown: Sequence[str]
-) -> None:
-    result, thresholds = sampler.result_, sampler.lambda_hat_
-    if result is None or thresholds is None:
-        return
-    tested = counted(len(result.frontier), "configuration")
-    print(
-        f"epsilon={arguments.epsilon:g}, delta={arguments.delta:g}: {len(result.valid_lambdas)} "
-        f"of {tested} valid on {counted(result.n_calibration, 'prompt')}.\n"
-        f"lambda-hat: similarity <= {thresholds.similarity:g}, quality >= "
-        f"{thresholds.quality:g}, stop at {get_set_score(arguments.set_score).name} >= "
-        f"{thresholds.set_score:g}, at most {counted(sampler.k_max_, 'draw')}."
-    )
-    if unknown:
-        print(
-            f"Provenance unknown: {', '.join(unknown)}. The guarantee holds only for the sampler "
-            "that these data come from."
-        )
-    print(f"Wrote {arguments.output}.")
 
 
 if __name__ == "__main__":

@@ -65,12 +65,12 @@ def evaluate_sets(sampler, data, folder: Path, name: str, *, n_trials: int, seed
     }.items():
         _save(display, folder / f"{name}_{kind}.png")
 
-    measures = ("loss", "excess", "relative_size", "relative_draws")
+    measures = ["loss", "excess", "relative_size", "relative_draws"]
     above = worst_loss_above_level(results)
     print(f"\nNormalised area under the curve, mean ± deviation over {n_trials} random splits")
-    print(results.auc_table(measures))
+    print(results.summary()[measures].round(4).to_string())
     print("Paired differences to SUM, and the range that holds 95 % of the splits")
-    print(results.comparison_table(measures, reference="sum"))
+    print(results.summary("sum")[measures].round(4).to_string())
     print(f"Largest mean loss less epsilon, over methods and epsilons: {above:+.4f}")
     return {"results": results, "worst_loss_above_epsilon": above}
 
@@ -147,10 +147,10 @@ def evaluate_components(
         f"{one.admissible.mean():.1%} of them right"
     )
     print(f"Normalised area under the curve, mean ± deviation over {n_trials} random splits")
-    print(results.auc_table())
-    print("Paired differences, and the range that holds 95 % of the splits")
+    print(results.summary().round(4).to_string())
     for reference in dict.fromkeys(("random", results.methods[0])):
-        print(results.comparison_table(reference=reference))
+        print(f"Paired differences to {reference}, and the range that holds 95 % of the splits")
+        print(results.summary(reference).round(4).to_string())
     above = worst_loss_above_level(results)
     print(f"Largest mean loss less alpha, over scores and alphas: {above:+.4f}")
     return results

@@ -202,70 +202,41 @@ class _FileKeeper(DrawKeeper):
         self._space = space
         self._seed = seed
         self._n_draws = n_draws
-        self._read: OrderedDict[bytes, _Read] = OrderedDict()
-
-    def key(self, prompt: Any) -> bytes:
-        return key_digest(prompt)
+        # what is kept of the prompts that were looked up last, later draws included
+        self._read: OrderedDict[bytes, dict[int, str]] = OrderedDict()
 
     def recall(
         self, keys: Sequence[bytes], requests: Sequence[DrawRequest]
     ) -> Sequence[Mapping[int, Generation]]:
-        self._read_ahead(keys, requests)
+        new = [key for key in dict.fromkeys(keys) if key not in self._read]
+        self._read.update({key: {} for key in new})
+        rows = self._store.lookup(self._space, new, self._seed, 0, self._n_draws)
+        for (key, draw), value in rows.items():
+            self._read[key][draw] = value
         path = self._store.path
-        found = []
+        if rows:
+            _logger.info("%d draws of %d prompts are kept: %s", len(rows), len(new), path)
+        recalled = []
         for key, (_, start, stop) in zip(keys, requests):
-            values = self._read[key].values
+            values = self._read[key]
             kept = {j: _restored(values[j], path) for j in range(start, stop) if j in values}
             if len(kept) < stop - start:
                 self._store.check_writable("draws")
-            found.append(kept)
+            recalled.append(kept)
         while len(self._read) > _MOST_READ:
             self._read.popitem(last=False)
-        return found
+        return recalled
 
     def keep(self, key: bytes, prompt: Any, draw: int, generation: Generation) -> Generation:
-        read = self._read.get(key)
-        if read is None:
-            read = self._read[key] = _Read(self._n_draws)
-        if read.content is None:
-            read.content = (content_json(prompt),)
         value = encoded(draw_to_record(generation))
-        row = Row(self._space, key, *read.content, self._seed, draw, value)
+        row = Row(self._space, key, content_json(prompt), self._seed, draw, value)
         value = self._store.put(row)
-        if draw >= read.start:
-            read.values[draw] = value
+        if key in self._read:
+            self._read[key][draw] = value
         return _restored(value, self._store.path)
 
     def count(self, hits: int, misses: int) -> None:
         self._shared.count(hits, misses)
-
-    def _read_ahead(self, keys: Sequence[bytes], requests: Sequence[DrawRequest]) -> None:
-        """Read what is kept from the first draw that is wanted on, later ones included."""
-        starts = [request.start for request in requests]
-        read = self._read
-        pairs = zip(keys, starts)
-        new = [key for key, start in pairs if key not in read or start < read[key].start]
-        if not new:
-            return
-        first = min(starts)
-        rows = self._store.lookup(self._space, new, self._seed, first, self._n_draws)
-        if rows:
-            path = self._store.path
-            _logger.info("%d draws of %d prompts are kept: %s", len(rows), len(new), path)
-        read.update({key: _Read(first) for key in new})
-        for (key, draw), value in rows.items():
-            read[key].values[draw] = value
-
-
-class _Read:
-    """What is kept of a prompt from draw `start` on."""
-
-    __slots__ = ("content", "start", "values")
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-        self.values: dict[int, str] = {}
-        self.content: tuple[str | None] | None = None  # JSON text of the prompt, once it is known
 
 
 def _restored(text: str, path: str | os.PathLike[str] | None) -> Generation:

@@ -219,9 +219,6 @@ class _Keeper(DrawKeeper):
     def keep(self, key: bytes, prompt: Any, draw: int, generation: Generation) -> Generation:
         return self._memory._keep(key, draw, generation)
 
-    def count(self, hits: int, misses: int) -> None:
-        return
-
 
 def _size(generation: Generation) -> int:
     n_tokens, n_spans = len(generation.token_logprobs or ()), len(generation.token_spans or ())

@@ -26,7 +26,6 @@ The same on arrays that you have, such as the authors' own files:
 
 `evaluate` writes curves, areas and figures; `calibrate` writes what
 :meth:`sklearn_clm.ConformalSampler.load_calibration` reads.
-Both have ``--help``.
 
 ## Planning
 
@@ -34,14 +33,10 @@ Both have ``--help``.
 do. The number of prompts is decided beforehand: who collects more after each null until one
 calibration succeeds is misled more often than delta says. ``plan(..., looks=3)`` is for three
 calibrations of growing data, each with delta / 3.
-:func:`smallest_epsilons` tells what larger calibration parts would certify,
-:func:`chance_of_null` how likely another calibration of the same size is to certify nothing,
-:func:`first_k_errors` how the error falls with the number of draws, and :func:`rule_outcomes` what
-a rule does to given draws.
+:func:`smallest_epsilons` tells what larger calibration parts would certify, and
+:func:`chance_of_null` how likely another calibration of the same size is to certify nothing.
 
->>> from sklearn_clm.evaluation import first_k_errors, smallest_epsilons
->>> first_k_errors([[False, True], [True, True], [False, False]])
-array([2, 1])
+>>> from sklearn_clm.evaluation import smallest_epsilons
 >>> smallest_epsilons(30, 300, [100, 300, 3000], delta=0.05).round(3)
 array([0.164, 0.133, 0.109])
 
@@ -62,34 +57,22 @@ After an alarm, calibrate again on new prompts. The absence of one renews no cer
 """
 
 from sklearn_clm.evaluation._component_trials import reference_scores, run_component_trials
-from sklearn_clm.evaluation._expectations import (
-    RuleOutcomes,
-    chance_of_null,
-    first_k_errors,
-    mean_interval,
-    rule_outcomes,
-    smallest_epsilons,
-)
+from sklearn_clm.evaluation._expectations import chance_of_null, smallest_epsilons
 from sklearn_clm.evaluation._monitor import RiskMonitor
 from sklearn_clm.evaluation._plan import Plan, plan
 from sklearn_clm.evaluation._results import ComponentTrialResults, PairedDifference, TrialResults
-from sklearn_clm.evaluation._trials import Split, random_splits, run_trials
+from sklearn_clm.evaluation._trials import random_splits, run_trials
 
 __all__ = [
     "ComponentTrialResults",
     "PairedDifference",
     "Plan",
     "RiskMonitor",
-    "RuleOutcomes",
-    "Split",
     "TrialResults",
     "chance_of_null",
-    "first_k_errors",
-    "mean_interval",
     "plan",
     "random_splits",
     "reference_scores",
-    "rule_outcomes",
     "run_component_trials",
     "run_trials",
     "smallest_epsilons",

@@ -7,10 +7,10 @@ from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
 from sklearn_clm.calibration import ComponentCalibrationData
+from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.evaluation._results import ComponentTrialResults
 from sklearn_clm.evaluation._trials import (
     RandomState,
-    check_delta,
     check_levels,
     critical_counts,
     part_sizes,
@@ -92,7 +92,7 @@ def run_component_trials(
         reference_scores = {"component_score": reference_scores}
     n = _check_data(data, reference_scores)
     levels = check_levels("alphas", alphas)
-    check_delta(delta)
+    check_level(delta, "delta")
     (n_calibration,) = part_sizes(n, {"calibration_fraction": calibration_fraction})
     splits = list(random_splits(n, n_calibration, n_trials, random_state))
     critical = critical_counts(n_calibration, levels, delta)
@@ -198,25 +198,22 @@ def _check_data(
     if not isinstance(data, Mapping) or not data:
         raise TypeError(
             "data must be ComponentCalibrationData or a non-empty dict of them, got "
-            f"{type(data).__name__}."
+            f"{type(data).__name__} instead."
         )
     for name, part in data.items():
         if not isinstance(part, ComponentCalibrationData):
             raise TypeError(
-                f"data[{name!r}] must be ComponentCalibrationData, got {type(part).__name__}."
+                f"data[{name!r}] must be ComponentCalibrationData, got {type(part).__name__} "
+                "instead."
             )
     sizes = {name: part.n_prompts for name, part in data.items()}
     if len(set(sizes.values())) > 1:
-        raise ValueError(f"data must be about the same prompts throughout, got {sizes} prompts.")
+        raise ValueError(f"data must be of the same prompts throughout, got {sizes} instead.")
     n = next(iter(sizes.values()))
     if reference_scores is not None:
         for name in data:
-            if name not in reference_scores:
-                raise ValueError(
-                    f"reference_scores lacks {name!r}; wanted an entry for each of {list(data)}."
-                )
-            if (given := len(reference_scores[name])) != n:
-                raise ValueError(f"reference_scores[{name!r}] is for {given} prompts; wanted {n}.")
+            if len(reference_scores.get(name, ())) != n:
+                raise ValueError(f"reference_scores must hold {n} arrays for {name!r}.")
     return n
 
 
@@ -252,13 +249,6 @@ def reference_scores(
         One number for each sentence of each reference; -inf where no component matches. As
         `reference_scores` of :func:`run_component_trials`.
 
-    Raises
-    ------
-    TypeError
-        If a reference is not text.
-    ValueError
-        If the lengths differ.
-
     Examples
     --------
     >>> from sklearn_clm.evaluation import reference_scores
@@ -272,19 +262,21 @@ def reference_scores(
     """
     if not len(references) == len(components) == len(scores):
         raise ValueError(
-            f"references, components and scores are for {len(references)}, {len(components)} and "
-            f"{len(scores)} prompts; wanted the same number."
+            "references, components and scores must be of the same prompts, got "
+            f"{len(references)}, {len(components)} and {len(scores)} of them instead."
         )
     almost = component_match(match, splitter).admission
     best = []
     for i, (reference, texts, values) in enumerate(zip(references, components, scores)):
         if not isinstance(reference, str):
-            raise TypeError(f"references[{i}] must be a str, got {type(reference).__name__}.")
+            raise TypeError(
+                f"references[{i}] must be a str, got {type(reference).__name__} instead."
+            )
         values = np.asarray(values, dtype=np.float64)
         if values.shape != (len(texts),):
             raise ValueError(
-                f"scores[{i}] has shape {values.shape}; wanted ({len(texts)},), one for each of "
-                "the components."
+                f"scores[{i}] must have shape ({len(texts)},), one for each component, got "
+                f"{values.shape} instead."
             )
         best.append(_best_matches(reference, texts, values, almost, splitter))
     return best

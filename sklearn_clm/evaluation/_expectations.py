@@ -22,22 +22,9 @@ from sklearn_clm.calibration import (
 
 
 class RuleOutcomes(NamedTuple):
-    """Outcomes of one configuration for n prompts, arrays of shape (n,).
+    """Outcomes of one configuration for n prompts: arrays of shape (n,), draws made included.
 
-    Parameters
-    ----------
-    error : ndarray of bool
-        Whether no accepted draw is admissible.
-    size, draws : ndarray of int
-        Accepted draws; draws made.
-    excess : ndarray of float
-        Share of the draws made after the first admissible one.
-    exhausted : ndarray of bool
-        Whether the whole budget was drawn without reaching the set score to stop at.
-
-    Examples
-    --------
-    See :func:`rule_outcomes`.
+    `exhausted` says whether the whole budget was drawn without reaching the set score to stop at.
     """
 
     error: np.ndarray
@@ -53,32 +40,7 @@ def rule_outcomes(
     set_score: str | Callable[..., float] | SetScore = "max",
     k_max: int | None = None,
 ) -> RuleOutcomes:
-    """Run one configuration draw by draw on every prompt.
-
-    Parameters
-    ----------
-    data : CalibrationData
-        Draws of n prompts.
-    configuration : Configuration or None
-        Thresholds. None accepts every draw of the budget, as a null calibration does.
-    set_score : str, callable or SetScore, default="max"
-        Set score F.
-    k_max : int, default=None
-        Budget of draws. None is that of the data.
-
-    Returns
-    -------
-    RuleOutcomes
-        What comes of each prompt.
-
-    Examples
-    --------
-    >>> from sklearn_clm.calibration import CalibrationData
-    >>> from sklearn_clm.evaluation import rule_outcomes
-    >>> data = CalibrationData([[0.2, 0.9]], [[[0, 0], [0, 0]]], [[False, True]])
-    >>> rule_outcomes(data, None).size
-    array([2])
-    """
+    """Run one configuration draw by draw on every prompt; None accepts the whole budget."""
     n, width = data.n_prompts, data.k_max
     k_max = width if k_max is None else k_max
     score = get_set_score(set_score)
@@ -99,26 +61,9 @@ def rule_outcomes(
 
 
 def first_k_errors(admissible: ArrayLike) -> np.ndarray:
-    """Prompts none of whose first 1, 2, ... draws is admissible.
-
-    Parameters
-    ----------
-    admissible : array-like of bool, shape (n, K)
-        Which draws are admissible.
-
-    Returns
-    -------
-    ndarray of int, shape (K,)
-        The counts, falling.
-
-    Examples
-    --------
-    >>> from sklearn_clm.evaluation import first_k_errors
-    >>> first_k_errors([[False, True], [True, True], [False, False]])
-    array([2, 1])
-    """
-    found = np.logical_or.accumulate(np.asarray(admissible, dtype=bool), axis=1)
-    return np.count_nonzero(~found, axis=0)
+    """Counts of prompts none of whose first 1, 2, ... draws is admissible."""
+    admitted = np.logical_or.accumulate(np.asarray(admissible, dtype=bool), axis=1)
+    return np.count_nonzero(~admitted, axis=0)
 
 
 def smallest_epsilons(
@@ -181,27 +126,7 @@ def chance_of_null(n_errors: int, n: int, epsilon: float, delta: float) -> float
 
 
 def mean_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Mean of independent values, and its normal interval.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n,)
-        The values.
-    confidence : float in (0, 1), default=0.95
-        Confidence of the interval.
-
-    Returns
-    -------
-    tuple of float (mean, low, high)
-        The mean and the ends of the interval.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.evaluation import mean_interval
-    >>> mean_interval(np.array([1.0, 1.0]))
-    (1.0, 1.0, 1.0)
-    """
+    """Mean of independent values, and the ends of its normal interval."""
     mean = float(np.mean(values))
     half = float(ndtri(0.5 + confidence / 2) * np.std(values) / math.sqrt(len(values)))
     return mean, mean - half, mean + half

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import compress
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils import InputTags
+from sklearn.utils import InputTags, check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm import ComponentSelector, ConformalSampler
@@ -61,8 +62,7 @@ class RiskMonitor:
     *Why one may look at any time.* Each stake leaves every factor positive, and under the
     hypothesis no factor has a mean above 1. Hence the e-value is a nonnegative supermartingale
     that starts at 1, and by Ville's inequality it *ever* reaches 1 / alpha with probability at
-    most alpha, however long the monitor runs and whenever one looks or stops. See
-    :class:`sklearn_clm.calibration.RiskEProcess`.
+    most alpha (:class:`sklearn_clm.calibration.RiskEProcess`).
 
     *What it needs.* The audited requests must be all requests or a random share of them. With
     `share` below 1 :meth:`should_audit` chooses, by the request and the seed alone. A prompt that
@@ -70,19 +70,15 @@ class RiskMonitor:
     the repeats frequent prompts would count too little. Outcomes that arrive because somebody
     complained say nothing about the risk. Calibration prompts are no audits.
 
-    *Groups.* Of an estimator that was calibrated with groups, only prompts of certified groups
-    count: nothing is promised to the others, so :meth:`update` leaves their outcomes out, and their
-    sets (``guaranteed`` is False) need no audit. The watch is on all certified groups together. To
-    watch one of them, give its outcomes to a monitor of its own, ``RiskMonitor(epsilon)``.
+    *Groups.* Only prompts of certified groups count: nothing is promised to the others, so
+    :meth:`update` leaves their outcomes out, and their sets (``guaranteed`` is False) need no
+    audit. To watch one group, give its outcomes to a monitor of its own, ``RiskMonitor(epsilon)``.
 
-    *After an alarm.* Stop relying on the guarantee, and calibrate again on new prompts. The
-    alarmed prompts were singled out by the alarm: never calibrate on them without a fresh random
-    split together with newer ones. Then start a new monitor. The absence of an alarm renews no
-    certificate.
-
-    A calibration keeps its risk at epsilon with confidence 1 - delta only, so that an alarm may
-    also mean that calibration was unlucky, without any change since. With a marginal guarantee,
-    which holds on average over calibrations, that is no rare event.
+    *After an alarm.* Stop relying on the guarantee, calibrate again on new prompts, and start a new
+    monitor. The alarmed prompts were singled out by the alarm: never calibrate on them without a
+    fresh random split together with newer ones. The absence of an alarm renews no certificate. An
+    alarm may also mean that calibration was unlucky, without any change since, which delta allows;
+    with a marginal guarantee, which holds on average over calibrations, that is no rare event.
 
     Parameters
     ----------
@@ -100,8 +96,8 @@ class RiskMonitor:
         Seed of the choice of requests and of the ties among scores.
     path : str or path, default=None
         A SQLite file that keeps the state. Each update is written whole or not at all before it
-        counts; a file that exists is gone on with, also by several processes. None: kept in
-        memory alone.
+        counts; a file that exists is gone on with, also by several processes. Do not move or edit
+        it while a monitor has it open: what is reported then is lost. None: kept in memory alone.
 
     Attributes
     ----------
@@ -111,9 +107,9 @@ class RiskMonitor:
         Audited outcomes without a request: nobody knows whether they were chosen at random, or
         were reported twice.
     n_audited_, losses_, risk_, risk_interval_, e_values_, alarm_, alarm_at_
-        What is known of the risk, see the properties.
+        State of the risk, see the properties.
     shift_e_values_, shift_alarm_
-        What is known of the scores: **no statement on the risk**.
+        State of the scores: **no statement on the risk**.
 
     Examples
     --------
@@ -142,14 +138,12 @@ class RiskMonitor:
         self._claims: dict[Hashable | None, Claim] = {}
         self._groups: Groups | None = None
         if isinstance(target, (ConformalSampler, ComponentSelector)):
-            self._claims = _claims(target)
+            self._claims = target.calibration_.claims_in_use
             self._groups = target.calibration_.groups
         self.alpha = float(check_probability(alpha, "alpha"))
-        number = isinstance(share, (int, float, np.floating)) and not isinstance(share, bool)
-        if not number or not 0.0 < share <= 1.0:
+        if isinstance(share, bool) or not 0.0 < share <= 1.0:
             raise ValueError(f"share must lie in (0, 1], got {share!r} instead.")
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise ValueError(f"seed must be an integer >= 0, got {seed!r} instead.")
+        check_scalar(seed, "seed", Integral, min_val=0)
         self.share, self.seed, self.path = float(share), int(seed), path
         self._losses: list[float] = []
         self._e_values: list[float] = []
@@ -161,7 +155,7 @@ class RiskMonitor:
         self._martingale: ConformalTestMartingale | None = None
         self._reference: str | None = None
         if reference_scores is not None:
-            reference = _check_scores(reference_scores, "reference_scores")
+            reference = _numbers(reference_scores, "reference_scores")
             if not len(reference):
                 raise ValueError("reference_scores must hold at least one score, got none.")
             self._martingale = ConformalTestMartingale(reference, seed=self.seed)
@@ -182,8 +176,7 @@ class RiskMonitor:
         Returns
         -------
         bool
-            True with probability `share`. It depends on the request and the seed alone, so that
-            asking again, in another order or process, gives the same answer.
+            True with probability `share`, by the request and the seed alone.
 
         Examples
         --------
@@ -224,12 +217,9 @@ class RiskMonitor:
 
         Raises
         ------
-        ValueError
-            If an outcome is no loss, a request was audited before, or was not chosen by
-            :meth:`should_audit`. Nothing of the call counts then.
-        OSError
-            If the file cannot be written to, or was deleted since it was opened. Nothing of the
-            call counts then.
+        ValueError, OSError
+            If an outcome is no loss, a request was audited before or was not chosen by
+            :meth:`should_audit`, or the file cannot be written to. Nothing of the call counts then.
 
         Examples
         --------
@@ -258,7 +248,11 @@ class RiskMonitor:
         >>> monitor.update([not verdict for verdict in verdicts], audited).alarm_
         False
         """
-        losses = _check_outcomes(outcomes)
+        losses = _numbers(outcomes, "outcomes")
+        if not np.all((losses >= 0.0) & (losses <= 1.0)):
+            raise ValueError(
+                f"outcomes must be losses in [0, 1], got {losses.min()} to {losses.max()} instead."
+            )
         digests: list[bytes | None] = [None] * len(losses)
         if requests is not None and (len(requests) or len(losses)):
             digests = self._check_requests(requests, len(losses))
@@ -268,17 +262,7 @@ class RiskMonitor:
         promised = self._promised(groups, len(losses), checked)
         # what is promised nothing is no evidence for or against the promise
         rows = list(compress(zip(digests, losses.tolist(), strict=True), promised))
-        if self._store is None:
-            self._take(rows)
-            return self
-        self._refuse_lost_file(self._store)
-        with self._store.writing(durable=True) as connection:
-            unseen = self._unseen(connection)
-            self._refuse_repeats(digests, (digest for digest, _ in unseen[0]))
-            connection.executemany("INSERT INTO audits (digest, loss) VALUES (?, ?)", rows)
-        # only what is on the disk counts
-        self._take(unseen[0] + rows)
-        self._take_scores(unseen[1])
+        self._keep(rows, [], digests)
         return self
 
     def update_scores(self, scores: ArrayLike) -> Self:
@@ -298,11 +282,6 @@ class RiskMonitor:
         RiskMonitor
             This monitor, with `shift_e_values_` and `shift_alarm_`.
 
-        Raises
-        ------
-        ValueError
-            If there is no reference, or a score is NaN.
-
         Examples
         --------
         >>> import numpy as np
@@ -318,17 +297,7 @@ class RiskMonitor:
         """
         if self._martingale is None:
             raise ValueError("reference_scores must be given to the monitor for update_scores.")
-        values = _check_scores(scores, "scores")
-        if self._store is None:
-            self._take_scores(values.tolist())
-            return self
-        self._refuse_lost_file(self._store)
-        with self._store.writing(durable=True) as connection:
-            unseen = self._unseen(connection)
-            rows = [(score,) for score in values.tolist()]
-            connection.executemany("INSERT INTO monitored_scores (score) VALUES (?)", rows)
-        self._take(unseen[0])
-        self._take_scores(unseen[1] + values.tolist())
+        self._keep([], _numbers(scores, "scores").tolist())
         return self
 
     @property
@@ -399,21 +368,19 @@ class RiskMonitor:
         else:
             lines.append(_NO_ALARM.format(self.epsilon))
         groups = {group: claim for group, claim in self._claims.items() if group is not None}
-        nulls = [repr(group) for group, claim in groups.items() if not claim.holds]
-        if nulls:
+        if nulls := [repr(group) for group, claim in groups.items() if not claim.holds]:
             lines.append(
-                f"Nothing is promised to prompts of {len(nulls)} of "
-                f"{counted(len(groups), 'group')}, which do not count: {', '.join(nulls)[:200]}."
+                f"Prompts of {len(nulls)} of {counted(len(groups), 'group')} do "
+                f"not count, nothing is promised to them: {', '.join(nulls)[:200]}."
             )
         if any(claim.guarantee == "marginal" for claim in self._claims.values()):
             lines.append(
-                "The guarantee holds on average over calibrations: the risk of this one may be "
-                "above epsilon, and an alarm then tells of no change."
+                "The guarantee holds on average over calibrations: an alarm may tell of no change."
             )
         if self.n_unchecked_:
             lines.append(
                 f"{counted(self.n_unchecked_, 'outcome')} came without a request: whether they "
-                "were chosen at random, and only once, is not known."
+                "were chosen at random, and once, is not known."
             )
         if self._martingale is not None:
             verdict = "have shifted" if self.shift_alarm_ else "show no shift"
@@ -455,34 +422,44 @@ class RiskMonitor:
         if not chosen.all():
             i = int(np.argmin(chosen))
             raise ValueError(
-                f"requests must be those that should_audit chose, got {n - int(chosen.sum())} "
-                f"other(s), the first at position {i}. Outcomes that were not chosen at random say "
-                "nothing about the risk."
+                f"requests must be those that should_audit chose, got {requests[i]!r} at position "
+                f"{i} instead. Outcomes that were not chosen at random say nothing about the risk."
             )
-        self._refuse_repeats(digests)
         return list(digests)
 
-    def _refuse_repeats(
-        self, digests: Sequence[bytes | None], others: Iterable[bytes | None] = ()
+    def _keep(
+        self, rows: list[Outcome], scores: list[float], digests: Sequence[bytes | None] = ()
     ) -> None:
-        known = self._digests.union(filter(None, others))
+        """Write what is new; it counts once it is on the disk, after what others wrote before."""
+        if self._store is None:
+            self._refuse_repeats(digests, [])
+        else:
+            with self._store.writing(durable=True) as connection:
+                earlier, earlier_scores = self._unseen(connection)
+                self._refuse_repeats(digests, earlier)
+                connection.executemany("INSERT INTO audits (digest, loss) VALUES (?, ?)", rows)
+                new = [(score,) for score in scores]
+                connection.executemany("INSERT INTO monitored_scores (score) VALUES (?)", new)
+            rows, scores = earlier + rows, earlier_scores + scores
+        self._take(rows, scores)
+
+    def _refuse_repeats(self, digests: Sequence[bytes | None], earlier: Sequence[Outcome]) -> None:
+        known = self._digests.union(digest for digest, _ in earlier if digest is not None)
         for i, digest in enumerate(digests):
             if digest in known:
                 raise ValueError(
-                    f"requests must be reported once, but the one at position {i} was before. A "
-                    "prompt that comes again is a request of its own."
+                    f"requests must be reported once, got the one at position {i} again. A prompt "
+                    "that comes again is a request of its own."
                 )
             if digest is not None:
                 known.add(digest)
 
-    def _take(self, rows: Sequence[Outcome]) -> None:
+    def _take(self, rows: Sequence[Outcome], scores: Sequence[float]) -> None:
         losses = [loss for _, loss in rows]
         self._e_values += self._process.update(losses).tolist()
         self._losses += losses
         self._digests |= {digest for digest, _ in rows if digest is not None}
         self.n_unchecked_ += sum(digest is None for digest, _ in rows)
-
-    def _take_scores(self, scores: Sequence[float]) -> None:
         if self._martingale is not None:
             self._shift_e_values += self._martingale.update(scores).tolist()
             self._scores += scores
@@ -490,7 +467,6 @@ class RiskMonitor:
     def _open(self) -> None:
         """Connect with the file, and go on from where it stands."""
         self._store = open_store(self.path)
-        self._file = self._store.identity()
         self._store.add_tables(_TABLES)
         settings = {name: getattr(self, name) for name in ("epsilon", "alpha", "share", "seed")}
         settings |= {"target": self._watched, "reference_scores": self._reference}
@@ -501,33 +477,16 @@ class RiskMonitor:
             else:
                 self._refuse_others(saved[0], settings)
             rows, scores = self._unseen(connection)
-        self._take(rows)
-        self._take_scores(scores)
-
-    def _refuse_lost_file(self, store: Store) -> None:
-        """Refuse to write to a file that has no name any more: it is gone when it is closed."""
-        if store.identity() != self._file:
-            raise OSError(
-                f"path={os.fspath(self.path or '')!r} was deleted or replaced after this monitor "
-                "opened it, so nothing of this call counts. Put the file back and make a new "
-                "RiskMonitor, which goes on from it; `losses_` of this one has the outcomes so far."
-            )
+        self._take(rows, scores)
 
     def _refuse_others(self, saved: str, settings: dict[str, float | str | None]) -> None:
-        try:
-            known = dict(json.loads(saved))
-        except (TypeError, ValueError):
-            raise self._damaged("no settings") from None
+        known = json.loads(saved)
         for name, value in settings.items():
             if known.get(name) != value:
                 raise ValueError(
-                    f"path={os.fspath(self.path or '')!r} is the state of another monitor: "
-                    f"{name} is {known.get(name)!r} there and {value!r} here. Start a new file for "
-                    "a new monitor."
+                    f"path={os.fspath(self.path or '')!r} must be of this monitor, got one whose "
+                    f"{name} is {known.get(name)!r}, not {value!r}. A new monitor needs a new file."
                 )
-
-    def _damaged(self, what: str) -> ValueError:
-        return ValueError(f"path={os.fspath(self.path or '')!r} is damaged: it holds {what}.")
 
     def _unseen(self, connection: sqlite3.Connection) -> tuple[list[Outcome], list[float]]:
         """Outcomes and scores in the file that this object has not taken yet."""
@@ -537,61 +496,36 @@ class RiskMonitor:
         scores = connection.execute(
             "SELECT score FROM monitored_scores WHERE id > ? ORDER BY id", (len(self._scores),)
         ).fetchall()
-        if not all(isinstance(loss, float) and 0.0 <= loss <= 1.0 for _, loss in rows):
-            raise self._damaged("no losses")
-        if not all(isinstance(score, float) for (score,) in scores):
-            raise self._damaged("no scores")
-        for table, query, n in (
-            ("audits", "SELECT COUNT(*), MAX(id) FROM audits", self.n_audited_ + len(rows)),
-            (
-                "monitored_scores",
-                "SELECT COUNT(*), MAX(id) FROM monitored_scores",
-                len(self._scores) + len(scores),
-            ),
-        ):
-            count, last = connection.execute(query).fetchone()
-            if (count, last or 0) != (n, n):
-                raise self._damaged(f"{count} rows in {table}, not the {max(n, last or 0)} it had")
         return rows, [score for (score,) in scores]
 
 
 def _watched(target: ConformalSampler | ComponentSelector | float) -> tuple[float, str | None]:
     """The watched risk, and a digest of what predicts, where it is known."""
-    if isinstance(target, (ConformalSampler, ComponentSelector)):
-        check_is_fitted(target, "calibration_")
-        if isinstance(target, ConformalSampler):
-            record = target.calibration_
-            certified, risk, known = record.certified, record.epsilon, record.provenance
-            text = f"{record.digest} {known}"
-            if certified and record.losses is not None and not record.losses.admission:
-                raise ValueError(
-                    "target must promise admissible responses, got a ConformalSampler with "
-                    "losses.admission=False instead: give the level of the loss that is watched, "
-                    "and update with that loss."
-                )
-        else:
-            selected = target.calibration_
-            certified, risk = selected.certified, selected.alpha
-            text = f"{list(selected.thresholds.items())!r} {selected.provenance}"
-        if not certified:
-            raise ValueError(
-                f"target must be certified, got a {type(target).__name__} whose calibration is "
-                "null instead: it promises nothing that could be watched; give the tolerated risk."
+    if not isinstance(target, (ConformalSampler, ComponentSelector)):
+        if isinstance(target, bool) or not isinstance(target, Real):
+            raise TypeError(
+                "target must be a calibrated ConformalSampler or ComponentSelector, or a number in "
+                f"(0, 1), got {type(target).__name__} instead."
             )
-        return float(risk), hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    if isinstance(target, bool) or not isinstance(target, (int, float, np.number)):
-        raise TypeError(
-            "target must be a calibrated ConformalSampler or ComponentSelector, or a number in "
-            f"(0, 1), got {type(target).__name__} instead."
+        return float(check_probability(target, "target")), None
+    check_is_fitted(target, "calibration_")
+    if not target.calibration_.certified:
+        raise ValueError(
+            f"target must be certified, got a {type(target).__name__} whose calibration is null "
+            "instead: it promises nothing that could be watched; give the tolerated risk."
         )
-    return float(check_probability(target, "target")), None
-
-
-def _claims(target: ConformalSampler | ComponentSelector) -> dict[Hashable | None, Claim]:
-    """The claims of the rules that predict may use, by group."""
     if isinstance(target, ConformalSampler):
-        return {group: one.claim for group, one in target.calibration_.in_use.items()}
-    return dict(target.calibration_.in_use)
+        record = target.calibration_
+        if record.losses is not None and not record.losses.admission:
+            raise ValueError(
+                "target must promise admissible responses, got losses.admission=False instead: "
+                "give the level of the loss that is watched, and update with that loss."
+            )
+        risk, text = record.epsilon, f"{record.digest} {record.provenance}"
+    else:
+        selected = target.calibration_
+        risk, text = selected.alpha, f"{list(selected.thresholds.items())!r} {selected.provenance}"
+    return float(risk), hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _digest(request: object) -> bytes:
@@ -605,41 +539,19 @@ def _digest(request: object) -> bytes:
     return hashlib.blake2b(text, digest_size=8, person=b"audit").digest()
 
 
-def _check_scores(scores: ArrayLike, name: str) -> np.ndarray:
-    array = np.asarray(scores)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must be numbers, got dtype {array.dtype} instead.")
-    values = array.astype(np.float64)
-    if values.ndim != 1 or np.isnan(values).any():
-        raise ValueError(
-            f"{name} must have shape (n,) and not be NaN, got shape {values.shape} with "
-            f"{int(np.isnan(values).sum())} NaN instead."
-        )
-    return values
-
-
-def _check_outcomes(outcomes: ArrayLike) -> np.ndarray:
+def _numbers(values: ArrayLike, name: str) -> np.ndarray:
+    """Values as an array of float64 without NaN."""
     try:
-        array = np.asarray(outcomes)
+        array = np.asarray(values)
     except ValueError:  # of rows of different lengths
+        array = np.asarray(values, dtype=object)
+    if array.size == 0 and array.ndim == 1:
+        return np.empty(0)
+    if array.ndim != 1 or array.dtype.kind not in "biuf" or np.isnan(array).any():
         raise ValueError(
-            "outcomes must be booleans or numbers of shape (n,), got a ragged "
-            f"{type(outcomes).__name__} instead."
-        ) from None
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "biuf"):
-        raise ValueError(
-            f"outcomes must be booleans or numbers of shape (n,), got dtype {array.dtype} of "
-            f"shape {array.shape} instead; losses of sets are those of sklearn_clm.metrics."
-            "set_loss(references, sets, average=False)."
+            f"{name} must be numbers of shape (n,) without NaN, got {values!r:.100} instead."
         )
-    losses = array.astype(np.float64)
-    inside = (losses >= 0.0) & (losses <= 1.0)
-    if not inside.all():
-        i = int(np.argmin(inside))
-        raise ValueError(
-            f"outcomes must be losses in [0, 1], got {losses[i]} at position {i} instead."
-        )
-    return losses
+    return array.astype(np.float64)
 
 
 def first_alarm(e_values: np.ndarray, alpha: float) -> int | None:

@@ -1,8 +1,7 @@
 """How many calibration prompts to collect, from a small pilot."""
 
 import json
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
@@ -11,36 +10,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom, nbinom
+from sklearn.utils import check_scalar
 
 from sklearn_clm._exceptions import MORE_PROMPTS
 from sklearn_clm._results import counted
 from sklearn_clm.calibration import (
     CalibrationData,
-    Frontier,
-    LearnThenTestResult,
     binomial_p_value,
     clopper_pearson,
     critical_count,
-    get_set_score,
+    evaluate_configurations,
     prompts_needed,
     search_frontier,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._binomial import (
-    check_level,
-    mistaken_delta,
-    mistaken_epsilon,
-    warn_caller,
-)
+from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._data import check_data, optimization_size, size_that_leaves
-from sklearn_clm.calibration._learn_then_test import certify_frontier
-from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.evaluation._expectations import first_k_errors, mean_interval
 from sklearn_clm.evaluation._results import markdown_table
+from sklearn_clm.evaluation._trials import choose, largest_budget
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,30 +61,24 @@ class Plan:
         that it holds the chance of its prompts as well as that of the pilot's.
     chance, chance_interval : ndarray of shape (s,), (s, 2)
         Probability that a calibration at `epsilon` is not null.
-    size, size_interval : ndarray of shape (s,), (s, 2)
-        Mean size of the sets after a calibration at `epsilon`; a null calibration counts with
-        all K draws. NaN where the prompts are too few for any test.
-    draws, draws_interval : ndarray of shape (s,), (s, 2)
-        Draws per new prompt, likewise.
+    size, size_interval, draws, draws_interval : ndarray of shape (s,), (s, 2)
+        Mean size of the sets, and draws per new prompt, after a calibration at `epsilon`; a null
+        calibration counts with all K draws. NaN where the prompts are too few for any test.
     judgements, judgements_interval : ndarray of shape (s,), (s, 2)
         Judge calls of the collection: distinct responses where the pilot knows which responses
         are equal, otherwise all draws.
-    n_recommended : int or None
-        Number of prompts from which on every number has a calibration at `epsilon` succeed with
-        probability `power`, if the share of errors is that of the pilot; None if there is none
-        up to 10,000 or the largest of `n_prompts`. Some smaller numbers do as well, since the
-        chance falls with each prompt until the test allows one error more.
-    n_recommended_cautious : int or None
-        The same if the share of errors is the upper end of its interval.
+    n_recommended, n_recommended_cautious : int or None
+        With this number of prompts, and any larger one, a calibration at `epsilon` succeeds with
+        probability `power`, if the share of errors is that of the pilot, and if it is the upper end
+        of its interval; None if there is none up to 10,000 or the largest of `n_prompts`. Some
+        smaller numbers do as well: the chance falls until the test allows one error more.
     epsilon_of_largest, epsilon_of_largest_cautious : float
         Smallest epsilon at which the largest of `n_prompts` succeeds with probability `power`,
         for the same two shares; 1 if there is none.
     lowest, lowest_interval : float, tuple of float
         Share of prompts without any admissible draw: no epsilon below it can be certified.
-    lowest_by_budget : ndarray of shape (k_max,)
-        The same share among the first 1, 2, ..., k_max draws.
-    n_recommended_by_budget : tuple of int or None, length k_max
-        `n_recommended` for each of these budgets.
+    lowest_by_budget, n_recommended_by_budget : ndarray, tuple of int or None, length k_max
+        The same share, and `n_recommended`, for the first 1, 2, ..., k_max draws.
     epsilon, delta, power, confidence : float
         As asked for.
     n_pilot, k_max : int
@@ -164,7 +148,7 @@ class Plan:
         return pd.DataFrame(columns)
 
     def to_markdown(self) -> str:
-        """The plan as text with a table in Markdown.
+        """The plan as text with tables in Markdown.
 
         Returns
         -------
@@ -172,26 +156,64 @@ class Plan:
             The text.
         """
         low, high = self.lowest_interval
-        looks = MORE_PROMPTS
-        if self.looks > 1:
-            looks = f"For {self.looks} looks at growing data, each a calibration with delta = "
-            looks += f"{self.delta / self.looks:.6g}; all numbers here are of one look."
-        lines = [
+        parts = [
             f"Plan from a pilot of {counted(self.n_pilot, 'prompt')} with "
             f"{counted(self.k_max, 'draw')} each: epsilon = {self.epsilon:g}, delta = "
             f"{self.delta:g}.",
             f"Share of prompts without any admissible draw: {self.lowest:.3f} [{low:.3f}, "
-            f"{high:.3f}]. No number of prompts certifies an epsilon below it.",
-            self._recommendation(),
-            looks,
+            f"{high:.3f}]. No number of prompts certifies an epsilon below it. With probability "
+            f"{self.power:g} a calibration succeeds with:",
+            markdown_table(self._recommended()).rstrip("\n"),
         ]
+        if self.n_recommended is None:
+            parts.append(
+                "Epsilon is below the pilot's share of errors, or too near to it: raise epsilon, "
+                "take more draws, a better model or another admission."
+            )
+        elif self.n_recommended_cautious is None:
+            parts.append("The pilot does not tell: collect a larger one, or raise epsilon.")
+        if self.looks > 1:
+            parts.append(
+                f"For {self.looks} looks at growing data, each a calibration with delta = "
+                f"{self.delta / self.looks:.6g}; all numbers here are of one look."
+            )
+        else:
+            parts.append(MORE_PROMPTS)
         if self.share_kept < 1.0:
-            lines.insert(
-                1,
+            parts.append(
                 "The pilot's prompts are those that their weights kept, "
                 f"{100 * self.share_kept:.3g} % of all. The numbers of prompts here are of kept "
-                f"ones: collect {1 / self.share_kept:.3g} times as many.",
+                f"ones: collect {1 / self.share_kept:.3g} times as many."
             )
+        parts.append(markdown_table(self._by_size()).rstrip("\n"))
+        parts.append(
+            f"In brackets: {100 * self.confidence:g} % intervals. Set size and draws are per new "
+            f"prompt after a calibration at epsilon = {self.epsilon:g}, where a null one gives all "
+            "draws, and for thresholds, not for an ExitPolicy. The rest holds for both, with "
+            'guarantee="pac".'
+        )
+        if self.k_max > 1:
+            parts.append(
+                "What each number of draws needs, at the pilot's share of errors. Choose k_max by "
+                "it only if the pilot does not calibrate."
+            )
+            parts.append(markdown_table(self._by_budget()).rstrip("\n"))
+        return "\n\n".join(parts) + "\n"
+
+    def _recommended(self) -> list[list[str]]:
+        """How many prompts this epsilon takes, and which epsilon the largest number certifies."""
+        end = self.lowest_interval[1]
+        here, there = self.n_recommended, self.n_recommended_cautious
+        least, at_end = self.epsilon_of_largest, self.epsilon_of_largest_cautious
+        of_largest = f"epsilon of {self.n_prompts[-1]} prompts"
+        return [
+            ["share of errors", f"prompts for epsilon = {self.epsilon:g}", of_largest],
+            [f"{self.lowest:.3f}, the pilot's", self._count(here, self.lowest), f"{least:.3f}"],
+            [f"{end:.3f}, its upper limit", self._count(there, end), f"{at_end:.3f}"],
+        ]
+
+    def _by_size(self) -> list[list[str]]:
+        """What each number of prompts brings."""
         header = ["prompts", "calibration part", "smallest epsilon", f"chance of {self.epsilon:g}"]
         rows = [[*header, "set size", "draws", "judge calls"]]
         for i, (n, m) in enumerate(zip(self.n_prompts, self.n_calibration)):
@@ -202,67 +224,23 @@ class Plan:
                 for values, interval, form in self._columns().values()
             ]
             rows.append([str(n), str(m), *cells])
-        lines.append(markdown_table(rows).rstrip("\n"))
-        lines.append(
-            f"In brackets: {100 * self.confidence:g} % intervals. Set size and draws are those per "
-            f"new prompt after a calibration at epsilon = {self.epsilon:g}, where a null one gives "
-            "all draws. They are for a ThresholdPolicy, and not for an ExitPolicy; the other "
-            "columns are for both, with confidence 1 - delta."
-        )
-        if self.k_max > 1:
-            lines.append(
-                "What each number of draws needs, at the pilot's share of errors. Choose k_max by "
-                "it only if the pilot does not calibrate."
-            )
-            lines.append(markdown_table(self._budgets()).rstrip("\n"))
-        return "\n\n".join(lines) + "\n"
+        return rows
 
-    def _budgets(self) -> list[list[str]]:
+    def _by_budget(self) -> list[list[str]]:
         """What each number of draws needs."""
         rows = [["k_max", "without any admissible draw", f"prompts for epsilon = {self.epsilon:g}"]]
-        most = self._most()
         shown = np.linspace(1, self.k_max, min(self.k_max, _MOST_BUDGETS)).round().astype(int)
         for k in shown.tolist():
             share, n = self.lowest_by_budget[k - 1], self.n_recommended_by_budget[k - 1]
-            none = "none" if share >= self.epsilon else most
-            rows.append([str(k), f"{share:.3f}", none if n is None else str(n)])
+            rows.append([str(k), f"{share:.3f}", self._count(n, share)])
         return rows
 
-    def _recommendation(self) -> str:
-        goal = f"epsilon = {self.epsilon:g} with probability {self.power:g}"
-        share, end = self.lowest, self.lowest_interval[1]
-        most = self._most()
-        if self.n_recommended is None:
-            text = f"{most.capitalize()} prompts are needed to certify {goal}: it is too near"
-            if share >= self.epsilon:
-                text = f"No number of prompts certifies {goal}: it is not above"
-            text += f" the pilot's share of errors, {share:.3f}. "
-            ways = self._larger_epsilon(self.epsilon_of_largest)
-            # where later draws brought nothing, further ones will bring little
-            if self.k_max == 1 or self.lowest_by_budget[self.k_max // 2 - 1] > share:
-                ways.append("take more draws")
-            return f"{text}{_any_of([*ways, 'take a better model or another admission'])}."
-        text = f"{counted(self.n_recommended, 'prompt')} certify {goal} at the pilot's share of "
-        text += "errors; "
-        at_end = f"at the upper end of its interval, {end:.3f}"
-        if self.n_recommended_cautious is not None:
-            text += f"{self.n_recommended_cautious} do {at_end}."
-            larger = self._larger_epsilon(self.epsilon_of_largest)
-            if larger and self.n_recommended > self.n_prompts[-1]:
-                text += f" {_any_of(['collect as many', *larger])}."
-            return text
-        text += f"{'none' if end >= self.epsilon else most} do {at_end}. "
-        larger = self._larger_epsilon(self.epsilon_of_largest_cautious)
-        return f"{text}{_any_of(['collect a larger pilot', *larger])}."
-
-    def _most(self) -> str:
-        return f"more than {max(_LARGEST_ADVICE, int(self.n_prompts[-1])):,}"
-
-    def _larger_epsilon(self, epsilon: float) -> list[str]:
-        """What to raise epsilon to, if anything."""
-        rounded = math.ceil(epsilon * 1e3) / 1e3
-        n = counted(int(self.n_prompts[-1]), "prompt")
-        return [] if rounded >= 1.0 else [f"raise epsilon to about {rounded:g} ({n} certify that)"]
+    def _count(self, n: int | None, share: float) -> str:
+        """Prompts for epsilon at a share of errors."""
+        if n is not None:
+            return str(n)
+        most = max(_LARGEST_ADVICE, int(self.n_prompts[-1]))
+        return "none" if share >= self.epsilon else f"more than {most:,}"
 
     def __str__(self) -> str:
         return self.to_markdown()
@@ -300,10 +278,8 @@ def plan(
     frontier, the others are resampled to the planned size, and Learn Then Test chooses among the
     frontier. The intervals hold the central trials. A frontier of so few prompts is coarser than
     the one to come, so that these numbers tend to be pessimistic. They are for
-    thresholds. What can be certified is the same for an
+    ``policy="thresholds"``. What can be certified is the same for an
     :class:`~sklearn_clm.policies.ExitPolicy`; its set sizes and draws are not estimated.
-
-    The same share for fewer draws tells what each `k_max` needs.
 
     The number of prompts is decided before calibration. Who collects more after a null, until a
     calibration succeeds, is misled more often than `delta` says. Where that shall be possible, fix
@@ -341,11 +317,6 @@ def plan(
     Plan
         One row for each size.
 
-    Raises
-    ------
-    ValueError
-        If a parameter is out of range, or the pilot has fewer than 10 prompts.
-
     Examples
     --------
     >>> import numpy as np
@@ -359,7 +330,6 @@ def plan(
     (array([0.09, 0.05]), 45)
     """
     check_data(data)
-    score = get_set_score(set_score)
     for name, value in {
         "epsilon": epsilon,
         "delta": delta,
@@ -368,55 +338,28 @@ def plan(
         "optimization_fraction": optimization_fraction,
     }.items():
         check_level(value, name)
-    if data.n_prompts < _SMALLEST_PILOT:
+    n = data.n_prompts
+    if n < _SMALLEST_PILOT:
         raise ValueError(
             f"data must hold at least {_SMALLEST_PILOT} prompts for a plan, better 50 to 100, got "
-            f"{data.n_prompts} instead."
+            f"{n} instead."
         )
-    for name, count, fewest in (("n_trials", n_trials, 2), ("looks", looks, 1)):
-        if isinstance(count, bool) or not isinstance(count, Integral):
-            raise TypeError(f"{name} must be an integer, got {count!r} instead.")
-        if count < fewest:
-            raise ValueError(f"{name} must be at least {fewest}, got {count!r} instead.")
-    if random_state is not None and (
-        isinstance(random_state, bool) or not isinstance(random_state, Integral) or random_state < 0
-    ):
-        raise ValueError(
-            f"random_state must be an integer >= 0, or None, got {random_state!r} instead."
-        )
+    check_scalar(n_trials, "n_trials", Integral, min_val=2)
+    check_scalar(looks, "looks", Integral, min_val=1)
+    if random_state is not None:
+        check_scalar(random_state, "random_state", Integral, min_val=0)
     planned = _check_sizes(_SIZES if sizes is None else sizes)
-    if k_max is not None and (not np.size(k_max) or np.asarray(k_max).dtype.kind not in "iu"):
-        raise ValueError(f"k_max must be an integer or a sequence of integers, got {k_max!r}.")
-    largest = data.k_max if k_max is None else int(np.max(k_max))
+    largest = largest_budget(k_max, data.k_max)
     parts = np.array([int(n) - optimization_size(int(n), optimization_fraction) for n in planned])
     errors = first_k_errors(data.admissible[:, :largest])
-    n_errors = int(errors[-1])
-    n, tail = data.n_prompts, (1.0 - confidence) / 4.0
-    share = n_errors / n
-    warn_caller(mistaken_delta(delta), mistaken_epsilon(epsilon, float(errors[0] / n)))
-    level = delta / looks
+    n_errors, tail = int(errors[-1]), (1.0 - confidence) / 4.0
+    share, level = n_errors / n, delta / looks
     # half of the allowed error for the pilot's share, half for the calibration to come
     low, high = clopper_pearson(n_errors, n, 1.0 - 2.0 * tail)
     fewest, most = binom.ppf(tail, parts, low), binom.ppf(1.0 - tail, parts, high)
     ends = [smallest_epsilon(count.astype(np.int64), parts, level) for count in (fewest, most)]
     middle = -(-parts * n_errors // n)
     interval = clopper_pearson(n_errors, n, confidence)
-    weights: Weights = {
-        "size_weight": size_weight,
-        "excess_weight": excess_weight,
-        "draw_weight": draw_weight,
-    }
-
-    def find(part: CalibrationData) -> Frontier:
-        return search_frontier(part, set_score=score, k_max=k_max, n_lambdas=n_lambdas, **weights)
-
-    def test(part: CalibrationData, frontier: Frontier) -> LearnThenTestResult:
-        columns = Columns(Table(part), np.arange(part.n_prompts), frontier, score)
-        admission = AdmissionTest(columns, epsilon, level)
-        return certify_frontier(
-            columns, admission, delta=level, weights=weights, select="objective"
-        )
-
     recommended = partial(
         _recommended,
         epsilon=epsilon,
@@ -428,12 +371,27 @@ def plan(
     by_budget = tuple(recommended(share) for share in (errors / n).tolist())
     certified = partial(_certified, n=int(parts[-1]), delta=level, power=power)
     enough = parts >= prompts_needed(epsilon, level)
-    rng = np.random.default_rng(random_state)
-    trials = np.full((n_trials, len(parts), 2), np.nan)
-    for trial in trials:
-        trial[enough] = _simulate(data, parts[enough], largest, find, test, rng)
-    bounds = np.quantile(trials, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    means = trials.mean(axis=0)
+    simulate = partial(
+        _simulate,
+        data,
+        np.minimum(parts[enough], _MOST_SIMULATED),
+        rng=np.random.default_rng(random_state),
+        epsilon=epsilon,
+        delta=level,
+        set_score=set_score,
+        n_lambdas=n_lambdas,
+        k_max=k_max,
+        weights={
+            "size_weight": size_weight,
+            "excess_weight": excess_weight,
+            "draw_weight": draw_weight,
+        },
+    )
+    means = np.full((n_trials, len(parts), 2), np.nan)
+    for trial in means:
+        trial[enough] = simulate()
+    bounds = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    size, draws = means.mean(axis=0).T
     own_text = data.first[:, :largest] == np.arange(largest)
     calls = np.array(mean_interval(own_text.sum(axis=1).astype(float), confidence))
     return Plan(
@@ -445,9 +403,9 @@ def plan(
         chance_interval=np.column_stack(
             [_chance(parts, end, epsilon, level) for end in interval[::-1]]
         ),
-        size=means[:, 0],
+        size=size,
         size_interval=bounds[:, :, 0].T,
-        draws=means[:, 1],
+        draws=draws,
         draws_interval=bounds[:, :, 1].T,
         judgements=planned * calls[0],
         judgements_interval=np.outer(planned, calls[1:]),
@@ -470,12 +428,6 @@ def plan(
     )
 
 
-def _any_of(ways: Sequence[str]) -> str:
-    """A sentence of alternatives."""
-    text = ", or ".join(ways)
-    return text[0].upper() + text[1:]
-
-
 def _share_kept(data: CalibrationData) -> float:
     """The share of prompts that their weights let into the data."""
     if data.provenance.shift is None:
@@ -486,23 +438,36 @@ def _share_kept(data: CalibrationData) -> float:
 
 def _simulate(
     data: CalibrationData,
-    parts: np.ndarray,
-    largest: int,
-    find: Callable[[CalibrationData], Frontier],
-    test: Callable[[CalibrationData, Frontier], LearnThenTestResult],
+    sizes: np.ndarray,
+    *,
     rng: np.random.Generator,
+    epsilon: float,
+    delta: float,
+    set_score: SetScoreLike,
+    n_lambdas: int,
+    k_max: int | Sequence[int] | None,
+    weights: Weights,
 ) -> np.ndarray:
     """Mean set size and draws after one calibration of each size, shape (s, 2)."""
     # a pilot is small: the frontier needs most of it to resemble the one to come
     optimization, rest = data.split(2 / 3, rng)
-    frontier = find(optimization)
-    outcomes = np.full((len(parts), 2), float(largest))
-    for outcome, n in zip(outcomes, parts):
-        chosen = rng.integers(rest.n_prompts, size=min(int(n), _MOST_SIMULATED))
-        result = test(rest.take(chosen), frontier)
-        if result.position is not None:
-            risks = result.risks
-            outcome[:] = risks.size[result.position], risks.samples[result.position]
+    frontier = search_frontier(
+        optimization, set_score=set_score, n_lambdas=n_lambdas, k_max=k_max, **weights
+    )
+    largest = largest_budget(k_max, data.k_max)
+    rest = rest.truncate(int(frontier.k_max.max()))
+    outcomes = np.full((len(sizes), 2), float(largest))
+    for outcome, n in zip(outcomes, sizes.tolist()):
+        risks = evaluate_configurations(
+            rest.take(rng.integers(rest.n_prompts, size=n)),
+            frontier.lambdas,
+            set_score=set_score,
+            k_max=frontier.k_max,
+        )
+        critical = np.array([critical_count(n, epsilon, delta)])
+        (best,) = choose(risks.n_errors, risks.objective(**weights), critical)
+        if best >= 0:
+            outcome[:] = risks.size[best], risks.samples[best]
     return outcomes
 
 

@@ -1,6 +1,5 @@
 """Results of repeated random splits: curves over levels, comparisons, tables and files."""
 
-import csv
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -8,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import opened, read_arrays, replacing, write_arrays
+from sklearn_clm.calibration._arrays import opened, read_arrays, write_arrays
 from sklearn_clm.metrics import normalized_auc
 
 if TYPE_CHECKING:
@@ -60,12 +58,8 @@ class PairedDifference:
 
     def __str__(self) -> str:
         low, high = self.interval
-        what, n = f"{self.measure}, {self.method_a} - {self.method_b}", len(self.differences)
-        undefined = np.count_nonzero(np.isnan(self.differences))
-        if undefined:
-            where = "any" if undefined == n else str(undefined)
-            return f"{what}: not defined in {where} of {n} trials; see why_no_area"
-        share = f"{100 * self.confidence:g} % of {n} trials"
+        share = f"{100 * self.confidence:g} % of {len(self.differences)} trials"
+        what = f"{self.measure}, {self.method_a} - {self.method_b}"
         return f"{what}: {self.mean:.4g} [{low:.4g}, {high:.4g}] ({share})"
 
 
@@ -101,7 +95,7 @@ class LevelResults:
             The values; NaN where they are not defined.
         """
         if measure not in self.measures:
-            raise ValueError(f"measure={measure!r} is unknown; wanted one of {self.measures}.")
+            raise ValueError(f"measure must be one of {self.measures}, got {measure!r} instead.")
         return np.asarray(getattr(self, measure))
 
     def mean(self, measure: str, *, min_share: float = 1.0) -> np.ndarray:
@@ -109,8 +103,8 @@ class LevelResults:
 
         Parameters
         ----------
-        measure : str
-            One of `measures`.
+        measure
+            As in :meth:`values`.
         min_share : float in (0, 1], default=1.0
             A level counts where at least this share of the trials found a configuration. Below
             1, means at different levels may be over different trials.
@@ -149,10 +143,8 @@ class LevelResults:
 
         Parameters
         ----------
-        measure : str
-            One of `measures`.
-        common : bool, default=True
-            As in :meth:`usable`.
+        measure, common
+            As in :meth:`values` and :meth:`usable`.
 
         Returns
         -------
@@ -170,22 +162,16 @@ class LevelResults:
         Returns
         -------
         str or None
-            From which level on every method found a configuration in every trial, and from which
-            level on some trial is trivial.
         """
         if self.usable().any():
             return None
-        found = ~self.null.any(axis=(0, 1))
-        trivial = self.trivial.any(axis=(0, 1))
+        achieved = self.levels[~self.null.any(axis=(0, 1))]
+        trivial = self.levels[self.trivial.any(axis=(0, 1))]
         return (
-            f"No {self.level_name} can be used in every trial: all methods found a configuration "
-            f"{self._from(found)}, and some trial is trivial {self._from(trivial)}. More prompts "
-            "narrow the gap."
+            f"No {self.level_name} can be used in every trial: the lowest at which none is null is "
+            f"{min(achieved, default=np.nan):.4g}, the lowest at which some trial is trivial "
+            f"{min(trivial, default=np.nan):.4g}. More prompts narrow the gap."
         )
-
-    def _from(self, levels: ArrayLike) -> str:
-        shown = self.levels[np.asarray(levels)]
-        return f"from {shown[0]:.4g} on" if len(shown) else "nowhere"
 
     def compare(
         self,
@@ -198,10 +184,9 @@ class LevelResults:
     ) -> PairedDifference:
         """Difference between two methods, trial by trial on the same splits.
 
-        All trials split the same data anew, so that they are not independent, and the interval
-        describes how much the difference moves from split to split: it holds the share
-        `confidence` of the trials. It does not shrink as trials are added, and it is not a
-        confidence interval for the difference over the population of prompts.
+        All trials split the same data anew, so that they are not independent: the interval holds
+        the share `confidence` of the trials. It does not shrink as trials are added, and it is not
+        a confidence interval for the difference over the population of prompts.
 
         Parameters
         ----------
@@ -221,84 +206,56 @@ class LevelResults:
             The differences, their mean and their interval.
         """
         if not 0.0 < confidence < 1.0:
-            raise ValueError(f"confidence must be in (0, 1), got {confidence}.")
+            raise ValueError(f"confidence must be in (0, 1), got {confidence} instead.")
         a, b = self._position(method_a), self._position(method_b)
         values = self.values(measure)
         if level is None:
             mask = self.usable(common=False)[[a, b]].all(axis=0)
             pair = normalized_auc(self.levels[mask], values[[a, b]][:, :, mask])
         else:
-            found = np.flatnonzero(np.isclose(self.levels, level, rtol=0.0, atol=1e-12))
-            if len(found) == 0:
+            position = np.flatnonzero(np.isclose(self.levels, level, rtol=0.0, atol=1e-12))
+            if len(position) == 0:
+                nearest = self.levels[np.argmin(np.abs(self.levels - level))]
                 raise ValueError(
-                    f"level={level} was not evaluated; the nearest {self.level_name} is "
-                    f"{self.levels[np.argmin(np.abs(self.levels - level))]:.6g}."
+                    f"level must be one that was evaluated, got {level} instead; the nearest is "
+                    f"{nearest:.6g}."
                 )
-            pair = values[[a, b]][:, :, found[0]]
+            pair = values[[a, b]][:, :, position[0]]
         return PairedDifference(measure, method_a, method_b, pair[0] - pair[1], confidence)
 
-    def auc_table(self, measures: Sequence[str] | None = None, *, common: bool = True) -> str:
-        """Table of normalised areas in Markdown, mean ± standard deviation over trials.
+    def summary(
+        self, reference: str | None = None, *, level: float | None = None
+    ) -> "pd.DataFrame":
+        """Table of the areas, or of the differences to one method.
 
         Parameters
         ----------
-        measures : sequence of str, optional
-            Columns, from `measures`. Default: all.
-        common : bool, default=True
-            As in :meth:`usable`.
-
-        Returns
-        -------
-        str
-            The table, one row for each method.
-        """
-        measures = self.measures if measures is None else tuple(measures)
-        rows = [["method", *measures]]
-        areas = [self.auc(measure, common=common) for measure in measures]
-        for m, method in enumerate(self.methods):
-            cells = [f"{area[m].mean():.4f} ± {area[m].std():.4f}" for area in areas]
-            rows.append([method, *(cell.replace("nan ± nan", "–") for cell in cells)])
-        return markdown_table(rows)
-
-    def comparison_table(
-        self,
-        measures: Sequence[str] | None = None,
-        *,
-        reference: str | None = None,
-        level: float | None = None,
-        confidence: float = 0.95,
-    ) -> str:
-        """Table of paired differences to one method in Markdown, mean [interval].
-
-        Parameters
-        ----------
-        measures : sequence of str, optional
-            Columns, from `measures`. Default: all.
         reference : str, optional
-            The method to compare with. Default: the first.
-        level, confidence
-            As in :meth:`compare`, which says what the intervals mean.
+            The method to compare with, as in :meth:`compare`. Default: no comparison.
+        level : float, optional
+            Compare at this level. Default: compare the areas.
 
         Returns
         -------
-        str
-            The table, one row for each other method.
+        pandas.DataFrame
+            One row for each method. For each measure `mean` and `std` over trials of :meth:`auc`;
+            with a reference the `mean` of the differences, and `low` and `high`, which hold 95 %
+            of the trials.
         """
-        measures = self.measures if measures is None else tuple(measures)
-        reference = self.methods[0] if reference is None else reference
-        what = "AUC" if level is None else f"{self.level_name} = {level:g}"
-        rows = [[f"{what}, difference to {reference}", *measures]]
-        for method in self.methods:
-            if method == reference:
+        import pandas as pd
+
+        columns: dict[tuple[str, str], Any] = {}
+        for measure in self.measures:
+            if reference is None:
+                areas = self.auc(measure)
+                columns[measure, "mean"] = areas.mean(axis=1)
+                columns[measure, "std"] = areas.std(axis=1)
                 continue
-            cells = []
-            for measure in measures:
-                pair = self.compare(method, reference, measure, level=level, confidence=confidence)
-                low, high = pair.interval
-                cell = f"{pair.mean:+.4f} [{low:+.4f}, {high:+.4f}]"
-                cells.append("–" if np.isnan(low) else cell)
-            rows.append([method, *cells])
-        return markdown_table(rows)
+            pairs = [self.compare(one, reference, measure, level=level) for one in self.methods]
+            columns[measure, "mean"] = [pair.mean for pair in pairs]
+            columns[measure, "low"] = [pair.interval[0] for pair in pairs]
+            columns[measure, "high"] = [pair.interval[1] for pair in pairs]
+        return pd.DataFrame(columns, index=list(self.methods))
 
     def to_frame(self) -> "pd.DataFrame":
         """All values as a pandas DataFrame, one row for each method, trial and level.
@@ -306,7 +263,6 @@ class LevelResults:
         Returns
         -------
         pandas.DataFrame
-            The values in long form.
         """
         import pandas as pd
 
@@ -316,42 +272,12 @@ class LevelResults:
             "method": np.asarray(self.methods)[method],
             "trial": trial,
             self.level_name: self.levels[level],
-            **{name: array.ravel() for name, array in self._columns().items()},
+            **{name: self.values(name).ravel() for name in self.measures},
+            **{name: array.ravel() for name, array in self._chosen().items()},
             "null": self.null.ravel(),
             "trivial": np.broadcast_to(self.trivial, shape).ravel(),
         }
         return pd.DataFrame(columns)
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write means and standard deviations over trials, a row for each method and level.
-
-        Means are over the trials that did not abstain; the column `null` holds the share of those
-        that did.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file to write.
-        """
-        any_share = 1.0 / self.n_trials
-        curves = {
-            f"{name}_{kind}": statistic(name, min_share=any_share)
-            for name in self.measures
-            for kind, statistic in (("mean", self.mean), ("std", self.std))
-        }
-        trivial = np.broadcast_to(self.trivial, self.null.shape)
-        shares = {"null": self.null.mean(axis=1), "trivial": trivial.mean(axis=1)}
-        columns = {**shares, **curves}
-        with (
-            replacing(path) as unfinished,
-            open(unfinished, "w", newline="", encoding="utf-8") as file,
-        ):
-            writer = csv.writer(file)
-            writer.writerow(["method", self.level_name, *columns])
-            for m, e in np.ndindex(len(self.methods), len(self.levels)):
-                cells = [self.levels[e], *(column[m, e] for column in columns.values())]
-                texts = ("" if np.isnan(cell) else f"{float(cell):.6g}" for cell in cells)
-                writer.writerow([self.methods[m], *texts])
 
     def save(self, path: str | Path) -> None:
         """Write everything to a compressed .npz file, without pickle.
@@ -359,8 +285,7 @@ class LevelResults:
         Parameters
         ----------
         path : str or Path
-            The file to write, by convention with the suffix .npz. An existing file is replaced
-            only once the new one is complete.
+            The file. An existing one is replaced only once the new one is complete.
         """
         arrays = {"kind": np.asarray(type(self).__name__)}
         arrays |= {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
@@ -378,40 +303,31 @@ class LevelResults:
         Returns
         -------
         object of this class
-            The results.
-
-        Raises
-        ------
-        ValueError
-            If the file holds something else, or is damaged.
-        OSError
-            If it cannot be opened.
         """
         with opened(path, f"{cls.__name__}.save") as file:
             kind = str(read_arrays(file, ["kind"])["kind"])
             if kind == cls.__name__:
                 arrays = read_arrays(file, [field.name for field in fields(cls)])
-                scalars = {field.name for field in fields(cls) if field.type in (int, float)}
-                _refuse_misfits(arrays, scalars)
         if kind != cls.__name__:
             raise ValueError(f"{os.fspath(path)!r} holds {kind}; wanted {cls.__name__}.")
         values: dict[str, Any] = {k: v if v.ndim else v.item() for k, v in arrays.items()}
         values["methods"] = tuple(str(method) for method in arrays["methods"])
         return cls(**values)
 
-    def _columns(self) -> dict[str, np.ndarray]:
-        return {measure: self.values(measure) for measure in self.measures}
+    def _chosen(self) -> dict[str, np.ndarray]:
+        """The thresholds, as columns of a table."""
+        return {}
 
     def _position(self, method: str) -> int:
         if method not in self.methods:
-            raise ValueError(f"method {method!r} was not run; wanted one of {self.methods}.")
+            raise ValueError(f"method must be one of {self.methods}, got {method!r} instead.")
         return self.methods.index(method)
 
     def _over_trials(
         self, reduce: Callable[[np.ndarray], float], measure: str, min_share: float
     ) -> np.ndarray:
         if not 0.0 < min_share <= 1.0:
-            raise ValueError(f"min_share must be in (0, 1], got {min_share}.")
+            raise ValueError(f"min_share must be in (0, 1], got {min_share} instead.")
         values = self.values(measure)
         enough = (~self.null).mean(axis=1) >= min_share
         defined = enough & ~np.isnan(values).all(axis=1)
@@ -501,10 +417,9 @@ class TrialResults(LevelResults):
         """Draws divided by the largest budget."""
         return self.draws / self.k_max
 
-    def _columns(self) -> dict[str, np.ndarray]:
+    def _chosen(self) -> dict[str, np.ndarray]:
         names = ("lambda_similarity", "lambda_quality", "lambda_set_score")
-        thresholds = {name: self.lambdas[..., i] for i, name in enumerate(names)}
-        return {**super()._columns(), **thresholds, "k_max": self.budgets}
+        return {**dict(zip(names, np.moveaxis(self.lambdas, -1, 0))), "k_max": self.budgets}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -516,12 +431,8 @@ class ComponentTrialResults(LevelResults):
 
     Attributes
     ----------
-    methods : tuple of str, length n_methods
-        Names of the component scores.
-    levels : ndarray of shape (n_levels,)
-        The values of alpha; `alphas` is the same.
-    delta : float
-        The confidence level of all tests is 1 - delta.
+    methods, levels, delta
+        As in :class:`TrialResults`, of component scores and alpha; `alphas` is `levels`.
     null : ndarray of bool, shape (n_methods, n_trials, n_levels)
         Where gamma-hat is +inf.
     trivial : ndarray of bool, shape (n_methods, n_trials, n_levels)
@@ -551,30 +462,8 @@ class ComponentTrialResults(LevelResults):
         """The values of alpha, shape (n_levels,)."""
         return self.levels
 
-    def _columns(self) -> dict[str, np.ndarray]:
-        return {**super()._columns(), "gamma": self.gammas}
-
-
-def _refuse_misfits(arrays: dict[str, np.ndarray], scalars: set[str]) -> None:
-    """Refuse arrays that cannot be the fields of one result."""
-    shape = arrays["null"].shape
-    if len(shape) != 3 or 0 in shape or arrays["null"].dtype != bool:
-        raise ValueError(f"null has shape {shape} and dtype {arrays['null'].dtype}.")
-    if arrays["trivial"].dtype != bool:
-        raise ValueError(f"trivial has dtype {arrays['trivial'].dtype}.")
-    np.broadcast_to(arrays["trivial"], shape)
-    special = {
-        "methods": shape[:1],
-        "levels": shape[2:],
-        "trivial": arrays["trivial"].shape,
-        "lambdas": (*shape, 3),
-        "first_1_error": shape[1:2],
-        "first_k_error": shape[1:2],
-    }
-    for name, array in arrays.items():
-        wanted = special.get(name, () if name in scalars else shape)
-        if array.shape != wanted or array.dtype.kind not in ("U" if name == "methods" else "biuf"):
-            raise ValueError(f"{name} has shape {array.shape} and dtype {array.dtype}.")
+    def _chosen(self) -> dict[str, np.ndarray]:
+        return {"gamma": self.gammas}
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:

@@ -19,6 +19,7 @@ from sklearn_clm.calibration import (
     get_set_score,
     learn_then_test,
 )
+from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._data import check_data, split_prompts
 from sklearn_clm.evaluation._results import TrialResults
 
@@ -110,7 +111,7 @@ def run_trials(
     check_data(data)
     names, members = _resolve(methods)
     levels = check_levels("epsilons", epsilons)
-    check_delta(delta)
+    check_level(delta, "delta")
     fractions = {"frontier_fraction": frontier_fraction, "testing_fraction": testing_fraction}
     n_frontier, n_testing = part_sizes(data.n_prompts, fractions)
     weights = size_weight, excess_weight, draw_weight
@@ -133,7 +134,7 @@ def run_trials(
     )
     # only the draws within the budgets, in all parts: a vectorised set score is rounded alike on
     # arrays of one width alone
-    data = data.truncate(_largest_budget(k_max, data.k_max))
+    data = data.truncate(largest_budget(k_max, data.k_max))
     # threads: the time goes to NumPy, which releases the interpreter, and data stay in one place
     parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
     running = parallel(delayed(_run_one)(data, plan, split) for split in splits)
@@ -164,23 +165,7 @@ def run_trials(
 
 
 class Split(NamedTuple):
-    """One random split of prompts, as :func:`random_splits` makes them.
-
-    Parameters
-    ----------
-    calibration, test : ndarray of int
-        Sorted positions of the prompts in each part.
-    seed : int
-        Seed of what is random inside the trial: the split of the calibration part into one that
-        finds the frontier and one that tests it.
-
-    Examples
-    --------
-    >>> from sklearn_clm.evaluation import random_splits
-    >>> split = next(random_splits(5, 3, n_trials=1, random_state=0))
-    >>> len(split.calibration), len(split.test)
-    (3, 2)
-    """
+    """One random split of prompts, as :func:`random_splits` describes it."""
 
     calibration: np.ndarray
     test: np.ndarray
@@ -213,7 +198,7 @@ def _resolve(methods: Methods) -> tuple[tuple[str, ...], tuple[Method, ...]]:
         methods = [methods]
     if not isinstance(methods, (Sequence, Mapping)) or not methods:
         wanted = "a non-empty sequence of set scores, or a dict of them"
-        raise ValueError(f"methods must be {wanted}, got {methods!r}.")
+        raise ValueError(f"methods must be {wanted}, got {methods!r} instead.")
     members = tuple(methods.values() if isinstance(methods, Mapping) else methods)
     names = tuple(get_set_score(method).name for method in members)
     if isinstance(methods, Mapping):
@@ -223,10 +208,11 @@ def _resolve(methods: Methods) -> tuple[tuple[str, ...], tuple[Method, ...]]:
     return names, members
 
 
-def _largest_budget(k_max: int | Sequence[int] | None, available: int) -> int:
-    largest = available if k_max is None else int(np.max(k_max))
+def largest_budget(k_max: int | Sequence[int] | None, available: int) -> int:
+    """The largest of the budgets that were asked for, by default all draws."""
+    largest = available if k_max is None else int(np.max(k_max, initial=0))
     if not 1 <= largest <= available:
-        raise ValueError(f"k_max must lie between 1 and {available}, got {k_max!r}.")
+        raise ValueError(f"k_max must lie between 1 and {available}, got {k_max!r} instead.")
     return largest
 
 
@@ -239,25 +225,25 @@ def _run_one(data: CalibrationData, plan: _Plan, split: Split) -> _Trial:
         result = plan.calibrate(used, set_score=method, random_state=split.seed)
         objective = result.risks.objective(*plan.weights)
         critical = critical_counts(result.n_calibration, plan.levels, plan.delta)
-        chosen = _choose(result.n_errors, objective, critical)
-        found = chosen >= 0
-        distinct, which = np.unique(chosen[found], return_inverse=True)
+        chosen = choose(result.n_errors, objective, critical)
+        certified = chosen >= 0
+        distinct, which = np.unique(chosen[certified], return_inverse=True)
         if not len(distinct):
             continue
-        lambdas[m, found] = result.frontier.lambdas[chosen[found]]
-        budgets[m, found] = result.frontier.k_max[chosen[found]]
         path = result.frontier
+        lambdas[m, certified] = path.lambdas[chosen[certified]]
+        budgets[m, certified] = path.k_max[chosen[certified]]
         risks = evaluate_configurations(
             test, path.lambdas[distinct], set_score=method, k_max=path.k_max[distinct]
         )
         columns = np.column_stack([risks.loss, risks.excess, risks.size, risks.samples])
-        measures[m, found] = columns[which]
+        measures[m, certified] = columns[which]
     first_1 = float(1.0 - test.admissible[:, 0].mean())
     first_k = float(1.0 - test.admissible.any(axis=1).mean())
     return _Trial(lambdas, budgets, measures, first_1, first_k)
 
 
-def _choose(n_errors: np.ndarray, objective: np.ndarray, critical: np.ndarray) -> np.ndarray:
+def choose(n_errors: np.ndarray, objective: np.ndarray, critical: np.ndarray) -> np.ndarray:
     """Position of lambda-hat in the tested sequence for each critical count; -1 for null.
 
     A sequence of tests ends before the first configuration with more errors than the critical
@@ -276,37 +262,26 @@ def check_levels(name: str, levels: ArrayLike | None) -> np.ndarray:
         return np.linspace(0.0, 1.0, 101)
     array = np.atleast_1d(np.asarray(levels, dtype=np.float64))
     if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} must be a non-empty 1-D array, got shape {array.shape}.")
-    if not np.all((array >= 0.0) & (array <= 1.0)):
-        raise ValueError(f"{name} must lie in [0, 1], got {array.min()} to {array.max()}.")
-    if not np.all(np.diff(array) > 0.0):
-        raise ValueError(f"{name} must be strictly increasing, got {array}.")
+        raise ValueError(f"{name} must be a non-empty 1-D array, got shape {array.shape} instead.")
+    inside = (array >= 0.0) & (array <= 1.0)
+    if not inside.all() or not np.all(np.diff(array) > 0.0):
+        raise ValueError(f"{name} must lie in [0, 1] and increase strictly, got {array} instead.")
     return array
-
-
-def check_delta(delta: float) -> None:
-    """Refuse a delta outside (0, 1)."""
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta must be in (0, 1), got {delta}.")
 
 
 def part_sizes(n_prompts: int, fractions: dict[str, float]) -> tuple[int, ...]:
     """Prompts in each named part of a split; what remains is for the test."""
     for name, fraction in fractions.items():
-        if not 0.0 < fraction < 1.0:
-            raise ValueError(f"{name} must be in (0, 1), got {fraction}.")
+        check_level(fraction, name)
     total = sum(fractions.values())
     if total >= 1.0:
-        raise ValueError(
-            f"{' + '.join(fractions)} = {total:g} leaves nothing to test on; wanted less than 1."
-        )
+        raise ValueError(f"{' + '.join(fractions)} must be less than 1, got {total:g} instead.")
     sizes = tuple(round(fraction * n_prompts) for fraction in fractions.values())
-    for name, size in (*zip(fractions, sizes), ("the test part", n_prompts - sum(sizes))):
-        if size < 1:
-            raise ValueError(
-                f"data has {n_prompts} prompts, which leaves {name} with none; wanted more "
-                "prompts or other fractions."
-            )
+    if min(*sizes, n_prompts - sum(sizes)) < 1:
+        raise ValueError(
+            f"data must hold prompts for each part, got {n_prompts} for {' + '.join(fractions)} "
+            f"= {total:g} instead."
+        )
     return sizes
 
 
@@ -336,9 +311,10 @@ def random_splits(
 
     Returns
     -------
-    iterator of Split
-        One split for each trial: those of :func:`run_trials` and :func:`run_component_trials`
-        with this seed.
+    iterator of named tuples (calibration, test, seed)
+        For each trial the sorted positions of the prompts in each part, and the seed of the split
+        of the calibration part into one that finds the frontier and one that tests it: those of
+        :func:`run_trials` and :func:`run_component_trials` with this seed.
 
     Examples
     --------
@@ -347,15 +323,8 @@ def random_splits(
     [[3, 4], [1, 3]]
     """
     if n_trials < 1:
-        raise ValueError(f"n_trials must be at least 1, got {n_trials}.")
-    try:
-        rng = check_random_state(random_state)
-    except ValueError as error:
-        raise ValueError(
-            f"random_state must be a number from 0 to 2**32 - 1, a RandomState or None, got "
-            f"{random_state!r:.60}."
-        ) from error
-    seed = int(rng.randint(np.iinfo(np.int32).max))
+        raise ValueError(f"n_trials must be at least 1, got {n_trials} instead.")
+    seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
     digests = np.arange(n_prompts) if prompts is None else np.asarray(prompts)
     return (
         _split(np.random.default_rng(child), digests, n_calibration)

@@ -147,8 +147,8 @@ memory="similarity.npy")`` writes the similarities to a file that calibration re
 
 At a million prompts, first to break is that draws are made once: a process remembers the latest
 gigabyte of them, a million with their tokens, and ``calibration_draws_`` or a second ``fit`` would
-pay for the others anew. A :class:`sklearn_clm.caching.CachedGenerator` holds them all, some 10 GB on
-disk. Next come responses that lazy judging keeps at hand, some 3 GB. It is seldom worth it: with
+pay for the others anew. A :class:`sklearn_clm.caching.CachedGenerator` holds them all, some 10 GB
+on disk. Next come responses that lazy judging keeps at hand, some 3 GB. It is seldom worth it: with
 100,000 prompts the risk is known to 0.3 percentage points.
 """
 

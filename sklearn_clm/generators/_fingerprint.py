@@ -130,6 +130,8 @@ def _object(value: Any, inner: _Inner) -> Any:
     """Class and content of an object."""
     if isinstance(value, _RANDOM):
         return inner(type(value))  # another one after each use
+    if (of_torch := _of_torch(value, inner)) is not None:
+        return of_torch
     if hasattr(value, "get_params"):
         params = value.get_params(deep=False)
         learnt = attributes_of(value)
@@ -143,9 +145,6 @@ def _object(value: Any, inner: _Inner) -> Any:
     neighbors = sys.modules.get("sklearn.neighbors")
     if neighbors is not None and isinstance(value, (neighbors.KDTree, neighbors.BallTree)):
         return [name, inner(np.asarray(value.data))]  # its state counts its uses
-    tensor = _as_array(value)
-    if tensor is not None:
-        return [name, str(value.dtype), tensor]
     try:
         if isinstance(value, Iterator):
             raise TypeError("an iterator is another one after each use")
@@ -167,15 +166,18 @@ def _object(value: Any, inner: _Inner) -> Any:
         return name
 
 
-def _as_array(value: Any) -> np.ndarray | None:
-    """Numbers of a tensor, wherever it lives."""
+def _of_torch(value: Any, inner: _Inner) -> Any:
+    """Numbers of a tensor, wherever it lives, or of a module; None for all else."""
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.Tensor):
+    if torch is None or not isinstance(value, (torch.Tensor, torch.nn.Module)):
         return None
+    if isinstance(value, torch.nn.Module):
+        return [inner(type(value)), repr(value), inner(dict(value.state_dict()))]
     try:
         tensor = value.detach().cpu()
         # NumPy lacks some types, such as bfloat16
-        return np.asarray((tensor.double() if tensor.is_floating_point() else tensor).numpy())
+        array = (tensor.double() if tensor.is_floating_point() else tensor).numpy()
+        return ["tensor", str(value.dtype), array]
     except (TypeError, RuntimeError):  # no plain numbers: sparse, or of no memory
         return None
 

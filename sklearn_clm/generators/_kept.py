@@ -17,9 +17,9 @@ _ANY = 2**62
 class DrawKeeper(abc.ABC):
     """The kept draws of one generator under one seed."""
 
-    @abc.abstractmethod
     def key(self, prompt: Any) -> bytes:
         """What stands for a prompt: equal for equal prompts, and as long for all of them."""
+        return key_digest(prompt)
 
     @abc.abstractmethod
     def recall(
@@ -31,8 +31,7 @@ class DrawKeeper(abc.ABC):
     def keep(self, key: bytes, prompt: Any, draw: int, generation: Generation) -> Generation:
         """Keep a draw; the one that counts, where another was kept before."""
 
-    @abc.abstractmethod
-    def count(self, hits: int, misses: int) -> None:
+    def count(self, hits: int, misses: int) -> None:  # noqa: B027
         """Note how many draws were kept already, and how many had to be made."""
 
 
@@ -46,9 +45,6 @@ class RepeatedPrompts(DrawKeeper):
             key: {} for key, count in counts.items() if count > 1
         }
 
-    def key(self, prompt: Any) -> bytes:
-        return key_digest(prompt)
-
     def recall(
         self, keys: Sequence[bytes], requests: Sequence[DrawRequest]
     ) -> Sequence[Mapping[int, Generation]]:
@@ -58,9 +54,6 @@ class RepeatedPrompts(DrawKeeper):
         if key in self._draws:
             self._draws[key][draw] = generation
         return generation
-
-    def count(self, hits: int, misses: int) -> None:
-        return
 
 
 class KeepingQueue(DrawQueue):

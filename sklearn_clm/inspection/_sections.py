@@ -21,7 +21,7 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._component_fractions import path_part
 from sklearn_clm.calibration._data import describe_repetitions
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
-from sklearn_clm.evaluation import (
+from sklearn_clm.evaluation._expectations import (
     RuleOutcomes,
     chance_of_null,
     first_k_errors,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from sklearn_clm.calibration import ComponentThreshold, LearnThenTestResult, clopper_pearson
-from sklearn_clm.evaluation import mean_interval
+from sklearn_clm.evaluation._expectations import mean_interval
 from sklearn_clm.policies import ExitResult
 
 _CONFIDENCE = 0.95

@@ -149,6 +149,11 @@ class SamplerCalibration:
         return dict(self.by_group)
 
     @property
+    def claims_in_use(self) -> dict[Hashable | None, Claim]:
+        """Claims of the rules that predict may use, by group."""
+        return {name: one.claim for name, one in self.in_use.items()}
+
+    @property
     def uses_pooled_rule(self) -> bool:
         """Whether the rule for all prompts together is one that predict may use."""
         return self.by_group is None or self.groups is None or self.groups.unknown == "pooled"
@@ -306,7 +311,7 @@ class SelectorCalibration:
         return self.by_group is None or self.groups is None or self.groups.unknown == "pooled"
 
     @property
-    def in_use(self) -> dict[Hashable | None, Claim]:
+    def claims_in_use(self) -> dict[Hashable | None, Claim]:
         """Claims of the thresholds that predict may use, by group."""
         names = [name for name in self.thresholds if name is not None or self.uses_pooled_rule]
         return {name: self.claims[name] for name in names}
@@ -314,7 +319,7 @@ class SelectorCalibration:
     @property
     def certified(self) -> bool:
         """Whether anything is guaranteed; False for null."""
-        return any(claim.holds for claim in self.in_use.values())
+        return any(claim.holds for claim in self.claims_in_use.values())
 
     @property
     def achievable_alpha(self) -> tuple[float, float]:

@@ -99,23 +99,20 @@ def test_without_any_target_recall_is_nan():
     assert results.null.all()
 
 
-def test_bad_input_is_named():
-    data = simulated(50)
-    with pytest.raises(TypeError, match="data must be ComponentCalibrationData or a non-empty"):
-        run_component_trials(np.ones(3))
-    with pytest.raises(TypeError, match=r"data\['a'\] must be ComponentCalibrationData, got int"):
-        run_component_trials({"a": 1})
-    with pytest.raises(ValueError, match=r"same prompts throughout, got {'a': 50, 'b': 40}"):
-        run_component_trials({"a": data, "b": simulated(40)})
-    with pytest.raises(ValueError, match="reference_scores lacks 'a'"):
-        run_component_trials({"a": data}, reference_scores={"b": []})
-    with pytest.raises(ValueError, match=r"reference_scores\['a'\] is for 1 prompts; wanted 50"):
-        run_component_trials({"a": data}, reference_scores={"a": [[0.1]]})
-    with pytest.raises(ValueError, match=r"alphas must lie in \[0, 1\], got 0.5 to 1.5"):
-        run_component_trials(data, [0.5, 1.5])
-    with pytest.raises(ValueError, match="calibration_fraction must be in"):
-        run_component_trials(data, calibration_fraction=1.0)
-    with pytest.raises(ValueError, match="n_trials must be at least 1, got 0"):
-        run_component_trials(data, n_trials=0)
-    with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got 0"):
-        run_component_trials(data, delta=0)
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("data", np.ones(3), TypeError),
+        ("data", {"a": 1}, TypeError),
+        ("data", {"a": simulated(50), "b": simulated(40)}, ValueError),
+        ("reference_scores", {"b": []}, ValueError),
+        ("reference_scores", [[0.1]], ValueError),
+        ("alphas", [0.5, 1.5], ValueError),
+        ("calibration_fraction", 1.0, ValueError),
+        ("n_trials", 0, ValueError),
+        ("delta", 0, ValueError),
+    ],
+)
+def test_bad_input_is_named(name, value, error):
+    with pytest.raises(error, match=name):
+        run_component_trials(**{"data": simulated(50), name: value})

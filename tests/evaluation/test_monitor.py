@@ -56,7 +56,7 @@ def test_a_new_monitor_knows_nothing():
     assert np.isnan(monitor.risk_)
     assert repr(monitor) == "RiskMonitor(epsilon=0.3, alpha=0.05, n_audited=0, alarm=False)"
     assert monitor.update([], []).n_audited_ == 0
-    with pytest.raises(ValueError, match="requests must be as many as outcomes, 0, got 1"):
+    with pytest.raises(ValueError, match="requests must"):
         monitor.update([], ["a"])
 
 
@@ -109,51 +109,42 @@ def test_frequent_prompts_count_as_often_as_they_are_asked():
 def test_outcomes_that_were_not_chosen_are_refused():
     monitor = RiskMonitor(0.3, share=0.5)
     asked = requests(50)
-    n_others = sum(not monitor.should_audit(prompt) for prompt in asked)
-    with pytest.raises(ValueError, match=rf"that should_audit chose, got {n_others} other"):
+    with pytest.raises(ValueError, match="should_audit"):
         monitor.update(np.ones(50), asked)
     assert monitor.n_audited_ == 0
     # without prompts nobody can tell, and the monitor says so
     assert monitor.update(np.ones(5)).n_unchecked_ == 5
-    assert "whether they were chosen at random" in str(monitor)
+    assert "chosen at random" in str(monitor)
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "message"),
-    [
-        ([0.0, 1.2], r"outcomes must be losses in \[0, 1\], got 1\.2 at position 1 instead"),
-        ([np.nan, 1.0], r"outcomes must be losses in \[0, 1\], got nan at position 0 instead"),
-        ([-1], r"got -1\.0 at position 0"),
-        (True, r"outcomes must be booleans or numbers of shape \(n,\), got dtype bool"),
-        (["yes"], r"outcomes must be booleans or numbers of shape \(n,\), got dtype <U3"),
-        ([None], "got dtype object"),
-        ([1], "requests must be as many as outcomes, 1, got 2 instead"),
-    ],
+    "outcomes", [[0.0, 1.2], [np.nan, 1.0], [-1, 0], True, ["yes", "no"], [None, 1], [[1], [1, 0]]]
 )
-def test_bad_outcomes(outcomes, message):
-    with pytest.raises(ValueError, match=message):
-        RiskMonitor(0.3).update(outcomes, ["a", "b"])
+def test_bad_outcomes(outcomes):
+    monitor = RiskMonitor(0.3)
+    with pytest.raises(ValueError, match="outcomes must"):
+        monitor.update(outcomes, ["a", "b"])
+    assert monitor.n_audited_ == 0
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("name", "value", "error"),
     [
-        ({"target": 1.3}, ValueError, r"target must lie strictly between 0 and 1, got 1\.3"),
-        ({"target": "a"}, TypeError, "target must be a calibrated ConformalSampler .* got str"),
-        ({"target": True}, TypeError, "got bool instead"),
-        ({"alpha": 0.0}, ValueError, "alpha must lie strictly between 0 and 1"),
-        ({"share": 0.0}, ValueError, r"share must lie in \(0, 1\], got 0\.0 instead"),
-        ({"seed": -1}, ValueError, "seed must be an integer >= 0, got -1 instead"),
-        (
-            {"reference_scores": [np.nan]},
-            ValueError,
-            "reference_scores must have shape .* and not be NaN",
-        ),
+        ("target", 1.3, ValueError),
+        ("target", "a", TypeError),
+        ("target", True, TypeError),
+        ("alpha", 0.0, ValueError),
+        ("share", 0.0, ValueError),
+        ("share", True, ValueError),
+        ("seed", -1, ValueError),
+        ("reference_scores", [np.nan], ValueError),
+        ("reference_scores", ["long"], ValueError),
+        ("reference_scores", [], ValueError),
     ],
 )
-def test_bad_parameters(options, error, message):
-    with pytest.raises(error, match=message):
-        RiskMonitor(**{"target": 0.3, **options})
+def test_bad_parameters(name, value, error):
+    with pytest.raises(error, match=name):
+        RiskMonitor(**{"target": 0.3, name: value})
 
 
 def test_estimators_are_watched_at_their_own_level(tmp_path):
@@ -169,7 +160,7 @@ def test_estimators_are_watched_at_their_own_level(tmp_path):
     RiskMonitor(sampler, path=path).update([0], ["a"])
     assert RiskMonitor(sampler, path=path).n_audited_ == 1
     other = ConformalSampler(ToyModel(), k_max=5, epsilon=0.45, random_state=1).fit(X, y)
-    with pytest.raises(ValueError, match="is the state of another monitor: target is"):
+    with pytest.raises(ValueError, match="target"):
         RiskMonitor(other, path=path)
 
 
@@ -182,7 +173,7 @@ def test_a_file_belongs_to_one_exit_level(tmp_path):
     stricter = ConformalSampler(ToyModel(), **options).set_params(delta=0.001)
     stricter.calibrate(sampler.calibration_data_)
     assert stricter.exit_level_ < sampler.exit_level_
-    with pytest.raises(ValueError, match="is the state of another monitor: target is"):
+    with pytest.raises(ValueError, match="target"):
         RiskMonitor(stricter, path=path)
 
 
@@ -209,7 +200,7 @@ def test_the_file_goes_on_where_it_stood(tmp_path):
     for one in (monitor, again, copy.deepcopy(again)):
         assert one.shift_e_values_.tolist() == whole.shift_e_values_.tolist()
     for name, value in (("alpha", 0.1), ("share", 0.5), ("seed", 3), ("reference_scores", None)):
-        with pytest.raises(ValueError, match=f"is the state of another monitor: {name} is"):
+        with pytest.raises(ValueError, match=name):
             RiskMonitor(0.3, **{**options, name: value})
 
 
@@ -238,13 +229,13 @@ def test_groups_without_a_guarantee_do_not_count(unknown, tmp_path):
     names = [hard(prompt) for prompt in asked]
     monitor.update(names, asked, groups=names)
     assert (monitor.n_audited_, monitor.risk_, monitor.alarm_) == (50, 0.0, False)
-    assert "Nothing is promised to prompts of 1 of 2 groups, which do not count" in str(monitor)
+    assert "1 of 2 groups" in str(monitor)
     assert RiskMonitor(sampler, path=path).n_audited_ == 50
     assert monitor.update([], []).n_audited_ == 50
-    with pytest.raises(ValueError, match="groups must be given, one for each prompt, got None"):
+    with pytest.raises(ValueError, match="groups must"):
         monitor.update([1], ["item 9"])
     if unknown == "error":
-        with pytest.raises(ValueError, match="groups must be among those that were calibrated"):
+        with pytest.raises(ValueError, match="groups must"):
             monitor.update([1], ["item 9"], groups=["new"])
     else:  # the rule for all prompts together is null here
         assert monitor.update([1], ["item 9"], groups=["new"]).n_audited_ == 50
@@ -259,7 +250,7 @@ def test_groups_that_are_known_from_the_prompt_need_not_be_given():
     assert (monitor.n_audited_, monitor.alarm_) == (50, False)
     with pytest.raises(ValueError, match="prompts"):
         monitor.update([1, 1], prompts=asked[:1])
-    with pytest.raises(ValueError, match="needs prompts that are known"):
+    with pytest.raises(ValueError, match="groups must"):
         monitor.update([1])
 
 
@@ -267,8 +258,8 @@ def test_groups_are_asked_for_only_where_one_is_null():
     monitor = RiskMonitor(in_groups(Groups()))
     assert monitor.update([0, 1], ["item 1", "item 2"]).n_audited_ == 2
     assert monitor.update([0], ["item 3"], groups=[True]).n_audited_ == 3
-    assert "Nothing is promised" not in str(monitor)
-    with pytest.raises(ValueError, match="groups must be None"):
+    assert "group" not in str(monitor)
+    with pytest.raises(ValueError, match="groups must"):
         RiskMonitor(0.3).update([0], ["item 1"], groups=[True])
 
 
@@ -282,22 +273,6 @@ def test_null_groups_of_a_selector_do_not_count():
     assert monitor.losses_.tolist() == [1.0]
 
 
-@pytest.mark.parametrize("replaced", [False, True])
-def test_a_file_that_was_deleted_is_noticed(tmp_path, replaced):
-    path = tmp_path / "watch.sqlite"
-    monitor = RiskMonitor(0.3, path=path, reference_scores=[1.0, 2.0]).update([1], ["a"])
-    path.rename(tmp_path / "kept.sqlite")
-    if replaced:
-        RiskMonitor(0.2, path=path)
-    for write in (lambda: monitor.update([1], ["b"]), lambda: monitor.update_scores([1.0])):
-        with pytest.raises(OSError, match="was deleted or replaced after this monitor opened it"):
-            write()
-    assert monitor.losses_.tolist() == [1.0]
-    if not replaced:
-        (tmp_path / "kept.sqlite").rename(path)
-        assert monitor.update([1], ["b"]).n_audited_ == 2
-
-
 def test_losses_of_sets_are_those_of_the_metric():
     X, y = questions(150)
     sampler = ConformalSampler(ToyModel(), k_max=5, epsilon=0.45, random_state=0).fit(X, y)
@@ -305,14 +280,14 @@ def test_losses_of_sets_are_those_of_the_metric():
     sets = sampler.predict(asked)
     losses = set_loss(right, sets, average=False)
     assert RiskMonitor(sampler).update(losses, asked).risk_ == set_loss(right, sets)
-    with pytest.raises(ValueError, match=r"set_loss\(references, sets, average=False\)"):
+    with pytest.raises(ValueError, match="outcomes must"):
         RiskMonitor(sampler).update(sets, asked)
 
 
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("remember the milk" * 100)
-    with pytest.raises(ValueError, match="is not a SQLite file; it is left as it is"):
+    with pytest.raises(ValueError, match="not a SQLite file"):
         RiskMonitor(0.3, path=path)
     assert path.read_text().startswith("remember")
 
@@ -360,9 +335,9 @@ def test_shifted_scores_are_no_statement_on_the_risk():
     assert monitor.update_scores(rng.normal(1.5, size=200)).shift_alarm_
     assert not monitor.alarm_
     assert "have shifted. This is no statement on the risk" in str(monitor)
-    with pytest.raises(ValueError, match="scores must have shape"):
+    with pytest.raises(ValueError, match="scores must"):
         monitor.update_scores([np.nan])
-    with pytest.raises(ValueError, match="reference_scores must be given"):
+    with pytest.raises(ValueError, match="reference_scores"):
         RiskMonitor(0.3).update_scores([1.0])
 
 

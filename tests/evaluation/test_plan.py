@@ -102,7 +102,7 @@ def test_looks_share_delta():
     assert "3 looks" in str(thrice)
     assert "0.0166667" in str(thrice)
     assert "beforehand" in str(once)
-    for looks, error in ((0, ValueError), (1.5, TypeError), (True, TypeError)):
+    for looks, error in ((0, ValueError), (1.5, TypeError)):
         with pytest.raises(error, match="looks"):
             plan(pilot, 0.3, looks=looks, **FAST)
 
@@ -110,32 +110,26 @@ def test_looks_share_delta():
 def test_out_of_reach_is_said():
     found = plan(of_errors(20, 60), 0.3, sizes=[100], **FAST)
     assert found.n_recommended is None
-    assert "No number of prompts certifies epsilon = 0.3 with probability 0.9" in str(found)
+    assert "| 0.333, the pilot's | none |" in str(found)
     found = plan(of_errors(17, 60), 0.3, sizes=[100], **FAST)
     assert found.n_recommended is not None
     assert found.n_recommended_cautious is None
-    assert "Collect a larger pilot" in str(found)
+    assert "collect a larger one" in str(found)
 
 
 @pytest.mark.parametrize("errors", [113, 119, 150])
 def test_near_the_floor_a_larger_epsilon_is_named(errors):
     found = plan(of_errors(errors, 400), 0.3, sizes=[100, 1000], **FAST)
     assert (found.n_recommended is None) == (errors > 113)
-    n = "10,000" if errors == 119 else f"{found.n_recommended}"
-    assert errors == 150 or n in str(found)
-    named = re.findall(r"raise epsilon to about (0\.\d+) \(1000 prompts", str(found), re.IGNORECASE)
-    assert len(named) == 1
-    larger = float(named[0])
-    exact = found.epsilon_of_largest
+    share, larger = errors / 400, found.epsilon_of_largest
     if errors == 113:  # at the pilot's share, 9,000 prompts and more are enough
-        exact = found.epsilon_of_largest_cautious
-        assert "collect a larger pilot, or raise" in str(found).lower()
-    assert 0 <= larger - exact < 1e-3
-    share = errors / 400 if errors > 113 else found.lowest_interval[1]
+        share, larger = found.lowest_interval[1], found.epsilon_of_largest_cautious
+    n = {113: str(found.n_recommended), 119: "more than 10,000", 150: "none"}[errors]
+    assert f", the pilot's | {n} | {found.epsilon_of_largest:.3f} |" in str(found)
+    assert f", its upper limit | none | {found.epsilon_of_largest_cautious:.3f} |" in str(found)
     n_errors = np.random.default_rng(0).binomial(found.n_calibration[-1], share, size=4_000)
     passed = binomial_p_value(n_errors, int(found.n_calibration[-1]), larger) <= 0.05
     assert passed.mean() > 0.88
-    assert "take more draws" not in str(found)  # the second draw brings nothing
 
 
 def test_each_number_of_draws_has_its_needs(pilot, expected):
@@ -152,10 +146,6 @@ def test_each_number_of_draws_has_its_needs(pilot, expected):
     text = str(plan(wide, 0.3, sizes=[100], n_trials=2, n_lambdas=1, random_state=0))
     assert "\n| 60 | 0.000 |" in text
     assert text.count("\n| ") < 30
-
-
-def test_what_holds_for_an_exit_policy_is_said(expected):
-    assert "They are for a ThresholdPolicy, and not for an ExitPolicy" in str(expected)
 
 
 def test_too_few_prompts_have_no_sets(expected):
@@ -216,20 +206,21 @@ def test_frame_has_an_interval_for_each_estimate(expected):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("name", "value"),
     [
-        ({"epsilon": 1.0}, "epsilon must lie strictly between 0 and 1"),
-        ({"delta": 0.0}, "delta must lie strictly between 0 and 1"),
-        ({"power": 1.0}, "power must lie strictly between 0 and 1"),
-        ({"confidence": 2.0}, "confidence must lie strictly between 0 and 1"),
-        ({"sizes": []}, "sizes must be a sequence of integers"),
-        ({"sizes": [10.5]}, "sizes must be a sequence of integers"),
-        ({"sizes": [1]}, r"sizes must lie between 2 and 200000, got \[1\] instead"),
-        ({"n_trials": 1}, "n_trials must be at least 2, got 1 instead"),
-        ({"k_max": 7}, "k_max must lie between 1 and 6"),
-        ({"data": simulated_data(9, 2)}, "data must hold at least 10 prompts for a plan"),
+        ("epsilon", 1.0),
+        ("delta", 0.0),
+        ("power", 1.0),
+        ("confidence", 2.0),
+        ("sizes", []),
+        ("sizes", [10.5]),
+        ("sizes", [1]),
+        ("n_trials", 1),
+        ("k_max", 7),
+        ("k_max", []),
+        ("data", simulated_data(9, 2)),
     ],
 )
-def test_bad_input(pilot, options, message):
-    with pytest.raises(ValueError, match=message):
-        plan(**{"data": pilot, "epsilon": 0.3, "n_trials": 2, "n_lambdas": 2, **options})
+def test_bad_input(pilot, name, value):
+    with pytest.raises(ValueError, match=name):
+        plan(**{"data": pilot, "epsilon": 0.3, "n_trials": 2, "n_lambdas": 2, name: value})

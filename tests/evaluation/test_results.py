@@ -59,13 +59,7 @@ def test_auc_is_over_the_usable_levels():
 def test_auc_without_a_usable_level_is_nan():
     r = dataclasses.replace(results(), trivial=np.ones((1, 4, 5), dtype=bool))
     assert np.isnan(r.auc("loss")).all()
-    assert "–" in r.auc_table()
-    assert "not defined in any of 4 trials" in str(r.compare("a", "b", "loss"))
-
-
-def test_a_difference_that_some_trials_lack_says_how_many():
-    difference = PairedDifference("loss", "a", "b", np.array([0.1, np.nan, np.nan]), 0.9)
-    assert "not defined in 2 of 3 trials" in str(difference)
+    assert np.isnan(r.compare("a", "b", "loss").mean)
 
 
 def test_why_there_is_no_area_is_said():
@@ -75,10 +69,9 @@ def test_why_there_is_no_area_is_said():
     trivial[:, 3, 2:] = True
     reason = dataclasses.replace(r, trivial=trivial).why_no_area()
     assert "every trial" in reason
-    assert "configuration from 0.3 on" in reason
-    assert "trivial from 0.3 on" in reason
+    assert reason.count("0.3") == 2
     never = dataclasses.replace(r, null=np.ones_like(r.null), trivial=np.zeros_like(trivial))
-    assert "configuration nowhere, and some trial is trivial nowhere" in never.why_no_area()
+    assert never.why_no_area().count("nan") == 2
 
 
 def test_mean_and_std_need_enough_trials():
@@ -115,20 +108,16 @@ def test_interval_holds_the_share_of_trials_it_claims():
     assert str(difference) == "loss, a - b: 50 [5, 95] (90 % of 101 trials)"
 
 
-def test_tables_are_markdown():
+def test_summary_has_areas_or_differences():
     r = results()
-    rows = r.auc_table(["loss", "draws"]).splitlines()
-    assert rows[0] == "| method | loss | draws |"
-    area = r.auc("loss")[0]
-    assert rows[2].startswith(f"| a | {area.mean():.4f} ± {area.std():.4f} |")
-    rows = r.comparison_table(["draws"]).splitlines()
-    pair = r.compare("b", "a", "draws")
-    low, high = pair.interval
-    assert rows[0] == "| AUC, difference to a | draws |"
-    assert rows[2] == f"| b | {pair.mean:+.4f} [{low:+.4f}, {high:+.4f}] |"
-    at_level = r.comparison_table(["loss"], reference="b", level=0.2).splitlines()
-    assert at_level[0] == "| epsilon = 0.2, difference to b | loss |"
-    assert at_level[2] == "| a | – |"
+    areas = r.summary()
+    assert list(areas.index) == ["a", "b"]
+    assert areas.loc["a", ("loss", "mean")] == r.auc("loss")[0].mean()
+    assert areas.loc["b", ("draws", "std")] == r.auc("draws")[1].std()
+    for level in (None, 0.3):
+        pair = r.compare("b", "a", "draws", level=level)
+        expected = [pair.mean, *pair.interval]
+        assert r.summary("a", level=level).loc["b", "draws"].tolist() == expected
 
 
 def test_to_frame_is_long():
@@ -162,31 +151,26 @@ def test_round_trip_without_pickle(kind, tmp_path):
 
 def test_load_refuses_other_files(tmp_path):
     results().save(tmp_path / "trials.npz")
-    with pytest.raises(ValueError, match="holds TrialResults; wanted ComponentTrialResults"):
+    with pytest.raises(ValueError, match="TrialResults"):
         ComponentTrialResults.load(tmp_path / "trials.npz")
     np.savez(tmp_path / "other.npz", x=np.ones(3))
-    with pytest.raises(
-        ValueError, match=r"other.npz' is not an intact file written by Trial.*no member kind"
-    ):
-        TrialResults.load(tmp_path / "other.npz")
     np.save(tmp_path / "array.npy", np.ones(3))
-    with pytest.raises(ValueError, match=r"array.npy' is not an intact .*not a \.npz archive"):
-        TrialResults.load(tmp_path / "array.npy")
+    for name in ("other.npz", "array.npy"):
+        with pytest.raises(ValueError, match=name):
+            TrialResults.load(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         TrialResults.load(tmp_path / "missing.npz")
 
 
 def test_bad_arguments_are_named():
     r = results()
-    with pytest.raises(ValueError, match=r"measure='speed' is unknown; wanted one of \('loss'"):
+    with pytest.raises(ValueError, match="measure"):
         r.mean("speed")
-    with pytest.raises(ValueError, match=r"method 'c' was not run; wanted one of \('a', 'b'\)"):
+    with pytest.raises(ValueError, match="method"):
         r.compare("a", "c", "loss")
-    with pytest.raises(
-        ValueError, match=r"level=0.33 was not evaluated; the nearest epsilon is 0.3"
-    ):
+    with pytest.raises(ValueError, match=r"level.* 0\.3\."):
         r.compare("a", "b", "loss", level=0.33)
-    with pytest.raises(ValueError, match="confidence must be in"):
+    with pytest.raises(ValueError, match="confidence"):
         r.compare("a", "b", "loss", confidence=1.0)
-    with pytest.raises(ValueError, match="min_share must be in"):
+    with pytest.raises(ValueError, match="min_share"):
         r.mean("loss", min_share=0.0)

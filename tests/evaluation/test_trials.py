@@ -213,37 +213,32 @@ def test_a_single_method_is_a_list_of_one(data):
         np.testing.assert_array_equal(one.loss, run_trials(data, [method], **options).loss)
 
 
-def test_bad_input_is_named(data):
-    with pytest.raises(TypeError, match="data must be CalibrationData, got ndarray"):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("methods", {"methods": []}),
+        ("set_score", {"methods": ["best"]}),
+        ("methods", {"methods": ["max", "max"]}),
+        ("epsilons", {"epsilons": [0.1, 1.2]}),
+        ("epsilons", {"epsilons": [0.2, 0.1]}),
+        ("epsilons", {"epsilons": []}),
+        ("delta", {"delta": 1.0}),
+        ("frontier_fraction", {"frontier_fraction": 0}),
+        (r"frontier_fraction \+ test", {"frontier_fraction": 0.6, "testing_fraction": 0.5}),
+        ("data", {"data": simulated_data(2, 6)}),
+        ("n_trials", {"n_trials": 0}),
+        ("k_max", {"k_max": 7}),
+        ("delta", {"data": simulated_data(300, 6), "epsilons": [0.01]}),
+    ],
+)
+def test_bad_input_is_named(data, name, options):
+    with pytest.raises(ValueError, match=name):
+        run_trials(**{"data": data, **options})
+
+
+def test_data_must_be_calibration_data():
+    with pytest.raises(TypeError, match="data must"):
         run_trials(np.ones((3, 2)))
-    with pytest.raises(ValueError, match="methods must be a non-empty sequence"):
-        run_trials(data, [])
-    with pytest.raises(ValueError, match="set_score='best' is unknown; wanted one of"):
-        run_trials(data, ["best"])
-    with pytest.raises(ValueError, match=r"different names, got \('max', 'max'\)"):
-        run_trials(data, ["max", "max"])
-    with pytest.raises(ValueError, match=r"epsilons must lie in \[0, 1\], got 0.1 to 1.2"):
-        run_trials(data, epsilons=[0.1, 1.2])
-    with pytest.raises(ValueError, match="epsilons must be strictly increasing"):
-        run_trials(data, epsilons=[0.2, 0.1])
-    with pytest.raises(ValueError, match="epsilons must be a non-empty 1-D array"):
-        run_trials(data, epsilons=[])
-    with pytest.raises(ValueError, match=r"delta must be in \(0, 1\), got 1.0"):
-        run_trials(data, delta=1.0)
-    with pytest.raises(ValueError, match=r"frontier_fraction must be in \(0, 1\), got 0"):
-        run_trials(data, frontier_fraction=0)
-    with pytest.raises(
-        ValueError, match=r"frontier_fraction \+ testing_fraction = 1.1 leaves nothing"
-    ):
-        run_trials(data, frontier_fraction=0.6, testing_fraction=0.5)
-    with pytest.raises(ValueError, match="which leaves frontier_fraction with none"):
-        run_trials(data.take(range(2)))
-    with pytest.raises(ValueError, match="n_trials must be at least 1, got 0"):
-        run_trials(data, n_trials=0)
-    with pytest.raises(ValueError, match="k_max must lie between 1 and 6"):
-        run_trials(data, k_max=7)
-    with pytest.raises(ValueError, match=r"too few for any p-value to reach delta=0\.05"):
-        run_trials(data.take(range(300)), epsilons=[0.01])
 
 
 def test_nothing_admissible_is_null_everywhere():

@@ -35,7 +35,9 @@ def test_the_commands_for_the_authors_arrays(tmp_path):
     commands = commands.replace("--jobs -1", "--trials 3").replace("python ", f"{sys.executable} ")
     subprocess.run(["bash", "-ec", commands], cwd=tmp_path, check=True, capture_output=True)
     for results in (tmp_path / "triviaqa_results", folder / "cnn_dm_results"):
-        assert {"auc.md", "curves.png", "trials.npz"} <= {file.name for file in results.iterdir()}
+        assert {"areas.txt", "curves.png", "trials.npz"} <= {
+            file.name for file in results.iterdir()
+        }
     assert np.array_equal(np.load(folder / "labels.npy"), right)
 
 

@@ -148,7 +148,13 @@ def test_what_a_generator_has_learnt_is_part_of_it():
 
 def test_tensors_are_told_by_their_numbers():
     torch = pytest.importorskip("torch")
-    one, same, other = (torch.nn.Linear(2, 2) for _ in range(3))
+
+    class Net(torch.nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.width, self.layer = width, torch.nn.Linear(2, width)
+
+    one, same, other = (Net(2) for _ in range(3))
     same.load_state_dict(one.state_dict())
     models = [one, same, other, *(model.bfloat16() for model in map(copy.deepcopy, (one, other)))]
     prints = [digest_of(dict, {"model": model}) for model in models]

@@ -151,9 +151,9 @@ def test_curves_without_legend_and_band(results):
 
 
 def test_unknown_measure_or_method(results):
-    with pytest.raises(ValueError, match="measure='speed' is unknown"):
+    with pytest.raises(ValueError, match="measure"):
         RiskCurveDisplay.from_trials(results, measures=["speed"])
-    with pytest.raises(ValueError, match="method 'sum' was not run"):
+    with pytest.raises(ValueError, match="method"):
         RiskCurveDisplay.from_trials(results, methods=["sum"])
 
 

@@ -152,23 +152,6 @@ def test_a_monitor_watches_what_was_certified_and_nothing_else(fitted, tmp_path)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"share": True}, "share must lie in"),
-        ({"reference_scores": ["long"]}, "reference_scores must be numbers"),
-        ({"reference_scores": []}, "reference_scores must"),
-        ({"reference_scores": [np.nan]}, "reference_scores must have shape"),
-    ],
-)
-def test_options_of_a_monitor_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        RiskMonitor(0.3, **options)
-    assert RiskMonitor(0.3, share=np.float32(0.5)).share == 0.5
-    with pytest.raises(ValueError, match="scores must be numbers"):
-        RiskMonitor(0.3, reference_scores=[0.1, 0.2]).update_scores(["long"])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
         ({"n_jobs": 0}, "n_jobs must be an int other than 0, or None, got 0"),
         ({"n_jobs": "all"}, "n_jobs must be an int other than 0"),
         ({"chunk_size": 0}, "chunk_size must be an int >= 1, got 0"),

@@ -150,6 +150,7 @@ def run_concurrently(
                     if error is not None:
                         failed.append((job, error))
                 hand_over(results)
+                yield
             except KeyboardInterrupt as interrupt:
                 if deadline is not None:
                     raise
@@ -157,7 +158,6 @@ def run_concurrently(
                 deadline = time.monotonic() + _GRACE_SECONDS
             except Exception as caught:
                 first_error = first_error or caught
-            yield
     finally:
         stopping.set()
         with contextlib.suppress(queue.Empty):  # jobs that no thread has begun
