@@ -633,7 +633,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         record = self.calibration_
         if not record.certified:
             return -np.inf
-        sets = self._sets(checked, groups)
+        sets = self.predict(checked, groups=groups)
         outcomes = judge_sets(self.admission, references, sets, n_jobs=self.n_jobs)
         return -objective_of(outcomes, **record.weights)
 
@@ -671,12 +671,12 @@ class ConformalSampler(  # type: ignore[call-arg]
             source = self._untrained_source(known.generator)
         self._refuse_other_file(name, content, read, source.fingerprint)
         record = SamplerCalibration(
-            **{**read, "groups": self.groups or read["groups"]},
+            **{**read, "groups": frozen(self.groups) or read["groups"]},
             quality=frozen(self.quality),
             similarity=frozen(self.similarity),
             set_score=frozen(self._set_score),
             source=source.with_seed(known.seed),
-            losses=self.losses,
+            losses=frozen(self.losses),
         )
         self._report_null_file(name, record.certified)
         self._source, self._collected = record.source, None

@@ -421,7 +421,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             provenance=data.provenance,
             sampler=sampler,
             data=data,
-            groups=None if names is None else options,
+            groups=None if names is None else frozen(options),
             **self._own_parts(),
         )
         remarks = self._remarks(record, own)
@@ -559,7 +559,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             refuse_differences(name, "draws", asdict(known), drawn)
             refuse_larger_budget(sampler.k_max_, read["n_draws"])
         record = SelectorCalibration(
-            **{**read, "groups": self.groups or read["groups"], **self._own_parts()},
+            **{**read, "groups": frozen(self.groups) or read["groups"], **self._own_parts()},
             sampler=sampler,
         )
         self._report_null_file(name, record.certified, _NOTHING)

@@ -48,7 +48,7 @@ def assert_same_data(data, expected):
 @pytest.mark.parametrize("draws_at_once", [1, 30, 479])
 def test_blocks_make_no_difference(monkeypatch, draws_at_once, quality):
     _, expected = collected(quality=quality)
-    monkeypatch.setattr("sklearn_clm.policies._source._DRAWS_AT_ONCE", draws_at_once)
+    monkeypatch.setattr("sklearn_clm.policies._collection._DRAWS_AT_ONCE", draws_at_once)
     sampler, data = collected(quality=quality)
     assert_same_data(data, expected)
     assert sampler.calibration_draws_ == Letters().sample(PROMPTS, 4)
@@ -56,13 +56,13 @@ def test_blocks_make_no_difference(monkeypatch, draws_at_once, quality):
 
 def test_lazy_judging_goes_over_all_blocks(monkeypatch):
     thresholds = sampler_for(judging="lazy").fit(PROMPTS, REFERENCES).lambda_hat_
-    monkeypatch.setattr("sklearn_clm.policies._source._DRAWS_AT_ONCE", 100)
+    monkeypatch.setattr("sklearn_clm.policies._collection._DRAWS_AT_ONCE", 100)
     assert sampler_for(judging="lazy").fit(PROMPTS, REFERENCES).lambda_hat_ == thresholds
 
 
 def test_similarities_stay_on_disk(monkeypatch, tmp_path):
     in_memory, expected = collected()
-    monkeypatch.setattr("sklearn_clm.policies._source._DRAWS_AT_ONCE", 100)
+    monkeypatch.setattr("sklearn_clm.policies._collection._DRAWS_AT_ONCE", 100)
     monkeypatch.setattr("sklearn_clm.calibration._arrays._CHUNK_BYTES", 100)
     sampler, data = collected(tmp_path / "similarity.npy")
     assert isinstance(data.similarity, np.memmap)
@@ -82,7 +82,7 @@ def test_similarities_stay_on_disk(monkeypatch, tmp_path):
 
 
 def test_the_file_is_there_when_it_is_complete(monkeypatch, tmp_path):
-    monkeypatch.setattr("sklearn_clm.policies._source._DRAWS_AT_ONCE", 100)
+    monkeypatch.setattr("sklearn_clm.policies._collection._DRAWS_AT_ONCE", 100)
     sampler = sampler_for(generator=Letters(fails_at="question 100"))
     with pytest.raises(RuntimeError, match="no answer to question 100"):
         sampler.collect(PROMPTS, REFERENCES, memory=tmp_path / "similarity.npy")

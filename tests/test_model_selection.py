@@ -30,6 +30,7 @@ from sklearn_clm import (
 from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
 from sklearn_clm.generators import EstimatorGenerator
 from sklearn_clm.metrics import SCORERS, set_coverage, set_outcomes
+from sklearn_clm.policies import ThresholdPolicy
 from tests.toy import ToyModel, drawn, questions
 
 X, Y = questions(90)
@@ -166,9 +167,10 @@ def test_grid_search_judges_and_scores_each_draw_once(tmp_path):
         admission=CachedAdmission(judge, file, key="judge"),
         quality=CachedScore(quality, file, key="quality"),
         similarity=CachedScore(similarity, file, key="similarity"),
+        policy=ThresholdPolicy(),
         random_state=0,
     )
-    grid = {"k_max": [2, 4], "set_score": ["max", "sum"]}
+    grid = {"k_max": [2, 4], "policy__set_score": ["max", "sum"]}
     cached = GridSearchCV(sampler, grid, cv=2).fit(X[:100], Y[:100])
     assert set(asked.values()) == {1}
     assert {kind for kind, *_ in asked} == {"judge", "quality", "similarity"}
@@ -200,10 +202,10 @@ def test_grid_search_over_everything(tmp_path):
     log = str(tmp_path / "draws")
     generator = CachedGenerator(ToyModel(log=log))
     search = GridSearchCV(
-        toy_sampler(generator),
+        toy_sampler(generator, policy=ThresholdPolicy()),
         {
             "epsilon": [0.45, 0.6],
-            "set_score": ["max", "sum"],
+            "policy__set_score": ["max", "sum"],
             "generator__generator__temperature": [0.7, 1.0],
         },
         cv=2,
@@ -238,7 +240,7 @@ def test_clone_and_search_keep_one_generator_configuration():
 
 
 def test_scorers_agree_with_the_metrics():
-    sampler = toy_sampler(size_weight=0.2, excess_weight=0.7).fit(X, Y)
+    sampler = toy_sampler(policy=ThresholdPolicy(size_weight=0.2, excess_weight=0.7)).fit(X, Y)
     new, references = questions(80, first=2000)
     outcomes = set_outcomes(references, sampler.predict(new))
     expected = {

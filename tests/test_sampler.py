@@ -31,7 +31,7 @@ from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import CalibrationData, evaluate_configurations
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation, check_keyed
 from sklearn_clm.inspection import CalibrationReport
-from sklearn_clm.policies import ExitPolicy, Losses
+from sklearn_clm.policies import ExitPolicy, Losses, ThresholdPolicy
 from sklearn_clm.scoring import likelihood, rouge_l
 from tests.toy import ToyModel, Unscored, drawn, questions
 
@@ -79,7 +79,7 @@ def test_sets_are_those_of_algorithm_1(fitted):
 
 @pytest.mark.parametrize("set_score", ["first_k", "first_k_reject", "max", "sum", np.mean])
 def test_predictions_are_the_same_alone_together_reversed_and_after_pickle(set_score):
-    sampler = toy_sampler(set_score=set_score, k_max=5, epsilon=0.4).fit(*questions(120))
+    sampler = toy_sampler(policy=ThresholdPolicy(set_score=set_score), k_max=5, epsilon=0.4).fit(*questions(120))
     assert sampler.lambda_hat_ is not None
     prompts, _ = questions(30, first=9000)
     together = sampler.predict(prompts)
@@ -93,14 +93,15 @@ def test_predictions_are_the_same_alone_together_reversed_and_after_pickle(set_s
 def sets_of(name):
     """Sets of one of the kept cases, made anew."""
     kind, set_score, *similarity = name.split()
+    policy = ThresholdPolicy(set_score=set_score)
     if kind == "digits":
         X, y = load_digits(return_X_y=True)
         generator = EstimatorGenerator(GaussianNB(var_smoothing=0.1))
         sampler = ConformalSampler(
-            generator, k_max=6, epsilon=0.15, set_score=set_score, random_state=0
+            generator, k_max=6, epsilon=0.15, policy=policy, random_state=0
         )
         return sampler.fit(X[:1000], y[:1000]), X[1000:1060]
-    sampler = toy_sampler(k_max=[5, 8], set_score=set_score, similarity=similarity[0])
+    sampler = toy_sampler(k_max=[5, 8], policy=policy, similarity=similarity[0])
     return sampler.fit(*questions(240)), questions(60, first=5000)[0]
 
 
@@ -222,7 +223,7 @@ def test_collect_once_calibrate_often(tmp_path):
     data = sampler.collect(X, y)
     with pytest.raises(NotFittedError):
         sampler.predict(X)
-    for params in ({"epsilon": 0.2}, {"epsilon": 0.5, "set_score": "sum"}, {"k_max": 3}):
+    for params in ({"epsilon": 0.2}, {"epsilon": 0.5, "policy": ThresholdPolicy(set_score="sum")}, {"k_max": 3}):
         sampler.set_params(**params).calibrate(data)
         fresh = clone(sampler).set_params(generator__log=None).fit(X, y)
         assert sampler.lambda_hat_ == fresh.lambda_hat_
@@ -367,14 +368,14 @@ def test_too_few_prompts_says_how_many_it_takes():
         ({"k_max": [3, 0]}, "k_max must be an int >= 1, or a sequence of such"),
         ({"k_max": [3, 2.5]}, "k_max must be an int >= 1, or a sequence of such"),
         ({"k_max": 2.5}, "'k_max' parameter"),
-        ({"size_weight": -1}, "'size_weight' parameter"),
+        ({"policy": ThresholdPolicy(size_weight=-1)}, "size_weight"),
         ({"on_null": "ignore"}, "'on_null' parameter"),
         ({"optimization_fraction": 1.0}, "'optimization_fraction' parameter"),
         ({"training_fraction": 0.0}, "'training_fraction' parameter"),
         ({"generator": "gpt"}, "'generator' parameter"),
         ({"quality": "likelyhood"}, "quality='likelyhood' is unknown.*likelihood"),
         ({"similarity": "rouge"}, "similarity='rouge' is unknown.*rouge_l"),
-        ({"set_score": "mean"}, "set_score='mean' is unknown.*max"),
+        ({"policy": ThresholdPolicy(set_score="mean")}, "set_score"),
         ({"admission": "equal"}, "admission='equal' is unknown.*exact_match"),
         ({"quality": 3}, "quality"),
     ],
@@ -773,7 +774,11 @@ def test_each_reference_of_a_list_is_judged_by_itself_and_a_dict_whole(kind):
 def test_fit_transform_equals_transform_and_calibration_risk(n, k_max, epsilon, set_score, seed):
     X, y = questions(n, first=seed % 1000)
     sampler = ConformalSampler(
-        ToyModel(), k_max=k_max, epsilon=epsilon, set_score=set_score, random_state=seed
+        ToyModel(),
+        k_max=k_max,
+        epsilon=epsilon,
+        policy=ThresholdPolicy(set_score=set_score),
+        random_state=seed,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullCalibrationWarning)
@@ -809,7 +814,7 @@ def test_changed_parameters_do_not_reach_what_was_calibrated(tmp_path):
     sampler.set_params(
         quality=lambda prompt, draw: 0.0,
         similarity="exact_match",
-        set_score="first_k",
+        policy=ThresholdPolicy(set_score="first_k"),
         epsilon=0.01,
         k_max=2,
     )
