@@ -79,7 +79,9 @@ def test_sets_are_those_of_algorithm_1(fitted):
 
 @pytest.mark.parametrize("set_score", ["first_k", "first_k_reject", "max", "sum", np.mean])
 def test_predictions_are_the_same_alone_together_reversed_and_after_pickle(set_score):
-    sampler = toy_sampler(policy=ThresholdPolicy(set_score=set_score), k_max=5, epsilon=0.4).fit(*questions(120))
+    sampler = toy_sampler(policy=ThresholdPolicy(set_score=set_score), k_max=5, epsilon=0.4).fit(
+        *questions(120)
+    )
     assert sampler.lambda_hat_ is not None
     prompts, _ = questions(30, first=9000)
     together = sampler.predict(prompts)
@@ -97,9 +99,7 @@ def sets_of(name):
     if kind == "digits":
         X, y = load_digits(return_X_y=True)
         generator = EstimatorGenerator(GaussianNB(var_smoothing=0.1))
-        sampler = ConformalSampler(
-            generator, k_max=6, epsilon=0.15, policy=policy, random_state=0
-        )
+        sampler = ConformalSampler(generator, k_max=6, epsilon=0.15, policy=policy, random_state=0)
         return sampler.fit(X[:1000], y[:1000]), X[1000:1060]
     sampler = toy_sampler(k_max=[5, 8], policy=policy, similarity=similarity[0])
     return sampler.fit(*questions(240)), questions(60, first=5000)[0]
@@ -223,7 +223,11 @@ def test_collect_once_calibrate_often(tmp_path):
     data = sampler.collect(X, y)
     with pytest.raises(NotFittedError):
         sampler.predict(X)
-    for params in ({"epsilon": 0.2}, {"epsilon": 0.5, "policy": ThresholdPolicy(set_score="sum")}, {"k_max": 3}):
+    for params in (
+        {"epsilon": 0.2},
+        {"epsilon": 0.5, "policy": ThresholdPolicy(set_score="sum")},
+        {"k_max": 3},
+    ):
         sampler.set_params(**params).calibrate(data)
         fresh = clone(sampler).set_params(generator__log=None).fit(X, y)
         assert sampler.lambda_hat_ == fresh.lambda_hat_

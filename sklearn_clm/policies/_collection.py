@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -116,9 +117,6 @@ class Collection:
             seed=source.seed,
             k_max=k_max,
             shift=None if shift is None else shift.to_json(),
-            quality=score_fingerprint(quality),
-            similarity=score_fingerprint(similarity),
-            admission=score_fingerprint(admission),
         )
         self.data = CalibrationData(
             np.zeros((n, k_max)),
@@ -257,6 +255,13 @@ class Collection:
                 release_pages(self.data.similarity)
         if whole is not None and file is not None:
             self.data.similarity = np.load(file, mmap_mode="r", allow_pickle=False)
+        # last of all: a function that notes its calls is another one after them
+        self.data.provenance = replace(
+            self.data.provenance,
+            quality=score_fingerprint(self._quality),
+            similarity=score_fingerprint(self._similarity),
+            admission=score_fingerprint(self.verdicts.admission),
+        )
         self.data = self.published(labels)
 
     def _judged(self, rows: np.ndarray, n_draws: int) -> np.ndarray:

@@ -196,17 +196,18 @@ class ThresholdPolicy(Policy[Frontier]):
 
     def _why_null(self, result: LearnThenTestResult, claim: Claim, means: dict[str, Any]) -> str:
         n, (low, high) = result.n_calibration, result.achievable_epsilon
+        doubts = doubts_of_admission(low) if claim.admission else ""
         advice = ""
         if means:
             # the first configuration that was tested
             shown = "".join(f", mean {name} {value:.3g}" for name, value in means.items())
             advice = f"The first that was tested has a p-value of {result.p_values[0]:.3g}{shown}."
+            advice += f" {doubts}" if doubts else ""
         elif not np.isnan(low):
             last = result.frontier.k_max.max()
             between = "; epsilon can sensibly lie between the two (appendix C)."
             if low == high and last > 1:
                 between = "; the other draws found nothing more."
-            doubts = doubts_of_admission(low)
             advice = (
                 f"Sets of the first draw alone err for {high:.1%} of the prompts, and sets of all "
                 f"{last} draws still for {low:.1%}{f'. {doubts}' if doubts else between}"
