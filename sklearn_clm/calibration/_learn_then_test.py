@@ -374,8 +374,7 @@ def certify_frontier(
     if lazily:
         n_expected = int(np.sum(np.maximum.accumulate(frontier.loss) * n <= admission.allowed))
         start = max(n_expected - 1, 1)  # the first, of all draws, is the dearest to decide
-    # none is skipped, so that each step that is tested has the largest p-value of them all
-    n_passed = count_passed(lambda step: all([test.passes(step) for test in tests]), m, start)
+    n_passed = count_passed(lambda step: _all_pass(tests, step), m, start)
     exact = None
     if lazily:
         risks, exact = _bounds(columns, admission, n_passed, select)
@@ -409,6 +408,12 @@ def certify_frontier(
         exact=exact,
         n_judgements=columns.table.n_judgements - before if lazily else None,
     )
+
+
+def _all_pass(tests: Sequence[Test], step: int) -> bool:
+    """Whether all tests pass; each is made, so that the largest p-value of a step is known."""
+    passed = [test.passes(step) for test in tests]
+    return all(passed)
 
 
 def _bounds(

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 

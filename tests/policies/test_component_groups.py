@@ -18,11 +18,10 @@ from sklearn_clm import (
 )
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
-    component_fraction_test,
     component_learn_then_test,
 )
 from sklearn_clm.inspection import CalibrationReport
-from sklearn_clm.policies import CovariateShift, Groups
+from sklearn_clm.policies import CovariateShift, Groups, ThresholdPolicy
 from tests.reports import ReportModel, cases
 
 N = 120
@@ -42,7 +41,12 @@ def weight_of(prompt):
 
 
 def sampler(log=None, **changes):
-    options = {"k_max": 3, "epsilon": 0.5, "random_state": 0, "n_lambdas": 3} | changes
+    options = {
+        "k_max": 3,
+        "epsilon": 0.5,
+        "random_state": 0,
+        "policy": ThresholdPolicy(n_lambdas=3),
+    } | changes
     return ConformalSampler(ReportModel(log), **options)
 
 
@@ -66,24 +70,12 @@ def test_each_group_is_tested_on_its_own_prompts(fitted, guarantee, unknown):
         part = data.take(np.flatnonzero(np.arange(N) % 3 == g))
         wanted = component_learn_then_test(part, 0.3, level)
         assert one.groups_[f"ward {g}"] == wanted.gamma_hat
-        np.testing.assert_array_equal(one.group_results_[f"ward {g}"].p_values, wanted.p_values)
+        np.testing.assert_array_equal(
+            one.calibration_.results[f"ward {g}"].p_values, wanted.p_values
+        )
     pooled = component_learn_then_test(data, 0.3, level if unknown == "pooled" else 0.05)
     assert one.gamma_hat_ == pooled.gamma_hat
     assert len({*one.groups_.values(), one.gamma_hat_}) > 2
-
-
-def test_fractions_of_groups_share_one_path():
-    rng = np.random.default_rng(0)
-    scores = rng.random((300, 8))
-    data = ComponentCalibrationData.from_arrays(scores, rng.random((300, 8)) < scores)
-    names = rng.integers(2, size=300)
-    one = selector(loss="fraction").calibrate(data, groups=names)
-    alone = component_fraction_test(data, 0.3)
-    assert one.gamma_hat_ == alone.gamma_hat
-    n_tested = [found.n_calibration for found in one.group_results_.values()]
-    assert sum(n_tested) == alone.n_calibration == 240
-    for found in one.group_results_.values():
-        np.testing.assert_array_equal(found.thresholds, alone.thresholds)
 
 
 def test_components_are_selected_by_the_threshold_of_their_group(fitted, tmp_path):
@@ -147,7 +139,7 @@ def test_unknown_and_small_groups(fitted):
     with pytest.warns(NullCalibrationWarning, match=lacks):
         one.calibrate(data, groups=names)
     assert one.groups_["rare"] == np.inf
-    assert one.group_results_["rare"] is None
+    assert one.calibration_.results["rare"] is None
     rare, common = one.predict(NEW[:2], groups=["rare", "common"])
     assert (rare.guaranteed, len(rare), common.guaranteed) == (False, 0, True)
     with pytest.raises(NullCalibrationError, match=lacks):
@@ -205,7 +197,7 @@ def test_weights_keep_the_same_prompts_for_components():
     assert set(np.flatnonzero(WEIGHTS == 1.5)) <= set(kept)
     assert 5 < np.sum(WEIGHTS[kept] == 0.5) < 35
     assert joint.shift_ == joint.sampler_.shift_
-    assert all(one.approximate for one in joint.predict(NEW))
+    assert all(one.claim.approximate for one in joint.predict(NEW))
     assert "weights are estimated" in CalibrationReport.from_estimator(joint).to_markdown()
     # a sampler that comes fitted weights the prompts of the selector as well
     after = selector(joint.sampler_).fit(X, Y, prompt_weight=WEIGHTS)
@@ -219,9 +211,6 @@ def test_weights_keep_the_same_prompts_for_components():
     other = selector(told).fit(X, Y)
     assert np.array_equal(other.calibration_indices_, kept)
     assert (other.shift_.n_offered, other.shift_.n_kept) == (N, len(kept))
-    half = selector(sampler(shift=shift), loss="fraction", alpha=0.5)
-    half.fit(X, Y, prompt_weight=WEIGHTS)
-    assert half.shift_.n_offered == N // 2 > half.shift_.n_kept
 
 
 @pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
@@ -264,12 +253,11 @@ def test_groups_and_weights_through_pipelines_and_searches():
         ({}, ValueError, "prompt_weight must be given, one for each prompt, got None"),
     ],
 )
-@pytest.mark.parametrize("loss", ["any", "fraction"])
-def test_bad_metadata_is_refused_before_anything_is_drawn(metadata, error, message, loss):
+def test_bad_metadata_is_refused_before_anything_is_drawn(metadata, error, message):
     log = []
     shift = CovariateShift(weight_bound=1.5)
     with pytest.raises(error, match=message):
-        selector(sampler(log, shift=shift), loss=loss).fit(X, Y, **metadata)
+        selector(sampler(log, shift=shift)).fit(X, Y, **metadata)
     assert log == []
 
 

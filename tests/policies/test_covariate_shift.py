@@ -1,6 +1,5 @@
 """New prompts that are distributed otherwise than those that calibrate."""
 
-import re
 import warnings
 
 import numpy as np
@@ -17,11 +16,9 @@ from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration import (
     CalibrationData,
     evaluate_configurations,
-    weighted_betting_p_value,
 )
 from sklearn_clm.generators import EstimatorGenerator
-from sklearn_clm.inspection import CalibrationReport
-from sklearn_clm.policies import CovariateShift, DensityRatio, ExitPolicy
+from sklearn_clm.policies import CovariateShift, DensityRatio, ExitPolicy, ThresholdPolicy
 from tests.toy import ToyModel, drawn, questions
 
 N = 240
@@ -34,11 +31,17 @@ def weight_of(prompt):
 
 
 def sampler(log=None, **options):
-    options = {"k_max": 4, "epsilon": 0.4, "random_state": 0, "n_lambdas": 5, **options}
+    options = {
+        "k_max": 4,
+        "epsilon": 0.4,
+        "random_state": 0,
+        "policy": ThresholdPolicy(n_lambdas=5),
+        **options,
+    }
     return ConformalSampler(ToyModel(log=log), **options)
 
 
-@pytest.mark.parametrize("policy", ["thresholds", ExitPolicy()], ids=["thresholds", "exit"])
+@pytest.mark.parametrize("policy", [None, ExitPolicy()], ids=["thresholds", "exit"])
 @pytest.mark.parametrize("judging", ["all", "lazy"])
 def test_rejected_prompts_are_neither_drawn_nor_judged(policy, judging, tmp_path):
     log = tmp_path / "draws"
@@ -82,7 +85,7 @@ def test_data_of_kept_prompts_say_so_wherever_they_go(tmp_path):
             other.calibrate(given)
             assert other.lambda_hat_ == here.lambda_hat_
             assert other.shift_ == here.shift_
-            assert all(one.approximate for one in other.predict(X[:3]))
+            assert all(one.claim.approximate for one in other.predict(X[:3]))
     with pytest.raises(ValueError, match="data was collected with Shift"):
         sampler(shift=CovariateShift(weight_of, weight_bound=3.0)).calibrate(loaded)
     with pytest.raises(ValueError, match="prompt_weight must be None"):
@@ -103,27 +106,12 @@ def test_few_kept_prompts_are_warned_of():
 
 def test_weights_that_are_a_small_multiple_of_density_ratios_are_warned_of():
     small, message = WEIGHTS / WEIGHTS.sum(), "mean weight of .* is 0.00417.* 240 times as large"
-    betting = CovariateShift(weight_bound=1.5, method="betting")
-    with pytest.warns(UserWarning, match="mean weight") as caught:
-        null = sampler(shift=betting, epsilon=0.5).fit(X, Y, prompt_weight=small)
-    low, why = (str(each.message) for each in caught)
-    assert re.search(message, low)
-    assert re.search(r"null: no configuration is certified.*Note that the mean weight of 160", why)
-    (warned,) = CalibrationReport.from_estimator(null).warnings
-    assert "Note that the mean weight" in warned
     with pytest.warns(UserWarning, match=message):
         sampler(shift=CovariateShift(weight_bound=1.5), k_max=1).collect(X, Y, prompt_weight=small)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        # of the same stakes, whatever the factor
-        scaled = CovariateShift(weight_bound=1.5 / WEIGHTS.sum(), method="betting")
-        one = sampler(shift=scaled, epsilon=0.5).fit(X, Y, prompt_weight=small)
-        same = sampler(shift=betting, epsilon=0.5).fit(X, Y, prompt_weight=WEIGHTS)
-    np.testing.assert_allclose(one.p_values_, same.p_values_)
 
 
 def test_the_mean_of_density_ratios_is_hardly_ever_warned_of():
-    rng, shift = np.random.default_rng(0), CovariateShift(weight_bound=10.0, method="betting")
+    rng, shift = np.random.default_rng(0), CovariateShift(weight_bound=10.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for n in (5, 20, 100, 400):
@@ -148,33 +136,16 @@ def test_groups_of_kept_prompts():
     assert n_tested[False] + n_searched[False] == np.sum(~kept)
 
 
-def test_betting_tests_all_prompts():
-    shift = CovariateShift(weight_of, weight_bound=1.5, method="betting")
-    one = sampler(shift=shift, epsilon=0.5)
-    data = one.collect(X, Y)
-    assert data.n_prompts == N
-    result = one.calibrate(data).result_
-    order = np.random.default_rng(0).permutation(N)  # the split of random_state=0
-    part = np.sort(order[N // 3 :])
-    missed = ~data.admissible[part].any(axis=1)  # accept everything comes first
-    wanted = weighted_betting_p_value(missed, WEIGHTS[part], 0.5, bound=1.5)
-    assert result.p_values[0] == pytest.approx(wanted)
-    assert one.lambda_hat_ is not None
-    tested = result.p_values[~np.isnan(result.p_values)]
-    assert np.all(tested[:-1] <= 0.05)
-    assert one.shift_.n_kept == N
-
-
 def test_estimated_weights_are_said_to_be_approximate():
     ratio = DensityRatio(weight_bound=2.0).fit(questions(80, 5000)[0], questions(80, 6000)[0])
     one = sampler(shift=CovariateShift(ratio, weight_bound=2.0)).fit(X, Y)
     sets = one.predict(questions(3, 1000)[0])
     assert one.shift_.estimated
-    assert sets[0].approximate
+    assert sets[0].claim.approximate
     assert "approximate: weights are estimated" in str(sets)
     assert sets.to_frame()["approximate"].all()
     known = sampler(shift=CovariateShift(weight_of, weight_bound=2.0)).fit(X, Y)
-    assert not known.predict(["item 7"])[0].approximate
+    assert not known.predict(["item 7"])[0].claim.approximate
     with pytest.raises(ValueError, match="prompts must be others than those that DensityRatio"):
         one.fit(*questions(N, 5000))
     copy = clone(one)
@@ -273,11 +244,6 @@ def test_misuse():
         sampler().fit(X, Y, prompt_weight=WEIGHTS)
     with pytest.raises(ValueError, match=r"prompt_weight must be given either .* got both"):
         sampler(shift=CovariateShift(weight_of)).fit(X, Y, prompt_weight=WEIGHTS)
-    betting = CovariateShift(weight_of, method="betting")
-    with pytest.raises(ValueError, match=r"policy must be one of thresholds with shift\.method='"):
-        sampler(shift=betting, policy=ExitPolicy()).fit(X, Y)
-    with pytest.raises(ValueError, match=r"judging must be 'all' with shift\.method='betting'"):
-        sampler(shift=betting, judging="lazy").fit(X, Y)
     with pytest.raises(TypeError, match="prompt_weight must be numbers, got list"):
         sampler(shift=CovariateShift()).fit(X, Y, prompt_weight=["a"] * N)
     with pytest.raises(ValueError, match="'weight_bound' parameter of CovariateShift"):
@@ -310,14 +276,13 @@ def world(seed, n):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
-@pytest.mark.parametrize("method", ["rejection", "betting"])
-def test_the_risk_of_new_prompts_is_kept_and_unweighted_tests_do_not_keep_it(method):
+def test_the_risk_of_new_prompts_is_kept_and_unweighted_tests_do_not_keep_it():
     epsilon, delta, runs = 0.15, 0.1, 150
     # sets of all draws err on a fifteenth of the old prompts, and on a sixth of the new ones
     population, hard = world(0, 20_000)
     parts = [population.take(np.flatnonzero(hard == kind)) for kind in (True, False)]
-    options = {"k_max": 4, "epsilon": epsilon, "delta": delta, "n_lambdas": 5}
-    shift = CovariateShift(weight_bound=2.5, method=method)
+    options = {"k_max": 4, "epsilon": epsilon, "delta": delta}
+    shift = CovariateShift(weight_bound=2.5)
 
     def fails(one):
         if one.lambda_hat_ is None:
@@ -356,27 +321,11 @@ def test_components_of_kept_prompts_calibrate():
     taken = [sorted(X[i % N] for i in one.calibration_indices_) for one in (piped, direct)]
     assert taken[0] == taken[1]
     assert np.array_equal(piped.n_errors_, direct.n_errors_)
-    # the half that the sampler does not see is thinned as well
-    half = components(sampler(shift=shift), loss="fraction").fit(X, Y).calibration_indices_
-    odd = np.array([weight_of(X[i]) > 1 for i in half])
-    assert 45 < odd.sum() < 75
-    assert np.mean(odd) > 0.6
 
 
 @pytest.mark.filterwarnings("ignore:gamma_hat_=")
 def test_components_are_as_approximate_as_their_sets():
     shift = CovariateShift(weight_of, weight_bound=1.5, estimated=True)
     fitted = components(sampler(shift=shift)).fit(X, Y)
-    assert all(one.approximate for one in fitted.predict(X[:3]))
+    assert all(one.claim.approximate for one in fitted.predict(X[:3]))
     assert "approximate: weights are estimated" in repr(fitted.predict(X[:3]))
-
-
-def test_bets_on_weights_are_refused_for_components():
-    shift = CovariateShift(weight_of, weight_bound=1.5, method="betting")
-    message = "shift must have method='rejection' for components of the same prompts"
-    for one in (
-        components(sampler(shift=shift)),
-        make_pipeline(sampler(shift=shift), components()),
-    ):
-        with pytest.raises(ValueError, match=message):
-            one.fit(X, Y)

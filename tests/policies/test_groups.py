@@ -16,8 +16,8 @@ from sklearn_clm import (
     NullCalibrationError,
     NullCalibrationWarning,
 )
-from sklearn_clm.calibration import CalibrationData, evaluate_configurations, learn_then_test_groups
-from sklearn_clm.policies import ExitPolicy, Groups, LazyJudging
+from sklearn_clm.calibration import CalibrationData, evaluate_configurations
+from sklearn_clm.policies import ExitPolicy, Groups, LazyJudging, ThresholdPolicy
 from tests.toy import ToyModel, drawn, questions
 
 N = 300
@@ -28,7 +28,13 @@ NEW_NAMES = [f"group {i % 3}" for i in range(1000, 1030)]
 
 
 def sampler(log=None, **options):
-    options = {"k_max": 5, "epsilon": 0.4, "random_state": 0, "n_lambdas": 6, **options}
+    options = {
+        "k_max": 5,
+        "epsilon": 0.4,
+        "random_state": 0,
+        "policy": ThresholdPolicy(n_lambdas=6),
+        **options,
+    }
     return ConformalSampler(ToyModel(log=log), **options)
 
 
@@ -168,9 +174,11 @@ def test_small_groups_are_null_and_say_what_they_lack(fitted):
         sampler(policy=ExitPolicy(), epsilon=0.02, delta=0.2).calibrate(data, groups=names)
 
 
-@pytest.mark.parametrize("policy", ["thresholds", ExitPolicy()], ids=["thresholds", "exit"])
+@pytest.mark.parametrize(
+    "policy", [ThresholdPolicy(excess_weight=0.0), ExitPolicy()], ids=["thresholds", "exit"]
+)
 def test_lazy_judging_certifies_the_same_in_each_group(policy):
-    options = {"policy": policy, "excess_weight": 0.0}
+    options = {"policy": policy}
     full = sampler(**options).fit(X, Y, groups=NAMES)
     judging = LazyJudging(optimization_judgements=None)
     lazy = sampler(judging=judging, **options).fit(X, Y, groups=NAMES)
@@ -185,7 +193,7 @@ def test_groups_through_pipelines_and_searches():
     prompts, references, names = X[:120], Y[:120], NAMES[:120]
     with config_context(enable_metadata_routing=True):
         one = (
-            sampler(k_max=3, n_lambdas=3)
+            sampler(k_max=3, policy=ThresholdPolicy(n_lambdas=3))
             .set_fit_request(groups=True)
             .set_predict_request(groups=True)
         )
@@ -208,7 +216,7 @@ def test_groups_through_pipelines_and_searches():
         selecting = make_pipeline(one, alone)
         parts = selecting.fit(prompts, references, groups=names).predict(NEW, groups=NEW_NAMES)
         assert [part.prediction_set.group for part in parts] == NEW_NAMES
-    plain = make_pipeline(sampler(k_max=3, n_lambdas=3)).fit(
+    plain = make_pipeline(sampler(k_max=3, policy=ThresholdPolicy(n_lambdas=3))).fit(
         prompts, references, conformalsampler__groups=names
     )
     assert plain.predict(NEW, groups=NEW_NAMES) == sets
@@ -257,7 +265,7 @@ def test_misuse(fitted, tmp_path):
         assert "._" not in str(refusal.value)
     with pytest.raises(ValueError, match="'guarantee' parameter of Groups must be"):
         sampler(groups=Groups(group_of, guarantee="every")).fit(X, Y)
-    marginal = sampler(groups=Groups(guarantee="all"), policy=ExitPolicy(), guarantee="marginal")
+    marginal = sampler(groups=Groups(guarantee="all"), policy=ExitPolicy(guarantee="marginal"))
     with pytest.raises(ValueError, match="groups must have guarantee='each' with guarantee='marg"):
         marginal.fit(X, Y, groups=NAMES)
     with pytest.raises(ValueError, match=r"groups must be an object .* such as Groups"):
@@ -291,7 +299,7 @@ def test_the_risk_within_a_group_is_kept_and_pooled_rules_do_not_keep_it():
         )
         return bool(risk.loss[0] > epsilon)
 
-    options = {"k_max": 4, "epsilon": epsilon, "delta": delta, "n_lambdas": 5}
+    options = {"k_max": 4, "epsilon": epsilon, "delta": delta}
     failed = pooled = 0
     for run in range(1, runs + 1):
         part, names = world(run, 300)

@@ -6,7 +6,7 @@ from sklearn.base import clone
 from sklearn.naive_bayes import GaussianNB
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.calibration import CalibrationData, LabelTable, equal_texts
+from sklearn_clm.calibration import CalibrationData, equal_texts
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.policies import ExitPolicy, LazyJudging
 from tests.toy import ToyModel
