@@ -14,17 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import report_null, warn, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets, visual_block
-from sklearn_clm.calibration import CalibrationData, Claim, get_set_score
-from sklearn_clm.calibration._arrays import refuse_unknown
+from sklearn_clm.calibration import CalibrationData, Claim, Provenance, get_set_score
 from sklearn_clm.calibration._binomial import mistaken_delta, mistaken_epsilon
 from sklearn_clm.calibration._claim import nulls_of
 from sklearn_clm.calibration._data import (
     check_collected,
-    refuse_missing_draws,
-    row_digests,
     split_of,
 )
-from sklearn_clm.calibration._rows import parts_of
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
@@ -42,21 +38,21 @@ from sklearn_clm.policies._calibration import SamplerCalibration
 from sklearn_clm.policies._collection import (
     SCORES,
     Collection,
+    Elsewhere,
     refuse_other_data,
     source_of,
     warn_of_repetitions,
 )
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import (
+    groups_content,
     losses_content,
     read_sampler,
-    refuse_differences,
-    refuse_other_groups,
+    refuse_other_sampler,
 )
-from sklearn_clm.policies._groups import groups_of, lost_groups
-from sklearn_clm.policies._losses import SetLosses, why_empty
+from sklearn_clm.policies._losses import why_empty
 from sklearn_clm.policies._open_sets import DrawScores, QualityLike, SimilarityLike
-from sklearn_clm.policies._rules import LevelRule
+from sklearn_clm.policies._rules import LevelRule, Rules, model_facts
 from sklearn_clm.policies._shift import Shift, needed_shift
 from sklearn_clm.policies._source import (
     DrawSource,
@@ -68,7 +64,7 @@ from sklearn_clm.policies._source import (
 from sklearn_clm.scoring import get_admission, get_quality, get_similarity, likelihood
 from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
-from sklearn_clm.scoring._protocols import Admission, Reference
+from sklearn_clm.scoring._protocols import Admission
 from sklearn_clm.scoring._quality import bind_quality
 
 _LOGGER = logging.getLogger("sklearn_clm")
@@ -414,7 +410,9 @@ class ConformalSampler(  # type: ignore[call-arg]
         names = None
         if groups is not None or by:
             names = (self.groups or Groups()).of(groups, len(checked), checked)
-        weights = self._weights(prompt_weight, len(checked), checked)
+        weights = None
+        if prompt_weight is not None or (self.shift is not None and self.shift.weight is not None):
+            weights = needed_shift(self.shift).of(prompt_weight, len(checked), checked)
         self._check_scores(self.generator)
         warn_of_supervised_steps()
         warn_of_repetitions(checked)
@@ -502,29 +500,25 @@ class ConformalSampler(  # type: ignore[call-arg]
         check_collected(data)
         budgets, policy = draw_budgets(self.k_max), self._policy
         refuse_other_data(data, budgets[-1], self._fingerprints())
-        own = self._collected_of(data)
-        source = self._source_of(data) if own is None else own.source
-        names = self._groups_of(data, own, groups)
-        data, names, shift = self._shifted(data, own, names, prompt_weight, source.seed)
-        table = self._table(data, own, budgets[-1])
+        subject = self._subject(data)
+        names = subject.groups_of(self.groups, groups, data)
+        rows, shift = subject.weighted(data, self.shift, prompt_weight)
+        if len(rows) < data.n_prompts:
+            data = data.take(rows)
+            names = None if names is None else [names[i] for i in rows]
+        table = subject.table(data, lazily=self.judging != "all", k_max=budgets[-1])
         searched, tested = np.arange(0), np.arange(data.n_prompts)
         if policy.path is None and data.n_prompts > 1:
             searched, tested = split_of(data, self.optimization_fraction, self.random_state)
-        options = self.groups or Groups()
-        together, pooled = options.guarantee == "all", options.unknown == "pooled"
+        judging = self._judging if table.is_lazy else None
+        losses = None if self.losses is None else subject.set_losses(self.losses)
         rules = policy.calibrate(
             table,
-            parts_of(searched, tested, self.delta, names, together=together, pooled=pooled),
-            Terms(
-                self.epsilon,
-                self.delta,
-                budgets,
-                self._judging if table.is_lazy else None,
-                self._set_losses(own),
-            ),
-            self._claim(data, shift, names),
+            (self.groups or Groups()).parts(searched, tested, self.delta, names),
+            Terms(self.epsilon, self.delta, budgets, judging, losses),
+            self._claim(data.provenance, shift, names),
         )
-        self._take(rules, table, own, source, shift, names)
+        self._take(rules, table, subject, shift, names)
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:
@@ -663,13 +657,18 @@ class ConformalSampler(  # type: ignore[call-arg]
             If the file holds a null calibration; with `on_null` "raise" it is an error.
         """
         self._validate_params()
-        name = os.fspath(path)
+        budgets, name = draw_budgets(self.k_max), os.fspath(path)
         content, read = read_sampler(path)
         known = read["provenance"]
         source = getattr(self, "_source", None)
         if source is None or not hasattr(source.generator, "fit"):
             source = self._untrained_source(known.generator)
-        self._refuse_other_file(name, content, read, source.fingerprint)
+        refuse_other_sampler(name, content, read, self._described(source.fingerprint))
+        if max(one.rule.k_max for one in read["rules"].values()) not in budgets:
+            raise ValueError(
+                f"{name!r} was calibrated for k_max={read['rules'][None].rule.k_max}, but this "
+                f"sampler has k_max={self.k_max!r}."
+            )
         record = SamplerCalibration(
             **{**read, "groups": frozen(self.groups) or read["groups"]},
             quality=frozen(self.quality),
@@ -769,107 +768,21 @@ class ConformalSampler(  # type: ignore[call-arg]
 
     # --- calibrate ----------------------------------------------------------------------------
 
-    def _collected_of(self, data: CalibrationData) -> Collection | None:
-        """What this sampler has collected, if that is what the data are."""
+    def _subject(self, data: CalibrationData) -> Elsewhere:
+        """What this sampler has collected, if that is what the data are, or else nothing."""
         collected: Collection | None = getattr(self, "_collected", None)
-        return collected if collected is not None and collected.holds(data) else None
-
-    def _source_of(self, data: CalibrationData) -> DrawSource:
+        if collected is not None and collected.holds(data):
+            return collected
+        grouped = np.empty(0, dtype=np.uint64)
+        if collected is not None and collected.groups is not None:
+            grouped = collected.prompts.digests()
         known = getattr(self, "_source", None)
-        return source_of(data.provenance, known, self._untrained_source)
+        return Elsewhere(source_of(data.provenance, known, self._untrained_source), grouped)
 
-    def _groups_of(
-        self, data: CalibrationData, own: Collection | None, given: object
-    ) -> list[Hashable] | None:
-        """The group of each prompt; None where there are none."""
-        if own is not None:
-            given = own.groups if given is None else given
-            return groups_of(self.groups, given, data.n_prompts, own.prompts)
-        known: Collection | None = getattr(self, "_collected", None)
-        grouped = known is not None and known.groups is not None and known.data.prompts is not None
-        lost = given is None and self.groups is None and grouped and data.prompts is not None
-        if lost and np.isin(data.prompts, known.data.prompts).any():  # type: ignore[union-attr]
-            raise lost_groups(data.n_prompts)
-        return groups_of(self.groups, given, data.n_prompts, None)
-
-    def _weights(self, given: object, n: int, prompts: CheckedPrompts | None) -> np.ndarray | None:
-        """The weight of each prompt; None where nothing says that they have any."""
-        if given is None and (self.shift is None or self.shift.weight is None):
-            return None
-        return needed_shift(self.shift).of(given, n, prompts)
-
-    def _shifted(
-        self,
-        data: CalibrationData,
-        own: Collection | None,
-        names: list[Hashable] | None,
-        prompt_weight: object,
-        seed: int,
-    ) -> tuple[CalibrationData, list[Hashable] | None, Shift | None]:
-        """The prompts that weights keep, their groups, and the shift that they stand for."""
-        known = data.provenance.shift
-        if known is not None:
-            shift = Shift.from_json(known)
-            if prompt_weight is not None:
-                raise ValueError(
-                    "prompt_weight must be None for data that were collected with weights, got "
-                    "weights instead."
-                )
-            if self.shift is not None and not self.shift.agrees(shift):
-                raise ValueError(
-                    f"data was collected with {shift}, but now shift={self.shift!r}; call "
-                    "collect, or fit, again."
-                )
-            return data, names, shift
-        if prompt_weight is None and self.shift is None:
-            return data, names, None
-        if self.losses is not None:
-            raise ValueError(
-                "prompt_weight must be given to fit, or collect, where there are losses, got "
-                "weights of collected data instead."
-            )
-        option = needed_shift(self.shift)
-        weights = option.of(prompt_weight, data.n_prompts, None if own is None else own.prompts)
-        rows, shift = option.applied(weights, row_digests(data.quality), seed)
-        data = data.take(rows)
-        data.provenance = replace(data.provenance, shift=shift.to_json())
-        return data, None if names is None else [names[i] for i in rows], shift
-
-    def _table(self, data: CalibrationData, own: Collection | None, k_max: int) -> Table:
-        if own is not None and own.holds(data):
-            return own.table(data, lazily=self.judging != "all", k_max=k_max)
-        refuse_unknown(
-            data,
-            "draw, or be what this sampler has collected",
-            ": there is nobody to ask about draws from elsewhere.",
-        )
-        refuse_missing_draws(data)
-        return Table(data.truncate(k_max))
-
-    def _set_losses(self, own: Collection | None) -> SetLosses | None:
-        if self.losses is None:
-            return None
-        if own is None:
-            raise ValueError(
-                "data must be what this sampler has collected with losses, got other data instead: "
-                "losses look at prompts, references and responses, which data do not hold."
-            )
-        references: list[Reference] = own.references
-        if any(one is None for one in references):
-            raise ValueError(
-                "admissions that are functions are not in a pickle, and losses are to be given "
-                "them; call collect again."
-            )
-        draws = own.draws if all(own.draws) else self.calibration_draws_
-        return SetLosses(self.losses, own.prompts, references, draws)
-
-    def _claim(
-        self, data: CalibrationData, shift: Shift | None, names: list[Hashable] | None
-    ) -> Claim:
+    def _claim(self, known: Provenance, shift: Shift | None, names: list[Hashable] | None) -> Claim:
         """What is promised of all prompts where a test passes."""
         losses = self.losses
-        known = data.provenance
-        unknown = [name for name in ("generator", "seed", *SCORES) if not _is_known(known, name)]
+        of_data = ("generator", "seed", *SCORES)
         return Claim(
             self.epsilon,
             self.delta,
@@ -879,20 +792,21 @@ class ConformalSampler(  # type: ignore[call-arg]
             approximate=shift is not None and shift.estimated,
             losses={} if losses is None else {k: v for k, (_, v) in losses.named().items()},
             admission=losses is None or losses.admission,
-            unknown=tuple(unknown),
+            unknown=tuple(name for name in of_data if getattr(known, name) is None),
         )
 
     def _take(
         self,
-        rules: Any,
+        rules: Rules,
         table: Table,
-        own: Collection | None,
-        source: DrawSource,
+        subject: Elsewhere,
         shift: Shift | None,
         names: list[Hashable] | None,
     ) -> None:
         """Keep what was calibrated, and say what is null or looks mistaken."""
-        groups = None if names is None else self.groups or Groups()
+        data, own = table.filled(), subject if isinstance(subject, Collection) else None
+        if shift is not None:
+            data.provenance = replace(data.provenance, shift=shift.to_json())
         record = SamplerCalibration(
             rules=rules,
             width=table.k_max,
@@ -902,19 +816,19 @@ class ConformalSampler(  # type: ignore[call-arg]
             quality=frozen(self.quality),
             similarity=frozen(self.similarity),
             set_score=frozen(self._set_score),
-            source=source,
-            provenance=table.data.provenance,
+            source=subject.source,
+            provenance=data.provenance,
             n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
-            data=table.filled(),
-            groups=frozen(groups),
+            data=data,
+            groups=None if names is None else frozen(self.groups or Groups()),
             shift=shift,
             losses=frozen(self.losses),
         )
-        report_null(nulls_of(one.claim for one in record.in_use.values()), self.on_null)
-        self._source = source
-        self._collected = own
-        if own is not None and table.k_max == own.data.k_max:
-            own.data = table.filled()
+        report_null(nulls_of(record.claims_in_use.values()), self.on_null)
+        self._source = subject.source
+        self._collected = own if own and data.n_prompts == own.data.n_prompts else None
+        if self._collected is not None and table.k_max == self._collected.data.k_max:
+            self._collected.data = data
         self._publish(record)
         remarks = [mistaken_delta(self.delta) if record.claim.guarantee == "pac" else None]
         if record.has_empty_sets:
@@ -956,55 +870,24 @@ class ConformalSampler(  # type: ignore[call-arg]
         if self._collected is not None:
             self.calibration_indices_ = self._collected.indices
 
-    def _refuse_other_file(
-        self, name: str, content: Any, read: dict[str, Any], fingerprint: str
-    ) -> None:
-        """Refuse a file that belongs to a sampler with another generator, scores or parameters."""
-        known, rules = read["provenance"], read["rules"]
-        claim, rule = rules[None].claim, rules[None].rule
-        refuse_differences(
-            name,
-            "generator",
-            {"fingerprint": known.generator},
-            {"fingerprint": fingerprint},
-        )
-        saved = {name: getattr(known, name) for name in SCORES}
-        own = {**self._fingerprints(), "set_score": score_fingerprint(self._set_score)}
-        refuse_differences(name, "scores", {**saved, "set_score": content["set_score"]}, own)
-        kinds = {True: "an exit policy", False: "thresholds"}
-        # a null belongs to no policy
-        kind = kinds[isinstance(rule, LevelRule)] if rule.certified else None
-        there = {**read, "guarantee": claim.guarantee, "policy": kind}
-        here = {
+    def _described(self, fingerprint: str) -> dict[str, object]:
+        """What a file of a calibration must agree with."""
+        policy = self._policy
+        learnt = policy.path if isinstance(policy, ExitPolicy) else None
+        return {
+            "generator": fingerprint,
+            **self._fingerprints(),
+            "set_score": score_fingerprint(self._set_score),
             "epsilon": float(self.epsilon),
             "delta": float(self.delta),
-            "guarantee": self._policy.guarantee,
-            "policy": self._policy.kind,
+            "guarantee": policy.guarantee,
+            "policy": policy.kind,
+            "same_text": policy.same_text if isinstance(policy, ExitPolicy) else None,
+            "model": None if learnt is None else model_facts(learnt),
+            "losses": losses_content(self.losses),
+            "groups": groups_content(self.groups),
+            "weight_bound": None if self.shift is None else float(self.shift.weight_bound),
         }
-        refuse_differences(name, "parameters", there, here)
-        if isinstance(rule, LevelRule) and isinstance(self.policy, ExitPolicy):
-            there, here = self.policy.compared_with(rule)
-            refuse_differences(name, "parameters", there, here)
-        there = {"losses": content["losses"] or "none"}
-        refuse_differences(
-            name, "parameters", there, {"losses": losses_content(self.losses) or "none"}
-        )
-        refuse_other_groups(name, content["groups"], self.groups)
-        shift: Shift | None = read["shift"]
-        # without a shift of its own the sampler takes over that of the file, as its sets say
-        if self.shift is not None and (shift is None or not self.shift.agrees(shift)):
-            bound = None if shift is None else shift.weight_bound
-            refuse_differences(
-                name,
-                "parameters",
-                {"shift": bound or "none"},
-                {"shift": float(self.shift.weight_bound)},
-            )
-        if max(one.rule.k_max for one in rules.values()) not in draw_budgets(self.k_max):
-            raise ValueError(
-                f"{name!r} was calibrated for k_max={rule.k_max}, but this sampler has "
-                f"k_max={self.k_max!r}."
-            )
 
     # --- predict ------------------------------------------------------------------------------
 
@@ -1042,7 +925,3 @@ class ConformalSampler(  # type: ignore[call-arg]
             provenance=record.drawn_with,
             index=prompts.index,
         )
-
-
-def _is_known(provenance: Any, name: str) -> bool:
-    return getattr(provenance, name) is not None

@@ -26,7 +26,7 @@ from sklearn_clm.calibration._arrays import refuse_unknown
 from sklearn_clm.calibration._binomial import mistaken_delta
 from sklearn_clm.calibration._claim import nulls_of, too_few
 from sklearn_clm.calibration._components import ComponentThreshold, check_components
-from sklearn_clm.calibration._rows import Part, parts_of
+from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._calibration import PARTS, SelectorCalibration
@@ -48,7 +48,12 @@ from sklearn_clm.policies._components import (
     why_null,
 )
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
-from sklearn_clm.policies._files import read_selector, refuse_differences, refuse_other_groups
+from sklearn_clm.policies._files import (
+    groups_content,
+    read_selector,
+    refuse_differences,
+    refuse_other_groups,
+)
 from sklearn_clm.policies._groups import groups_of, lost_groups
 from sklearn_clm.policies._shift import Shift, needed_shift
 from sklearn_clm.policies._source import naming_position, seed_of_draws
@@ -357,8 +362,8 @@ class ComponentSelector(  # type: ignore[call-arg]
             ),
         )
         if self.judging == "all":
-            everyone = parts_of(np.arange(0), np.arange(data.n_prompts), self.delta)
-            data = verdicts.fill(data, self.alpha, everyone, lazily=False)
+            everybody = Groups().parts(np.arange(0), np.arange(data.n_prompts), self.delta, None)
+            data = verdicts.fill(data, self.alpha, everybody, lazily=False)
         self._forget()
         self.sampler_, self.calibration_indices_ = sampler, rows
         self._collected = _CollectedComponents(data, verdicts, checked, split[:_N_TRIED], names)
@@ -402,10 +407,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         own = self._collected_of(data)
         names = self._groups_of(data, own, groups)
         sampler = self._sampler_of(data, own)
-        options = self.groups or Groups()
-        together, pooled = options.guarantee == "all", options.unknown == "pooled"
-        nobody, everybody = np.arange(0), np.arange(data.n_prompts)
-        parts = parts_of(nobody, everybody, self.delta, names, together=together, pooled=pooled)
+        options, everybody = self.groups or Groups(), np.arange(data.n_prompts)
+        parts = options.parts(np.arange(0), everybody, self.delta, names)
         data = self._labelled(data, own, parts)
         results, claims = self._tested(data, parts, None if names is None else options.guarantee)
         claimed = [claims[part.group] for part in parts if part.claimed]
@@ -549,14 +552,14 @@ class ComponentSelector(  # type: ignore[call-arg]
         content, read = read_selector(path)
         known = read["provenance"]
         own = {"alpha": float(self.alpha), "delta": float(self.delta)}
-        refuse_differences(name, "parameters", read, own)
-        refuse_differences(name, "scores", asdict(known), self._fingerprints())
-        refuse_other_groups(name, content["groups"], self.groups)
+        refuse_differences(name, read, own)
+        refuse_differences(name, asdict(known), self._fingerprints())
+        refuse_other_groups(name, content["groups"], groups_content(self.groups))
         sampler = _fitted(self.sampler)
         if sampler is not None:
             made = sampler.calibration_
             drawn = {"generator": made.source.fingerprint, "seed": made.seed}
-            refuse_differences(name, "draws", asdict(known), drawn)
+            refuse_differences(name, asdict(known), drawn)
             refuse_larger_budget(sampler.k_max_, read["n_draws"])
         record = SelectorCalibration(
             **{**read, "groups": frozen(self.groups) or read["groups"], **self._own_parts()},

@@ -14,14 +14,20 @@ from sklearn.exceptions import NotFittedError
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
-from sklearn_clm.calibration._arrays import mapped_array, release_pages
-from sklearn_clm.calibration._data import describe_repetitions
+from sklearn_clm.calibration._arrays import mapped_array, refuse_unknown, release_pages
+from sklearn_clm.calibration._data import (
+    describe_repetitions,
+    refuse_missing_draws,
+    row_digests,
+)
 from sklearn_clm.calibration._table import Table, text_key
 from sklearn_clm.generators import DrawQueue, Generation
 from sklearn_clm.generators._base import is_trainable
 from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.policies._groups import Groups, groups_of, lost_groups
+from sklearn_clm.policies._losses import Losses, SetLosses
 from sklearn_clm.policies._open_sets import QualityLike, SimilarityLike
-from sklearn_clm.policies._shift import Shift
+from sklearn_clm.policies._shift import CovariateShift, Shift, needed_shift
 from sklearn_clm.policies._source import DrawSource, naming_position, progress_bar, wanting
 from sklearn_clm.policies._verdicts import Verdicts, noting_lost_verdicts
 from sklearn_clm.scoring import (
@@ -44,7 +50,77 @@ _MANY_CUT = 0.2
 _DRAWS_AT_ONCE = 100_000  # with 60 tokens each they take almost a gigabyte
 
 
-class Collection:
+class Elsewhere:
+    """Data that an estimator has not collected: arrays alone, whose prompts are not known.
+
+    Parameters
+    ----------
+    source : DrawSource
+        Where such draws come from.
+    grouped : ndarray of uint64
+        Digests of prompts that the estimator has collected with groups.
+    """
+
+    prompts: CheckedPrompts | None = None
+    groups: list[Hashable] | None = None
+    verdicts: Verdicts | None = None
+
+    def __init__(self, source: DrawSource, grouped: np.ndarray) -> None:
+        self.source, self._grouped = source, grouped
+
+    def groups_of(
+        self, options: Groups | None, given: object, data: CalibrationData
+    ) -> list[Hashable] | None:
+        """The group of each prompt; None where there are none."""
+        given = self.groups if given is None else given
+        lost = given is None and options is None and data.prompts is not None
+        if lost and np.isin(data.prompts, self._grouped).any():  # type: ignore[arg-type]
+            raise lost_groups(data.n_prompts)
+        return groups_of(options, given, data.n_prompts, self.prompts)
+
+    def weighted(
+        self, data: CalibrationData, option: CovariateShift | None, given: object
+    ) -> tuple[np.ndarray, Shift | None]:
+        """Positions of the prompts that weights keep, and the shift that they stand for."""
+        everybody = np.arange(data.n_prompts)
+        if data.provenance.shift is not None:
+            shift = Shift.from_json(data.provenance.shift)
+            if given is not None:
+                raise ValueError(
+                    "prompt_weight must be None for data that were collected with weights, got "
+                    "weights instead."
+                )
+            if option is not None and not option.agrees(shift):
+                raise ValueError(
+                    f"data was collected with {shift}, but now shift={option!r}; call "
+                    "collect, or fit, again."
+                )
+            return everybody, shift
+        if given is None and option is None:
+            return everybody, None
+        option = needed_shift(option)
+        weights = option.of(given, data.n_prompts, self.prompts)
+        return option.applied(weights, row_digests(data.quality), self.source.seed)
+
+    def table(self, data: CalibrationData, *, lazily: bool, k_max: int) -> Table:
+        """A table of the data, which have all draws and labels."""
+        refuse_unknown(
+            data,
+            "draw, or be what this sampler has collected",
+            ": there is nobody to ask about draws from elsewhere.",
+        )
+        refuse_missing_draws(data)
+        return Table(data.truncate(k_max))
+
+    def set_losses(self, losses: Losses) -> SetLosses:
+        """Tests of other losses on the sets of these draws."""
+        raise ValueError(
+            "data must be what this sampler has collected with losses, got other data instead: "
+            "losses look at prompts, references and responses, which data do not hold."
+        )
+
+
+class Collection(Elsewhere):
     """Draws of prompts with their scores and verdicts, made at once or as tests ask for them.
 
     Draws are keyed, and scores of a draw depend on it and earlier ones alone: so those that are
@@ -98,14 +174,13 @@ class Collection:
         n_jobs: int | None,
         verbose: int,
     ) -> None:
+        super().__init__(source, np.empty(0, dtype=np.uint64))
         n = len(prompts)
-        self.source, self.prompts, self.indices, self.references = (
-            *(source, prompts, indices, references),
-        )
-        self.groups, self.shift = groups, shift
+        self.prompts: CheckedPrompts = prompts
+        self.indices, self.references, self.groups = indices, references, groups
         self.draws: list[list[Generation]] = [[] for _ in range(n)]
         self.responses: list[list[Response]] = [[] for _ in range(n)]
-        self.verdicts = Verdicts(admission, references, self.responses, n_jobs, k_max)
+        self.verdicts: Verdicts = Verdicts(admission, references, self.responses, n_jobs, k_max)
         self._quality, self._similarity = quality, similarity
         self._memory, self._n_jobs, self._verbose = memory, n_jobs, verbose
         self._seen: list[dict[object, int]] = [{} for _ in range(n)]
@@ -286,6 +361,8 @@ class Collection:
 
         Verdicts of people are looked up anew: they may have changed their minds.
         """
+        if data.n_prompts < self.data.n_prompts:  # only those that weights have kept
+            return super().table(data, lazily=lazily, k_max=k_max)
         labels = data.labels
         by_judge = data.provenance.admission is not None  # labels from elsewhere stay
         if by_judge and self.verdicts.of_people:
@@ -304,6 +381,17 @@ class Collection:
         if known.unknown is None:
             return Table(known)
         return Table(known, self.draw, self.verdicts)
+
+    def set_losses(self, losses: Losses) -> SetLosses:
+        """Tests of other losses on the sets of these draws."""
+        if any(one is None for one in self.references):
+            raise ValueError(
+                "admissions that are functions are not in a pickle, and losses are to be given "
+                "them; call collect again."
+            )
+        if not all(self.draws):
+            self.draws = self.source.draw(self._memory, self.prompts, self.n_draws)
+        return SetLosses(losses, self.prompts, self.references, self.draws)
 
     def _check_draws(self, rows: np.ndarray, n_draws: int) -> None:
         """Refuse empty responses; warn of draws, references and scores that will not do."""

@@ -300,29 +300,6 @@ class ExitPolicy(Policy[ExitModel]):
             )
         return nothing_passed(claim, n, "exit level", result.smallest_epsilon, advice=advice)
 
-    def compared_with(self, rule: LevelRule) -> tuple[dict[str, object], dict[str, object]]:
-        """What a rule took over from its policy, and the same of this one.
-
-        Parameters
-        ----------
-        rule : LevelRule
-            Of a file.
-
-        Returns
-        -------
-        there, here : dict
-            The model is compared where this policy is fitted.
-        """
-        own = LevelRule(self.path or rule.model, self.same_text, rule.equal_texts, rule.level)
-        parts = [
-            {
-                "policy__same_text": "none" if one.same_text is None else float(one.same_text),
-                "policy.model_": one.decisive[3:],
-            }
-            for one in (rule, own)
-        ]
-        return parts[0], parts[1]
-
     def __sklearn_clone__(self) -> Self:
         # a policy that was fitted on other data stays so, as a frozen estimator does
         copy = type(self)(**self.get_params(deep=False))

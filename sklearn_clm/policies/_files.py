@@ -33,7 +33,14 @@ from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibr
 from sklearn_clm.policies._collection import OWN_CODE
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._losses import Losses
-from sklearn_clm.policies._rules import Certified, Everything, LevelRule, Rules, ThresholdRule
+from sklearn_clm.policies._rules import (
+    Certified,
+    Everything,
+    LevelRule,
+    Rules,
+    ThresholdRule,
+    model_facts,
+)
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.scoring._identity import score_fingerprint
 
@@ -133,7 +140,8 @@ def _count(value: Any, least: int, most: int = 2**63 - 1) -> int:
     return value
 
 
-def _groups(groups: Groups | None) -> dict[str, Any] | None:
+def groups_content(groups: Groups | None) -> dict[str, Any] | None:
+    """What a file holds of groups."""
     if groups is None:
         return None
     by = None if groups.by is None else score_fingerprint(groups.by)
@@ -152,27 +160,23 @@ def losses_content(losses: Losses | None) -> dict[str, Any] | None:
     }
 
 
-def refuse_differences(name: str, what: str, saved: Mapping[str, Any], own: Any) -> None:
+def refuse_differences(name: str, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     """Refuse a file whose entries are not the estimator's own; None is unknown, and agrees."""
     for key, value in own.items():
         there = saved.get(key)
         if None not in (there, value) and there != value:
             raise ValueError(
-                f"{name!r} was calibrated with other {what}: {key} is {saved.get(key)!r} there and "
-                f"{value!r} here. The guarantee holds for what was calibrated alone: set it to "
-                f"what it was ({OWN_CODE}), or calibrate again."
+                f"{name!r} was calibrated with another {key}: {there!r:.200} there and "
+                f"{value!r:.200} here. The guarantee holds for what was calibrated alone: set it "
+                f"to what it was ({OWN_CODE}), or calibrate again."
             )
 
 
-def refuse_other_groups(name: str, saved: Mapping[str, Any] | None, groups: Groups | None) -> None:
+def refuse_other_groups(name: str, saved: Mapping[str, Any] | None, own: Any) -> None:
     """Refuse a file whose groups are not those of an estimator."""
-    here = _groups(groups)
-    if here is None and saved is not None and saved["by"] is None:
+    if own is None and saved is not None and saved["by"] is None:
         return  # groups that are given to predict
-    if here != saved:
-        refuse_differences(
-            name, "parameters", {"groups": saved or "none"}, {"groups": here or "none"}
-        )
+    refuse_differences(name, {"groups": saved or "none"}, {"groups": own or "none"})
 
 
 # --- samplers ---------------------------------------------------------------------------------
@@ -194,7 +198,7 @@ def sampler_content(record: SamplerCalibration) -> dict[str, Any]:
         "provenance": _of(known),
         "set_score": score_fingerprint(record.set_score),
         "n_judgements": record.n_judgements,
-        "groups": _groups(record.groups),
+        "groups": groups_content(record.groups),
         "shift": None if record.shift is None else _of(record.shift),
         "losses": losses_content(record.losses),
     }
@@ -224,6 +228,46 @@ def read_sampler(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
             "groups": None if groups is None else Groups(**{**groups, "by": None}),
             "shift": None if shift is None else _record(Shift, shift),
         }
+
+
+def refuse_other_sampler(
+    name: str, content: Mapping[str, Any], read: Mapping[str, Any], own: Mapping[str, Any]
+) -> None:
+    """Refuse a file that belongs to a sampler with another generator, scores or parameters.
+
+    Parameters
+    ----------
+    name : str
+        Of the file.
+    content, read : mapping
+        As :func:`read_sampler` gives them.
+    own : mapping
+        The same of the sampler; its scores and options by their fingerprints.
+    """
+    one, known, shift = read["rules"][None], read["provenance"], read["shift"]
+    level = one.rule if isinstance(one.rule, LevelRule) else None
+    # a null belongs to no policy
+    kind = None if not one.rule.certified else "thresholds" if level is None else "an exit policy"
+    saved = {
+        **_of(known),
+        **{key: read[key] for key in ("epsilon", "delta")},
+        "set_score": content["set_score"],
+        "guarantee": one.claim.guarantee,
+        "policy": kind,
+        "model": None if level is None else model_facts(level.model),
+    }
+    compared = set(saved) & set(own)
+    refuse_differences(name, saved, {key: own[key] for key in own if key in compared})
+    # where these are not given, that is another calibration, too
+    texts = {} if level is None else {"same_text": level.same_text}
+    pairs = {**texts, "losses": content["losses"]}
+    if own["weight_bound"] is not None:  # without a shift of its own the sampler takes over this
+        pairs["weight_bound"] = None if shift is None else shift.weight_bound
+    for key, there in pairs.items():
+        here = own[key]
+        given = {key: "none" if there is None else there}
+        refuse_differences(name, given, {key: "none" if here is None else here})
+    refuse_other_groups(name, content["groups"], own["groups"])
 
 
 def _rule_content(rule: Any) -> dict[str, Any]:
@@ -340,7 +384,7 @@ def selector_content(record: SelectorCalibration) -> dict[str, Any]:
         "delta": record.delta,
         "n_draws": record.n_draws,
         "provenance": _of(record.provenance),
-        "groups": _groups(record.groups),
+        "groups": groups_content(record.groups),
     }
 
 

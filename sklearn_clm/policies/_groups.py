@@ -1,12 +1,13 @@
 """Guarantees within groups of prompts."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import ClassVar, Literal
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
-from sklearn_clm.calibration._rows import check_groups
+from sklearn_clm.calibration._rows import Part, check_groups, parts_of
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts
 
@@ -56,6 +57,17 @@ class Groups(BaseEstimator):
         self.by = by
         self.guarantee = guarantee
         self.unknown = unknown
+
+    def parts(
+        self,
+        searched: np.ndarray,
+        tested: np.ndarray,
+        delta: float,
+        groups: Sequence[Hashable] | None,
+    ) -> list[Part]:
+        """The parts that are tested, see :func:`sklearn_clm.calibration._rows.parts_of`."""
+        together, pooled = self.guarantee == "all", self.unknown == "pooled"
+        return parts_of(searched, tested, delta, groups, together=together, pooled=pooled)
 
     def of(
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None

@@ -147,11 +147,7 @@ class LevelRule:
 
     @property
     def decisive(self) -> list[object]:
-        model = self.model
-        scales = [scale.knots.tolist() for scale in (model.quality_scale, model.similarity_scale)]
-        classifiers = map(_facts, (model.text_classifier, model.arrival_classifier))
-        learnt = [model.rho, model.k_max, *scales, *classifiers]
-        return [self.level, self.same_text, self.equal_texts, *learnt]
+        return [self.level, self.same_text, self.equal_texts, model_facts(self.model)]
 
     def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> AnyOpenSets:
         return ExitSets(
@@ -159,13 +155,19 @@ class LevelRule:
         )
 
 
-def _facts(classifier: Any) -> object:
-    """What tells a classifier from others."""
-    if isinstance(classifier, ConstantClassifier):
-        return classifier.probability
-    if hasattr(classifier, "coef_"):
-        return np.ravel(classifier.coef_).tolist(), np.ravel(classifier.intercept_).tolist()
-    return joblib.hash(classifier)
+def model_facts(model: ExitModel) -> list[object]:
+    """What tells an exit model from others."""
+    facts: list[object] = [model.rho, model.k_max]
+    facts += [scale.knots.tolist() for scale in (model.quality_scale, model.similarity_scale)]
+    for classifier in (model.text_classifier, model.arrival_classifier):
+        if isinstance(classifier, ConstantClassifier):
+            facts.append(classifier.probability)
+        elif hasattr(classifier, "coef_"):
+            linear: Any = classifier
+            facts.append([*np.ravel(linear.coef_).tolist(), *np.ravel(linear.intercept_).tolist()])
+        else:
+            facts.append(joblib.hash(classifier))
+    return facts
 
 
 @dataclass(frozen=True)
