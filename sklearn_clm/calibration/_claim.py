@@ -154,19 +154,21 @@ class Claim:
         tuple of str
         """
         texts = []
-        if self.within_groups is not None:
+        if self.within_groups is not None and not self.pooled:
             how = (
                 "each holds on its own, and nothing is said of all at once (Groups("
                 "guarantee='all') promises that)"
             )
             if self.within_groups == "all":
-                how = "with that confidence all hold together"
+                how = (
+                    "the tests share delta, so that all hold together with confidence 1 - delta, "
+                    "as it was asked for"
+                )
             texts.append(f"There is one such claim for each group; {how}.")
         if self.shifted:
-            estimated = " The guarantee is approximate: weights are estimated." * self.approximate
-            texts.append(
-                "That distribution is not the one of the prompts that calibrate." + estimated
-            )
+            texts.append("That distribution is not the one of the prompts that calibrate.")
+        if self.approximate:
+            texts.append("The guarantee is approximate: weights are estimated.")
         if self.unknown:
             texts.append(
                 f"The data do not say with which {', '.join(self.unknown)} they were collected "

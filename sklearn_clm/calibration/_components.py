@@ -461,6 +461,32 @@ class ComponentThreshold:
     loss: Literal["any", "fraction"] = "any"
     losses: np.ndarray = field(default_factory=lambda: np.empty(0), repr=False)
 
+    @property
+    def n_valid(self) -> int:
+        """Number of certified thresholds."""
+        return int(np.count_nonzero(self.thresholds >= self.gamma_hat))
+
+    @property
+    def errors_of_safest(self) -> int | None:
+        """Errors at the highest threshold; None where there is no component."""
+        return int(self.n_errors[0]) if self.n_errors.size else None
+
+    def bound(self, i: int) -> str:
+        """What stands before the errors and the p-value of test i: nothing where they are exact.
+
+        Parameters
+        ----------
+        i : int
+            Position among the thresholds.
+
+        Returns
+        -------
+        {"", "at most ", "at least "}
+        """
+        if self.exact[i]:
+            return ""
+        return "at most " if i < self.n_valid else "at least "
+
 
 @overload
 def component_learn_then_test(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -151,6 +151,8 @@ class LearnThenTestResult:
     exact: np.ndarray | None = field(default=None, repr=False)
     n_judgements: int | None = None
 
+    parts: ClassVar[tuple[str, str]] = ("finds the frontier", "tests it")
+
     @property
     def position(self) -> int | None:
         """Position of `lambda_hat` in the frontier; None for null."""
@@ -176,9 +178,31 @@ class LearnThenTestResult:
         return replace(self, n_optimization=n_optimization, achievable_epsilon=band)
 
     @property
-    def most_errors(self) -> int:
-        """Most errors that `lambda_hat`, or the first test of a null, may have made."""
-        return int(self.n_errors[self.position or 0])
+    def errors_of_choice(self) -> tuple[str, int]:
+        """Errors of `lambda_hat`, of a null the first test's, after "at most " where not exact."""
+        chosen = self.position or 0
+        return self.bound(chosen), int(self.n_errors[chosen])
+
+    @property
+    def errors_of_safest(self) -> int | None:
+        """Errors of the safest configuration; None where other losses are tested as well."""
+        return None if np.isnan(self.smallest_epsilon) else int(self.n_errors[0])
+
+    def bound(self, i: int) -> str:
+        """What stands before the errors and the p-value of test i: nothing where they are exact.
+
+        Parameters
+        ----------
+        i : int
+            Position in the frontier.
+
+        Returns
+        -------
+        {"", "at most ", "at least "}
+        """
+        if self.exact is None or self.exact[i]:
+            return ""
+        return "at most " if i < len(self.valid_lambdas) else "at least "
 
 
 def achievable_epsilon(data: CalibrationData) -> AchievableEpsilon:

@@ -22,7 +22,8 @@ from sklearn_clm.inspection._figures import (
     AxesLike,
     Display,
 )
-from sklearn_clm.inspection._record import calibrated, calibrated_one, calibration_of
+from sklearn_clm.inspection._record import calibrated_one, calibration_of
+from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -97,21 +98,36 @@ class AchievableBandDisplay(Display):
         """
         sampler = calibrated_one(estimator, ConformalSampler)
         check_data(sampler.calibration_data_)
-        return cls._of_calibration(sampler, confidence).plot(ax=ax)
+        fraction = sampler.optimization_fraction
+        return cls.of_record(sampler.calibration_, fraction, confidence).plot(ax=ax)
 
     @classmethod
-    def _of_calibration(cls, estimator: ConformalSampler, confidence: float = 0.95) -> Self:
-        record = calibration_of(estimator)
-        n, result = record.data.n_prompts, record.exit or record.result
-        fraction = estimator.optimization_fraction
-        n_calibration = n - optimization_size(n, fraction) if n > 1 else n
-        if result is not None:
-            n_calibration = result.n_calibration
-        settings = confidence, record.epsilon, record.delta
-        display = cls._of(record.data.admissible, n_calibration, *settings)
-        pac = record.guarantee == "pac"
-        if result is not None and pac and not np.isnan(result.smallest_epsilon):
-            display.reachable[-1] = result.smallest_epsilon
+    def of_record(
+        cls, record: SamplerCalibration, optimization_fraction: float, confidence: float = 0.95
+    ) -> Self:
+        """The display of a calibration with data, not plotted yet.
+
+        Parameters
+        ----------
+        record : SamplerCalibration
+            The calibration.
+        optimization_fraction : float
+            Share of the prompts that are not used for tests, where no test was made.
+        confidence : float, default=0.95
+            Confidence of the intervals.
+
+        Returns
+        -------
+        AchievableBandDisplay
+        """
+        labels, tests = np.asarray(record.data and record.data.admissible), record.tests
+        n_calibration = max(1, len(labels) - optimization_size(len(labels), optimization_fraction))
+        if tests is not None:
+            n_calibration = tests.n_calibration
+        display = cls._of(labels, n_calibration, confidence, record.epsilon, record.delta)
+        pac = record.claim.guarantee == "pac"
+        if tests is not None and pac and not np.isnan(tests.smallest_epsilon):
+            display.reachable[-1] = tests.smallest_epsilon
         return display
 
     @classmethod
@@ -298,45 +314,42 @@ class PromptGainDisplay(Display):
         ------
         ValueError
             If no prompt gets the one rule that this is about, such as with groups and no rule for
-            unknown ones, if that rule has no 0/1 loss, or if the prompts are too few for any test.
+            unknown ones, or if nothing is known of the errors of its safest sets.
         """
-        display = cls._of_calibration(calibrated(estimator))
+        display = cls.of_record(calibration_of(estimator))
         if display is None:
-            raise ValueError("estimator has too few calibration prompts for any test.")
+            raise ValueError(
+                "estimator must have a rule for all prompts, or those of unknown groups, with "
+                "guarantee='pac' and no other loss than admission, enough prompts for a test and "
+                "labels that tell the errors of its safest sets, got one without instead."
+            )
         return display.plot(ax=ax)
 
     @classmethod
-    def _of_calibration(cls, estimator: ConformalSampler | ComponentSelector) -> Self | None:
-        record = calibration_of(estimator)
-        selector = isinstance(estimator, ComponentSelector)
-        level = record.alpha if selector else record.epsilon
-        if not record.uses_pooled_rule:
-            raise ValueError(
-                "estimator must use one rule for all prompts together, or for those of unknown "
-                "groups, got one that is calibrated with Groups(unknown='error') instead."
-            )
-        if not selector and (left := record.exit) is not None:
-            if left.guarantee == "marginal" or left.n_hopeless is None:
-                raise ValueError(
-                    "estimator must be calibrated with guarantee='pac' and judging='all' for what "
-                    "more prompts bring to an exit policy, got another guarantee, or too few "
-                    "labels, instead."
-                )
-            n = left.n_calibration
-            return cls(n_errors=left.n_hopeless, n_calibration=n, delta=left.delta, level=level)
-        if record.result is None or not len(record.result.n_errors):
+    def of_record(cls, record: SamplerCalibration | SelectorCalibration) -> Self | None:
+        """The display of a calibration, not plotted yet; None where there is nothing to show.
+
+        Parameters
+        ----------
+        record : SamplerCalibration or SelectorCalibration
+            The calibration.
+
+        Returns
+        -------
+        PromptGainDisplay or None
+        """
+        claim, tests = record.claim, record.tests
+        if not record.uses_pooled_rule or claim.guarantee == "marginal" or tests is None:
             return None
-        if selector and record.loss == "fraction":
-            raise ValueError(
-                "estimator must have a 0/1 loss for what more prompts bring, got "
-                "loss='fraction' instead."
-            )
+        n_errors = tests.errors_of_safest
+        if n_errors is None:
+            return None
         return cls(
-            n_errors=int(record.result.n_errors[0]),
-            n_calibration=record.result.n_calibration,
-            delta=record.result.delta,
-            level=level,
-            symbol="alpha" if selector else "epsilon",
+            n_errors=n_errors,
+            n_calibration=tests.n_calibration,
+            delta=claim.delta,
+            level=claim.level,
+            symbol=claim.level_name,
         )
 
     def _smooth(self, n_errors: int, sizes: np.ndarray) -> np.ndarray:

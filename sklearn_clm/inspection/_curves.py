@@ -22,6 +22,7 @@ from sklearn_clm.inspection._figures import (
     new_axes,
 )
 from sklearn_clm.inspection._record import calibrated_one, calibration_of
+from sklearn_clm.policies import ThresholdPolicy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -288,16 +289,17 @@ class RiskCurveDisplay(_CurveDisplay):
         RiskCurveDisplay
             The display, plotted.
         """
-        record = calibration_of(estimator, ConformalSampler)
+        record, policy = calibration_of(estimator, ConformalSampler), estimator.policy
+        path = policy if isinstance(policy, ThresholdPolicy) else ThresholdPolicy()
         results = run_trials(
             record.data,
             (record.set_score,) if methods is None else methods,
             epsilons,
             delta=record.delta,
             n_trials=n_trials,
-            n_lambdas=estimator.n_lambdas,
-            size_weight=record.size_weight,
-            excess_weight=record.excess_weight,
+            n_lambdas=path.n_lambdas,
+            size_weight=record.weights["size_weight"],
+            excess_weight=record.weights["excess_weight"],
             random_state=random_state,
             n_jobs=n_jobs,
         )

@@ -7,6 +7,7 @@ import numpy as np
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import LearnThenTestResult, critical_count
+from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.inspection._figures import BLUE, DASHED, DOTTED, LIMIT, RED, AxesLike, Display
 from sklearn_clm.inspection._record import calibration_of
 
@@ -112,17 +113,12 @@ class FrontierDisplay(Display):
             The display, plotted.
         """
         record = calibration_of(estimator, ConformalSampler)
-        if record.exit is not None:
-            raise ValueError(
-                "estimator must be calibrated with thresholds, got one with an exit policy "
-                "instead: it has a single level, and no frontier of configurations."
-            )
         if record.result is None:
             raise ValueError(
-                "estimator has too few calibration prompts for any test, so that it has no "
-                f"frontier: {record.data.n_prompts} in all."
+                "estimator must be calibrated with thresholds, and with enough prompts for a test, "
+                f"got one of {record.data.n_prompts} prompts without a frontier instead."
             )
-        return cls._of(record.result, record.size_weight, record.excess_weight).plot(ax=ax)
+        return cls.from_tests(record.result, record.weights).plot(ax=ax)
 
     @classmethod
     def from_result(
@@ -149,12 +145,26 @@ class FrontierDisplay(Display):
         FrontierDisplay
             The display, plotted.
         """
-        return cls._of(result, size_weight, excess_weight).plot(ax=ax)
+        weights = Weights(size_weight=size_weight, excess_weight=excess_weight, draw_weight=0.0)
+        return cls.from_tests(result, weights).plot(ax=ax)
 
     @classmethod
-    def _of(cls, result: LearnThenTestResult, size_weight: float, excess_weight: float) -> Self:
+    def from_tests(cls, result: LearnThenTestResult, weights: Weights) -> Self:
+        """The display, not plotted yet.
+
+        Parameters
+        ----------
+        result : LearnThenTestResult
+            The tests.
+        weights : dict
+            Those of the objective.
+
+        Returns
+        -------
+        FrontierDisplay
+        """
         return cls(
-            objective=np.asarray(result.risks.objective(size_weight, excess_weight)),
+            objective=np.asarray(result.risks.objective(**weights)),
             loss=np.asarray(result.risks.loss),
             optimization_objective=np.asarray(result.frontier.objective),
             optimization_loss=np.asarray(result.frontier.loss),

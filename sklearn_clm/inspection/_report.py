@@ -17,7 +17,9 @@ from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation._results import markdown_table, markdown_text
 from sklearn_clm.inspection._figures import Display
 from sklearn_clm.inspection._record import calibrated
-from sklearn_clm.inspection._sections import Section, sections_of
+from sklearn_clm.inspection._sampler_sections import sampler_sections
+from sklearn_clm.inspection._sections import Section
+from sklearn_clm.inspection._selector_sections import selector_sections
 
 _TITLE = "Calibration report"
 
@@ -88,7 +90,11 @@ class CalibrationReport:
         NotFittedError
             If it was not calibrated, or has its calibration from a file and hence no data.
         """
-        return cls(tuple(sections_of(calibrated(estimator))))
+        found = calibrated(estimator)
+        if isinstance(found, ComponentSelector):
+            return cls(tuple(selector_sections(found.calibration_)))
+        fraction = found.optimization_fraction
+        return cls(tuple(sampler_sections(found.calibration_, fraction)))
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from sklearn_clm.calibration import ComponentThreshold, LearnThenTestResult, clopper_pearson
-from sklearn_clm.evaluation._expectations import mean_interval
-from sklearn_clm.policies import ExitResult
+from sklearn_clm.calibration import clopper_pearson
+from sklearn_clm.evaluation import mean_interval
 
 _CONFIDENCE = 0.95
 INTERVAL = "95 % interval"
@@ -15,19 +14,8 @@ MEANS = ("what", "mean", INTERVAL)
 
 
 def role_of(i: int, n_valid: int) -> str:
+    """What became of test i."""
     return "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
-
-
-def bound_word(result: LearnThenTestResult | ComponentThreshold, i: int, n_valid: int) -> str:
-    """What stands before a number that unknown labels leave open."""
-    if result.exact is None or result.exact[i]:
-        return ""
-    return "at most " if i < n_valid else "at least "
-
-
-def bound_of_level(left: ExitResult) -> str:
-    """The same of an exit level: lazily, no text below the level was judged."""
-    return "at most " if left.certified and left.n_judgements is not None else ""
 
 
 def shown_positions(m: int, n_valid: int, chosen: int | None) -> list[int]:
@@ -49,21 +37,19 @@ def with_gaps(rows: Sequence[tuple[str, ...]], m: int) -> Iterable[tuple[str, ..
 
 
 def mean_cells(values: np.ndarray) -> tuple[str, str]:
+    """A mean and its interval."""
     mean, low, high = mean_interval(values, _CONFIDENCE)
     return f"{mean:.4g}", _interval(low, high)
 
 
-def share_cells(count: int, n: int) -> tuple[str, str]:
+def share_cells(count: int, n: int, bound: str = "") -> tuple[str, str]:
+    """A share of n and its exact interval, none where the count is a bound."""
     low, high = clopper_pearson(count, n, _CONFIDENCE)
-    return f"{count / n:.4f}", _interval(float(low), float(high))
+    return f"{bound}{count / n:.4f}", "" if bound else _interval(float(low), float(high))
 
 
 def _interval(low: float, high: float) -> str:
     return f"{low:.4g} to {high:.4g}"
-
-
-def percent(share: float) -> str:
-    return f"{100.0 * share:.3g} %"
 
 
 def rounded_up(level: float) -> str:

@@ -26,7 +26,7 @@ from sklearn_clm.policies._collection import SCORES
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._losses import Losses
 from sklearn_clm.policies._open_sets import DrawScores, Progress, QualityLike, SimilarityLike
-from sklearn_clm.policies._rules import Certified, LevelRule, Rules, SetsByRule, ThresholdRule
+from sklearn_clm.policies._rules import Certified, LevelResult, Rules, SetsByRule, ThresholdRule
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource
 from sklearn_clm.scoring._identity import score_fingerprint
@@ -136,6 +136,17 @@ class SamplerCalibration:
         return self.rules[None].claim
 
     @property
+    def claims(self) -> dict[Hashable | None, Claim]:
+        """What may be said of the sets of each group; None is all prompts together."""
+        return {name: one.claim for name, one in self.rules.items()}
+
+    @property
+    def tests(self) -> LearnThenTestResult | LevelResult | None:
+        """The tests for all prompts together; None from a file or on too few prompts."""
+        tests: LearnThenTestResult | LevelResult | None = self.rule.result
+        return tests
+
+    @property
     def by_group(self) -> dict[Hashable, Certified] | None:
         """The rule of each group; None without groups."""
         found = {name: one for name, one in self.rules.items() if name is not None}
@@ -189,13 +200,13 @@ class SamplerCalibration:
     @property
     def has_empty_sets(self) -> bool:
         """Whether a rule that predict may use gives empty sets to more than half of the prompts."""
-        return any(_size(one) < _MOSTLY_EMPTY for one in self.in_use.values())
+        return any(one.rule.costs[0] < _MOSTLY_EMPTY for one in self.in_use.values())
 
     @property
     def returns_everything(self) -> bool:
         """Whether what is certified is the set of all draws."""
-        one = self.rules[None]
-        return self.by_group is None and _size(one) == self.k_max > 1
+        size, _ = self.rule.costs
+        return self.by_group is None and self.claim.holds and size == self.k_max > 1
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -223,16 +234,6 @@ class SamplerCalibration:
         places = places_of_groups(self.rules, self.groups, given, len(prompts), prompts)
         parts = [one.rule.open_sets(scores, one.claim, progress) for one in self.in_use.values()]
         return SetsByRule(parts, places, progress)
-
-
-def _size(one: Certified) -> float:
-    """Mean set size of the calibration prompts under a certified rule; NaN where not known."""
-    rule = one.rule
-    if isinstance(rule, LevelRule) and rule.result is not None:
-        return rule.result.size
-    if isinstance(rule, ThresholdRule) and rule.result is not None:
-        return float(rule.result.risks.size[rule.result.position or 0])
-    return math.nan
 
 
 @dataclass(frozen=True)
@@ -298,6 +299,8 @@ class SelectorCalibration:
     def result(self) -> ComponentThreshold | None:
         """The tests for all prompts together; None from a file or on too few prompts."""
         return self.results.get(None)
+
+    tests = result
 
     @property
     def by_group(self) -> dict[Hashable, float] | None:

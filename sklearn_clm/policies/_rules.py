@@ -9,12 +9,16 @@ import numpy as np
 
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import (
+    CalibrationData,
     Claim,
     Configuration,
     ExitModel,
     LearnThenTestResult,
+    relative_excess,
+    sets_at_stop,
 )
 from sklearn_clm.calibration._exit_model import ConstantClassifier
+from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.generators import Generation
 from sklearn_clm.policies._open_sets import (
     DrawScores,
@@ -27,8 +31,49 @@ from sklearn_clm.policies._open_sets import (
 AnyOpenSets: TypeAlias = OpenSets  # type: ignore[type-arg]
 
 
+Row: TypeAlias = tuple[str, str, str]
+"""What, its value, and its use."""
+
+
+class Outcomes(NamedTuple):
+    """What a rule gave n prompts that calibrated.
+
+    Parameters
+    ----------
+    errors : tuple of (str, int)
+        Sets without an admissible response, after "at most " where some were not judged.
+    size, draws : ndarray of int, shape (n,)
+        Members of each set; draws made for it.
+    excess : ndarray of shape (n,), or None
+        Share of the draws made after the first admissible one, where labels tell.
+    """
+
+    errors: tuple[str, int]
+    size: np.ndarray
+    draws: np.ndarray
+    excess: np.ndarray | None = None
+
+    @classmethod
+    def of_thresholds(
+        cls, data: CalibrationData, lambdas: Configuration, k_max: int, set_score: SetScoreLike
+    ) -> "Outcomes | None":
+        """Those of Algorithm 1; None where labels are unknown."""
+        if data.unknown is not None:
+            return None
+        accepted, draws = sets_at_stop(data, lambdas, k_max, set_score)
+        right = data.admissible[:, :k_max]
+        first = np.where(right.any(axis=1), right.argmax(axis=1) + 1, 0)
+        wrong = ~np.any(accepted & data.admissible, axis=1)
+        return cls(
+            ("", int(wrong.sum())), accepted.sum(axis=1), draws, relative_excess(draws, first)
+        )
+
+
 class Rule(Protocol):
     """How sampling stops and what is returned."""
+
+    heading: ClassVar[str]
+    words: str  # the rule in few words
 
     @property
     def k_max(self) -> int:
@@ -37,6 +82,16 @@ class Rule(Protocol):
     @property
     def decisive(self) -> list[object]:
         """All that decides which draws are made and which are returned."""
+
+    @property
+    def costs(self) -> tuple[float, float]:
+        """Mean set size and mean draws of the calibration prompts; NaN where not known."""
+
+    def facts(self, set_score: str) -> list[Row]:
+        """What it consists of; `set_score` is the name of F."""
+
+    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
+        """What it gives the prompts that calibrated; None where labels do not tell."""
 
     def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> AnyOpenSets:
         """The sets of prompts before their first draw."""
@@ -82,6 +137,18 @@ class LevelResult:
     draws: np.ndarray | None = field(default=None, compare=False, repr=False)
     n_judgements: int | None = None
 
+    parts: ClassVar[tuple[str, str]] = ("learns the policy", "finds its level")
+
+    @property
+    def errors_of_choice(self) -> tuple[str, int]:
+        """Errors at the level, after "at most " where not all texts were judged."""
+        return "" if self.n_judgements is None else "at most ", self.n_errors or 0
+
+    @property
+    def errors_of_safest(self) -> int | None:
+        """Errors of the set of all texts, where labels tell."""
+        return self.n_hopeless
+
 
 @dataclass(frozen=True)
 class ThresholdRule:
@@ -105,10 +172,35 @@ class ThresholdRule:
     means: dict[str, float] = field(default_factory=dict)
 
     certified: ClassVar[bool] = True
+    heading: ClassVar[str] = "Thresholds (lambda-hat)"
+
+    @property
+    def words(self) -> str:
+        values = ", ".join(f"{value:.4g}" for value in self.lambda_hat)
+        return f"similarity, quality, set score {values}"
 
     @property
     def decisive(self) -> list[object]:
         return [*map(float, self.lambda_hat), self.k_max]
+
+    @property
+    def costs(self) -> tuple[float, float]:
+        if self.result is None:
+            return np.nan, np.nan
+        risks, chosen = self.result.risks, self.result.position or 0
+        return float(risks.size[chosen]), float(risks.samples[chosen])
+
+    def facts(self, set_score: str) -> list[Row]:
+        l1, l2, l3 = self.lambda_hat
+        return [
+            ("similarity", f"{l1:.6g}", "reject a draw more similar than this to an accepted one"),
+            ("quality", f"{l2:.6g}", "reject a draw of lower quality than this"),
+            ("set_score", f"{l3:.6g}", f"stop once the set score {set_score} is at least this"),
+            ("k_max", str(self.k_max), "stop after this many draws in any case"),
+        ]
+
+    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
+        return Outcomes.of_thresholds(data, self.lambda_hat, self.k_max, set_score)
 
     def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> AnyOpenSets:
         return ThresholdSets(self.lambda_hat, self.k_max, scores, claim, progress)
@@ -139,7 +231,32 @@ class LevelRule:
     result: LevelResult | None = field(default=None, repr=False)
 
     certified: ClassVar[bool] = True
+    heading: ClassVar[str] = "Exit policy"
     lambda_hat: ClassVar[None] = None
+    means: ClassVar[dict[str, float]] = {}
+
+    @property
+    def words(self) -> str:
+        return f"level {self.level:.6g}"
+
+    @property
+    def costs(self) -> tuple[float, float]:
+        found = self.result
+        return (np.nan, np.nan) if found is None else (found.size, found.samples)
+
+    def facts(self, set_score: str) -> list[Row]:
+        use = "keep a text, and go on sampling, as long as the policy gives at least this"
+        rows = [("level u-hat", f"{self.level:.6g}", use)]
+        if self.result is not None:
+            allowed = str(self.result.n_errors_allowed)
+            rows.append(("errors allowed", allowed, "among the calibration prompts"))
+        return rows
+
+    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
+        found = self.result
+        if found is None or found.sizes is None or found.draws is None:
+            return None
+        return Outcomes(found.errors_of_choice, found.sizes, found.draws)
 
     @property
     def k_max(self) -> int:
@@ -186,11 +303,25 @@ class Everything:
     result: LearnThenTestResult | LevelResult | None = field(default=None, repr=False)
 
     certified: ClassVar[bool] = False
+    heading: ClassVar[str] = "Everything"
+    words: ClassVar[str] = "all draws"
     lambda_hat: ClassVar[None] = None
+    means: ClassVar[dict[str, float]] = {}
 
     @property
     def decisive(self) -> list[object]:
         return [self.k_max]
+
+    @property
+    def costs(self) -> tuple[float, float]:
+        return float(self.k_max), float(self.k_max)
+
+    def facts(self, set_score: str) -> list[Row]:
+        return []
+
+    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
+        everything = Configuration(np.inf, -np.inf, np.inf)
+        return Outcomes.of_thresholds(data, everything, self.k_max, set_score)
 
     def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> AnyOpenSets:
         return ThresholdSets(None, self.k_max, scores, claim, progress)

@@ -4,10 +4,10 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn_clm.calibration._component_fractions import path_part
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData, smallest_epsilon
-from sklearn_clm.calibration._component_fractions import path_part
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import CalibrationReport, GroupLossDisplay, PromptGainDisplay
 from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses
