@@ -9,7 +9,7 @@ from sklearn_clm.calibration import CalibrationData, LearnThenTestResult, get_se
 from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._data import describe_repetitions
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
-from sklearn_clm.evaluation import first_k_errors
+from sklearn_clm.evaluation._expectations import first_k_errors
 from sklearn_clm.inspection._budgets import AchievableBandDisplay
 from sklearn_clm.inspection._frontier import FrontierDisplay
 from sklearn_clm.inspection._sections import (
