@@ -16,6 +16,7 @@ from sklearn_clm import (
     PredictionSet,
     PredictionSets,
 )
+from sklearn_clm.calibration import Claim
 from sklearn_clm.policies import ExitPolicy
 
 EVIL = (
@@ -125,8 +126,12 @@ def test_nothing_selected_and_nothing_accepted():
 
 def test_every_view_says_which_guarantee_it_is():
     pac, marginal, null = (
-        PredictionSet("q", ("a",), [0.5], [0], 1, 0.5, True, guaranteed, guarantee=guarantee)
-        for guaranteed, guarantee in ((True, "pac"), (True, "marginal"), (False, "marginal"))
+        PredictionSet("q", ("a",), [0.5], [0], 1, 0.5, True, claim.holds, claim=claim)
+        for claim in (
+            Claim(0.3, 0.05),
+            Claim(0.3, 0.05, guarantee="marginal"),
+            Claim(0.3, 0.05, guarantee="marginal", null="nothing passed."),
+        )
     )
     for one in (marginal, PredictionSets([pac, marginal], k_max=5)):
         for view in (str(one), repr(one), one._repr_html_()):
@@ -258,7 +263,7 @@ def test_what_was_calibrated_prints_within_a_screen():
     references = ["yes" if i % 3 else "no" for i in range(300)]
     known = {"random_state": 0, "epsilon": 0.5, "quality": lambda prompt, draw: 0.5}
     groups = np.array(["a", "b"])[np.arange(300) % 2]
-    for policy in ("thresholds", ExitPolicy()):
+    for policy in (None, ExitPolicy()):
         one = ConformalSampler(policy=policy, **known).fit(prompts, references, groups=groups)
         shown = [one.calibration_, one.calibration_.rule, one.groups_, one.result_, one.frontier_]
         assert max(len(repr(each)) for each in [*shown, one.memory_]) < 80 * 24
@@ -266,5 +271,5 @@ def test_what_was_calibrated_prints_within_a_screen():
 
 def test_a_null_names_no_epsilon_that_cannot_be():
     one = ConformalSampler(random_state=0, quality=lambda prompt, draw: 0.5)
-    with pytest.warns(NullCalibrationWarning, match=r"No epsilon would have worked\. Sets of"):
+    with pytest.warns(NullCalibrationWarning, match="No epsilon"):
         one.fit([f"prompt {i}" for i in range(60)], [f"answer {i}" for i in range(60)])

@@ -468,8 +468,8 @@ class ComponentThreshold:
 
     @property
     def errors_of_safest(self) -> int | None:
-        """Errors at the highest threshold; None where there is no component."""
-        return int(self.n_errors[0]) if self.n_errors.size else None
+        """Errors at the highest threshold; None without components, or where not exact."""
+        return int(self.n_errors[0]) if self.n_errors.size and self.exact[0] else None
 
     def bound(self, i: int) -> str:
         """What stands before the errors and the p-value of test i: nothing where they are exact.

@@ -185,8 +185,10 @@ class LearnThenTestResult:
 
     @property
     def errors_of_safest(self) -> int | None:
-        """Errors of the safest configuration; None where other losses are tested as well."""
-        return None if np.isnan(self.smallest_epsilon) else int(self.n_errors[0])
+        """Errors of the safest configuration; None with other losses, or where not exact."""
+        if np.isnan(self.smallest_epsilon) or self.bound(0):
+            return None
+        return int(self.n_errors[0])
 
     def bound(self, i: int) -> str:
         """What stands before the errors and the p-value of test i: nothing where they are exact.

@@ -66,7 +66,7 @@ def sampler_sections(record: SamplerCalibration, optimization_fraction: float) -
         yield _band(record, AchievableBandDisplay.of_record(record, optimization_fraction))
     if outcomes is not None:
         yield _expectations(record, outcomes)
-    yield from more_prompts(record, "the set of all draws, or of all texts,")
+    yield from more_prompts(record, "the largest sets")
     if data.unknown is not None or record.n_judgements is not None:
         yield _judgements(record)
     yield in_use(record)

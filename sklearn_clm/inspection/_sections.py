@@ -154,7 +154,7 @@ def shift(record: Record) -> Iterable[Section]:
 
 
 def more_prompts(record: Record, safest: str) -> Iterable[Section]:
-    """What more calibration prompts would gain; `safest` names the rule that errs least."""
+    """What more calibration prompts would gain; `safest` names the sets that err least."""
     display = PromptGainDisplay.of_record(record)
     if display is None:
         return
@@ -166,7 +166,7 @@ def more_prompts(record: Record, safest: str) -> Iterable[Section]:
         for growth, size, level in zip(_GROWTH, sizes, levels)
     ]
     text = (
-        f"The smallest {name} that can be certified, if {safest} keeps its share of errors, "
+        f"The smallest {name} that can be certified, if {safest} keep their share of errors, "
         f"{share:.4f}, on a larger calibration part. {MORE_PROMPTS}"
     )
     header = ("calibration part", "prompts", f"smallest {name}")

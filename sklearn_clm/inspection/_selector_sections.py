@@ -139,7 +139,7 @@ def _of_threshold(record: SelectorCalibration, data: ComponentCalibrationData) -
     if data.unknown is None:
         yield _band(result)
     yield _expectations(record, data)
-    yield from more_prompts(record, "the highest threshold")
+    yield from more_prompts(record, "selections of the highest score")
 
 
 def _tests(result: ComponentThreshold) -> Section:

@@ -300,7 +300,10 @@ class SelectorCalibration:
         """The tests for all prompts together; None from a file or on too few prompts."""
         return self.results.get(None)
 
-    tests = result
+    @property
+    def tests(self) -> ComponentThreshold | None:
+        """The same, by the name that it has in a sampler's record."""
+        return self.result
 
     @property
     def by_group(self) -> dict[Hashable, float] | None:
