@@ -45,6 +45,7 @@ def visual_block(parts: list[tuple[str, object]]) -> object:
 
 
 SHOWN_ROWS = 20
+_USUAL = "with confidence"
 _LEFT = ' style="text-align:left;vertical-align:top"'
 _TEXT = ' style="text-align:left;vertical-align:top;white-space:pre-wrap"'
 _TOP = ' style="vertical-align:top"'
@@ -223,11 +224,9 @@ def _prediction_row(one: ResponseSet) -> str:
     listed = f'<ol style="margin:0">{responses}</ol>' if responses else "none accepted"
     ending = "stopped" if one.stopped else "budget used up"
     score = f"{one.set_score:.3g}" if responses else "–"
-    guarantee = "<b>no</b>"
-    if one.guaranteed:
-        marginal = one.claim is not None and one.claim.guarantee == "marginal"
-        guarantee = "on average" if marginal else "with confidence"
-        guarantee += "".join(f"; <b>{_escape(remark)}</b>" for remark in remarks(one))
+    usual = [] if one.claim is not None and one.claim.guarantee == "marginal" else [_USUAL]
+    shown = [f"<b>{_escape(remark)}</b>" for remark in remarks(one)]
+    guarantee = "; ".join(usual + shown) if one.guaranteed else "<b>no</b>"
     return (
         f"<tr><td{_TEXT}>{_prompt_html(one.prompt)}</td><td{_TEXT}>{listed}</td>"
         f"<td{_LEFT}>{one.n_samples} ({ending})</td><td{_LEFT}>{score}</td>"
