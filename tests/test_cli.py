@@ -17,6 +17,7 @@ from sklearn_clm.calibration import CalibrationData, Provenance, learn_then_test
 from sklearn_clm.evaluation import TrialResults, plan, run_trials
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import AchievableBandDisplay
+from sklearn_clm.policies import ThresholdPolicy
 from tests.evaluation.simulated import simulated_data
 
 
@@ -91,13 +92,15 @@ def test_calibrate_writes_what_a_sampler_loads(files, data, capsys):
     assert "lambda-hat" in capsys.readouterr().out
     expected = learn_then_test(data, 0.35, random_state=0).lambda_hat
     content = json.loads(Path("thresholds.json").read_text(encoding="utf-8"))
-    assert content["format"] == "sklearn_clm.calibration/1"
-    assert content["generator"] is None
+    assert content["format"] == "sklearn_clm.calibration/2"
+    assert content["provenance"]["generator"] is None
     sampler = ConformalSampler(Words(), k_max=6, epsilon=0.35)
     with pytest.warns(UserWarning, match="calibrated on arrays"):
         sampler.load_calibration("thresholds.json")
     assert sampler.lambda_hat_ == expected
-    other = ConformalSampler(Words(), k_max=6, epsilon=0.35, set_score="sum")
+    other = ConformalSampler(
+        Words(), k_max=6, epsilon=0.35, policy=ThresholdPolicy(set_score="sum")
+    )
     with pytest.raises(ValueError, match="set_score"):
         other.load_calibration("thresholds.json")
 
@@ -106,7 +109,7 @@ def test_the_seed_of_the_split_is_not_the_seed_of_the_draws(files, capsys):
     options = ["--epsilon", "0.35", "--seed", "7"]
     assert main(["calibrate", *files, *options]) == 0
     content = json.loads(Path("calibration.json").read_text(encoding="utf-8"))
-    assert content["seed"] is None
+    assert content["provenance"]["seed"] is None
     assert "Provenance unknown: generator, seed, quality" in capsys.readouterr().out
     sampler = ConformalSampler(Words(), k_max=6, epsilon=0.35, random_state=3)
     with pytest.warns(UserWarning, match="calibrated on arrays"):
@@ -120,10 +123,9 @@ def test_known_provenance_goes_into_the_file(files, data, capsys):
     CalibrationData(*parts, provenance=known).save("own.npz")
     assert main(["calibrate", "--data", "own.npz", "--epsilon", "0.5", "--seed", "1"]) == 0
     content = json.loads(Path("calibration.json").read_text(encoding="utf-8"))
-    assert content["seed"] == 5
-    assert content["generator"]["fingerprint"] == "6f1c"
-    assert content["scores"]["similarity"] == "rouge_l"
-    assert content["scores"]["admission"] is None
+    known = content["provenance"]
+    assert (known["generator"], known["seed"], known["similarity"]) == ("6f1c", 5, "rouge_l")
+    assert known["admission"] is None
     assert "Provenance unknown: admission." in capsys.readouterr().out
 
 
@@ -142,7 +144,8 @@ def test_evaluate_draws_the_band_of_the_budget(files, data, monkeypatch):
 
 def test_calibrate_searches_budgets(files, capsys):
     assert main(["calibrate", "--data", "data.npz", "--k-max", "3", "5"]) == 0
-    assert json.loads(Path("calibration.json").read_text(encoding="utf-8"))["k_max"] in (3, 5)
+    content = json.loads(Path("calibration.json").read_text(encoding="utf-8"))
+    assert content["rules"][0]["k_max"] in (3, 5)
 
 
 def test_calibrate_null_exits_with_1(files, tmp_path, capsys):

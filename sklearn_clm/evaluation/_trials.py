@@ -21,6 +21,7 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._data import check_data, split_prompts
+from sklearn_clm.calibration._path import check_budgets
 from sklearn_clm.evaluation._results import TrialResults
 
 Method = str | Callable[..., float] | SetScore
@@ -210,10 +211,7 @@ def _resolve(methods: Methods) -> tuple[tuple[str, ...], tuple[Method, ...]]:
 
 def largest_budget(k_max: int | Sequence[int] | None, available: int) -> int:
     """The largest of the budgets that were asked for, by default all draws."""
-    largest = available if k_max is None else int(np.max(k_max, initial=0))
-    if not 1 <= largest <= available:
-        raise ValueError(f"k_max must lie between 1 and {available}, got {k_max!r} instead.")
-    return largest
+    return int(check_budgets(k_max, available)[-1])
 
 
 def _run_one(data: CalibrationData, plan: _Plan, split: Split) -> _Trial:

@@ -1,55 +1,719 @@
-"""Wrong arguments of functions, generators and the command line are named."""
+"""Bad input, one matrix: an entry point, an argument, bad values; the error names the argument."""
 
+import math
 import re
 import warnings
+from functools import partial
 
+import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
 
+from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.__main__ import main
-from tests.robustness import bad_arguments, bad_scores
+from sklearn_clm.caching import CachedGenerator, CachedScore, HumanJudge
+from sklearn_clm.calibration import (
+    CalibrationData,
+    ComponentCalibrationData,
+    Configuration,
+    SamplingRule,
+    binomial_p_value,
+    component_learn_then_test,
+    evaluate_configurations,
+    fixed_sequence_test,
+    learn_then_test,
+    pareto_frontier,
+    risk_surface,
+    smallest_epsilon,
+    threshold_grid,
+)
+from sklearn_clm.evaluation import RiskMonitor, plan, run_component_trials, run_trials
+from sklearn_clm.generators import (
+    EstimatorGenerator,
+    Generation,
+    OpenAIGenerator,
+    ParallelGenerator,
+    PrecomputedGenerator,
+    ResamplingGenerator,
+    TransformersGenerator,
+    prompt_bytes,
+)
+from sklearn_clm.metrics import set_loss, set_outcomes
+from sklearn_clm.policies import (
+    CovariateShift,
+    DensityRatio,
+    ExitPolicy,
+    Groups,
+    LazyJudging,
+    ThresholdPolicy,
+)
+from sklearn_clm.scoring import (
+    admission_matrix,
+    get_component_score,
+    get_quality,
+    get_set_score,
+    get_similarity,
+    get_splitter,
+    label_match,
+    likelihood,
+    quality_matrix,
+    similarity_tensor,
+    threshold_admission,
+)
+from tests.toy import ToyModel, Unscored, drawn, questions
 
-FUNCTIONS = [
-    pytest.param(*row, id=f"{row[0]}-{row[1]}-{row[2]}")
-    for table in (
-        bad_arguments.CALIBRATION,
-        bad_scores.SCORING,
-        bad_scores.GENERATORS,
-        bad_arguments.EVALUATION,
+NAN, INF = math.nan, math.inf
+WRONG = (ValueError, TypeError)
+rng = np.random.default_rng(0)
+Q, S, A = rng.random((60, 3)), rng.random((60, 3, 3)), rng.random((60, 3)) < 0.8
+DATA = CalibrationData(Q, S, A)
+FOUR_DRAWS = CalibrationData(np.ones((40, 4)), np.zeros((40, 4, 4)), np.ones((40, 4)))
+COMPONENTS = ComponentCalibrationData.from_arrays(Q, A)
+X, Y = questions(30)
+
+
+def refused(call, error, name):
+    """The call raises an error that names an argument, and warns of nothing before."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(error) as caught:
+            call()
+    words = rf"(?<![\w.]){re.escape(name)}(?!\w)" if name.isidentifier() else re.escape(name)
+    assert re.search(words, str(caught.value)), str(caught.value)
+
+
+# --- functions, data, generators, monitors ---------------------------------------------------
+
+
+def changed(items, position, value):
+    items = items.copy() if isinstance(items, np.ndarray) else list(items)
+    items[position] = value
+    return items
+
+
+def returning(value):
+    return lambda *arguments: value
+
+
+def service(**params):
+    return OpenAIGenerator(**{"model": "m", "base_url": "http://127.0.0.1:9/v1"} | params).sample(
+        ["a"], 1
     )
-    for row in table
+
+
+def checkpoint(**params):
+    return TransformersGenerator(**{"model": "/no/such/checkpoint"} | params).sample(["a"], 1)
+
+
+def precomputed(prompts=("a",), responses=(("x",),), n_samples=1, **params):
+    return PrecomputedGenerator(prompts, responses, **params).sample(["a"], n_samples)
+
+
+def from_frame(**frame):
+    return PrecomputedGenerator.from_frame({"prompt": ["a"], "response": ["b"], **frame})
+
+
+def cached(path=None, seed=0):
+    return CachedGenerator(PrecomputedGenerator(["a"], [["x"]]), path).sample(["a"], 1, seed=seed)
+
+
+def parallel(**params):
+    return ParallelGenerator(ToyModel(), **params).sample(X[:2], 1)
+
+
+def exit_policy(**params):
+    return ExitPolicy().fit(**{"data": DATA, "first": DATA.first} | params)
+
+
+def scores(reference_scores):
+    return RiskMonitor(0.3, reference_scores=[0.1, 0.2]).update_scores(reference_scores)
+
+
+DRAWS = [[Generation("a", -1.0, 1), Generation("b", -2.0, 1)]]
+GRID = {f"{name}_thresholds": [0.5] for name in ("similarity", "quality", "set_score")}
+TRIALS = {"methods": ["max"], "epsilons": [0.5], "n_trials": 1, "random_state": 0}
+CONFIGURATION = Configuration(0, 0, 0)
+DRAWN = {"prompts": ["x"], "generations": DRAWS}
+
+# entry point, arguments that are right
+FUNCTIONS = {
+    CalibrationData: {"quality": Q, "similarity": S, "admissible": A},
+    DATA.split: {},
+    DATA.take: {},
+    DATA.truncate: {},
+    ComponentCalibrationData: {"scores": [0.5], "admissible": [1], "offsets": [0, 1]},
+    ComponentCalibrationData.from_arrays: {"scores": [[0.5]], "labels": [[1]]},
+    learn_then_test: {"data": DATA, "epsilon": 0.4, "random_state": 0},
+    risk_surface: {"data": DATA, **GRID, "set_score": "max"},
+    evaluate_configurations: {"data": DATA, "lambdas": [[0, 0, 0]], "set_score": "max"},
+    threshold_grid: {"data": DATA, "set_score": "max"},
+    binomial_p_value: {"n_errors": 0, "n": 2, "epsilon": 0.5},
+    smallest_epsilon: {"n_errors": 0, "n": 2, "delta": 0.1},
+    fixed_sequence_test: {"p_values": [0.5], "delta": 0.1},
+    pareto_frontier: {},
+    component_learn_then_test: {"data": COMPONENTS, "alpha": 0.3},
+    SamplingRule: {"configuration": CONFIGURATION, "set_score": get_set_score("max")},
+    run_trials: {"data": DATA, **TRIALS},
+    run_component_trials: {"data": COMPONENTS, "alphas": [0.5]},
+    plan: {"data": DATA, "epsilon": 0.3, "sizes": [100], "n_trials": 2},
+    RiskMonitor: {"target": 0.3},
+    scores: {},
+    exit_policy: {},
+    get_quality: {},
+    get_similarity: {},
+    get_set_score: {},
+    get_splitter: {},
+    get_component_score: {},
+    quality_matrix: {"quality": returning(1.0), **DRAWN},
+    similarity_tensor: {"similarity": "rouge_l", "responses": [["a", "b"]]},
+    admission_matrix: {
+        "admission": "exact_match",
+        "admissions": ["a"],
+        "responses": [["b"]],
+    },
+    threshold_admission: {"metric": max, "threshold": 0.5},
+    label_match: {},
+    set_outcomes: {"admissions": ["a"]},
+    set_loss: {"admissions": ["a"]},
+    cached: {},
+    precomputed: {},
+    from_frame: {},
+    parallel: {},
+    prompt_bytes: {},
+    service: {},
+    checkpoint: {},
+}
+
+# entry point, argument, values
+BAD_ARGUMENTS = [
+    (CalibrationData, "quality", Q[:, 0], [["a"]], [[None]], Q + 1j, changed(Q, (3, 1), NAN)),
+    (CalibrationData, "similarity", S[:, :, :2], changed(S, (2, 1, 0), NAN)),
+    (CalibrationData, "admissible", A[:, :2], np.full((60, 3), 0.5), np.full((60, 3), "yes")),
+    (DATA.split, "fraction", 1.0, NAN),
+    (DATA.take, "indices", [0.5], np.array([], dtype=int)),
+    (DATA.truncate, "k", 0, 4, 2.5),
+    (ComponentCalibrationData, "scores", np.ones((2, 1)), [NAN], [INF], ["a"]),
+    (ComponentCalibrationData, "admissible", [2]),
+    (ComponentCalibrationData, "offsets", [0, 3]),
+    (ComponentCalibrationData.from_arrays, "labels", [[1], [0]]),
+    (ComponentCalibrationData.from_arrays, "prompt_index", [-1]),
+    (learn_then_test, "data", Q, None),
+    (learn_then_test, "epsilon", 0.0, NAN, "a", [], [0.2, 1.5], 0.01),
+    (learn_then_test, "delta", 1, None, [0.1]),
+    (learn_then_test, "random_state", -1, "a"),
+    (learn_then_test, "set_score", "best", returning(np.ones((1, 2))), returning("text")),
+    (learn_then_test, "n_lambdas", 0, 2.5),
+    (learn_then_test, "size_weight", -1, "1"),
+    (learn_then_test, "excess_weight", INF),
+    (learn_then_test, "draw_weight", NAN),
+    (learn_then_test, "k_max", 4, [], 2.5),
+    (learn_then_test, "select", "best"),
+    (risk_surface, "data", [], Q),
+    (risk_surface, "similarity_thresholds", [NAN]),
+    (risk_surface, "quality_thresholds", 0.5),
+    (risk_surface, "set_score_thresholds", [], ["a"]),
+    (risk_surface, "n_jobs", 0),
+    (evaluate_configurations, "lambdas", [1, 2], [[0, 0, NAN]]),
+    (evaluate_configurations, "k_max", 7),
+    (threshold_grid, "n_lambdas", -1),
+    (binomial_p_value, "n_errors", 0.5, 3, -1),
+    (binomial_p_value, "n", 0),
+    (binomial_p_value, "epsilon", 1.0),
+    (smallest_epsilon, "delta", 0),
+    (fixed_sequence_test, "p_values", [[0.5]], [NAN]),
+    (fixed_sequence_test, "delta", 2),
+    (pareto_frontier, "costs", [1, 2, 3], [[1, NAN]]),
+    (component_learn_then_test, "data", Q, DATA),
+    (component_learn_then_test, "alpha", 0, 0.01),
+    (component_learn_then_test, "delta", 1),
+    (SamplingRule, "k_max", 0),
+    (run_trials, "data", Q, COMPONENTS),
+    (run_trials, "methods", 3, []),
+    (run_trials, "epsilons", [1.5], [0.5, 0.2]),
+    (run_trials, "delta", 0),
+    (run_trials, "n_trials", 0),
+    (run_trials, "frontier_fraction", 0),
+    (run_trials, "testing_fraction", 0.95),
+    (run_trials, "k_max", 9),
+    (run_trials, "n_lambdas", 0),
+    (run_component_trials, "data", Q),
+    (run_component_trials, "alphas", [2]),
+    (run_component_trials, "delta", 1),
+    (plan, "n_trials", 2.5, "4"),
+    (plan, "optimization_fraction", 0, "a"),
+    (plan, "epsilon", [0.1, 0.2]),
+    (plan, "k_max", [], "5"),
+    (plan, "random_state", "a", -1),
+    (plan, "draw_weight", "a"),
+    (RiskMonitor, "target", None, "0.3", 2),
+    (RiskMonitor, "share", True, 0),
+    (RiskMonitor, "reference_scores", ["long"], [], [NAN]),
+    (scores, "scores", ["long"]),
+    (exit_policy, "first", None, np.zeros((3, 4), dtype=int)),
+    (exit_policy, "labels", np.ones((60, 2))),
+    (exit_policy, "data", "data.npz"),
+    (get_quality, "quality", "likelyhood", 3),
+    (get_similarity, "similarity", "bleu"),
+    (get_set_score, "set_score", "mean", None),
+    (get_splitter, "splitter", "words"),
+    (get_component_score, "component_score", "mean"),
+    (quality_matrix, "quality", *map(returning, (NAN, [1.0, 2.0], None, 1j))),
+    (quality_matrix, "generations", []),
+    (quality_matrix, "start", 5),
+    (similarity_tensor, "similarity", returning(NAN)),
+    (similarity_tensor, "responses", [["a", "b"], ["a"]]),
+    (admission_matrix, "admission", returning("yes"), returning(2)),
+    (admission_matrix, "admissions", [len, "a"], [None], [[]], ["a", "b"]),
+    (threshold_admission, "metric", "rouge"),
+    (threshold_admission, "threshold", "a", NAN),
+    (label_match, "labeler", 3),
+    (set_outcomes, "sets", [["a"]]),
+    (set_loss, "sets", "a"),
+    (cached, "seed", 2**70),
+    (cached, "path", 3, "a\0b"),
+    (precomputed, "responses", [["x"], ["y"]], ["xyz"], [[None]]),
+    (precomputed, "logprobs", [[0, 0]]),
+    (precomputed, "prompts", ["b"]),
+    (from_frame, "prompt", [None]),
+    (from_frame, "draw", [-1], [0.5]),
+    (parallel, "n_jobs", 0, "all"),
+    (parallel, "chunk_size", 0),
+    (prompt_bytes, "prompts", object()),
+    (service, "model", 3),
+    (service, "endpoint", "chats"),
+    (service, "temperature", -1),
+    (service, "top_p", 0),
+    (service, "max_tokens", 0),
+    (service, "n_per_request", 0),
+    (service, "timeout", 0),
+    (service, "max_retries", -1),
+    (service, "prices", 3),
+    (checkpoint, "model", "/no/such/other"),
+    (checkpoint, "max_new_tokens", 0),
+    (checkpoint, "temperature", 0),
+    (checkpoint, "top_k", -1),
+    (checkpoint, "top_p", 1.5),
+    (checkpoint, "dtype", "int8"),
+    (checkpoint, "batch_size", 0),
+    (checkpoint, "trust_remote_code", "yes"),
+    (checkpoint, "model_kwargs", {"use_safetensors": False}, {"trust_remote_code": True}),
 ]
 
 
-@pytest.mark.parametrize(("function", "argument", "arrived", "call"), FUNCTIONS)
-def test_wrong_arguments_are_named(function, argument, arrived, call):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises((ValueError, TypeError)) as caught:
-            call()
-    message = str(caught.value)
-    assert argument in message
-    assert arrived in message or re.search(arrived, message)
+def of(rows):
+    """One parameter set for each bad value of each row; what is called may be a class."""
+    for function, name, *values in rows:
+        for value in values:
+            label = f"{function.__name__}-{name}-{_shown(value)}"
+            yield pytest.param(function, name, value, id=label)
 
+
+def _shown(value):
+    text = value.__name__ if callable(value) and hasattr(value, "__name__") else repr(value)
+    return re.sub(r" at 0x\w+|\s+", "", text)[:24]
+
+
+@pytest.mark.parametrize(("function", "name", "value"), of(BAD_ARGUMENTS))
+def test_arguments_of_functions(function, name, value):
+    refused(lambda: function(**FUNCTIONS[function] | {name: value}), WRONG, name)
+
+
+# --- parameters of estimators ----------------------------------------------------------------
+
+
+def sampler(log=None, **params):
+    options = {"k_max": 4, "epsilon": 0.5, "random_state": 0, "generator": ToyModel(log=log)}
+    return ConformalSampler(**options | params)
+
+
+def selector(log=None, **params):
+    options = {"alpha": 0.6, "component_score": "support", "random_state": 0}
+    return ComponentSelector(**{"sampler": sampler(log), **options} | params)
+
+
+@pytest.fixture(scope="module", params=[sampler, selector], ids=lambda make: make.__name__)
+def kind(request):
+    """How an estimator is made, and one that is fitted."""
+    return request.param, request.param().fit(X, Y)
+
+
+def nothing_fitted(estimator):
+    with pytest.raises(NotFittedError):
+        estimator.predict(X[:2])
+    assert not [name for name in vars(estimator) if name.endswith("_")]
+
+
+def policy(**params):
+    return {"policy": ThresholdPolicy(**params)}
+
+
+def frontier(**fields):
+    """A policy with a frontier, one field of which is wrong."""
+    path = learn_then_test(DATA, 0.4, random_state=0).frontier
+    for name, value in fields.items():
+        object.__setattr__(path, name, value(getattr(path, name)))
+    return {"policy": ThresholdPolicy(frontier=path), "k_max": 3}
+
+
+LEVELS = (0, 1.0, -0.1, NAN, "0.3", None, [0.1, 0.2])
+# estimator, parameter, values
+BAD_PARAMETERS = [
+    (sampler, "generator", "gpt", 3, Unscored()),
+    (sampler, "k_max", 0, -1, 2.5, "five", None, [], [3, 0], [3, "a"]),
+    (sampler, "epsilon", *LEVELS),
+    (sampler, "delta", *LEVELS),
+    (sampler, "admission", "equal", 3, None),
+    (sampler, "quality", "likelyhood", 3, None),
+    (sampler, "similarity", "bleu", 3),
+    (sampler, "policy", "thresholds", ThresholdPolicy, 3),
+    (sampler, "judging", "some", LazyJudging),
+    (sampler, "groups", "by", Groups, len),
+    (sampler, "shift", 2.0, CovariateShift),
+    (sampler, "losses", len, {"a": len}),
+    (sampler, "optimization_fraction", 0, 1.0),
+    (sampler, "training_fraction", 0.0),
+    (sampler, "on_null", "ignore"),
+    (sampler, "random_state", "a", -1),
+    (sampler, "n_jobs", "all", 0),
+    (sampler, "verbose", "yes"),
+    (selector, "sampler", "sampler", 3),
+    (selector, "alpha", *LEVELS),
+    (selector, "delta", 0, NAN),
+    (selector, "splitter", "words", 3),
+    (selector, "component_score", "mean", 3),
+    (selector, "admission", "equal", None),
+    (selector, "on_null", "ignore"),
+    (selector, "random_state", "a"),
+    (selector, "n_jobs", "all", 0),
+]
+# parameter of a part, parameters of the sampler
+BAD_PARTS = [
+    *(("set_score", policy(set_score=value)) for value in ("mean", 3)),
+    *(("size_weight", policy(size_weight=value)) for value in (-1, NAN, INF)),
+    *(("excess_weight", policy(excess_weight=value)) for value in (-0.5, INF)),
+    ("draw_weight", policy(draw_weight="a")),
+    *(("n_lambdas", policy(n_lambdas=value)) for value in (0, 2.5)),
+    ("select", policy(select="best")),
+    ("guarantee", {"policy": ExitPolicy(guarantee="sure")}),
+    ("draw_price", {"policy": ExitPolicy(draw_price=-1)}),
+    ("optimization_judgements", {"judging": LazyJudging(optimization_judgements=6)}),
+    ("optimization_admission", {"judging": LazyJudging(optimization_admission="nonsense")}),
+    ("weight_bound", {"shift": CovariateShift(len, weight_bound=-1)}),
+    ("unknown", {"groups": Groups(unknown="any")}),
+    ("k_max", {**frontier(), "k_max": 4}),
+    ("frontier", frontier(lambdas=lambda lambdas: lambdas[:0])),
+    ("frontier", frontier(lambdas=lambda lambdas: lambdas.astype(str))),
+    ("frontier", frontier(k_max=lambda budgets: budgets[:-1])),
+    ("frontier", frontier(k_max=lambda budgets: budgets.astype(float))),
+    ("policy", {"policy": ExitPolicy().fit(DATA, DATA.first)}),
+]
+
+
+@pytest.mark.parametrize(("make", "name", "value"), of(BAD_PARAMETERS))
+def test_parameters(make, name, value, tmp_path):
+    """They are refused before anything is drawn, and an earlier fit stays."""
+    log = str(tmp_path / "draws")
+    new = make(log).set_params(**{name: value})
+    refused(lambda: new.fit(X, Y), WRONG, name)
+    nothing_fitted(new)
+    assert not drawn(log)
+    if make is sampler and name != "training_fraction":
+        refused(lambda: new.calibrate(FOUR_DRAWS), WRONG, name)
+        nothing_fitted(new)
+    fitted = make().fit(X, Y)
+    before, good = fitted.predict(X[:5]), getattr(fitted, name)
+    refused(lambda: fitted.set_params(**{name: value}).fit(X, Y), WRONG, name)
+    assert fitted.set_params(**{name: good}).predict(X[:5]) == before
+
+
+@pytest.mark.parametrize(("name", "params"), BAD_PARTS)
+def test_parameters_of_parts(name, params, tmp_path):
+    log = str(tmp_path / "draws")
+    new = sampler(log, **params)
+    refused(lambda: new.fit(X, Y), WRONG, name)
+    nothing_fitted(new)
+    assert not drawn(log)
+
+
+# --- what estimators are given ---------------------------------------------------------------
+
+LISTS = (None, "item 1", {"a": 1}, iter(X), [], np.array([]))
+NO_TEXT = (None, NAN, 3, object())
+BAD_PROMPTS = [*LISTS, *(changed(X, 7, value) for value in NO_TEXT), np.zeros((30, 2, 2), object)]
+BAD_ADMISSIONS = [
+    *("answer", len, 3, iter(Y), Y[:-1]),
+    *(changed(Y, 4, value) for value in (None, NAN, len, [], ["a", None])),
+    changed([len] * 30, 4, "a"),
+]
+INPUTS = [
+    *(pytest.param("prompts", one, Y, id=f"prompts-{_shown(one)}") for one in BAD_PROMPTS),
+    *(pytest.param("admissions", X, one, id=f"admissions-{_shown(one)}") for one in BAD_ADMISSIONS),
+    pytest.param("y", X, None, id="y-None"),
+]
+BAD_NEW = [*LISTS, ["a", None], [NAN, "a"], [[1.0, 2.0]], np.ones((2, 3))]
+
+
+@pytest.mark.parametrize(("name", "prompts", "admissions"), INPUTS)
+def test_prompts_and_admissions(kind, name, prompts, admissions, tmp_path):
+    log, (make, fitted) = str(tmp_path / "draws"), kind
+    new = make(log)
+    refused(lambda: new.fit(prompts, admissions), WRONG, name)
+    nothing_fitted(new)
+    assert not drawn(log)
+    before = fitted.predict(X[:5])
+    refused(lambda: fitted.fit(prompts, admissions), WRONG, name)
+    assert fitted.predict(X[:5]) == before
+    if make is sampler and "object" not in _shown(prompts):
+        refused(lambda: fitted.score(prompts, admissions), WRONG, name)
+
+
+@pytest.mark.parametrize("prompts", BAD_NEW, ids=_shown)
+def test_prompts_to_predict(kind, prompts):
+    _, fitted = kind
+    for call in (fitted.predict, fitted.transform, lambda one: fitted.score(one, Y[:2])):
+        refused(partial(call, prompts), WRONG, "prompts")
+
+
+@pytest.mark.parametrize("data", [None, Q, COMPONENTS, DATA, "data.npz"], ids=_shown)
+def test_data_to_calibrate_on(kind, data):
+    """DATA have draws for three of four, and are no components."""
+    make, fitted = kind
+    if make is selector and data is COMPONENTS:
+        return
+    name = "k_max" if make is sampler and data is DATA else "data"
+    new, before = make(), fitted.predict(X[:5])
+    refused(lambda: new.calibrate(data), WRONG, name)
+    nothing_fitted(new)
+    refused(lambda: fitted.calibrate(data), WRONG, name)
+    assert fitted.predict(X[:5]) == before
+
+
+BAD_GROUPS = [
+    *(dict.fromkeys(X, "a"), {"a"}, frozenset("a"), "a", X[:-1]),
+    *(changed(X, 3, value) for value in (None, NAN, [1])),
+]
+BAD_WEIGHTS = [np.ones(30) + 1j, np.ones(29), ["a"] * 30, [NAN] * 30, [-1.0] * 30, [3.0] * 30, 1.0]
+
+
+@pytest.mark.parametrize("groups", BAD_GROUPS, ids=_shown)
+def test_groups(groups, tmp_path):
+    log = str(tmp_path / "draws")
+    refused(lambda: sampler(log).fit(X, Y, groups=groups), WRONG, "groups")
+    assert not drawn(log)
+
+
+@pytest.mark.parametrize("weights", BAD_WEIGHTS, ids=_shown)
+def test_weights(weights, tmp_path):
+    log = str(tmp_path / "draws")
+    new = sampler(log, shift=CovariateShift(weight_bound=2.0))
+    refused(lambda: new.fit(X, Y, prompt_weight=weights), WRONG, "prompt_weight")
+    assert not drawn(log)
+
+
+CHATS = [[{"role": "user", "content": text}] for text in X]
+DENSITIES = [
+    ("n_folds", {"n_folds": 2.5}, X, X[::-1]),
+    ("new", {}, np.ones((30, 3)), np.ones((30, 2))),
+    ("old", {}, CHATS, CHATS),
+]
+
+
+@pytest.mark.parametrize(("name", "params", "old", "new"), DENSITIES, ids=range(3))
+def test_density_ratios(name, params, old, new):
+    refused(lambda: DensityRatio(**params).fit(old, new), WRONG, name)
+
+
+def test_nothing_works_before_fit(kind, tmp_path):
+    make, _ = kind
+    new = make()
+    for call in (new.predict, new.transform, lambda prompts: new.score(prompts, Y[:2])):
+        refused(partial(call, X[:2]), NotFittedError, type(new).__name__)
+    refused(
+        lambda: new.save_calibration(tmp_path / "file.json"), NotFittedError, type(new).__name__
+    )
+
+
+def test_rows_of_other_columns():
+    rows = np.arange(60.0).reshape(30, 2)
+    fitted = ConformalSampler(epsilon=0.6, random_state=0).fit(rows, [1, 2, 1] * 10)
+    for other in (rows[:, :1], np.ones((2, 3)), rows * np.nan):
+        refused(partial(fitted.predict, other), ValueError, "X")
+    refused(lambda: fitted.predict(X), ValueError, "prompts")
+
+
+def test_references_that_generators_cannot_use():
+    refused(lambda: ResamplingGenerator().fit(["a"], [len]), WRONG, "admissions")
+    refused(lambda: ResamplingGenerator().fit([], []), WRONG, "reference")
+    refused(lambda: EstimatorGenerator(None).fit([[1.0]], [["a"]]), WRONG, "admissions")
+
+
+def test_generations_without_likelihood():
+    for name, generation in (
+        ("log-probability", Generation("a")),
+        ("log-probability", Generation("a", NAN, 1)),
+        ("number of tokens", Generation("a", -1.0, -1)),
+    ):
+        refused(partial(likelihood, "x", generation), ValueError, name)
+    refused(lambda: CachedScore("rouge_l")("a", "b"), WRONG, "score")
+
+
+def test_verdicts_are_on_pairs_by_people_with_names(tmp_path):
+    judge = HumanJudge(tmp_path / "verdicts.sqlite")
+    refused(lambda: judge.record("4", True), TypeError, "pair")
+    refused(lambda: HumanJudge(judge.path, question=None)("2+2?", "4"), TypeError, "question")
+
+
+# --- generators and functions that misbehave when they are called ----------------------------
+
+
+class Misbehaving(ToyModel):
+    """Changes what ToyModel draws for prompt 12 and those after it."""
+
+    chunk_size = 10
+
+    def __init__(self, change, log=None):
+        super().__init__(log=log)
+        self.change = change
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        rows = super().sample(prompts, n_samples, start=start, seed=seed)
+        return self.change(rows) if prompts[0] == "item 10" else rows
+
+
+def failing(*arguments):
+    raise ZeroDivisionError("went away")
+
+
+GENERATORS = {
+    "too few draws": lambda rows: [row[:-1] for row in rows],
+    "too many draws": lambda rows: [[*row, row[0]] for row in rows],
+    "too few prompts": lambda rows: rows[:-1],
+    "no list": lambda rows: None,
+    "text for a row": lambda rows: ["abcd" for _ in rows],
+    "no draws": lambda rows: [[None] * 4 for _ in rows],
+    "no response": lambda rows: [[Generation(None)] * 4 for _ in rows],
+    "a failure": failing,
+}
+
+
+@pytest.mark.parametrize("change", GENERATORS.values(), ids=GENERATORS.keys())
+def test_generators_that_misbehave(change, tmp_path):
+    """Of 30 prompts, 10 were drawn whole; none of these 40 draws is made again."""
+    log, path = str(tmp_path / "draws"), tmp_path / "cache.sqlite"
+    new = sampler(generator=CachedGenerator(Misbehaving(change, log), path, key="toy"))
+    if change is failing:
+        refused(lambda: new.fit(X, Y), ZeroDivisionError, "went away")
+    else:
+        refused(lambda: new.fit(X, Y), WRONG, "generator Misbehaving")
+    nothing_fitted(new)
+    kept = CachedGenerator(ToyModel(log=log), path, key="toy")
+    n_kept, n_drawn = kept.stats()["n_stored"], len(drawn(log))
+    assert n_kept >= 40
+    fitted = sampler(generator=kept).fit(X, Y)
+    assert len(drawn(log)) - n_drawn == 30 * 4 - n_kept
+    wanted = sampler().fit(X, Y).calibration_data_
+    assert fitted.calibration_data_.quality.tolist() == wanted.quality.tolist()
+
+
+class Pairs:
+    """A similarity that is used whole."""
+
+    def __init__(self, of):
+        self.of = of
+
+    def pairwise(self, a, b=None):
+        return self.of(len(a), len(a if b is None else b))
+
+
+class Whole:
+    """A quality that is used whole."""
+
+    def __init__(self, of):
+        self.of = of
+
+    def score_draws(self, prompts, generations, start):
+        return self.of(len(prompts), len(generations[0]) - start)
+
+
+TWICE = np.ones(2, dtype=bool)
+WIDE, NANS = Whole(lambda n, k: np.ones((n, k + 1))), Whole(lambda n, k: np.full((n, k), NAN))
+CALLED = [
+    (sampler, "admission", *map(returning, (2, None, "yes", TWICE)), failing),
+    (sampler, "quality", *map(returning, (NAN, None, "0.5", [0.5, 0.5])), WIDE, NANS, failing),
+    (sampler, "quality", Whole(lambda n, k: None), LogisticRegression()),
+    (
+        sampler,
+        "similarity",
+        *map(returning, (NAN, "same")),
+        Pairs(lambda n, m: np.ones(n)),
+        failing,
+    ),
+    (sampler, "similarity", Pairs(lambda n, m: np.full((n, m), NAN))),
+    (
+        sampler,
+        "policy__set_score",
+        returning("high"),
+        lambda quality, accepted: np.ones(3),
+        failing,
+    ),
+    (selector, "splitter", *map(returning, ([(0, 10**6)], [(5, 2)], "words", None))),
+    (selector, "component_score", *map(returning, (NAN, INF, None)), failing),
+    (selector, "admission", returning(2), failing),
+]
+
+
+@pytest.mark.parametrize(("make", "name", "value"), of(CALLED))
+def test_functions_that_misbehave(make, name, value, tmp_path):
+    """Nothing is half-fitted, no draw is lost, and an earlier fit goes on."""
+    log = str(tmp_path / "draws")
+    new = make(log)
+    if name == "policy__set_score":
+        new.set_params(policy=ThresholdPolicy())
+    good = new.get_params()[name]
+    new.set_params(**{name: value})
+    expected = (ZeroDivisionError, "") if value is failing else (WRONG, name.split("__")[-1])
+    refused(lambda: new.fit(X, Y), *expected)
+    with pytest.raises(NotFittedError):
+        new.predict(X[:2])
+    n_drawn = len(drawn(log))
+    new.set_params(**{name: good}).fit(X, Y)
+    if not isinstance(value, LogisticRegression):  # which is refused before anything is drawn
+        assert len(drawn(log)) == n_drawn
+    before = new.predict(X)
+    refused(lambda: new.set_params(**{name: value}).fit(X, Y), *expected)
+    new.set_params(**{name: good})
+    if name == "policy__set_score":  # calibration alone asks it, and has forgotten the earlier one
+        refused(lambda: new.predict(X), NotFittedError, "")
+        new.calibrate(new.collect(X, Y))
+    assert new.predict(X) == before
+
+
+def test_a_set_score_that_misbehaves_only_in_prediction():
+    said = []
+    score = partial(lambda said, quality: "high" if said else max(quality), said)
+    fitted = sampler(**policy(set_score=score)).fit(X, Y)
+    before = fitted.predict(X)
+    said.append("high")
+    refused(lambda: fitted.predict(X), TypeError, "set_score")
+    said.clear()
+    assert fitted.predict(X) == before
+
+
+# --- the command line ------------------------------------------------------------------------
 
 COMMANDS = [
-    ("calibrate", "epsilon", "nan"),
-    ("calibrate", "epsilon", "0"),
+    ("calibrate", "epsilon", "nan", "0"),
     ("calibrate", "delta", "2"),
     ("calibrate", "n-lambdas", "0"),
-    ("calibrate", "k-max", "0"),
-    ("calibrate", "k-max", "9"),
+    ("calibrate", "k-max", "0", "9"),
     ("calibrate", "size-weight", "-1"),
-    ("calibrate", "excess-weight", "nan"),
-    ("calibrate", "excess-weight", "inf"),
+    ("calibrate", "excess-weight", "nan", "inf"),
     ("calibrate", "optimization-fraction", "1"),
     ("calibrate", "set-score", "best"),
     ("calibrate", "seed", "-1"),
     ("calibrate", "output", "/no/such/folder/calibration.json"),
-    ("evaluate", "epsilons", "a"),
-    ("evaluate", "epsilons", "nan"),
-    ("evaluate", "epsilons", "2"),
-    ("evaluate", "epsilons", "0:1:-5"),
-    ("evaluate", "epsilons", "0:1:1e9"),
+    ("evaluate", "epsilons", "a", "nan", "2", "0:1:-5", "0:1:1e9"),
     ("evaluate", "delta", "0"),
     ("evaluate", "trials", "-1"),
     ("evaluate", "n-lambdas", "-3"),
@@ -61,8 +725,6 @@ COMMANDS = [
     ("evaluate", "jobs", "0"),
     ("evaluate", "seed", "-1"),
 ]
-
-
 PARAMETERS = {
     "methods": "set_score",
     "jobs": "n_jobs",
@@ -72,18 +734,15 @@ PARAMETERS = {
 }
 
 
-@pytest.fixture(scope="module")
-def data_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "data.npz"
-    bad_arguments.DATA.save(path)
-    return str(path)
-
-
-@pytest.mark.parametrize(("command", "option", "value"), COMMANDS)
-def test_wrong_options_end_in_one_line(command, option, value, data_file, tmp_path, capsys):
-    """The line names the option, or the parameter that it sets, and nothing is written."""
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [(command, option, value) for command, option, *values in COMMANDS for value in values],
+)
+def test_options_of_the_command_line(command, option, value, tmp_path, capsys):
+    """One line names the option, or the parameter that it sets, and nothing is written."""
     output = tmp_path / "output"
-    arguments = [command, "--data", data_file, "--quiet", "--output", str(output)]
+    DATA.save(tmp_path / "data.npz")
+    arguments = [command, "--data", str(tmp_path / "data.npz"), "--quiet", f"--output={output}"]
     if command == "evaluate":
         arguments += ["--trials", "1", "--figure-format", "none", "--methods", "max"]
     assert main([*arguments, f"--{option}={value}"]) == 2
