@@ -21,6 +21,7 @@ from sklearn_clm.calibration import (
     evaluate_configurations,
 )
 from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.policies import ThresholdPolicy
 
 from .procedures import N_LAMBDAS, Setting, component_risk, components_of
 from .worlds import World, make_world
@@ -125,8 +126,7 @@ def sampler_for(world: World, set_score, setting: Setting, seed: int) -> Conform
         quality=WorldScore(world.name, "quality"),
         similarity=WorldSimilarity(world.name, "similarity"),
         admission=WorldScore(world.name, "admissible"),
-        set_score=set_score,
-        n_lambdas=N_LAMBDAS,
+        policy=ThresholdPolicy(set_score=set_score, n_lambdas=N_LAMBDAS),
         random_state=seed,
     )
 

@@ -13,9 +13,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-from sklearn_clm.calibration import CalibrationData, binomial_p_value, critical_count
+from sklearn_clm.calibration import critical_count
+from sklearn_clm.calibration._tests import AdmissionTest
 
-from .deployed import fractions_of_all_draws
 from .deployment import DEPLOYMENT_MUTATIONS
 from .policies import (
     exit_policy,
@@ -28,7 +28,7 @@ from .study import PROCEDURES, Cell, first_k_error, hard_group_error, path_cell
 
 __all__ = ["MUTATIONS", "Mutation"]
 
-_MODULE = "sklearn_clm.calibration._learn_then_test"
+_LEARN_THEN_TEST = "sklearn_clm.calibration._learn_then_test"
 
 
 @dataclass(frozen=True)
@@ -64,20 +64,20 @@ class Mutation:
 
 
 def _split_into_twice_the_same(data, fraction, random_state=None):
-    return data, data
+    return np.arange(data.n_prompts), np.arange(data.n_prompts)
 
 
-def _go_on_after_failures(p_values, delta):
-    return np.asarray(p_values) <= delta
+def _go_on_after_failures(passes, n_steps, start=0):
+    return max((m + 1 for m in range(n_steps) if passes(m)), default=0)
 
 
-def _count_from_float_mean(n_errors, n, epsilon):
-    mean = n_errors / n
-    return binomial_p_value((mean * n).astype(int), n, epsilon)
+def _count_from_float_mean(test, m):
+    risks = test.columns.risks
+    return int(risks.loss[m] * risks.n_prompts) <= test.allowed
 
 
-def _one_error_free(n_errors, n, epsilon):
-    return binomial_p_value(np.maximum(n_errors - 1, 0), n, epsilon)
+def _one_error_more(n, epsilon, delta):
+    return critical_count(n, epsilon, delta) + 1
 
 
 def _mean_of_repeats(scores, axis):
@@ -97,23 +97,23 @@ _MANY_CLOSE = Cell("response_sets", "useless_quality", "sum", Setting(60, 0.5, 0
 MUTATIONS = {
     "optimisation part leaks into testing": Mutation(
         _MANY_CLOSE,
-        lambda: patch.object(CalibrationData, "split", _split_into_twice_the_same),
+        lambda: patch(f"{_LEARN_THEN_TEST}.split_of", _split_into_twice_the_same),
         n=500,
     ),
     "testing goes on past the first failure": Mutation(
         Cell("response_sets", "rival_draws", "max", Setting(90, 0.299, 0.2)),
-        lambda: patch(f"{_MODULE}.fixed_sequence_test", _go_on_after_failures),
+        lambda: patch(f"{_LEARN_THEN_TEST}.count_passed", _go_on_after_failures),
         n=300,
     ),
     # 47 of 71 prompts are left for calibration; 24 errors are one too many, but 24 / 47 * 47 < 24
     "error count from a float mean": Mutation(
         _just_out_of_reach(71, 0.18),
-        lambda: patch(f"{_MODULE}.binomial_p_value", _count_from_float_mean),
+        lambda: patch.object(AdmissionTest, "passes", _count_from_float_mean),
         n=1000,
     ),
     "one error too many": Mutation(
         _just_out_of_reach(60, 0.1),
-        lambda: patch(f"{_MODULE}.binomial_p_value", _one_error_free),
+        lambda: patch("sklearn_clm.calibration._tests.critical_count", _one_error_more),
         n=700,
     ),
     "exit policy learnt on the calibration part": Mutation(
@@ -123,9 +123,7 @@ MUTATIONS = {
     ),
     "one error too many at the exit level": Mutation(
         Cell("exit_policy", "useless_quality", "exit policy", Setting(10, 0.5, 0.1)),
-        procedure=partial(
-            exit_policy, n_errors=lambda n, epsilon, delta: critical_count(n, epsilon, delta) + 1
-        ),
+        procedure=partial(exit_policy, n_errors=_one_error_more),
         n=1500,
     ),
     "marginal count in place of the critical one": Mutation(
@@ -149,11 +147,6 @@ MUTATIONS = {
     "groups pooled": Mutation(
         Cell("groups_each", "mixed", "max", Setting(200, hard_group_error("mixed") - 0.005, 0.1)),
         procedure=partial(groups_each, pooled=True),
-    ),
-    "fractions of all draws, sets of one": Mutation(
-        Cell("fractions", "mixed", "max", Setting(200, 0.3, 0.1)),
-        procedure=fractions_of_all_draws,
-        n=40,
     ),
     **{
         name: Mutation(path_cell(cell, "mixed", 200), procedure=procedure)

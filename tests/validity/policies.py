@@ -1,7 +1,6 @@
 """The exit policy, lazy judging and the marginal guarantee in the study's worlds."""
 
 import functools
-from collections.abc import Sequence
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -9,21 +8,20 @@ from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm.calibration import (
     CalibrationData,
-    Configuration,
     ExitModel,
     Frontier,
-    LabelTable,
+    Table,
     critical_count,
     evaluate_configurations,
-    exit_level,
     fit_exit_model,
     get_set_score,
-    judge_in_falling_order,
-    judge_lazily,
-    learn_then_test_lazily,
+    learn_then_test,
     search_frontier,
-    sets_at_stop,
 )
+from sklearn_clm.calibration._certify import Entries, ranked, settle
+from sklearn_clm.calibration._learn_then_test import certify_frontier
+from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies import LazyJudging
 
 from .procedures import N_LAMBDAS, Setting
@@ -38,6 +36,33 @@ def texts_of(world: str, data: CalibrationData) -> np.ndarray:
     """Draw in which each draw's text occurs first: one text a prompt where all are duplicates."""
     own = np.broadcast_to(np.arange(data.k_max), data.quality.shape)
     return np.zeros_like(own) if world == "all_duplicates" else own
+
+
+def _table(data: CalibrationData, first: np.ndarray, n_draws: np.ndarray | None = None) -> Table:
+    """The same prompts without labels, and without draws where none is made yet."""
+    unlabelled = np.full(data.quality.shape, -1)
+    hidden = CalibrationData(data.quality, data.similarity, unlabelled, None, first, None, n_draws)
+    draw = None if n_draws is None else lambda rows, wanted: None  # the scores are there already
+    return Table(hidden, draw, lambda rows, draws: data.admissible[rows, draws])
+
+
+class _Texts(Entries):
+    """The texts of a table, with their scores."""
+
+    def __init__(self, tau: np.ndarray, table: Table) -> None:
+        super().__init__(np.repeat(np.arange(len(tau)), tau.shape[1]), len(tau), wanted=1)
+        self._tau, self._table = tau, table
+
+    @property
+    def scores(self) -> np.ndarray:
+        return self._tau.reshape(-1)
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self._table.labels.reshape(-1)
+
+    def ask(self, entries: np.ndarray) -> None:
+        self._table.ask(*np.divmod(entries, self._tau.shape[1]))
 
 
 def _learnt(world: World, rng: np.random.Generator, meaningless: bool = False) -> ExitModel:
@@ -92,15 +117,15 @@ def exit_policy(
     tau, scores = _population_scores(world.name, int(rng.integers(4)), meaningless)
     chosen = world.draw(setting.n, rng)
     allowed = int(n_errors(setting.n, setting.epsilon, setting.delta))
-    level = exit_level(scores[chosen], allowed)
+    rank = setting.n - allowed
+    level = ranked(scores[chosen], rank)
     if judge is not None or rng.random() < 0.1:
-        truth = world.population.admissible[chosen]
         first = texts_of(world.name, world.population)[chosen]
-        table = LabelTable(first, lambda prompts, draws: truth[prompts, draws])
-        found = exit_level((judge or judge_in_falling_order)(tau[chosen], allowed, table), allowed)
-        if judge is None and found != level:
-            raise AssertionError(f"lazy judging finds the level {found}, all labels {level}")
-        level = found
+        table = _table(world.population.take(chosen), first)
+        if judge is not None:
+            level = ranked(judge(tau[chosen], table), rank)
+        elif settle(_Texts(tau[chosen], table), rank) != level:
+            raise AssertionError(f"lazy judging does not find {level}, the level of all labels")
     if level == -np.inf:
         return None
     return bool(np.mean(scores < level) > setting.epsilon)
@@ -120,11 +145,11 @@ def learnt_on_the_calibration_part(world: World, set_score, setting: Setting, rn
     tau, _ = model.scores(world.population.quality, world.population.similarity, first)
     scores = np.where(world.population.admissible, tau, -np.inf).max(axis=1)
     allowed = int(critical_count(setting.n, setting.epsilon, setting.delta))
-    level = exit_level(scores[chosen], allowed)
+    level = ranked(scores[chosen], setting.n - allowed)
     return None if level == -np.inf else bool(np.mean(scores < level) > setting.epsilon)
 
 
-def stop_at_the_first_failure(tau: np.ndarray, n_errors: int, table: LabelTable) -> np.ndarray:
+def stop_at_the_first_failure(tau: np.ndarray, table: Table) -> np.ndarray:
     """Broken: a prompt whose most promising text is inadmissible counts as settled at the top."""
     best = tau.argmax(axis=1)
     rows = np.arange(len(tau))
@@ -133,83 +158,51 @@ def stop_at_the_first_failure(tau: np.ndarray, n_errors: int, table: LabelTable)
 
 
 @functools.lru_cache(maxsize=64)
-def _frontier(name: str, variant: int) -> tuple[Frontier, np.ndarray, list[np.ndarray]]:
-    """One of a few frontiers from prompts of which three draws are judged.
-
-    With the true risks of its configurations, and their sets of all prompts of the world: a
-    prompt's set does not depend on the others, so that thousands of samples share them.
-    """
+def _frontier(name: str, variant: int) -> tuple[Frontier, np.ndarray]:
+    """One of a few frontiers from prompts of which three draws are judged, with its true risks."""
     world, rng = make_world(name), np.random.default_rng([variant, 2])
     data = world.population.take(world.draw(N_OPTIMIZATION, rng))
     first = texts_of(name, data)
-    table = LabelTable(first, lambda prompts, draws: data.admissible[prompts, draws])
-    labels = LazyJudging(optimization_judgements=3).labels(data, first, table)
+    judging = LazyJudging(optimization_judgements=3)
+    labels = judging.labels(_table(data, first), np.arange(N_OPTIMIZATION), first)
     frontier = search_frontier(data.with_labels(labels), set_score="max", n_lambdas=N_LAMBDAS)
     risks = evaluate_configurations(
         world.population, frontier.lambdas, set_score="max", k_max=frontier.k_max
     )
-    sets = [
-        sets_at_stop(world.population, Configuration(*thresholds), k_max, get_set_score("max"))[0]
-        for thresholds, k_max in zip(frontier.lambdas.tolist(), frontier.k_max.tolist())
-    ]
-    return frontier, risks.loss, sets
-
-
-class _SetsOfSample(Sequence):
-    """The sets of some prompts under each configuration."""
-
-    def __init__(self, sets: list[np.ndarray], chosen: np.ndarray) -> None:
-        self._sets, self._chosen = sets, chosen
-
-    def __len__(self) -> int:
-        return len(self._sets)
-
-    def __getitem__(self, m: int) -> np.ndarray:
-        return self._sets[m][self._chosen]
+    return frontier, risks.loss
 
 
 def lazy_thresholds(world: World, set_score, setting: Setting, rng) -> bool | None:
     """Is a configuration that lazy judging certifies wrong? Each calibration asks anew.
 
-    One calibration in a hundred goes through the whole function, draw by draw, and must certify
-    the same.
+    Every other one draws lazily, too. One in ten must certify what all labels certify.
     """
-    frontier, risks, sets = _frontier(world.name, int(rng.integers(4)))
+    frontier, risks = _frontier(world.name, int(rng.integers(4)))
     chosen = world.draw(setting.n, rng)
-    truth, quality = world.population.admissible[chosen], world.population.quality[chosen]
-    first = texts_of(world.name, world.population)[chosen]
-
-    def table() -> LabelTable:
-        return LabelTable(first, lambda prompts, draws: truth[prompts, draws])
-
-    allowed = int(critical_count(setting.n, setting.epsilon, setting.delta))
-    start = int(rng.integers(len(frontier)))  # which test is decided first must not matter
-    tests = judge_lazily(_SetsOfSample(sets, chosen), allowed, table(), quality, start=start)
-    n_certified = sum(test.rejected for test in tests)
-    if rng.random() < 0.01:
-        part = world.population.take(chosen)
-        part.n_draws = np.zeros(setting.n, dtype=np.intp)
-
-        def draw(prompts: np.ndarray) -> None:
-            part.n_draws[prompts] += 1
-
-        result = learn_then_test_lazily(
-            part, frontier, setting.epsilon, setting.delta, table(), set_score="max", draw=draw
-        )
-        if len(result.valid_lambdas) != n_certified:
+    data = world.population.take(chosen)
+    n_draws = np.zeros(setting.n, dtype=np.intp) if rng.random() < 0.5 else None
+    table = _table(data, texts_of(world.name, world.population)[chosen], n_draws)
+    columns = Columns(table, np.arange(setting.n), frontier, get_set_score("max"))
+    test = AdmissionTest(columns, setting.epsilon, setting.delta)
+    weights = {"size_weight": 0.5, "excess_weight": 0.0, "draw_weight": 0.0}
+    found = certify_frontier(columns, test, delta=setting.delta, weights=weights, select="last")
+    n_certified = len(found.valid_lambdas)
+    if rng.random() < 0.1:
+        full = learn_then_test(data, setting.epsilon, setting.delta, frontier=frontier)
+        if len(full.valid_lambdas) != n_certified:
             raise AssertionError(
-                f"draw by draw {len(result.valid_lambdas)} configurations are certified, "
-                f"{n_certified} with all draws"
+                f"lazily {n_certified} configurations are certified, {len(full.valid_lambdas)} "
+                "with all labels"
             )
     return bool(risks[:n_certified].max() > setting.epsilon) if n_certified else None
 
 
-def two_labels_of_equal_texts(tau: np.ndarray, n_errors: int, table: LabelTable) -> np.ndarray:
+def two_labels_of_equal_texts(tau: np.ndarray, table: Table) -> np.ndarray:
     """Broken: each repetition of a text is judged anew, one verdict in ten is wrong, any counts."""
     rows, draws = np.indices(tau.shape).reshape(2, -1)
-    texts = np.unique(np.column_stack((rows, table.first[rows, draws])), axis=0)
+    texts = np.unique(np.column_stack((rows, table.texts[rows, draws])), axis=0)
     table.ask(*texts.T)
-    said = np.where(np.random.default_rng(n_errors).random(tau.shape) < 0.1, 1, table.labels)
+    said = np.where(np.random.default_rng(len(tau)).random(tau.shape) < 0.1, 1, table.labels)
     return np.where(np.any(said == 1, axis=1), tau.max(axis=1), -np.inf)
 
 
@@ -217,7 +210,8 @@ def marginal(world: World, set_score, setting: Setting, rng) -> bool:
     """Is a new prompt missed, where its mean over calibrations must not exceed epsilon?"""
     _, scores = _population_scores(world.name, int(rng.integers(4)), False)
     sample = scores[world.draw(setting.n, rng)]
-    level = exit_level(sample, int(np.floor((setting.n + 1) * setting.epsilon)) - 1)
+    allowed = int(np.floor((setting.n + 1) * setting.epsilon)) - 1
+    level = ranked(sample, setting.n - allowed)
     return bool(scores[world.draw(1, rng)[0]] < level)
 
 

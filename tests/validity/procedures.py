@@ -11,8 +11,10 @@ from sklearn_clm.calibration import (
     component_learn_then_test,
     evaluate_configurations,
     learn_then_test,
-    learn_then_test_groups,
+    prompts_needed,
+    search_frontier,
 )
+from sklearn_clm.calibration._rows import parts_of
 from sklearn_clm.scoring import get_set_score
 
 from .worlds import World
@@ -95,21 +97,31 @@ def groups_all(
 ) -> bool | None:
     """Is the true risk within some group above epsilon for a configuration certified for it?"""
     positions, of_prompt = world.draw(setting.n, rng), groups_of(world)
-    found = learn_then_test_groups(
-        world.population.take(positions),
-        np.zeros(setting.n) if pooled else of_prompt[positions],
-        setting.epsilon,
+    data, searched = world.population.take(positions), np.arange(setting.n // 3)
+    frontier = search_frontier(data.take(searched), set_score=set_score, n_lambdas=N_LAMBDAS)
+    parts = parts_of(
+        searched,
+        np.arange(len(searched), setting.n),
         setting.delta,
-        group_guarantee=guarantee,
-        set_score=set_score,
-        n_lambdas=N_LAMBDAS,
-        random_state=int(rng.integers(2**31)),
+        of_prompt[positions],
+        together=guarantee == "all",
     )
     risks = []
-    for group in watched:
-        result = found.get(0 if pooled else group)
+    for part in parts:
+        group = watched[0] if pooled else part.group
+        if (part.group is None) != pooled or group not in watched:
+            continue
+        if len(part.rows) < prompts_needed(setting.epsilon, part.delta):
+            continue
+        result = learn_then_test(
+            data.take(part.rows),
+            setting.epsilon,
+            part.delta,
+            set_score=set_score,
+            frontier=frontier,
+        )
         members = world.population.take(np.flatnonzero(of_prompt == group))
-        risks.append(None if result is None else _worst_true_risk(result, members, set_score))
+        risks.append(_worst_true_risk(result, members, set_score))
     known = [risk for risk in risks if risk is not None]
     return max(known) > setting.epsilon if known else None
 

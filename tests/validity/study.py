@@ -117,15 +117,9 @@ def deployed_cells() -> Iterator[Cell]:
     yield Cell("sampler_groups_all", "mixed", "max", Setting(160, hard + 0.1, 0.1))
     missed = ~made.population.admissible.any(axis=1)
     shifted = float(np.average(missed, weights=prompt_weights("mixed")))
-    yield Cell("sampler_shift_rejection", "mixed", "max", Setting(100, shifted + 0.15, 0.1))
-    yield Cell("sampler_shift_betting", "mixed", "max", Setting(160, shifted + 0.2, 0.1))
+    yield Cell("sampler_shift", "mixed", "max", Setting(100, shifted + 0.15, 0.1))
     share = float(1 - made.population.admissible[:, 0].mean())
-    for name in ("sampler_losses_betting", "sampler_losses_hoeffding_bentkus"):
-        yield Cell(name, "mixed", "first_k", Setting(60, share + 0.2, 0.1))
-    yield Cell("selector_fractions", "mixed", "max", Setting(120, 0.1, 0.1))
-    for name in ("fractions", "fractions_hoeffding_bentkus"):
-        for n, alpha in ((80, 0.2), (200, 0.2), (200, 0.3)):
-            yield Cell(name, "mixed", "max", Setting(n, alpha, 0.1))
+    yield Cell("sampler_losses", "mixed", "first_k", Setting(60, share + 0.2, 0.1))
 
 
 def all_cells() -> Iterator[Cell]:
