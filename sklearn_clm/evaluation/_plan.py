@@ -163,7 +163,7 @@ class Plan:
             f"Share of prompts without any admissible draw: {self.lowest:.3f} [{low:.3f}, "
             f"{high:.3f}]. No number of prompts certifies an epsilon below it. With probability "
             f"{self.power:g} a calibration succeeds with:",
-            markdown_table(self._recommended()).rstrip("\n"),
+            markdown_table(self._needs()).rstrip("\n"),
         ]
         if self.n_recommended is None:
             parts.append(
@@ -200,7 +200,7 @@ class Plan:
             parts.append(markdown_table(self._by_budget()).rstrip("\n"))
         return "\n\n".join(parts) + "\n"
 
-    def _recommended(self) -> list[list[str]]:
+    def _needs(self) -> list[list[str]]:
         """How many prompts this epsilon takes, and which epsilon the largest number certifies."""
         end = self.lowest_interval[1]
         here, there = self.n_recommended, self.n_recommended_cautious
