@@ -529,7 +529,9 @@ class StoreBacked(BaseEstimator):
 
     def _shared(self) -> Shared:
         shared: Shared | None = self.__dict__.get("_shared_state")
-        if shared is None or shared.path != self.path:
+        if shared is None:  # of several threads, all get what the first one made
+            shared = self.__dict__.setdefault("_shared_state", Shared(self.path))
+        if shared.path != self.path:
             shared = self._shared_state = Shared(self.path)
         return shared
 
