@@ -356,7 +356,7 @@ class TrialResults(LevelResults):
     levels : ndarray of shape (n_levels,)
         The values of epsilon; `epsilons` is the same.
     delta : float
-        The confidence level of all tests is 1 - delta.
+        Level of the tests.
     null : ndarray of bool, shape (n_methods, n_trials, n_levels)
         Where no configuration was found to be valid.
     trivial : ndarray of bool, shape (1, n_trials, n_levels)
