@@ -171,11 +171,8 @@ def _add_evaluate(commands: _Commands) -> None:
     add("--output", type=Path, default=Path("clm-evaluation"), metavar="DIR", help="where to write")
     names = ["first_k", "first_k_reject", "max", "sum"]
     add("--methods", nargs="+", default=names, metavar="NAME", help="set scores to compare")
-    text = (
-        "tolerated risks: numbers in [0, 1], or START:STOP:COUNT, both ends included (default: "
-        "0:1:101)"
-    )
-    add("--epsilons", type=_levels, nargs="+", metavar="E", help=text)
+    text = "tolerated risks: numbers in [0, 1], or START:STOP:COUNT, both ends included"
+    add("--epsilons", nargs="+", default=["0:1:101"], metavar="E", help=text)
     _number(evaluate, "--n-trials --trials", 100, "random splits")
     _number(evaluate, "--frontier-fraction", 0.2, "share for the frontier")
     text = "share for fixed sequence testing; the rest measures"
@@ -302,8 +299,8 @@ def _levels(text: str) -> np.ndarray:
         start, stop, count = text.split(":")
         return np.linspace(float(start), float(stop), int(count))
     except ValueError:
-        wanted = f"a number or START:STOP:COUNT, got {text!r} instead"
-        raise argparse.ArgumentTypeError(f"must be {wanted}") from None
+        wanted = "numbers or START:STOP:COUNT"
+        raise ValueError(f"epsilons must be {wanted}, got {text!r} instead.") from None
 
 
 def _load(arguments: argparse.Namespace, *outputs: Path) -> CalibrationData:
@@ -328,15 +325,16 @@ def _refuse_inputs(outputs: Iterable[Path], inputs: Iterable[str | None]) -> Non
 def _evaluate(arguments: argparse.Namespace) -> int:
     output: Path = arguments.output
     data = _load(arguments, *(output / name for name in _WRITTEN))
-    output.mkdir(parents=True, exist_ok=True)  # before hours of trials
-    levels = arguments.epsilons
+    if output.exists() and not output.is_dir():  # before hours of trials
+        raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(output))
     fractions = ("frontier_fraction", "testing_fraction")
     results = run_trials(
         data,
-        epsilons=None if levels is None else np.unique(np.concatenate(levels)),
+        epsilons=np.unique(np.concatenate([_levels(text) for text in arguments.epsilons])),
         verbose=0 if arguments.quiet else 1,
         **_given(arguments, "methods", "n_trials", *fractions, "k_max", "n_jobs"),
     )
+    output.mkdir(parents=True, exist_ok=True)
     results.save(output / "trials.npz")
     with replacing(output / "curves.csv") as unfinished:
         _curves(results).to_csv(unfinished)

@@ -52,7 +52,7 @@ _BUSY_SECONDS = 60.0
 _LOOKUP_KEYS = 400  # stays below SQLite's historical limit of 999 bound parameters
 
 Identity = tuple[str, int, int]
-_open_stores: weakref.WeakValueDictionary[Identity | None, Store] = weakref.WeakValueDictionary()
+_open_stores: weakref.WeakValueDictionary[Identity, Store] = weakref.WeakValueDictionary()
 _opening: dict[str, threading.Lock] = {}  # held from the look-up of a file to its connection
 _connected: dict[int, Identity | None] = {}  # files of the connections that live, by their id
 # connections of a parent process, which a child must not close
@@ -298,10 +298,13 @@ def open_store(path: str | os.PathLike[str] | None) -> Store:
     # may wait for another process, so one lock for each file
     with _opening.setdefault(name, threading.Lock()):
         _refuse_hard_links(name)
-        store = _open_stores.get(_identity(name))
+        identity = _identity(name)
+        store = None if identity is None else _open_stores.get(identity)
         if store is None:
             store = Store(name)
-            _open_stores[_identity(name)] = store
+            identity = _identity(name)
+            if identity is not None:
+                _open_stores[identity] = store
     return store
 
 
@@ -526,7 +529,9 @@ class StoreBacked(BaseEstimator):
 
     def _shared(self) -> Shared:
         shared: Shared | None = self.__dict__.get("_shared_state")
-        if shared is None or shared.path != self.path:
+        if shared is None:  # of several threads, all get what the first one made
+            shared = self.__dict__.setdefault("_shared_state", Shared(self.path))
+        if shared.path != self.path:
             shared = self._shared_state = Shared(self.path)
         return shared
 

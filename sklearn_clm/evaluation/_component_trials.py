@@ -49,17 +49,11 @@ def run_component_trials(
         share of the reference that the selection covers (Appendix G). By default it is the
         share of the admissible components, among those of all K samples, that are selected.
         Prompts with an empty reference, or no admissible component, do not count.
-    delta : float in (0, 1), default=0.05
-        Level of the tests.
-    n_trials : int, default=100
-        Number of random splits, the same for all component scores.
     calibration_fraction : float in (0, 1), default=0.3
         Share of the prompts to calibrate on; the rest tests. (No part is needed to find a
         frontier.)
-    random_state : int, RandomState or None, default=None
-        Seed of the splits.
-    verbose : int, default=0
-        If positive, show a progress bar.
+    delta, n_trials, random_state, verbose
+        As in :func:`run_trials`. All component scores see the same splits.
 
     Returns
     -------

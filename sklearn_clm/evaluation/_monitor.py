@@ -53,8 +53,8 @@ _NO_ALARM = "No alarm. This renews no certificate: it is no evidence that the ri
 class RiskMonitor:
     """Alarm when the risk in use exceeds what was promised.
 
-    After deployment, some sets are *audited*: it is judged whether they were in error. The
-    monitor bets against the hypothesis that the risk of each audited prompt, given those before,
+    After deployment, some sets are *audited*: it is judged whether they were in error. The monitor
+    bets against the hypothesis that the risk of each audited prompt, given those before,
     is at most epsilon. Its wealth, the *e-value*, is a mixture of products of
     1 + b (loss - epsilon), over stakes b and over the time at which the betting starts, all with
     weights that were fixed beforehand. The alarm goes off when it reaches 1 / alpha.
@@ -106,10 +106,6 @@ class RiskMonitor:
     n_unchecked_ : int
         Audited outcomes without a request: nobody knows whether they were chosen at random, or
         were reported twice.
-    n_audited_, losses_, risk_, risk_interval_, e_values_, alarm_, alarm_at_
-        State of the risk, see the properties.
-    shift_e_values_, shift_alarm_
-        State of the scores: **no statement on the risk**.
 
     Examples
     --------

@@ -16,6 +16,7 @@ from sklearn_clm._exceptions import MORE_PROMPTS
 from sklearn_clm._results import counted
 from sklearn_clm.calibration import (
     CalibrationData,
+    Frontier,
     binomial_p_value,
     clopper_pearson,
     critical_count,
@@ -163,7 +164,7 @@ class Plan:
             f"Share of prompts without any admissible draw: {self.lowest:.3f} [{low:.3f}, "
             f"{high:.3f}]. No number of prompts certifies an epsilon below it. With probability "
             f"{self.power:g} a calibration succeeds with:",
-            markdown_table(self._recommended()).rstrip("\n"),
+            markdown_table(self._needs()).rstrip("\n"),
         ]
         if self.n_recommended is None:
             parts.append(
@@ -200,7 +201,7 @@ class Plan:
             parts.append(markdown_table(self._by_budget()).rstrip("\n"))
         return "\n\n".join(parts) + "\n"
 
-    def _recommended(self) -> list[list[str]]:
+    def _needs(self) -> list[list[str]]:
         """How many prompts this epsilon takes, and which epsilon the largest number certifies."""
         end = self.lowest_interval[1]
         here, there = self.n_recommended, self.n_recommended_cautious
@@ -371,25 +372,23 @@ def plan(
     by_budget = tuple(recommended(share) for share in (errors / n).tolist())
     certified = partial(_certified, n=int(parts[-1]), delta=level, power=power)
     enough = parts >= prompts_needed(epsilon, level)
-    simulate = partial(
-        _simulate,
-        data,
-        np.minimum(parts[enough], _MOST_SIMULATED),
-        rng=np.random.default_rng(random_state),
-        epsilon=epsilon,
-        delta=level,
-        set_score=set_score,
-        n_lambdas=n_lambdas,
-        k_max=k_max,
-        weights={
-            "size_weight": size_weight,
-            "excess_weight": excess_weight,
-            "draw_weight": draw_weight,
-        },
-    )
+    weights: Weights = {
+        "size_weight": size_weight,
+        "excess_weight": excess_weight,
+        "draw_weight": draw_weight,
+    }
+    find = partial(search_frontier, k_max=k_max, n_lambdas=n_lambdas, set_score=set_score)
+    simulated = np.minimum(parts[enough], _MOST_SIMULATED)
+    critical = np.atleast_1d(critical_count(simulated, epsilon, level))
+    rng = np.random.default_rng(random_state)
     means = np.full((n_trials, len(parts), 2), np.nan)
     for trial in means:
-        trial[enough] = simulate()
+        # a pilot is small: the frontier needs most of it to resemble the one to come
+        optimization, rest = data.truncate(largest).split(2 / 3, rng)
+        frontier = find(optimization, **weights)
+        for i, row in enumerate(np.flatnonzero(enough)):
+            sample = rest.take(rng.integers(rest.n_prompts, size=int(simulated[i])))
+            trial[row] = _simulate(sample, frontier, critical[[i]], set_score, weights)
     bounds = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     size, draws = means.mean(axis=0).T
     own_text = data.first[:, :largest] == np.arange(largest)
@@ -438,37 +437,18 @@ def _share_kept(data: CalibrationData) -> float:
 
 def _simulate(
     data: CalibrationData,
-    sizes: np.ndarray,
-    *,
-    rng: np.random.Generator,
-    epsilon: float,
-    delta: float,
+    frontier: Frontier,
+    critical: np.ndarray,
     set_score: SetScoreLike,
-    n_lambdas: int,
-    k_max: int | Sequence[int] | None,
     weights: Weights,
-) -> np.ndarray:
-    """Mean set size and draws after one calibration of each size, shape (s, 2)."""
-    # a pilot is small: the frontier needs most of it to resemble the one to come
-    optimization, rest = data.split(2 / 3, rng)
-    frontier = search_frontier(
-        optimization, set_score=set_score, n_lambdas=n_lambdas, k_max=k_max, **weights
-    )
-    largest = largest_budget(k_max, data.k_max)
-    rest = rest.truncate(int(frontier.k_max.max()))
-    outcomes = np.full((len(sizes), 2), float(largest))
-    for outcome, n in zip(outcomes, sizes.tolist()):
-        risks = evaluate_configurations(
-            rest.take(rng.integers(rest.n_prompts, size=n)),
-            frontier.lambdas,
-            set_score=set_score,
-            k_max=frontier.k_max,
-        )
-        critical = np.array([critical_count(n, epsilon, delta)])
-        (best,) = choose(risks.n_errors, risks.objective(**weights), critical)
-        if best >= 0:
-            outcome[:] = risks.size[best], risks.samples[best]
-    return outcomes
+) -> tuple[float, float]:
+    """Mean set size and draws after a calibration; those of all draws where it is null."""
+    lambdas, budgets = frontier.lambdas, frontier.k_max
+    risks = evaluate_configurations(data, lambdas, set_score=set_score, k_max=budgets)
+    (best,) = choose(risks.n_errors, risks.objective(**weights), critical)
+    if best < 0:
+        return data.k_max, data.k_max
+    return risks.size[best], risks.samples[best]
 
 
 def _check_sizes(sizes: Sequence[int]) -> np.ndarray:

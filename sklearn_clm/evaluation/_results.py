@@ -308,11 +308,9 @@ class LevelResults:
             kind = str(read_arrays(file, ["kind"])["kind"])
             if kind == cls.__name__:
                 arrays = read_arrays(file, [field.name for field in fields(cls)])
-        if kind != cls.__name__:
-            raise ValueError(f"{os.fspath(path)!r} holds {kind}; wanted {cls.__name__}.")
-        values: dict[str, Any] = {k: v if v.ndim else v.item() for k, v in arrays.items()}
-        values["methods"] = tuple(str(method) for method in arrays["methods"])
-        return cls(**values)
+                values = {k: v if v.ndim else v.item() for k, v in arrays.items()}
+                return cls(**{**values, "methods": tuple(map(str, arrays["methods"]))})
+        raise ValueError(f"{os.fspath(path)!r} must hold {cls.__name__}, got {kind} instead.")
 
     def _chosen(self) -> dict[str, np.ndarray]:
         """The thresholds, as columns of a table."""
@@ -358,7 +356,7 @@ class TrialResults(LevelResults):
     levels : ndarray of shape (n_levels,)
         The values of epsilon; `epsilons` is the same.
     delta : float
-        The confidence level of all tests is 1 - delta.
+        Level of the tests.
     null : ndarray of bool, shape (n_methods, n_trials, n_levels)
         Where no configuration was found to be valid.
     trivial : ndarray of bool, shape (1, n_trials, n_levels)

@@ -21,7 +21,6 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._data import check_data, split_prompts
-from sklearn_clm.calibration._path import check_budgets
 from sklearn_clm.evaluation._results import TrialResults
 
 Method = str | Callable[..., float] | SetScore
@@ -211,7 +210,10 @@ def _resolve(methods: Methods) -> tuple[tuple[str, ...], tuple[Method, ...]]:
 
 def largest_budget(k_max: int | Sequence[int] | None, available: int) -> int:
     """The largest of the budgets that were asked for, by default all draws."""
-    return int(check_budgets(k_max, available)[-1])
+    budgets = np.asarray(available if k_max is None else k_max)
+    if not budgets.size or budgets.dtype.kind not in "iu" or not 1 <= budgets.max() <= available:
+        raise ValueError(f"k_max must hold integers from 1 to {available}, got {k_max!r} instead.")
+    return int(budgets.max())
 
 
 def _run_one(data: CalibrationData, plan: _Plan, split: Split) -> _Trial:
@@ -322,7 +324,14 @@ def random_splits(
     """
     if n_trials < 1:
         raise ValueError(f"n_trials must be at least 1, got {n_trials} instead.")
-    seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    try:
+        rng = check_random_state(random_state)
+    except ValueError:
+        raise ValueError(
+            "random_state must be an integer from 0 to 2**32 - 1, a RandomState or None, got "
+            f"{random_state!r:.60} instead."
+        ) from None
+    seed = int(rng.randint(np.iinfo(np.int32).max))
     digests = np.arange(n_prompts) if prompts is None else np.asarray(prompts)
     return (
         _split(np.random.default_rng(child), digests, n_calibration)

@@ -16,6 +16,7 @@ import logging
 import os
 import random
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ TRAINED_ON = "_trained_on"  # attribute that holds the digest of a training
 _PLAIN = (str, bytes, bool, int, float, np.bool_, np.int64, np.float64)
 _RANDOM = (random.Random, np.random.Generator, np.random.RandomState)
 _OUTSIDE_OF_CODE = {"ctx", "kind", "type_comment", "type_ignores", "type_params"}
+_parsing = threading.Lock()  # Python 3.11 raises SystemError where two threads parse at once
 _strict: ContextVar[bool] = ContextVar("strict", default=False)
 
 _Inner = Callable[[Any], Any]  # the identity of a part
@@ -216,8 +218,9 @@ def _contents(cell: Any) -> Any:
 def _tree_of(member: Any) -> Any:
     """Syntax of a function or a class; None where it has no source."""
     try:
-        lines, before = inspect.findsource(member)
-        nodes = _nodes("".join(lines))
+        with _parsing:
+            lines, before = inspect.findsource(member)
+            nodes = _nodes("".join(lines))
     except (OSError, TypeError, SyntaxError, ValueError):
         return None
     code: Any = getattr(member, "__code__", None)

@@ -133,7 +133,10 @@ def test_an_interrupt_leaves_no_transaction_open(tmp_path):
         for trial in range(200):
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.007 + trial * 1e-5)
-                cached.sample([f"{trial}"], 1000)
+                try:
+                    cached.sample([f"{trial}"], 1000)
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0)
             except KeyboardInterrupt as error:
                 errors.append(error)  # an interactive session holds its last error, too
             other.execute("BEGIN IMMEDIATE")

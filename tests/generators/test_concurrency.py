@@ -4,10 +4,19 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 
 import pytest
 
 from sklearn_clm.generators.openai._requests import run_concurrently
+
+
+def arriving(jobs, work, *arguments):
+    """Results, as they are delivered."""
+    delivered = deque()
+    for _ in run_concurrently(jobs, work, delivered.append, *arguments):
+        while delivered:
+            yield delivered.popleft()
 
 
 def test_all_results_arrive():
@@ -15,9 +24,9 @@ def test_all_results_arrive():
         yield job
         yield -job
 
-    results = list(run_concurrently(range(1, 100), work, 5))
+    results = list(arriving(range(1, 100), work, 5))
     assert sorted(results) == sorted([*range(1, 100), *range(-99, 0)])
-    assert list(run_concurrently([], work, 3)) == []
+    assert list(arriving([], work, 3)) == []
 
 
 def test_results_under_way_arrive_before_an_error():
@@ -33,7 +42,7 @@ def test_results_under_way_arrive_before_an_error():
     results = []
 
     def fetch():
-        for result in run_concurrently(iter(["slow", "bad", "never"]), work, 2):
+        for result in arriving(iter(["slow", "bad", "never"]), work, 2):
             results.append(result)
             if result == "bad begun":
                 late.set()
@@ -57,7 +66,7 @@ def test_what_is_not_needed_is_neither_waited_for_nor_an_error(caplog):
 
     jobs = ["idle", "bad", "one", "two"]
     is_needed = ("one", "two").__contains__
-    assert list(run_concurrently(iter(jobs), work, 2, is_needed)) == ["one", "two"]
+    assert list(arriving(iter(jobs), work, 2, is_needed)) == ["one", "two"]
     assert not never.is_set()
     never.set()
     assert "not to be needed failed: gone" in caplog.text
@@ -75,7 +84,7 @@ def test_the_next_job_waits_for_a_thread_that_nobody_needs():
         go_on.wait(20)
         yield job
 
-    assert "one" in list(run_concurrently(jobs(), work, 1, "one".__eq__))
+    assert "one" in list(arriving(jobs(), work, 1, "one".__eq__))
 
 
 @pytest.mark.parametrize("before", [1, 2])
@@ -93,7 +102,7 @@ def test_an_error_counts_once_its_job_is_needed(before):
             raise ConnectionError("gone")
 
     with pytest.raises(ConnectionError, match="gone"):
-        list(run_concurrently(jobs(), work, before, needed.__contains__))
+        list(arriving(jobs(), work, before, needed.__contains__))
 
 
 def interrupted_while(begun, then):
@@ -121,7 +130,7 @@ def test_results_under_way_arrive_after_an_interrupt():
     results = []
 
     def fetch():
-        for result in run_concurrently(range(1, 100), work, 1):
+        for result in arriving(range(1, 100), work, 1):
             results.append(result)  # noqa: PERF402
 
     interrupted_while(begun, go_on)
@@ -142,7 +151,7 @@ def test_an_interrupt_does_not_wait_for_what_hangs(monkeypatch):
 
     interrupted_while(begun, unused)
     with pytest.raises(KeyboardInterrupt):
-        list(run_concurrently(range(1, 9), work, 2))
+        list(arriving(range(1, 9), work, 2))
     assert not never.is_set()
     never.set()
 
@@ -154,7 +163,7 @@ def test_few_results_are_made_that_nobody_fetches():
         made.append(job)
         yield job
 
-    results = run_concurrently(range(1, 1000), work, 3)
+    results = arriving(range(1, 1000), work, 3)
     next(results)
     time.sleep(0.2)
     assert len(made) <= 1 + 2 * 3 + 3

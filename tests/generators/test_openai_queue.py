@@ -282,7 +282,10 @@ def test_an_interrupt_loses_no_answer(server, tmp_path):
         for trial in range(30):
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.05 + trial * 1e-4)
-                cached.sample([f"trial {trial}"], 100)
+                try:
+                    cached.sample([f"trial {trial}"], 100)
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0)
             except KeyboardInterrupt:
                 n_interrupts += 1
             assert cached.stats()["n_stored"] == sum(server.n_answered.values())

@@ -19,7 +19,7 @@ from sklearn_clm.calibration import (
     learn_then_test_lazily,
     search_frontier,
 )
-from sklearn_clm.evaluation import RiskMonitor, plan
+from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.generators import ParallelGenerator
 from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
 from tests.toy import ToyModel, questions
@@ -98,7 +98,6 @@ def test_a_confidence_for_delta_and_a_coverage_for_epsilon_are_noticed(fitted, t
         lambda **levels: learn_then_test(data, random_state=0, **levels),
         lambda **levels: learn_then_test(rest, frontier=frontier, **levels),
         lambda **levels: learn_then_test_groups(data, ["one"] * 120, random_state=0, **levels),
-        lambda **levels: plan(data, sizes=[100], n_trials=2, random_state=0, **levels),
     )
     for test in tests:
         right = {"epsilon": 0.35, "delta": 0.05}
@@ -115,13 +114,9 @@ def test_a_confidence_for_delta_and_a_coverage_for_epsilon_are_noticed(fitted, t
         assert mistaken(lambda test=test: test(delta=0.05)) == []
         assert mistaken(lambda test=test: test(delta=0.95)) == ["delta=0.95"]
     data.save(tmp_path / "data.npz")
-    for command in ("calibrate", "plan"):
-        arguments = [command, "--data", str(tmp_path / "data.npz"), "--quiet", "--epsilon", "0.9"]
-        arguments += ["--output", str(tmp_path / "out"), "--delta", "0.9"]
-        assert mistaken(lambda arguments=arguments: cli.main(arguments)) == [
-            "delta=0.9",
-            "epsilon=0.9",
-        ]
+    arguments = ["calibrate", "--data", str(tmp_path / "data.npz"), "--quiet", "--epsilon", "0.9"]
+    arguments += ["--output", str(tmp_path / "out"), "--delta", "0.9"]
+    assert mistaken(lambda: cli.main(arguments)) == ["delta=0.9", "epsilon=0.9"]
     # levels of a whole curve, and a delta that has no part
     assert mistaken(lambda: learn_then_test(data, [0.5, 0.95], random_state=0)) == []
     average = sampler(policy=ExitPolicy(), guarantee="marginal", delta=0.95)

@@ -132,21 +132,21 @@ class Batch:
         """Tokens of each row that the cache holds, or would hold."""
         return [self.stop - start for start in self.starts]
 
-    def admit(self, slots: Sequence[int], states: Sequence[PromptState]) -> None:
-        """Let prompts take the given rows; rows beyond the last are added."""
-        n_rows = max(len(self), max(slots) + 1)
+    def admit(self, states: Sequence[PromptState]) -> None:
+        """Let prompts take rows after the last."""
+        first, n_rows = len(self), len(self) + len(states)
         longest = max(max(state.length for state in states), *self.lengths, 0)
         self._make_room(n_rows, longest, states[0])
-        self.starts += [self.stop] * (n_rows - len(self))
-        for row, state in zip(slots, states):
-            self.starts[row] = start = self.stop - state.length
+        for row, state in enumerate(states, first):
+            start = self.stop - state.length
+            self.starts.append(start)
             for k, own in enumerate(state.own):
                 middle = self.stop - own.shape[-2]
                 if state.prefix:
                     self._packed[k][:, row, :, start:middle] = state.prefix[k][:, 0]
                 self._packed[k][:, row, :, middle : self.stop] = own
         if states[0].encoded:
-            self._admit_encoded(slots, states)
+            self._admit_encoded(first, states)
 
     def drop(self, order: Sequence[int]) -> None:
         """Keep the rows of `order`, where ``order[i]`` is i or a row behind all that are kept."""
@@ -238,11 +238,9 @@ class Batch:
         self.stop = longest
         self._looked_at = None
 
-    def _admit_encoded(self, slots: Sequence[int], states: Sequence[PromptState]) -> None:
+    def _admit_encoded(self, first: int, states: Sequence[PromptState]) -> None:
         """Write what the encoder made of prompts, in memory as long as the longest of them."""
-        self._encoded_lengths += [0] * (len(self) - len(self._encoded_lengths))
-        for row, state in zip(slots, states):
-            self._encoded_lengths[row] = state.encoded[-1].shape[-2]
+        self._encoded_lengths += [state.encoded[-1].shape[-2] for state in states]
         width = max(self._encoded_lengths)
         for k, like in enumerate(states[0].encoded):
             n_layers, heads, _, head_width = like.shape
@@ -255,5 +253,5 @@ class Batch:
                 if n_rows:
                     new[:, :n_rows, :, :n_tokens] = old
                 self._encoded[k : k + 1] = [new]
-            for row, state in zip(slots, states):
+            for row, state in enumerate(states, first):
                 self._encoded[k][:, row, :, : self._encoded_lengths[row]] = state.encoded[k]

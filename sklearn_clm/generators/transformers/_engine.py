@@ -95,43 +95,36 @@ class Engine:
         """Yield ``(prompt index, draw, generation)`` as draws are finished, to be put."""
         batch = self.forward.new_batch()
         rows: list[Row] = []
-        free: list[int] = []  # rows whose draws are finished
         while True:
-            live = [row for k, row in enumerate(rows) if k not in free]
-            fresh = self._next_draws(queue, live)
+            fresh = self._next_draws(queue, rows)
+            rows += fresh
+            if not rows:
+                return
             with torch.inference_mode():
                 if fresh:
-                    if not live:
-                        rows, free = [], []
-                        batch.drop([])
-                    at = [*free, *range(len(rows), len(rows) + len(fresh))][: len(fresh)]
-                    free = free[len(fresh) :]
-                    rows += fresh[: max(0, max(at) + 1 - len(rows))]
-                    for k, row in zip(at, fresh):
-                        rows[k] = row
                     states = self._states_of(fresh)
-                    batch.admit(at, states)
+                    batch.admit(states)
                     logits = torch.stack([state.logits for state in states])
                 else:
-                    if free:
-                        order = _close_gaps(sorted(set(range(len(rows))).difference(free)))
-                        batch.drop(order)
-                        rows, free = [rows[k] for k in order], []
-                    if not rows:
-                        return
                     logits = self.forward.step(batch, [Written(r.prompt, r.tokens) for r in rows])
                     self.n_decoded += len(rows)
-                    at = list(range(len(rows)))
-                self._append_tokens(logits, [rows[k] for k in at])
+                first = len(rows) - len(logits)
+                self._append_tokens(logits, rows[first:])
             del logits
-            for k in at:
-                generation = self._finished(rows[k])
+            going = list(range(first))
+            for k, row in enumerate(rows[first:], first):
+                generation = self._finished(row)
                 if generation is not None:
-                    free.append(k)
-                    yield rows[k].index, rows[k].draw, generation
-                elif self._outgrows(rows[k]):
-                    free.append(k)
-                    self._outgrown.append(rows[k])
+                    yield row.index, row.draw, generation
+                elif self._outgrows(row):
+                    self._outgrown.append(row)
+                else:
+                    going.append(k)
+            if len(going) < len(rows):
+                order = _close_gaps(going)
+                rows = [rows[k] for k in order]
+                with torch.inference_mode():
+                    batch.drop(order)
 
     def _next_draws(self, queue: DrawQueue, live: list[Row]) -> list[Row]:
         """Draws that join the `live` rows now."""

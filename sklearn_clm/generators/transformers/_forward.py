@@ -131,9 +131,9 @@ class Forward(ABC):
         """Whether a row that joins a longer one gets the log-probabilities it has alone."""
         long, short = (prompt._replace(ids=tuple(ids[:n])) for n in (7, 3))
         batch = self.new_batch()
-        batch.admit([0], self.prefill([long], None)[0])
+        batch.admit(self.prefill([long], None)[0])
         self.step(batch, [Written(long, ids[5:6])])
-        batch.admit([1], self.prefill([short], None)[0])
+        batch.admit(self.prefill([short], None)[0])
         rows = [Written(long, ids[5:7]), Written(short, ids[4:5])]
         logits = self.step(batch, rows)
         pairs = zip(logits, rows)
@@ -232,7 +232,6 @@ class CausalForward(Forward):
         self, ids: Tensor, last: Sequence[int], prefix: Prefix | None
     ) -> tuple[list[Tensor], Tensor]:
         """Keys and values of `ids` behind a prefix, and each row's logits at position `last`."""
-
         n_rows, n_tokens = ids.shape
         n_shared = 0 if prefix is None else len(prefix.ids)
         cache = None
@@ -302,7 +301,6 @@ class EncoderDecoderForward(Forward):
         self, prompts: Sequence[EncodedPrompt], prefix: Prefix | None
     ) -> tuple[list[PromptState], int]:
         """Run the encoder over `prompts` and the decoder over its start tokens."""
-
         encoded, mask = self._encode(prompts)
         starts = self._tensor([self.start_ids] * len(prompts))
         output = self._run(starts, encoded, mask, use_cache=self.layout is not None)
@@ -392,7 +390,6 @@ def _parameters(model: object) -> frozenset[str]:
 
 def _layout(cache: Any, n_tokens: int | None) -> Layout | None:
     """Where keys and values lie in a cache whose rows can be copied; None for any other."""
-
     tensors = layers_of(cache) if isinstance(cache, Cache) else []
     lengths = {tensor.shape[-2] for tensor in tensors}
     if len(lengths) != 1 or (n_tokens is not None and lengths != {n_tokens}):
