@@ -104,8 +104,6 @@ def test_as_an_array():
     np.testing.assert_array_equal(np.asarray(NUMBERS), [[4, 5, np.nan], [6, np.nan, np.nan]])
     assert np.asarray(NUMBERS, dtype=np.float32).dtype == np.float32
     assert np.array(TEXTS[1:2]).tolist() == [[None, None, None]]
-    with pytest.raises(ValueError, match="copy=False"):
-        np.array(NUMBERS, copy=False)
 
 
 def test_a_set_without_members_is_still_text():

@@ -4,7 +4,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
 
 import numpy as np
 
@@ -18,16 +18,61 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_COLUMNS = [
+    *("prompt", "responses", "quality", "indices", "size", "n_samples", "set_score", "stopped"),
+    "guaranteed",
+]
 _SHOWN = 400  # characters of a set on one line
+_USUAL = Claim(0.5, 0.5)  # what sets without a claim say of it
 
 
-class _Members(_html.Guaranteed, Protocol):
-    """A set of members for one prompt."""
+class _SetOfOne:
+    """A set of members for one prompt, and what it says of its guarantee."""
 
-    def __iter__(self) -> Iterator[Response]: ...
+    guaranteed: bool
+    claim: Claim | None
+
+    @property
+    @abstractmethod
+    def members(self) -> tuple[Response, ...]:
+        """The members, in order."""
+
+    @property
+    def group(self) -> Hashable | None:
+        """The group within which the guarantee holds; None for all prompts together."""
+        return None if self.claim is None else self.claim.group
+
+    @property
+    def provenance_known(self) -> bool:
+        """Whether calibration knew what its data were collected with."""
+        return self.claim is None or not self.claim.unknown
+
+    def unguaranteed(self, why: str) -> Self:
+        """The same set without a guarantee.
+
+        Parameters
+        ----------
+        why : str
+            Why nothing is guaranteed.
+
+        Returns
+        -------
+        PredictionSet or ComponentSet
+        """
+        claim = None if self.claim is None else self.claim.nullified(why)
+        return replace(self, guaranteed=False, claim=claim)  # type: ignore[type-var]
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __iter__(self) -> Iterator[Response]:
+        return iter(self.members)
+
+    def __contains__(self, member: object) -> bool:
+        return member in self.members
 
 
-_Set = TypeVar("_Set", bound=_Members)
+_Set = TypeVar("_Set", bound=_SetOfOne)
 
 
 class SetSequence(Sequence[_Set]):
@@ -46,10 +91,6 @@ class SetSequence(Sequence[_Set]):
     @abstractmethod
     def _is_numeric(one: _Set) -> bool:
         """Whether all responses behind a set are numbers."""
-
-    @property
-    def ndim(self) -> int:
-        return 2
 
     @property
     def dtype(self) -> np.dtype:
@@ -81,21 +122,29 @@ class SetSequence(Sequence[_Set]):
     @overload
     def __getitem__(self, key: Any) -> Self: ...
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, tuple):
-            key, rest = (key[0], key[1:]) if key else (slice(None), ())
-            if any(part is not Ellipsis and part != slice(None) for part in rest):
-                return np.asarray(self)[(key, *rest)]
         if isinstance(key, (int, np.integer)):
             return self._sets[key]
-        return self._take(np.arange(len(self))[key if isinstance(key, slice) else np.asarray(key)])
+        if isinstance(key, tuple):
+            # scikit-learn takes rows by [rows, ...]; all else is about single members
+            if len(key) != 2 or key[1] is not Ellipsis:
+                return np.asarray(self)[key]
+            key = key[0]
+        rows = np.arange(len(self))[key if isinstance(key, slice) else np.asarray(key)]
+        taken = copy.copy(self)
+        setattr(taken, self._maker, getattr(self, self._maker))
+        taken._sets = [self._sets[i] for i in rows]
+        taken._index = None if self._index is None else self._index.take(rows)
+        return taken
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        return self.shape == other.shape and self._sets == other._sets
 
     __hash__ = None  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False:
-            raise ValueError(
-                f"{type(self).__name__} hold no array of their own; copy=False cannot be met."
-            )
+        # numpy asks for no more than this; there is no array that could be shared
         own = self.dtype
         array = np.full(self.shape, np.nan if own.kind == "f" else None, dtype=own)
         for row, one in zip(array, self._sets):
@@ -103,17 +152,23 @@ class SetSequence(Sequence[_Set]):
                 row[j] = member
         return array if dtype is None else array.astype(dtype)
 
-    def _take(self, rows: np.ndarray) -> Self:
-        """The sets of these rows."""
-        taken = copy.copy(self)
-        setattr(taken, self._maker, getattr(self, self._maker))
-        taken._sets = [self._sets[i] for i in rows]
-        taken._index = None if self._index is None else self._index.take(rows)
-        return taken
-
     def __getstate__(self) -> dict[str, Any]:
         # sets are kept and sent around by the thousand: without the model and its data
         return {**self.__dict__, self._maker: None}
+
+    def _with_claims(self, frame: "pd.DataFrame", rows: Iterable[int]) -> "pd.DataFrame":
+        """The frame, with what the claims of the sets at these rows say beyond the usual."""
+        sets = [self._sets[i] for i in rows]
+        claims = [one.claim or _USUAL for one in sets]
+        if any(claim.guarantee != "pac" for claim in claims):
+            frame["guarantee"] = [claim.guarantee for claim in claims]
+        if any(claim.group is not None for claim in claims):
+            frame["group"] = [claim.group for claim in claims]
+        if any(claim.approximate for claim in claims):
+            frame["approximate"] = [claim.approximate for claim in claims]
+        if not self.provenance_known:
+            frame["provenance"] = "unknown"
+        return frame
 
 
 def _shortened(one: object) -> str:
@@ -134,40 +189,8 @@ def all_numbers(values: Iterable[object]) -> bool:
     return all(isinstance(value, (bool, int, float, np.number, np.bool_)) for value in values)
 
 
-class _Claimed:
-    """What a set for one prompt says of its guarantee."""
-
-    guaranteed: bool
-    claim: Claim | None
-
-    @property
-    def group(self) -> Hashable | None:
-        """The group within which the guarantee holds; None for all prompts together."""
-        return None if self.claim is None else self.claim.group
-
-    @property
-    def provenance_known(self) -> bool:
-        """Whether calibration knew what its data were collected with."""
-        return self.claim is None or not self.claim.unknown
-
-    def unguaranteed(self, why: str) -> Self:
-        """The same set without a guarantee.
-
-        Parameters
-        ----------
-        why : str
-            Why nothing is guaranteed.
-
-        Returns
-        -------
-        PredictionSet or ComponentSet
-        """
-        claim = None if self.claim is None else self.claim.nullified(why)
-        return replace(self, guaranteed=False, claim=claim)  # type: ignore[type-var]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class PredictionSet(_Claimed):
+class PredictionSet(_SetOfOne):
     """The set of responses returned for one prompt.
 
     Parameters
@@ -225,14 +248,10 @@ class PredictionSet(_Claimed):
         object.__setattr__(self, "indices", np.asarray(self.indices, dtype=np.intp))
         object.__setattr__(self, "generations", tuple(self.generations))
 
-    def __len__(self) -> int:
-        return len(self.responses)
-
-    def __iter__(self) -> Iterator[Response]:
-        return iter(self.responses)
-
-    def __contains__(self, response: object) -> bool:
-        return response in self.responses
+    @property
+    def members(self) -> tuple[Response, ...]:
+        """The responses."""
+        return self.responses
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PredictionSet):
@@ -347,11 +366,6 @@ class PredictionSets(SetSequence[PredictionSet]):
             return all_numbers(draw.response for draw in one.generations)
         return all_numbers(one.responses)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PredictionSets):
-            return NotImplemented
-        return self.k_max == other.k_max and self._sets == other._sets
-
     def to_frame(self, per: str = "prompt") -> "pd.DataFrame":
         """Return a pandas DataFrame with one row per prompt or response.
 
@@ -392,7 +406,23 @@ class PredictionSets(SetSequence[PredictionSet]):
         """
         if per not in ("prompt", "response"):
             raise ValueError(f"per must be 'prompt' or 'response', got {per!r:.60} instead.")
-        frame = self._by_prompt()
+        import pandas as pd
+
+        rows = [
+            {
+                "prompt": one.prompt,
+                "responses": one.responses,
+                "quality": tuple(one.quality.tolist()),
+                "indices": tuple(one.indices.tolist()),
+                "size": len(one),
+                "n_samples": one.n_samples,
+                "set_score": one.set_score,
+                "stopped": one.stopped,
+                "guaranteed": one.guaranteed,
+            }
+            for one in self._sets
+        ]
+        frame = self._with_claims(pd.DataFrame(rows, columns=_COLUMNS), range(len(self)))
         if self._index is not None:
             frame.index = self._index
         if per == "prompt":
@@ -400,34 +430,6 @@ class PredictionSets(SetSequence[PredictionSet]):
         frame = frame.explode(["responses", "quality", "indices"])
         frame = frame.rename(columns={"responses": "response", "indices": "draw"})
         return frame.astype({"quality": np.float64, "draw": "Int64"})
-
-    def _by_prompt(self) -> "pd.DataFrame":
-        import pandas as pd
-
-        frame = pd.DataFrame(
-            {
-                "prompt": pd.Series([one.prompt for one in self._sets], dtype=object),
-                "responses": pd.Series([one.responses for one in self._sets], dtype=object),
-                "quality": pd.Series([tuple(one.quality.tolist()) for one in self], dtype=object),
-                "indices": pd.Series([tuple(one.indices.tolist()) for one in self], dtype=object),
-                "size": self.sizes,
-                "n_samples": self.n_samples,
-                "set_score": np.array([one.set_score for one in self._sets], dtype=np.float64),
-                "stopped": np.array([one.stopped for one in self._sets], dtype=bool),
-                "guaranteed": np.array([one.guaranteed for one in self._sets], dtype=bool),
-            }
-        )
-        claims = [one.claim for one in self._sets]
-        if any(claim is not None and claim.guarantee == "marginal" for claim in claims):
-            frame["guarantee"] = [claim and claim.guarantee for claim in claims]
-        groups = pd.Series([one.group for one in self._sets], dtype=object)
-        if groups.notna().any():
-            frame = frame.assign(group=groups)
-        if any(claim is not None and claim.approximate for claim in claims):
-            frame = frame.assign(
-                approximate=[bool(claim and claim.approximate) for claim in claims]
-            )
-        return frame if self.provenance_known else frame.assign(provenance="unknown")
 
     def __repr__(self) -> str:
         return f"<{self._headline()}>"
@@ -449,7 +451,7 @@ class PredictionSets(SetSequence[PredictionSet]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ComponentSet(_Claimed):
+class ComponentSet(_SetOfOne):
     """The components selected for one prompt.
 
     Parameters
@@ -497,14 +499,10 @@ class ComponentSet(_Claimed):
         """The prompt."""
         return self.prediction_set.prompt
 
-    def __len__(self) -> int:
-        return len(self.components)
-
-    def __iter__(self) -> Iterator[Response]:
-        return iter(self.components)
-
-    def __contains__(self, component: object) -> bool:
-        return component in self.components
+    @property
+    def members(self) -> tuple[Response, ...]:
+        """The components."""
+        return self.components
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ComponentSet):
@@ -598,11 +596,6 @@ class ComponentSets(SetSequence[ComponentSet]):
         responses = (draw.response for draw in one.prediction_set.generations)
         return all_numbers([*one.components, *one.prediction_set.responses, *responses])
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ComponentSets):
-            return NotImplemented
-        return self._sets == other._sets
-
     def to_frame(self) -> "pd.DataFrame":
         """Return a pandas DataFrame with one row per selected component.
 
@@ -624,12 +617,10 @@ class ComponentSets(SetSequence[ComponentSet]):
         ]
         columns = ["prompt_index", "component", "score", "draws", "guaranteed"]
         frame = pd.DataFrame(rows, columns=columns)
-        if any(one.group is not None for one in self._sets):
-            groups = [self._sets[i].group for i in frame["prompt_index"]]
-            frame = frame.assign(group=pd.Series(groups, dtype=object))
+        frame = self._with_claims(frame, frame["prompt_index"])
         if self._index is not None:
             frame.index = self._index.repeat(self.sizes)
-        return frame if self.provenance_known else frame.assign(provenance="unknown")
+        return frame
 
     def __repr__(self) -> str:
         remarks = "".join(f", {remark}" for remark in _html.common_remarks(self))
