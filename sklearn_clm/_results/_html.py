@@ -9,13 +9,15 @@ import html
 import io
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
-from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration._claim import NO_GUARANTEE, POOLED
 from sklearn_clm.generators._prompts import is_image, prompt_text
+
+if TYPE_CHECKING:
+    from sklearn_clm._results._sets import ComponentSet, PredictionSet
+
+    OneSet: TypeAlias = PredictionSet | ComponentSet
 
 STYLE = (
     "<style>.clm-report{font-family:sans-serif;line-height:1.4;max-width:50em}"
@@ -46,67 +48,18 @@ def visual_block(parts: list[tuple[str, object]]) -> object:
 
 SHOWN_ROWS = 20
 _USUAL = "with confidence"
-_LEFT = ' style="text-align:left;vertical-align:top"'
-_TEXT = ' style="text-align:left;vertical-align:top;white-space:pre-wrap"'
-_TOP = ' style="vertical-align:top"'
+_CELL = ' style="text-align:left;vertical-align:top;white-space:pre-wrap"'
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
-# draw, and characters of its response; None for all of it
-Place = tuple[int, tuple[int, int] | None]
-# start, stop, and the score of the component there
-Mark = tuple[int, int, float]
+Mark = tuple[int, int, float]  # start, stop, and the score of the component there
 
 
-class Guaranteed(Protocol):
-    """What a set for one prompt says of its guarantee."""
-
-    @property
-    def guaranteed(self) -> bool: ...
-    @property
-    def claim(self) -> Claim | None: ...
-    def __len__(self) -> int: ...
-
-
-class ResponseSet(Guaranteed, Protocol):
-    """Responses to one prompt."""
-
-    @property
-    def prompt(self) -> object: ...
-    @property
-    def responses(self) -> tuple[object, ...]: ...
-    @property
-    def quality(self) -> np.ndarray: ...
-    @property
-    def indices(self) -> np.ndarray: ...
-    @property
-    def n_samples(self) -> int: ...
-    @property
-    def set_score(self) -> float: ...
-    @property
-    def stopped(self) -> bool: ...
-
-
-class TrustedSet(Guaranteed, Protocol):
-    """Selected components of responses to one prompt."""
-
-    @property
-    def prompt(self) -> object: ...
-    @property
-    def components(self) -> tuple[object, ...]: ...
-    @property
-    def scores(self) -> np.ndarray: ...
-    @property
-    def occurrences(self) -> Sequence[Sequence[Place]]: ...
-    @property
-    def prediction_set(self) -> ResponseSet: ...
-
-
-def prediction_set_html(one: ResponseSet) -> str:
+def prediction_set_html(one: "PredictionSet") -> str:
     """A prediction set as a table of its responses."""
-    return _styled(_set_html(one, {}, _note(one)))
+    return _styled(_set_html(one, {}))
 
 
-def prediction_sets_html(sets: Sequence[ResponseSet], k_max: int) -> str:
+def prediction_sets_html(sets: "Sequence[PredictionSet]", k_max: int) -> str:
     """Many prediction sets as one table."""
     rows = "".join(_prediction_row(one) for one in sets[:SHOWN_ROWS])
     caption = f"{counted(len(sets), 'prompt')}, k_max={k_max}" + _more(len(sets))
@@ -115,29 +68,28 @@ def prediction_sets_html(sets: Sequence[ResponseSet], k_max: int) -> str:
     return _styled(f"<p>{caption}</p>{table}")
 
 
-def component_set_html(one: TrustedSet) -> str:
+def component_set_html(one: "ComponentSet") -> str:
     """The responses of a set with the trusted components in bold, and a table of these."""
     return _styled(_components_html(one))
 
 
-def _components_html(one: TrustedSet) -> str:
+def _components_html(one: "ComponentSet") -> str:
     rows = "".join(
-        f"<tr><td{_TOP}>{score:.3g}</td><td{_TEXT}>{_escape(component)}</td>"
-        f"<td{_TOP}>{_draws(places)}</td></tr>"
+        _row(f"{score:.3g}", _escape(component), _draws(places))
         for component, score, places in zip(one.components, one.scores, one.occurrences)
     )
     table = _table(rows, "score", "trusted component", "draws")
-    responses = _set_html(one.prediction_set, _marks(one), _note(one.prediction_set))
+    responses = _set_html(one.prediction_set, _marks(one))
     return f"<div>{responses}{table if rows else '<p>No trusted component.</p>'}</div>"
 
 
-def component_sets_html(sets: Sequence[TrustedSet]) -> str:
+def component_sets_html(sets: "Sequence[ComponentSet]") -> str:
     """Many component sets, one below the other."""
     shown = "<hr>".join(_components_html(one) for one in sets[:SHOWN_ROWS])
     return _styled(f"<p>{_found(sets)}</p>{shown}")
 
 
-def component_set_text(one: TrustedSet) -> str:
+def component_set_text(one: "ComponentSet") -> str:
     """The same as plain text, trusted components between asterisks."""
     marks = _marks(one)
     answer = one.prediction_set
@@ -145,7 +97,7 @@ def component_set_text(one: TrustedSet) -> str:
     for response, quality, draw in zip(answer.responses, answer.quality, answer.indices):
         pieces = _pieces(response, marks.get(int(draw), []))
         text = "".join(
-            f"**{plain(piece)}**" if score is not None else plain(piece) for piece, score in pieces
+            plain(part) if score is None else f"**{plain(part)}**" for part, score in pieces
         )
         lines.append(f"  draw {draw + 1}, quality {quality:.3g}: {text}")
     if not answer.responses:
@@ -159,26 +111,26 @@ def component_set_text(one: TrustedSet) -> str:
     return "\n".join(lines)
 
 
-def component_sets_text(sets: Sequence[TrustedSet]) -> str:
+def component_sets_text(sets: "Sequence[ComponentSet]") -> str:
     """Many component sets as plain text."""
     return "\n\n".join([_found(sets), *(component_set_text(one) for one in sets[:SHOWN_ROWS])])
 
 
-def _found(sets: Sequence[TrustedSet]) -> str:
+def _found(sets: "Sequence[ComponentSet]") -> str:
     """How many sets there are, and what was found in them."""
     found = counted(sum(map(len, sets)), "trusted component")
     remarks = "".join(f"; {remark}" for remark in common_remarks(sets))
     return f"{counted(len(sets), 'prompt')}, {found}{_more(len(sets))}{remarks}"
 
 
-def remarks(one: Guaranteed) -> list[str]:
+def remarks(one: "OneSet") -> list[str]:
     """What is to be known of the guarantee of a set, apart from the usual one."""
     if one.claim is not None:
         return one.claim.remarks()
     return [] if one.guaranteed else [NO_GUARANTEE]
 
 
-def common_remarks(sets: Iterable[Guaranteed]) -> list[str]:
+def common_remarks(sets: "Iterable[OneSet]") -> list[str]:
     """The same of many sets, each remark once; those of one group or of a null stand at the set."""
     claims = {id(one.claim): one.claim for one in sets if one.claim is not None}
     found = [remark for claim in claims.values() for remark in claim.common_remarks()]
@@ -189,13 +141,15 @@ def _styled(content: str) -> str:
     return f'{STYLE}<div class="clm-report">{content}</div>'
 
 
-def _note(one: ResponseSet) -> str:
+def _ending(one: "PredictionSet") -> str:
+    return "stopped" if one.stopped else "budget used up"
+
+
+def _note(one: "PredictionSet") -> str:
     """How the set came to its end."""
-    ending = "stopped" if one.stopped else "budget used up"
-    warning = "".join(f"; <b>{remark}</b>" for remark in remarks(one))
-    draws = counted(one.n_samples, "draw")
+    warning = "".join(f"; <b>{_escape(remark)}</b>" for remark in remarks(one))
     score = f", set score {one.set_score:.3g}" if one.responses else ""
-    return f"{draws}, {ending}{score}{warning}"
+    return f"{counted(one.n_samples, 'draw')}, {_ending(one)}{score}{warning}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -203,47 +157,46 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _set_html(one: ResponseSet, marks: dict[int, list[Mark]], note: str) -> str:
+def _set_html(one: "PredictionSet", marks: dict[int, list[Mark]]) -> str:
     rows = "".join(
-        f"<tr><td{_TOP}>{draw + 1}</td><td{_TEXT}>"
-        f"{_marked_html(response, marks.get(int(draw), []))}</td><td{_TOP}>{quality:.3g}</td></tr>"
+        _row(str(draw + 1), _marked_html(response, marks.get(int(draw), [])), f"{quality:.3g}")
         for response, quality, draw in zip(one.responses, one.quality, one.indices)
     )
     # not a caption, which browsers make as narrow as the table
-    title = f'<p style="white-space:pre-wrap">{_prompt_html(one.prompt)}<br>{note}</p>'
+    title = f'<p style="white-space:pre-wrap">{_prompt_html(one.prompt)}<br>{_note(one)}</p>'
     if not rows:
         return f"<div>{title}<p>No response was accepted.</p></div>"
     return f"<div>{title}{_table(rows, 'draw', 'response', 'quality')}</div>"
 
 
-def _prediction_row(one: ResponseSet) -> str:
+def _prediction_row(one: "PredictionSet") -> str:
     responses = "".join(
         f'<li title="quality {quality:.3g}, draw {draw + 1}">{_escape(response)}</li>'
         for response, quality, draw in zip(one.responses, one.quality, one.indices)
     )
     listed = f'<ol style="margin:0">{responses}</ol>' if responses else "none accepted"
-    ending = "stopped" if one.stopped else "budget used up"
     score = f"{one.set_score:.3g}" if responses else "–"
     usual = [] if one.claim is not None and one.claim.guarantee == "marginal" else [_USUAL]
     shown = [f"<b>{_escape(remark)}</b>" for remark in remarks(one)]
     guarantee = "; ".join(usual + shown) if one.guaranteed else "<b>no</b>"
-    return (
-        f"<tr><td{_TEXT}>{_prompt_html(one.prompt)}</td><td{_TEXT}>{listed}</td>"
-        f"<td{_LEFT}>{one.n_samples} ({ending})</td><td{_LEFT}>{score}</td>"
-        f"<td{_LEFT}>{guarantee}</td></tr>"
-    )
+    draws = f"{one.n_samples} ({_ending(one)})"
+    return _row(_prompt_html(one.prompt), listed, draws, score, guarantee)
 
 
 def _table(rows: str, *names: str) -> str:
-    head = "".join(f"<th{_LEFT}>{name}</th>" for name in names)
+    head = "".join(f"<th{_CELL}>{name}</th>" for name in names)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _row(*cells: str) -> str:
+    return "<tr>" + "".join(f"<td{_CELL}>{cell}</td>" for cell in cells) + "</tr>"
 
 
 def _more(n: int) -> str:
     return f"; the first {SHOWN_ROWS} are shown" if n > SHOWN_ROWS else ""
 
 
-def _marks(one: TrustedSet) -> dict[int, list[Mark]]:
+def _marks(one: "ComponentSet") -> dict[int, list[Mark]]:
     """Where to mark the response of each draw; a span of None marks all of it."""
     marks: dict[int, list[Mark]] = {}
     for score, places in zip(one.scores, one.occurrences):
@@ -278,7 +231,7 @@ def _marked_html(response: object, marks: list[Mark]) -> str:
     )
 
 
-def _draws(places: Iterable[Place]) -> str:
+def _draws(places: Iterable[tuple[int, Any]]) -> str:
     return ", ".join(str(draw + 1) for draw in sorted({int(draw) for draw, _ in places}))
 
 

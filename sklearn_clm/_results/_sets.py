@@ -71,6 +71,15 @@ class _SetOfOne:
     def __contains__(self, member: object) -> bool:
         return member in self.members
 
+    @abstractmethod
+    def _key(self) -> tuple[object, ...]:
+        """What sets are compared by."""
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, type(self)) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
 
 _Set = TypeVar("_Set", bound=_SetOfOne)
 
@@ -176,12 +185,12 @@ def _shortened(one: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 40]} … {text[-38:]}"
 
 
-def _are_equal(a: Prompt, b: Prompt) -> bool:
-    """Whether prompts are equal, and so are NaN in them."""
+def _as_key(prompt: Prompt) -> object:
+    """The prompt as what can be compared, NaN in it included."""
     try:
-        return prompt_bytes(a) == prompt_bytes(b)
+        return prompt_bytes(prompt)
     except (TypeError, ValueError):  # no draws are keyed by such a prompt
-        return bool(np.all(np.asarray(a == b)))
+        return prompt
 
 
 def all_numbers(values: Iterable[object]) -> bool:
@@ -253,20 +262,10 @@ class PredictionSet(_SetOfOne):
         """The responses."""
         return self.responses
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PredictionSet):
-            return NotImplemented
-        return (
-            _are_equal(self.prompt, other.prompt)
-            and self.responses == other.responses
-            and np.array_equal(self.quality, other.quality)
-            and np.array_equal(self.indices, other.indices)
-            and (self.n_samples, self.set_score) == (other.n_samples, other.set_score)
-            and (self.stopped, self.guaranteed) == (other.stopped, other.guaranteed)
-            and self.claim == other.claim
-        )
-
-    __hash__ = None  # type: ignore[assignment]
+    def _key(self) -> tuple[object, ...]:
+        drawn = self.quality.tolist(), self.indices.tolist(), self.n_samples, self.set_score
+        ending = self.stopped, self.guaranteed, self.claim
+        return (_as_key(self.prompt), self.responses, *drawn, *ending)
 
     def __str__(self) -> str:
         shown = ", ".join(_html.member(response) for response in self.responses)
@@ -504,18 +503,9 @@ class ComponentSet(_SetOfOne):
         """The components."""
         return self.components
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ComponentSet):
-            return NotImplemented
-        return (
-            self.components == other.components
-            and np.array_equal(self.scores, other.scores)
-            and self.occurrences == other.occurrences
-            and self.prediction_set == other.prediction_set
-            and (self.guaranteed, self.claim) == (other.guaranteed, other.claim)
-        )
-
-    __hash__ = None  # type: ignore[assignment]
+    def _key(self) -> tuple[object, ...]:
+        selected = self.components, self.scores.tolist(), self.occurrences
+        return (*selected, self.prediction_set, self.guaranteed, self.claim)
 
     def __str__(self) -> str:
         return _html.component_set_text(self)

@@ -28,7 +28,7 @@ from sklearn_clm.policies._open_sets import (
     ThresholdSets,
 )
 
-AnyOpenSets: TypeAlias = OpenSets  # type: ignore[type-arg]
+AnyOpenSets: TypeAlias = OpenSets
 
 
 Row: TypeAlias = tuple[str, str, str]
