@@ -191,7 +191,7 @@ def test_more_draws_are_advised_where_they_help(data):
     other = CalibrationData(data.quality, data.similarity, labels)
     with pytest.warns(NullCalibrationWarning):
         text = report_of(calibrated(other, epsilon=0.02)).warnings[0]
-    assert "More draws will hardly help: those after the first 2 found nothing more" in text
+    assert "More draws will hardly help" in text
 
 
 def test_too_few_prompts_to_test_at_all(data):

@@ -22,7 +22,7 @@ from sklearn_clm.inspection._figures import (
     AxesLike,
     Display,
 )
-from sklearn_clm.inspection._record import calibrated_one, calibration_of
+from sklearn_clm.inspection._record import calibrated, calibrated_one
 from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
 
 
@@ -99,32 +99,20 @@ class AchievableBandDisplay(Display):
         sampler = calibrated_one(estimator, ConformalSampler)
         check_data(sampler.calibration_data_)
         fraction = sampler.optimization_fraction
-        return cls.of_record(sampler.calibration_, fraction, confidence).plot(ax=ax)
+        return cls._of_record(sampler.calibration_, fraction, confidence).plot(ax=ax)
 
     @classmethod
-    def of_record(
+    def _of_record(
         cls, record: SamplerCalibration, optimization_fraction: float, confidence: float = 0.95
     ) -> Self:
-        """The display of a calibration with data, not plotted yet.
-
-        Parameters
-        ----------
-        record : SamplerCalibration
-            The calibration.
-        optimization_fraction : float
-            Share of the prompts that are not used for tests, where no test was made.
-        confidence : float, default=0.95
-            Confidence of the intervals.
-
-        Returns
-        -------
-        AchievableBandDisplay
-        """
+        """The display of a calibration with data, not plotted yet."""
         labels, tests = np.asarray(record.data and record.data.admissible), record.tests
         n_calibration = max(1, len(labels) - optimization_size(len(labels), optimization_fraction))
         if tests is not None:
             n_calibration = tests.n_calibration
-        display = cls._of(labels, n_calibration, confidence, record.epsilon, record.delta)
+        display = cls._of(
+            labels, n_calibration, confidence=confidence, epsilon=record.epsilon, delta=record.delta
+        )
         pac = record.claim.guarantee == "pac"
         if tests is not None and pac and not np.isnan(tests.smallest_epsilon):
             display.reachable[-1] = tests.smallest_epsilon
@@ -180,19 +168,15 @@ class AchievableBandDisplay(Display):
                 f"got an array of shape {admissible.shape}."
             )
         n_calibration = max(1, len(admissible) - round(optimization_fraction * len(admissible)))
-        return cls._of(admissible, n_calibration, confidence, epsilon, delta).plot(ax=ax)
+        settings = {"confidence": confidence, "epsilon": epsilon, "delta": delta}
+        return cls._of(admissible, n_calibration, **settings).plot(ax=ax)
 
     @classmethod
-    def _of(
-        cls,
-        admissible: np.ndarray,
-        n_calibration: int,
-        confidence: float,
-        epsilon: float | None,
-        delta: float,
-    ) -> Self:
+    def _of(cls, admissible: np.ndarray, n_calibration: int, **settings: Any) -> Self:
+        """The display of labels; settings are confidence, epsilon and delta."""
         n, n_errors = len(admissible), first_k_errors(admissible)
-        low, high = clopper_pearson(n_errors, n, confidence)
+        low, high = clopper_pearson(n_errors, n, settings["confidence"])
+        delta = settings["delta"]
         reachable = [smallest_epsilons(int(e), n, [n_calibration], delta)[0] for e in n_errors]
         return cls(
             error=n_errors / n,
@@ -201,9 +185,7 @@ class AchievableBandDisplay(Display):
             reachable=np.array(reachable),
             n_prompts=n,
             n_calibration=n_calibration,
-            confidence=confidence,
-            delta=delta,
-            epsilon=epsilon,
+            **settings,
         )
 
     def _draw(self) -> None:
@@ -213,17 +195,13 @@ class AchievableBandDisplay(Display):
         ax.axhspan(self.error[0], top, color=TRIVIAL, lw=0, zorder=0, label="trivial: one draw")
         label = f"smallest $\\epsilon$ within reach, n = {self.n_calibration}, "
         label += f"$\\delta$ = {self.delta:g}"
-        squares: dict[str, Any] = {
-            "marker": "s",
-            "markerfacecolor": "none",
-            "markersize": 5.5,
-            "linewidth": 1.4,
-        }
-        ax.plot(k, self.reachable, color=RED, linestyle=DASHED, label=label, **squares)
+        squares: dict[str, Any] = {"marker": "s", "markerfacecolor": "none", "markersize": 5.5}
+        ax.plot(k, self.reachable, color=RED, linestyle=DASHED, lw=1.4, label=label, **squares)
         label = f"error of first-k, bars: {100 * self.confidence:g} % interval"
         bars = [self.error - self.low, self.high - self.error]
-        points: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linewidth": 1.6, "capsize": 2}
-        ax.errorbar(k, self.error, yerr=bars, color=BLUE, label=label, **points)
+        ax.errorbar(
+            k, self.error, yerr=bars, color=BLUE, label=label, fmt="-o", ms=3.5, lw=1.6, capsize=2
+        )
         if self.epsilon is not None:
             ax.axhline(self.epsilon, label=f"$\\epsilon$ = {self.epsilon:g}", **LIMIT)
         label = f"achievable, not trivial: {self.error[-1]:.3f} to {self.error[0]:.3f}"
@@ -316,7 +294,7 @@ class PromptGainDisplay(Display):
             If no prompt gets the one rule that this is about, such as with groups and no rule for
             unknown ones, or if nothing is known of the errors of its safest sets.
         """
-        display = cls.of_record(calibration_of(estimator))
+        display = cls._of_record(calibrated(estimator).calibration_)
         if display is None:
             raise ValueError(
                 "estimator must have a rule for all prompts, or those of unknown groups, with "
@@ -326,18 +304,8 @@ class PromptGainDisplay(Display):
         return display.plot(ax=ax)
 
     @classmethod
-    def of_record(cls, record: SamplerCalibration | SelectorCalibration) -> Self | None:
-        """The display of a calibration, not plotted yet; None where there is nothing to show.
-
-        Parameters
-        ----------
-        record : SamplerCalibration or SelectorCalibration
-            The calibration.
-
-        Returns
-        -------
-        PromptGainDisplay or None
-        """
+    def _of_record(cls, record: SamplerCalibration | SelectorCalibration) -> Self | None:
+        """The display of a calibration, not plotted yet; None where there is nothing to show."""
         claim, tests = record.claim, record.tests
         if not record.uses_pooled_rule or claim.guarantee == "marginal" or tests is None:
             return None

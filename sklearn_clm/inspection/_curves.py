@@ -21,7 +21,7 @@ from sklearn_clm.inspection._figures import (
     marker_positions,
     new_axes,
 )
-from sklearn_clm.inspection._record import calibrated_one, calibration_of
+from sklearn_clm.inspection._record import calibrated_one
 from sklearn_clm.policies import ThresholdPolicy
 
 if TYPE_CHECKING:
@@ -160,13 +160,9 @@ class _CurveDisplay:
         name = self.level_label.split()[0]
         text = f"No {name} worth having was certified in enough trials: it takes more prompts, or "
         text += "a lower min_share."
-        style: dict[str, Any] = {
-            "ha": "center",
-            "va": "center",
-            "fontsize": "small",
-            "color": "0.35",
-        }
-        axes.text(0.5, 0.5, textwrap.fill(text, 58), transform=axes.transAxes, **style)
+        style: dict[str, Any] = {"ha": "center", "va": "center", "color": "0.35"}
+        style |= {"fontsize": "small", "transform": axes.transAxes}
+        axes.text(0.5, 0.5, textwrap.fill(text, 58), **style)
 
     def _plot_measure(self, axes: "Axes", measure: str, band: bool, inside: np.ndarray) -> None:
         levels = self.levels[inside]
@@ -268,28 +264,18 @@ class RiskCurveDisplay(_CurveDisplay):
         ----------
         estimator : ConformalSampler
             A fitted sampler; nothing is drawn or judged anew.
-        methods : sequence of str or callable, optional
-            Set scores as in :func:`sklearn_clm.evaluation.run_trials`. Default: the sampler's
-            own.
-        measures : sequence of str, optional
-            What to show, one row each.
-        epsilons : array-like, optional
-            Values of epsilon in [0, 1].
-        n_trials : int, default=30
-            Number of random splits.
-        random_state : int, RandomState or None, default=None
-            Seed of the splits.
-        n_jobs : int, optional
-            Processes, as in joblib.
-        common, min_share, ax
-            As from trials.
+        methods, epsilons, n_trials, random_state, n_jobs
+            As in :func:`sklearn_clm.evaluation.run_trials`; by default the sampler's own set score.
+        measures, common, min_share, ax
+            As in :meth:`from_trials`.
 
         Returns
         -------
         RiskCurveDisplay
             The display, plotted.
         """
-        record, policy = calibration_of(estimator, ConformalSampler), estimator.policy
+        sampler = calibrated_one(estimator, ConformalSampler)
+        record, policy = sampler.calibration_, sampler.policy
         path = policy if isinstance(policy, ThresholdPolicy) else ThresholdPolicy()
         results = run_trials(
             record.data,
@@ -359,14 +345,10 @@ class ComponentCurveDisplay(_CurveDisplay):
             A fitted selector; nothing is drawn, split or judged anew.
         name : str, optional
             What to call its component score in the legend.
-        alphas : array-like, optional
-            Values of alpha in [0, 1].
-        n_trials : int, default=30
-            Number of random splits.
-        random_state : int, RandomState or None, default=None
-            Seed of the splits.
+        alphas, n_trials, random_state
+            As in :func:`sklearn_clm.evaluation.run_component_trials`.
         common, min_share, ax
-            As from trials.
+            As in :meth:`from_trials`.
 
         Returns
         -------
@@ -374,7 +356,7 @@ class ComponentCurveDisplay(_CurveDisplay):
             The display, plotted.
         """
         selector = calibrated_one(estimator, ComponentSelector)
-        record = calibration_of(selector)
+        record = selector.calibration_
         if name is None:
             score = selector.component_score
             name = score if isinstance(score, str) else type(score).__name__

@@ -9,7 +9,7 @@ from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import LearnThenTestResult, critical_count
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.inspection._figures import BLUE, DASHED, DOTTED, LIMIT, RED, AxesLike, Display
-from sklearn_clm.inspection._record import calibration_of
+from sklearn_clm.inspection._record import calibrated_one
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,13 +112,13 @@ class FrontierDisplay(Display):
         FrontierDisplay
             The display, plotted.
         """
-        record = calibration_of(estimator, ConformalSampler)
+        record = calibrated_one(estimator, ConformalSampler).calibration_
         if record.result is None:
             raise ValueError(
                 "estimator must be calibrated with thresholds, and with enough prompts for a test, "
                 f"got one of {record.data.n_prompts} prompts without a frontier instead."
             )
-        return cls.from_tests(record.result, record.weights).plot(ax=ax)
+        return cls._of_tests(record.result, record.weights).plot(ax=ax)
 
     @classmethod
     def from_result(
@@ -146,23 +146,11 @@ class FrontierDisplay(Display):
             The display, plotted.
         """
         weights = Weights(size_weight=size_weight, excess_weight=excess_weight, draw_weight=0.0)
-        return cls.from_tests(result, weights).plot(ax=ax)
+        return cls._of_tests(result, weights).plot(ax=ax)
 
     @classmethod
-    def from_tests(cls, result: LearnThenTestResult, weights: Weights) -> Self:
-        """The display, not plotted yet.
-
-        Parameters
-        ----------
-        result : LearnThenTestResult
-            The tests.
-        weights : dict
-            Those of the objective.
-
-        Returns
-        -------
-        FrontierDisplay
-        """
+    def _of_tests(cls, result: LearnThenTestResult, weights: Weights) -> Self:
+        """The display, not plotted yet."""
         return cls(
             objective=np.asarray(result.risks.objective(**weights)),
             loss=np.asarray(result.risks.loss),
@@ -204,12 +192,8 @@ class FrontierDisplay(Display):
         order = np.arange(1, len(self.p_values) + 1)
         self._points(axes, order, np.maximum(self.p_values, _SMALLEST_P))
         axes.axhline(self.delta, linestyle=DASHED, **LIMIT)
-        above: dict[str, Any] = {
-            "xytext": (0, 3),
-            "textcoords": "offset points",
-            "fontsize": "x-small",
-        }
-        axes.annotate(f"$\\delta$ = {self.delta:g}", (1, self.delta), **above)
+        above: dict[str, Any] = {"textcoords": "offset points", "fontsize": "x-small"}
+        axes.annotate(f"$\\delta$ = {self.delta:g}", (1, self.delta), (0, 3), **above)
         axes.set_yscale("log")
         axes.set_ylim(_SMALLEST_P / 2.0, 2.0)
         axes.set_xlabel("Order of the tests, from the safest")

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import clopper_pearson
 from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
-from sklearn_clm.inspection._record import calibration_of
+from sklearn_clm.inspection._record import calibrated_one
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -88,7 +88,7 @@ class GroupLossDisplay(Display):
         ValueError
             If there are no groups, an exit policy or lazy judging, or no group could be tested.
         """
-        record = calibration_of(sampler, ConformalSampler)
+        record = calibrated_one(sampler, ConformalSampler).calibration_
         groups = record.by_group or {}
         tested = {name: one.rule.result for name, one in groups.items() if one.rule.result}
         if not tested or record.result is None or record.data.unknown is not None:

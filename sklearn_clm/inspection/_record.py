@@ -1,6 +1,6 @@
 """The one door from a fitted estimator to what was calibrated."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
@@ -33,16 +33,8 @@ def calibrated(estimator: object) -> ConformalSampler | ComponentSelector:
 
 
 def calibrated_one(estimator: object, kind: type[Estimator]) -> Estimator:
-    """The sampler, or the selector, itself, or the one that ends a pipeline, which has data."""
+    """The one of this kind, itself or at the end of a pipeline, which has data."""
     found = calibrated(estimator)
     if not isinstance(found, kind):
         raise TypeError(f"estimator must be a {kind.__name__}, got {type(found).__name__} instead.")
     return found
-
-
-def calibration_of(
-    estimator: object, kind: type[ConformalSampler] | type[ComponentSelector] | None = None
-) -> Any:
-    """The frozen record of a calibration, of one kind or of any, with the data that it saw."""
-    found = calibrated(estimator) if kind is None else calibrated_one(estimator, kind)
-    return found.calibration_

@@ -63,7 +63,7 @@ def sampler_sections(record: SamplerCalibration, optimization_fraction: float) -
     if pooled and record.result is not None:
         yield _tests(record, record.result)
     if data.unknown is None and record.claim.admission:
-        yield _band(record, AchievableBandDisplay.of_record(record, optimization_fraction))
+        yield _band(record, AchievableBandDisplay._of_record(record, optimization_fraction))
     if outcomes is not None:
         yield _expectations(record, outcomes)
     yield from more_prompts(record, "the largest sets")
@@ -123,13 +123,11 @@ def _what_helps(data: CalibrationData) -> str:
     errors = first_k_errors(data.admissible)
     if suspicion := doubts_of_admission(errors[-1] / data.n_prompts):
         return suspicion
-    enough = int(np.argmax(errors == errors[-1])) + 1
-    if 2 * enough > data.k_max:
+    if errors[(data.k_max - 1) // 2] > errors[-1]:
         return "Raise epsilon or k_max, or improve the generator."
-    last = "first" if enough == 1 else f"first {enough}"
     return (
-        f"More draws will hardly help: those after the {last} found nothing more. Raise epsilon, "
-        "or improve the generator or the admission."
+        "More draws will hardly help: those after the first half found nothing more. Raise "
+        "epsilon, or improve the generator or the admission."
     )
 
 
@@ -202,7 +200,7 @@ def _tests(record: SamplerCalibration, result: LearnThenTestResult) -> Section:
     cells = [tuple(cell for cell, show in zip(row, shown) if show) for row in (header, *rows)]
     display = None
     if not lazily and not record.claim.losses:
-        display = FrontierDisplay.from_tests(result, record.weights)
+        display = FrontierDisplay._of_tests(result, record.weights)
     table = (cells[0], *with_gaps(cells[1:], m))
     text = _what_was_tested(record, result)
     return Section("Frontier and tests", (text,), table, display=display)

@@ -161,7 +161,7 @@ def shift(record: Record) -> Iterable[Section]:
 
 def more_prompts(record: Record, safest: str) -> Iterable[Section]:
     """What more calibration prompts would gain; `safest` names the sets that err least."""
-    display = PromptGainDisplay.of_record(record)
+    display = PromptGainDisplay._of_record(record)
     if display is None:
         return
     name, n, share = display.symbol, display.n_calibration, display.n_errors / display.n_calibration
