@@ -692,7 +692,7 @@ class ConformalSampler(  # type: ignore[call-arg]
     def calibration_draws_(self) -> list[list[Generation]]:
         """The draws of the prompts that calibrated; those no longer in memory are made again."""
         collected = getattr(self, "_collected", None)
-        if collected is None:
+        if collected is None or not hasattr(self, "calibration_indices_"):
             raise AttributeError("calibration_draws_ needs data that this estimator collected.")
         return collected.source.draw(
             self.memory_, collected.prompts, collected.n_draws, self.verbose
@@ -826,10 +826,11 @@ class ConformalSampler(  # type: ignore[call-arg]
         )
         report_null(nulls_of(record.claims_in_use.values()), self.on_null)
         self._source = subject.source
-        self._collected = own if own and data.n_prompts == own.data.n_prompts else None
-        if self._collected is not None and table.k_max == self._collected.data.k_max:
-            self._collected.data = data
+        if own is not None and data.quality.shape == own.data.quality.shape:
+            own.data = data
         self._publish(record)
+        if own is not None and data.n_prompts == own.data.n_prompts:
+            self.calibration_indices_ = own.indices
         remarks = [mistaken_delta(self.delta) if record.claim.guarantee == "pac" else None]
         if record.has_empty_sets:
             remarks.append(why_empty(self.losses, self.epsilon))
@@ -846,7 +847,8 @@ class ConformalSampler(  # type: ignore[call-arg]
             warn(remark)
 
     def _publish(self, record: SamplerCalibration) -> None:
-        """Set the fitted attributes."""
+        """Set the fitted attributes, those of this calibration alone."""
+        self._forget("n_features_in_", "feature_names_in_")
         self.calibration_ = record
         self.lambda_hat_ = record.lambda_hat
         self.k_max_ = record.k_max
@@ -867,8 +869,6 @@ class ConformalSampler(  # type: ignore[call-arg]
         self.valid_lambdas_ = np.empty((0, 3)) if result is None else result.valid_lambdas
         lazily, self.n_draws_ = record.n_judgements, record.data.n_made
         self.n_judgements_ = record.data.n_judged if lazily is None else lazily
-        if self._collected is not None:
-            self.calibration_indices_ = self._collected.indices
 
     def _described(self, fingerprint: str) -> dict[str, object]:
         """What a file of a calibration must agree with."""

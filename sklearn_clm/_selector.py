@@ -366,7 +366,9 @@ class ComponentSelector(  # type: ignore[call-arg]
             data = verdicts.fill(data, self.alpha, everybody, lazily=False)
         self._forget()
         self.sampler_, self.calibration_indices_ = sampler, rows
-        self._collected = _CollectedComponents(data, verdicts, checked, split[:_N_TRIED], names)
+        self._collected = _CollectedComponents(
+            data, verdicts, checked, rows, split[:_N_TRIED], names
+        )
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(sampler, name):
                 setattr(self, name, getattr(sampler, name))
@@ -429,6 +431,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         )
         remarks = self._remarks(record, own)
         self._publish(replace(record, remarks=remarks))
+        if own is not None:
+            self.calibration_indices_ = own.indices
         for remark in remarks:
             warn(remark)
         return self
@@ -746,7 +750,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         return sampler
 
     def _publish(self, record: SelectorCalibration) -> None:
-        """Set the fitted attributes."""
+        """Set the fitted attributes, those of this calibration alone."""
+        self._forget("n_features_in_", "feature_names_in_", "sampler_")
         self.calibration_ = record
         self.gamma_hat_, self.shift_ = record.gamma_hat, record.shift
         self.achievable_alpha_ = record.achievable_alpha
@@ -825,7 +830,8 @@ class ComponentSelector(  # type: ignore[call-arg]
 class _CollectedComponents:
     """Components that were collected, of which prompts, and who judges them.
 
-    `first` are those of the first prompts, of all draws. `groups` are those that were given with
+    `indices` are positions of the prompts among those that were given; `first` are the components
+    of the first prompts, of all draws. `groups` are those that were given with
     these prompts, None where none were.
     """
 
@@ -834,11 +840,12 @@ class _CollectedComponents:
         data: ComponentCalibrationData,
         verdicts: ComponentVerdicts,
         prompts: CheckedPrompts,
+        indices: np.ndarray,
         first: Sequence[DistinctComponents],
         groups: list[Hashable] | None,
     ) -> None:
         self.data, self.verdicts, self.prompts = data, verdicts, prompts
-        self.first, self.groups = first, groups
+        self.indices, self.first, self.groups = indices, first, groups
 
 
 def _fitted(sampler: object) -> ConformalSampler | None:

@@ -59,6 +59,19 @@ class Unscored(ToyModel):
         return [[Generation(draw.response) for draw in row] for row in rows]
 
 
+class Trained(ToyModel):
+    """The same once it is fitted, and better, the more references it has seen."""
+
+    def fit(self, prompts, references):
+        self.seen_ = list(prompts)
+        self.skill_ = self.skill * len(prompts) / (len(prompts) + 15)
+        return self
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        taught = ToyModel(self.temperature, self.skill_, self.log)
+        return taught.sample(prompts, n_samples, start=start, seed=seed)
+
+
 def questions(n, first=0):
     """Prompts and references."""
     numbers = range(first, first + n)

@@ -379,6 +379,7 @@ class Collection(Elsewhere):
         known.provenance = data.provenance
         known = known.truncate(k_max) if k_max < known.k_max else known
         if known.unknown is None:
+            refuse_missing_draws(known)
             return Table(known)
         return Table(known, self.draw, self.verdicts)
 

@@ -97,9 +97,9 @@ class CalibratedEstimator(BaseEstimator):
             message = f"{name!r} holds a null calibration: it certifies nothing."
             report_null(message, self.on_null, *outcome)
 
-    def _forget(self) -> None:
-        """Forget an earlier calibration."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
+    def _forget(self, *kept: str) -> None:
+        """Forget an earlier calibration, but for some of its attributes."""
+        for name in [name for name in vars(self) if name.endswith("_") and name not in kept]:
             delattr(self, name)
 
     def _validate_params(self) -> None:

@@ -134,7 +134,7 @@ def test_unknown_and_small_groups(fitted):
     assert {one.group for one in sets} == {None}
     assert min(one.scores.min(initial=np.inf) for one in sets) >= pooled.gamma_hat_
     names = ["rare" if i < 5 else "common" for i in range(N)]
-    lacks = r"Group 'rare' is null: there are n_samples=5 .* fewer than 9; 4 are lacking"
+    lacks = r"Group 'rare' is null: there are 5 .* 4 are lacking"
     one = selector(fitted.sampler_)
     with pytest.warns(NullCalibrationWarning, match=lacks):
         one.calibrate(data, groups=names)
@@ -279,7 +279,7 @@ def test_misuse(fitted):
     alone = selector(fitted.sampler_).calibrate(fitted.calibration_data_.take(np.arange(60)))
     with pytest.raises(ValueError, match="groups must be None where calibration was given none"):
         alone.predict(NEW, groups=NEW_NAMES)
-    with pytest.raises(AttributeError, match="groups_ needs a calibration with groups"):
+    with pytest.raises(AttributeError, match="groups_"):
         _ = alone.groups_
     with pytest.raises(ValueError, match="'guarantee' parameter of Groups must be"):
         selector(groups=Groups(guarantee="every")).fit(X, Y, groups=NAMES)

@@ -6,7 +6,7 @@ from sklearn.base import clone
 from sklearn.naive_bayes import GaussianNB
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.calibration import CalibrationData, equal_texts
+from sklearn_clm.calibration import CalibrationData, Table, equal_texts
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.policies import ExitPolicy, LazyJudging
 from tests.toy import ToyModel
@@ -21,6 +21,13 @@ def drawn(n=60, k=6, seed=0):
     return CalibrationData(quality, similarity, answers == 0), first
 
 
+def table_of(data, first, judge):
+    """A table with these texts, of which no label is known."""
+    unknown = np.full(first.shape, -1)
+    bare = CalibrationData(data.quality, data.similarity, unknown, texts=first)
+    return Table(bare, judge=judge)
+
+
 def test_clones_keep_what_was_learnt_elsewhere():
     data, first = drawn()
     policy = ExitPolicy(GaussianNB()).fit(data, first)
@@ -30,16 +37,22 @@ def test_clones_keep_what_was_learnt_elsewhere():
     assert not hasattr(clone(ExitPolicy()), "model_")
 
 
-def test_near_duplicates_are_one_text():
+@pytest.mark.parametrize(
+    ("same_text", "first", "expected"),
+    [
+        (None, [0, 1, 2, 3], [0, 1, 2, 3]),
+        # draw 3 is like draw 1, which is no text of its own: clusters do not chain
+        (0.8, [0, 1, 2, 3], [0, 0, 2, 3]),
+        (0.95, [0, 1, 2, 3], [0, 1, 2, 3]),
+        (0.8, [0, 1, 2, 1], [0, 0, 2, 0]),
+    ],
+)
+def test_near_duplicates_are_one_text(same_text, first, expected):
     similarity = np.zeros((1, 4, 4))
     similarity[0, 1, 0] = similarity[0, 3, 1] = 0.9
-    first = np.array([[0, 1, 2, 3]])
-    assert ExitPolicy().texts(similarity, first).tolist() == [[0, 1, 2, 3]]
-    # draw 3 is like draw 1, which is no text of its own: clusters do not chain
-    assert ExitPolicy(same_text=0.8).texts(similarity, first).tolist() == [[0, 0, 2, 3]]
-    assert ExitPolicy(same_text=0.95).texts(similarity, first).tolist() == [[0, 1, 2, 3]]
-    repeated = np.array([[0, 1, 2, 1]])
-    assert ExitPolicy(same_text=0.8).texts(similarity, repeated).tolist() == [[0, 0, 2, 0]]
+    data = CalibrationData(np.zeros((1, 4)), similarity, np.ones((1, 4)), texts=[first])
+    texts = ExitPolicy(same_text=same_text).texts(Table(data), np.arange(1))
+    assert texts.tolist() == [expected]
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 3, None])
@@ -51,8 +64,8 @@ def test_as_many_draws_are_judged_as_asked_for(wanted):
         asked.extend(zip(prompts.tolist(), draws.tolist()))
         return data.admissible[prompts, draws]
 
-    table = LabelTable(first, judge)
-    labels = LazyJudging(optimization_judgements=wanted).labels(data, first, table)
+    table = table_of(data, first, judge)
+    labels = LazyJudging(optimization_judgements=wanted).labels(table, np.arange(60), first)
     n_texts = np.array([len(np.unique(row)) for row in first])
     expected = n_texts if wanted is None else np.minimum(n_texts, wanted)
     assert np.array_equal(np.bincount([i for i, _ in asked], minlength=60), expected)
@@ -72,11 +85,9 @@ def test_many_prompts_need_fewer_judgements_each(n_prompts, k_max, expected):
 
 def test_more_judgements_than_draws():
     data, first = drawn(5, 2)
-    table = LabelTable(first, lambda prompts, draws: data.admissible[prompts, draws])
-    with pytest.raises(ValueError, match="optimization_judgements must be at most k_max=2, got 3"):
-        LazyJudging(optimization_judgements=3).labels(data, first, table)
+    table = table_of(data, first, lambda prompts, draws: data.admissible[prompts, draws])
     with pytest.raises(ValueError, match="optimization_judgements"):
-        LazyJudging(optimization_judgements=-1).labels(data, first, table)
+        LazyJudging(optimization_judgements=3).labels(table, np.arange(5), first)
     with pytest.raises(ValueError, match="predict_proba"):
         ExitPolicy("logistic").fit(data, first)
 

@@ -10,7 +10,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
-from sklearn_clm.caching import CachedAdmission
+from sklearn_clm.caching import CachedAdmission, HumanJudge, VerdictsWanted
+from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.policies import ExitPolicy, LazyJudging, ThresholdPolicy
 from sklearn_clm.scoring import likelihood
 from tests.toy import ToyModel, questions
@@ -305,3 +307,78 @@ def test_prediction_compares_accepted_draws_alone():
                 if likelihood(prompt, draw) < fitted.lambda_hat_.quality
             ]
             assert not {later for later, _ in compared}.intersection(poor)
+
+
+class Repeating(BaseGenerator):
+    """Often "right", more often for some prompts than for others, otherwise one of a few texts."""
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return [
+            [self._draw(int(prompt), j, seed) for j in range(start, start + n_samples)]
+            for prompt in prompts
+        ]
+
+    def _draw(self, prompt, j, seed):
+        right = np.random.default_rng([prompt, 1]).random() < 0.85
+        often = np.random.default_rng([prompt, 2]).choice([0.15, 0.5])
+        rng = np.random.default_rng([prompt, j, seed])
+        text = "right" if right and rng.random() < often else f"wrong {rng.integers(3)}"
+        return Generation(text, logprob=-float(rng.exponential()), n_tokens=1)
+
+
+def equality(a, b):
+    return float(a == b)
+
+
+def test_scores_that_many_prompts_share_are_no_sign_of_common_prompts():
+    rng = np.random.default_rng(0)
+
+    def discrete(n):
+        quality = rng.integers(3, size=(n, 2)).astype(float)
+        return CalibrationData(quality, np.zeros((n, 2, 2)), rng.random((n, 2)) < 0.8)
+
+    one, other = discrete(100), discrete(100)
+    policy = ExitPolicy().fit(one, one.first)
+    sampler(policy=policy, k_max=2).calibrate(other)
+
+
+def test_exit_policies_calibrated_without_texts_predict_without_them():
+    # bare arrays do not tell which responses are equal: predict must not merge them either
+    epsilon, delta, n_new = 0.3, 0.05, 400
+    prompts = [str(i) for i in range(1, 500)]
+    one = ConformalSampler(
+        Repeating(), k_max=8, epsilon=epsilon, delta=delta, similarity=equality, random_state=0,
+        policy=ExitPolicy(),
+    )  # fmt: skip
+    data = one.collect(prompts, ["right"] * len(prompts))
+    bare = CalibrationData(data.quality, data.similarity, data.admissible, data.provenance)
+    one.calibrate(bare)
+    new = [str(i) for i in range(10_000, 10_000 + n_new)]
+    sets = one.predict(new)
+    # the sets of a prompt that calibrated are those that calibration looked at
+    found = one.calibration_.rule
+    tau, exits = found.model.scores(bare.quality, bare.similarity, bare.first)
+    for i, own in enumerate(one.predict(prompts[:60])):
+        assert own.indices.tolist() == np.flatnonzero(tau[i] >= found.level).tolist()
+        assert own.n_samples == 1 + np.sum(exits[i, :-1] >= found.level)
+    risk = np.mean(["right" not in s.responses for s in sets])
+    assert risk <= epsilon + 3 * np.sqrt(epsilon * (1 - epsilon) / n_new)
+
+
+def test_people_are_asked_no_more_where_splits_have_no_seed(tmp_path):
+    prompts, references = questions(60)
+    judge = HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
+    n_asked = []
+    for _ in range(2):
+        one = sampler(admission=judge, judging=LazyJudging(), random_state=None, k_max=3)
+        n_asked.append(0)
+        while True:
+            try:
+                one.fit(prompts, judge.asked(prompts, references))
+                break
+            except VerdictsWanted as error:
+                n_asked[-1] += len(error.wanted)
+                for wanted in error.wanted:
+                    judge.record(wanted, wanted.response in wanted.asked.references)
+    assert n_asked[0] < 180
+    assert n_asked[1] == 0
