@@ -452,7 +452,7 @@ def test_files_of_exit_policies(fitted, tmp_path):
         (None, "policy"),
         (ExitPolicy(same_text=0.5), "same_text"),
         (ExitPolicy(guarantee="marginal"), "guarantee"),
-        (learnt, "policy"),
+        (learnt, "model"),
     ):
         with pytest.raises(ValueError, match=name):
             sampler(policy=policy).load_calibration(path)

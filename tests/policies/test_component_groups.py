@@ -98,7 +98,7 @@ def test_components_are_selected_by_the_threshold_of_their_group(fitted, tmp_pat
     fitted.save_calibration(tmp_path / "file.json")
     loaded = selector(fitted.sampler_).load_calibration(tmp_path / "file.json")
     assert loaded.predict(NEW, groups=NEW_NAMES) == sets
-    with pytest.raises(ValueError, match="calibrated with other parameters: groups is"):
+    with pytest.raises(ValueError, match="groups"):
         selector(groups=Groups(ward)).load_calibration(tmp_path / "file.json")
     text = CalibrationReport.from_estimator(fitted).to_markdown()
     assert "one such claim for each group" in text

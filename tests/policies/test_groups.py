@@ -119,7 +119,7 @@ def test_a_callable_tells_the_groups(fitted, tmp_path):
     told.save_calibration(tmp_path / "file.json")
     loaded = sampler(groups=Groups(group_of)).load_calibration(tmp_path / "file.json")
     assert loaded.predict(NEW) == told.predict(NEW)
-    with pytest.raises(ValueError, match="calibrated with other parameters: groups is"):
+    with pytest.raises(ValueError, match="groups"):
         sampler().load_calibration(tmp_path / "file.json")
     selector = ComponentSelector(told, alpha=0.6, component_score="support").fit(X, Y)
     assert len(selector.predict(NEW)) == len(NEW)

@@ -104,8 +104,8 @@ def test_several_losses_with_levels_of_their_own():
         null = sampler(losses=cheap).fit(X, Y)
     assert null.lambda_hat_ is None
     assert not null.predict(["item 5"]).guaranteed
-    (why,) = CalibrationReport.from_estimator(null).warnings
-    assert "no configuration is certified" in why
+    said = CalibrationReport.from_estimator(null).warnings
+    assert any("no configuration is certified" in each for each in said)
 
 
 def test_losses_of_groups_and_of_weighted_prompts():
@@ -124,9 +124,9 @@ def test_files_and_pickles(tmp_path):
     loaded = sampler(losses=Losses(wrong, 0.7)).load_calibration(tmp_path / "file.json")
     assert loaded.predict(new) == one.predict(new)
     assert pickle.loads(pickle.dumps(one)).predict(new) == one.predict(new)
-    with pytest.raises(ValueError, match="calibrated with other parameters: losses is"):
+    with pytest.raises(ValueError, match="losses"):
         sampler(losses=Losses(wrong, 0.6)).load_calibration(tmp_path / "file.json")
-    with pytest.raises(ValueError, match="calibrated with other parameters: losses is"):
+    with pytest.raises(ValueError, match="losses"):
         sampler().load_calibration(tmp_path / "file.json")
 
 
