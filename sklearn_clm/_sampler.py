@@ -596,12 +596,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         """
         checked = check_prompts(X, estimator=self)
         self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
-        sets = self._sets(checked, groups)
-        trained = np.isin(checked.digests(), self.calibration_.source.trained_on)
-        why = "the prompt trained the generator."
-        sets._sets = [one.unguaranteed(why) if seen else one for one, seen in zip(sets, trained)]
-        sets.of_fit = True
-        return sets
+        return self._sets_of_fit(checked, groups)
 
     def score(self, X: object, y: object, *, groups: object = None) -> float:
         """Minus the objective of Eq. 7 on the given data; the larger the better.
@@ -890,6 +885,15 @@ class ConformalSampler(  # type: ignore[call-arg]
         }
 
     # --- predict ------------------------------------------------------------------------------
+
+    def _sets_of_fit(self, checked: CheckedPrompts, groups: object) -> PredictionSets:
+        """Sets of the prompts of ``fit``; nothing is promised to those that trained."""
+        sets = self._sets(checked, groups)
+        trained = np.isin(checked.digests(), self.calibration_.source.trained_on)
+        why = "the prompt trained the generator."
+        sets._sets = [one.unguaranteed(why) if seen else one for one, seen in zip(sets, trained)]
+        sets.of_fit = True
+        return sets
 
     def _sets(self, prompts: CheckedPrompts, groups: object = None) -> PredictionSets:
         record, source = self.calibration_, self.calibration_.source

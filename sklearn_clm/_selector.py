@@ -508,8 +508,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         self.fit(checked, y, groups=groups, prompt_weight=prompt_weight)
         if given:
             return self.predict(checked, groups=groups)
-        sets = self.sampler_._sets(checked, _of_sampler(self.sampler_, groups))
-        sets.of_fit = True
+        sets = self.sampler_._sets_of_fit(checked, _of_sampler(self.sampler_, groups))
         return self._select(sets, groups)
 
     def score(self, X: Any, y: Any = None, *, groups: object = None) -> float:

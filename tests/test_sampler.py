@@ -33,7 +33,7 @@ from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ExitPolicy, Losses, ThresholdPolicy
 from sklearn_clm.scoring import likelihood, rouge_l
-from tests.toy import ToyModel, Unscored, drawn, questions
+from tests.toy import ToyModel, Trained, Unscored, drawn, questions
 
 N_FIT = 150
 KEPT = json.loads((Path(__file__).parent / "sets.json").read_text())
@@ -170,19 +170,10 @@ def test_fit_transform_with_a_trained_generator():
     assert sampler.calibration_data_.n_prompts == 80
 
 
-class Memorising(BaseGenerator):
-    def fit(self, prompts, references):
-        self.seen_ = list(prompts)
-        return self
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        return ToyModel().sample(prompts, n_samples, start=start, seed=seed)
-
-
 @pytest.mark.parametrize("training_fraction", [0.1, 0.5])
 def test_calibration_never_sees_what_trained_the_generator(training_fraction):
     X, y = questions(100)
-    original = Memorising()
+    original = Trained()
     sampler = ConformalSampler(
         original, k_max=3, random_state=0, training_fraction=training_fraction, epsilon=0.5
     ).fit(X, y)

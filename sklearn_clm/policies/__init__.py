@@ -7,13 +7,11 @@ costs less. The choices are objects with parameters of their own, which searches
 
 | parameter | choices | what it changes |
 |---|---|---|
-| `policy` | "thresholds", :class:`ThresholdPolicy`, :class:`ExitPolicy` | the stop, and the set |
+| `policy` | None, :class:`ThresholdPolicy`, :class:`ExitPolicy` | the stop, and the set |
 | `judging` | "all", "lazy", :class:`LazyJudging` | how many draws must be judged in ``fit`` |
-| `guarantee` | "pac", "marginal" | with confidence 1 - delta, or on average |
 | `groups` | None, :class:`Groups` | one guarantee within each group of prompts |
 | `shift` | None, :class:`CovariateShift` | new prompts are distributed otherwise |
 | `losses` | None, :class:`Losses` | other losses of a set, each at its own level |
-| `draw_weight` | 0.0 and above | the price of a draw when certified thresholds are compared |
 
 Sums again, as in the first chapter, with a model that is wrong at times:
 
@@ -54,8 +52,8 @@ configurations are those of a full table, too:
 (True, True)
 
 What is not known then: p-values, beyond being at most delta; the achievable band; and the excess of
-Eq. 7, so that certified thresholds are compared by size and by draws alone. Give `draw_weight` a
-value where draws cost. Lazy judging goes well with people
+Eq. 7, so that certified thresholds are compared by size and by draws alone. Give
+``ThresholdPolicy(draw_weight=...)`` a value where draws cost. Lazy judging goes well with people
 (:class:`sklearn_clm.caching.HumanJudge`): what is missing is asked for in batches, none in vain.
 Then something cheap may take the optimisation part, such as
 ``LazyJudging(optimization_admission="rouge_l")``: labels there may be wrong, and the guarantee
@@ -103,13 +101,13 @@ True
 
 ## With confidence, or on average
 
-``guarantee="pac"``, the default: in at most a share delta of calibrations is the risk of new
-prompts above epsilon. ``guarantee="marginal"``: the risk, averaged over calibrations, is at most
+``ExitPolicy(guarantee="pac")``, the default: in at most a share delta of calibrations is the risk
+of new prompts above epsilon. ``guarantee="marginal"``: the risk, averaged over calibrations, is at most
 epsilon, as in conformal prediction and in most other work on language models. The calibration that
 you have may then well be above epsilon. It allows smaller sets, and exists for an exit policy
 alone, since a path of thresholds is not nested.
 
->>> average = fitted(policy=ExitPolicy(), guarantee="marginal")
+>>> average = fitted(policy=ExitPolicy(guarantee="marginal"))
 >>> average.exit_level_ >= early.exit_level_
 True
 
@@ -119,10 +117,10 @@ A guarantee for all prompts together lets easy groups pay for hard ones: here su
 small digit. :class:`Groups` searches one path for all and tests it within each group; a set then
 holds an admissible answer with probability 1 - epsilon *in its group*.
 
->>> from sklearn_clm.policies import Groups
+>>> from sklearn_clm.policies import Groups, ThresholdPolicy
 >>> def hard(prompt):
 ...     return sum(map(int, prompt[:-2].split(" + "))) % 10 < 4
->>> grouped = fitted(groups=Groups(by=hard), draw_weight=0.1)
+>>> grouped = fitted(groups=Groups(by=hard), policy=ThresholdPolicy(draw_weight=0.1))
 >>> {name: rule.certified for name, rule in sorted(grouped.groups_.items())}
 {False: True, True: True}
 >>> sets = grouped.predict(prompts[450:600])
@@ -148,8 +146,7 @@ anything is drawn for it, and those kept are tested as usual:
 >>> shifted.shift_.n_offered, 250 < shifted.shift_.n_kept < 400
 (450, True)
 
-``method="betting"`` tests all prompts instead, and certifies less in most cases, as
-:mod:`sklearn_clm.calibration` says. :class:`DensityRatio` learns the weight from prompts of both
+:class:`DensityRatio` learns the weight from prompts of both
 kinds that take no part in calibration; the guarantee is then approximate, and every set says so.
 
 ## Other losses
@@ -158,7 +155,7 @@ The share of wrong members, a price, a toxicity: :class:`Losses` keeps the mean 
 its level, together with the risk of holding no admissible response, or instead of it. A
 configuration is certified where the largest of the p-values is at most delta; nothing is corrected
 for. Without that risk nothing demands an answer, and Eq. 7 prefers sets that are empty: keep it
-with a high `epsilon`, or give ``size_weight=0``.
+with a high `epsilon`, or give ``ThresholdPolicy(size_weight=0)``.
 
 >>> from sklearn_clm.policies import Losses
 >>> def wrong(prompt, reference, one):
@@ -166,9 +163,6 @@ with a high `epsilon`, or give ``size_weight=0``.
 >>> kept = fitted(losses=Losses({"wrong": wrong}, {"wrong": 0.7}))
 >>> kept.calibration_.rule.means["wrong"] <= 0.7
 True
-
-Of the components that a :class:`~sklearn_clm.ComponentSelector` selects, :class:`WrongFraction`
-bounds the mean fraction of wrong ones, where the paper bounds the probability of any.
 """
 
 from sklearn_clm.policies._exit import ExitPolicy
