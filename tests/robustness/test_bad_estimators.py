@@ -241,4 +241,3 @@ def test_rows_of_other_columns():
     for other, shown in ((rows[:, :1], "1 feature"), (np.ones((2, 3)), "3 features")):
         refused(lambda: fitted.predict(other), ValueError, "X", shown)  # noqa: B023
     refused(lambda: fitted.predict(X), ValueError, "prompts", "objects such as text")
-    refused(lambda: fitted.predict(rows * np.nan), ValueError, "X", "NaN")
