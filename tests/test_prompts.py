@@ -84,11 +84,11 @@ def test_data_frames_name_their_column():
     assert not hasattr(sampler.fit(X, Y), "feature_names_in_")
     assert not hasattr(sampler, "n_features_in_")
     two = pd.DataFrame({"question": X, "context": X})
-    with pytest.raises(ValueError, match=r"columns \['question', 'context'\].*X\['question'\]"):
+    with pytest.raises(ValueError, match=r"X\['question'\]"):
         toy_sampler().fit(two, Y)
     beside = pd.DataFrame({"n": range(len(X)), "question": X})
     beside.loc[0, "question"] = None
-    with pytest.raises(ValueError, match=r"the columns \['question'\] hold no.*X\['question'\]"):
+    with pytest.raises(ValueError, match=r"X\['question'\]"):
         toy_sampler().fit(beside, Y)
 
 
@@ -183,66 +183,61 @@ def test_images_stacked_or_listed():
         assert [image.shape for image in checked.prompts] == [(2, 2, 3)] * 4
 
 
-@pytest.mark.parametrize(
-    ("prompts", "error", "message"),
-    [
-        (None, TypeError, r"prompts \(X\) must be a sequence of prompts, got NoneType"),
-        ("one text", TypeError, r"prompts \(X\) must be a sequence of prompts, got str 'one text'"),
-        ({"a": 1}, TypeError, "got dict"),
-        (7, TypeError, "got int 7"),
-        ((text for text in X), TypeError, "got generator, which has no length"),
-        ({"a", "b"}, TypeError, "got set, which has no length or cannot be indexed"),
-        ([], ValueError, r"prompts \(X\) is empty: found 0 sample\(s\)"),
-        (np.array([], dtype=object), ValueError, r"prompts \(X\) is empty"),
-        (["a", None], ValueError, r"prompts \(X\) holds None at position 1"),
-        (["a", float("nan")], ValueError, r"prompts \(X\) holds nan at position 1"),
-        (np.array(["a", np.nan, "b"], dtype=object), ValueError, "nan at position 1"),
-        (["a", 3], TypeError, "holds the number 3 at position 1 among prompts that are str"),
-        ([1.0, 2.0, 3.0], ValueError, "got 3 single numbers instead"),
-        (np.arange(3), ValueError, "got 3 single numbers instead"),
-        (sparse.csr_array(np.eye(3)), TypeError, "[Ss]parse"),
-        (np.array([["a", "b"], ["c", "d"]]), ValueError, "dtype='numeric'|numeric|convert"),
-        ([[1.0, 2.0], [3.0]], ValueError, "inhomogeneous|setting an array element"),
-        ([[1.0, np.nan]], ValueError, "NaN"),
-    ],
-)
-def test_bad_prompts(prompts, error, message):
-    with pytest.raises(error, match=message):
-        check_prompts(prompts)
-    with pytest.raises(error, match=message):
-        toy_sampler().fit(prompts, ["a", "b"])
-    with pytest.raises(error, match=message):
-        toy_sampler().fit(X, Y).predict(prompts)
+BAD_PROMPTS = [
+    (None, TypeError, "NoneType"),
+    ("one text", TypeError, "str 'one text'"),
+    ({"a": 1}, TypeError, "dict"),
+    (7, TypeError, "int 7"),
+    ((text for text in X), TypeError, "generator"),
+    ({"a"}, TypeError, "set"),
+    ([], ValueError, "0 sample"),
+    (np.array([], dtype=object), ValueError, "empty"),
+    (["a", None], ValueError, "None at position 1"),
+    (["a", float("nan")], ValueError, "nan at position 1"),
+    (np.array(["a", np.nan, "b"], dtype=object), ValueError, "nan at position 1"),
+    (["a", 3], ValueError, "number 3 at position 1"),
+    ([1.0, 2.0, 3.0], ValueError, "3 single numbers"),
+    (np.arange(300), ValueError, "300 single numbers"),
+    (sparse.csr_array(np.eye(3)), TypeError, "sparse"),
+    (np.array([["a", "b"], ["c", "d"]]), ValueError, "one column"),
+    (np.array([["1", "2"], ["3", "4"]], dtype=object), ValueError, "one column"),
+    ([[1.0, 2.0], [3.0]], ValueError, "inhomogeneous|array element"),
+    ([[1.0, np.nan]], ValueError, "NaN"),
+    (np.array([[1.0, np.nan]]), ValueError, "NaN"),
+]
 
 
-def test_missing_numbers_are_named():
-    pd = pytest.importorskip("pandas")
-    rows = np.zeros((9, 3))
-    rows[[2, 4], 1] = np.nan
-    with pytest.raises(ValueError, match=r"NaN.* in 2 of 9 rows, at positions 2, 4, in .* \[1\]"):
-        toy_sampler().fit(rows, Y[:9])
-    for table in (
-        pd.DataFrame(rows, columns=[*"abc"]),
-        pd.DataFrame(rows, columns=[*"abc"], dtype="Float64"),
+@pytest.mark.parametrize(("prompts", "error", "shown"), BAD_PROMPTS)
+def test_bad_prompts(prompts, error, shown):
+    fitted = toy_sampler().fit(X, Y)
+    for call in (
+        check_prompts,
+        lambda prompts: toy_sampler().fit(prompts, ["a", "b"]),
+        fitted.predict,
     ):
-        with pytest.raises(ValueError, match=r"at positions 2, 4, in the columns \['b'\]"):
-            toy_sampler().fit(table, Y[:9])
+        with pytest.raises(error, match=shown) as caught:
+            call(prompts)
+        assert len(str(caught.value)) < 700
 
 
 def test_missing_values_of_pandas_and_polars():
+    pd = pytest.importorskip("pandas")
     for values in (series(["a", None]), frame(["a", None]), polars_series(["a", None])):
-        with pytest.raises(ValueError, match="at position 1; every prompt must be there"):
+        with pytest.raises(ValueError, match="at position 1"):
             check_prompts(values)
+    for dtype in (float, "Float64"):
+        with pytest.raises(ValueError, match="NaN"):
+            check_prompts(pd.DataFrame({"a": [1.0, np.nan], "b": [1.0, 2.0]}, dtype=dtype))
 
 
 @pytest.mark.parametrize(
     ("y", "error", "message"),
     [
         (None, ValueError, "requires y to be passed, but the target y is None"),
-        ("text", TypeError, r"admissions \(y\) must be a sequence .* got str 'text'"),
+        ("text", TypeError, r"admissions \(y\) .* str 'text'"),
         (len, TypeError, r"admissions \(y\) must be a sequence"),
-        (["a"], ValueError, r"prompts \(X\) holds 3 and admissions \(y\) 1 entries"),
-        (["a", None, "b"], ValueError, r"admissions \(y\) holds None at position 1"),
+        (["a"], ValueError, r"admissions \(y\) 1"),
+        (["a", None, "b"], ValueError, "None at position 1"),
         (["a", "b", float("nan")], ValueError, "nan at position 2"),
         ([1.0, 2.0, np.inf], ValueError, "Input y contains infinity"),
         (iter(["a"] * 3), TypeError, "got list_iterator|got "),
@@ -270,10 +265,3 @@ def test_admissions_in_plain_form():
     assert check_admissions([np.str_("a"), ["b", "c"]], 2) == ["a", ["b", "c"]]
     vectors = check_admissions(np.array([[1, 0], [0, 1]]), 2)
     assert [vector.tolist() for vector in vectors] == [[1, 0], [0, 1]]
-
-
-def test_single_numbers_are_refused_in_few_words():
-    for prompts in (list(range(300)), np.arange(300.0)):
-        with pytest.raises(ValueError, match=r"got 300 single numbers instead\. Reshape") as caught:
-            ConformalSampler().fit(prompts, prompts)
-        assert len(str(caught.value)) < 300

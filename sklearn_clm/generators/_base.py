@@ -65,8 +65,8 @@ class BaseGenerator(BaseEstimator):
     prompts and references defines ``fit(prompts, references)``; the estimators then clone it
     and fit it on a part of the data that calibration never sees. Where its tags say
     ``input_tags.dict``, prompts that come as a pandas data frame are given to ``fit`` as
-    one, and a row that holds more than numbers is drawn for as a dict; with
-    ``input_tags.allow_nan`` prompts may hold missing values.
+    one, a row that holds more than numbers is drawn for as a dict, and values may be missing; with
+    ``input_tags.allow_nan`` numbers may be missing.
 
     Attributes
     ----------

@@ -22,12 +22,7 @@ from sklearn_clm.generators._draws import Generation, first_uniforms, prompt_byt
 from sklearn_clm.generators._fingerprint import TRAINED_ON, digest_of
 from sklearn_clm.generators._prompts import check_fitted_prompts, check_prompts
 from sklearn_clm.generators._queue import DrawQueue
-from sklearn_clm.generators._tables import (
-    is_table,
-    named_table,
-    table_of,
-    takes_nan,
-)
+from sklearn_clm.generators._tables import input_tags, is_table, named_table, table_of
 
 
 class _Classifier(Protocol):
@@ -71,8 +66,7 @@ class EstimatorGenerator(BaseGenerator):
     classifier gets the names that it has learnt from, but no types other than those of numbers
     and text.
 
-    Missing values are taken where the tags of the classifier, of the first step of a pipeline or of
-    the parts of a ColumnTransformer say so.
+    Missing values are handed on: the classifier takes or refuses them.
 
     Examples
     --------
@@ -187,7 +181,7 @@ class EstimatorGenerator(BaseGenerator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.dict = True
-        tags.input_tags.allow_nan = takes_nan(self.estimator)
+        tags.input_tags.allow_nan = input_tags(self.estimator).allow_nan
         return tags
 
     def _batch_size(self) -> int:
@@ -354,7 +348,8 @@ class ResamplingGenerator(BaseGenerator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.dict = True  # it looks at no prompt
+        # it looks at no prompt
+        tags.input_tags.dict = tags.input_tags.allow_nan = True
         return tags
 
     def fingerprint(self) -> str:

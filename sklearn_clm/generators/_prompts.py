@@ -12,13 +12,12 @@ from sklearn.utils import InputTags, check_array
 from sklearn.utils.validation import _get_feature_names, validate_data
 
 from sklearn_clm.generators._draws import Prompt, is_chat, is_missing, prompt_bytes
-from sklearn_clm.generators._tables import input_tags, is_table, refuse_missing, table_of
+from sklearn_clm.generators._tables import input_tags, is_table, table_of
 
 _WIDTH = 200
 _WIDTH_BEFORE = 60
 _MESSAGES_BEFORE = 2
 _NUMBERS = 4
-_COLUMNS = 8
 
 
 def prompt_text(prompt: Prompt) -> str:
@@ -78,9 +77,6 @@ def _part(part: object) -> str:
     return str(part)
 
 
-_LISTING = ("to_pylist", "to_list")
-
-
 @dataclass(frozen=True)
 class CheckedPrompts:
     """Prompts in plain form, with what is remembered of their container."""
@@ -89,8 +85,7 @@ class CheckedPrompts:
     numeric: bool
     n_features: int | None = None
     feature_names: np.ndarray | None = None
-    # of prompts that are the rows of a pandas data frame, one of no rows
-    columns: Any = None
+    columns: Any = None  # a data frame without rows, where prompts are rows of a pandas data frame
     index: Any = None  # of a data frame or a Series of pandas
     positions: np.ndarray | None = None  # in what was given, where these are a part of it
 
@@ -109,7 +104,7 @@ class CheckedPrompts:
         return replace(self, prompts=prompts, index=index, positions=positions)
 
     def as_given(self) -> Any:
-        """The prompts, those that are rows of a pandas data frame as one."""
+        """The prompts; a pandas data frame where they are rows of one."""
         return self.prompts if self.columns is None else table_of(self.prompts, self.columns)
 
     def digests(self) -> np.ndarray:
@@ -118,52 +113,19 @@ class CheckedPrompts:
         return np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
 
 
-class _Taker(NamedTuple):
-    """Who takes prompts, and which."""
-
-    estimator: object
-    tags: InputTags
-
-
 def check_prompts(
     X: Any, *, estimator: object = None, tags: InputTags | None = None
 ) -> CheckedPrompts:
     """Prompts of any container as a list, or as a 2-D array where they are rows of numbers.
 
-    The tags, which are those of the estimator unless given, say whether prompts may be rows of
-    columns of any kind (``dict``), each of which becomes a dict, and have missing values.
+    The tags, which are those of the estimator unless given, say whether a prompt may be a row of a
+    pandas data frame with columns of any kind (``dict``), missing values among them, and whether
+    numbers may be missing.
     """
     if isinstance(X, CheckedPrompts):
         return X
-    checked = _checked(X, _Taker(estimator, tags or input_tags(estimator)))
+    checked = _Door(estimator, tags or input_tags(estimator)).checked(X)
     return replace(checked, index=X.index) if hasattr(X, "iloc") else checked
-
-
-def _checked(X: Any, taker: _Taker) -> CheckedPrompts:
-    if X is None or isinstance(X, (str, bytes, dict, numbers.Number)) or callable(X):
-        raise TypeError(
-            f"prompts (X) must be a sequence of prompts, got {type(X).__name__}"
-            f"{'' if X is None else f' {X!r:.60}'}."
-        )
-    if sparse.issparse(X):
-        raise TypeError(
-            f"prompts (X) must be dense, got a sparse matrix of shape {X.shape} instead. A "
-            "vectoriser belongs to the generator, which is then trained on its own part of the "
-            "data: EstimatorGenerator(make_pipeline(TfidfVectorizer(), classifier))."
-        )
-    if is_table(X):
-        return _from_frame(X, taker)
-    if hasattr(X, "__array__"):
-        array = np.asarray(X)
-        if array.dtype.kind == "O" and lists_itself(X):
-            return _from_items(listed(X, array), taker)
-        return _from_array(array, taker)
-    if not hasattr(X, "__len__") or not hasattr(X, "__getitem__"):
-        raise TypeError(
-            f"prompts (X) must be a sequence of prompts, got {type(X).__name__}, which has no "
-            "length or cannot be indexed; wanted a list, an array or a column of a table."
-        )
-    return _from_items(list(X), taker)
 
 
 def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
@@ -184,137 +146,124 @@ def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
     return checked
 
 
-def _from_frame(X: Any, taker: _Taker) -> CheckedPrompts:
-    values = np.asarray(X)
-    if values.dtype.kind in "biufc" or values.ndim != 2 or values.shape[1] == 0:
-        return _numeric(X, taker)
-    if values.shape[1] == 1:
-        items = listed(X[X.columns[0]], values[:, 0])
-        if not all(is_number(item) for item in items):
-            checked = _from_items(items, taker)
-            return replace(checked, n_features=1, feature_names=_get_feature_names(X))
-    kinds = [getattr(type_, "kind", "O") for type_ in X.dtypes]  # in polars, types have none
-    others = [
-        name
-        for name, kind, column in zip(X.columns, kinds, values.T)
-        if kind not in "biufc" and not all(is_number(item) or is_missing(item) for item in column)
-    ]
-    if not others:
-        return _numeric(X, taker)
-    if taker.tags.dict and hasattr(X, "iloc"):
-        return _from_columns(X, values, taker)
-    more = " and others" if len(others) > _COLUMNS else ""
-    raise ValueError(
-        "prompts (X) must be one column of prompts or several of numbers, got a data frame of "
-        f"{values.shape[1]} columns, where the columns {others[:_COLUMNS]!r}{more} hold no "
-        f"numbers. Pass one of them, such as X[{others[0]!r}], or one text made of them all; a "
-        "classifier in an EstimatorGenerator, or in a DensityRatio, takes pandas data frames as "
-        "they are."
-    )
+class _Door(NamedTuple):
+    """The checks of prompts for an estimator."""
 
+    estimator: object
+    tags: InputTags
 
-def _from_columns(X: Any, values: np.ndarray, taker: _Taker) -> CheckedPrompts:
-    """Rows of a pandas data frame that holds more than numbers, as dicts."""
-    names = X.columns.tolist()
-    if len(set(names)) < len(names):
-        raise ValueError(f"prompts (X) must have columns of different names, got {names!r:.200}.")
-    columns = [listed(X.iloc[:, j], values[:, j]) for j in range(len(names))]
-    missing = np.array([list(map(is_missing, column)) for column in columns]).T
-    if not taker.tags.allow_nan:
-        refuse_missing(missing, names)
-    for name, column in zip(names, columns):
-        for i, item in enumerate(column):
-            if is_missing(item):
-                column[i] = item if isinstance(item, float) else None
-            elif not isinstance(item, str) and not is_number(item):
-                raise TypeError(
-                    "prompts (X) must have columns of numbers, texts or categories, got "
-                    f"{type(item).__name__} in the column {name!r} instead."
+    def checked(self, X: Any) -> CheckedPrompts:
+        """Prompts of any container."""
+        if is_table(X):
+            return self._table(X)
+        if lists_itself(X):
+            return self._items(listed(X))
+        if hasattr(X, "__array__"):
+            return self._array(np.asarray(X))
+        if sparse.issparse(X):
+            raise TypeError(
+                f"prompts (X) must be dense, got a sparse matrix of shape {X.shape} instead. Put "
+                "the vectoriser into the generator: "
+                "EstimatorGenerator(make_pipeline(TfidfVectorizer(), classifier))."
+            )
+        if (
+            isinstance(X, (str, bytes, dict))
+            or callable(X)
+            or not (hasattr(X, "__len__") and hasattr(X, "__getitem__"))
+        ):
+            raise TypeError(
+                "prompts (X) must be a sequence of prompts, such as a list, got "
+                f"{type(X).__name__} {X!r:.60} instead."
+            )
+        return self._items(list(X))
+
+    def _table(self, X: Any) -> CheckedPrompts:
+        values = np.asarray(X)
+        if values.dtype.kind in "biufc":
+            return self._numeric(X)
+        columns = [listed(X[name], values[:, j]) for j, name in enumerate(X.columns)]
+        others = [
+            name
+            for name, column in zip(X.columns, columns)
+            if not all(is_number(item) or is_missing(item) for item in column)
+        ]
+        if not others:
+            return self._numeric(X)
+        if len(columns) == 1:
+            names = _get_feature_names(X)
+            return replace(self._items(columns[0]), n_features=1, feature_names=names)
+        if not (self.tags.dict and hasattr(X, "iloc")):
+            raise ValueError(
+                "prompts (X) must be one column of prompts, or several of numbers, got a data "
+                f"frame with the columns {others!r:.200} that hold no numbers instead. Pass one "
+                f"column, such as X[{others[0]!r}]; a classifier, in an EstimatorGenerator or in a "
+                "DensityRatio, takes pandas data frames as they are."
+            )
+        names = list(X.columns)
+        if len(set(names)) < len(names):
+            raise ValueError(f"prompts (X) must have columns of different names, got {names!r}.")
+        rows = [dict(zip(names, map(_plain_cell, row))) for row in zip(*columns)]
+        return CheckedPrompts(rows, False, len(names), _get_feature_names(X), X.iloc[:0].copy())
+
+    def _array(self, array: np.ndarray) -> CheckedPrompts:
+        if array.dtype.kind in "biufc":
+            return self._numeric(array) if array.ndim == 2 else self._items(list(array))
+        if array.ndim == 2 and not all(map(is_number, array.flat)):
+            rows = array.tolist()
+            if array.shape[1] == 1:
+                return self._items([row[0] for row in rows])
+            if all(isinstance(part, dict) for row in rows for part in row):
+                return self._items(rows)  # chats of one length
+        if array.ndim > 2 or (array.ndim == 2 and any(isinstance(one, str) for one in array.flat)):
+            raise ValueError(
+                "prompts (X) must be one column of prompts or several of numbers, got an array of "
+                f"shape {array.shape} instead. Pass one column; a classifier, in an "
+                "EstimatorGenerator or in a DensityRatio, takes pandas data frames as they are."
+            )
+        return self._numeric(array) if array.ndim == 2 else self._items(array.tolist())
+
+    def _items(self, items: list[Prompt]) -> CheckedPrompts:
+        if not items:
+            raise ValueError("prompts (X) is empty: found 0 sample(s), wanted at least 1 prompt.")
+        items = [plain_prompt(item) for item in items]
+        if all(map(is_number, items)):
+            raise ValueError(
+                "prompts (X) must be texts, other objects or rows of numbers, got "
+                f"{len(items)} single numbers instead. Reshape your data with "
+                "array.reshape(-1, 1) where each is a prompt, or array.reshape(1, -1) where they "
+                "are one prompt."
+            )
+        if all(map(_is_numeric_row, items)):
+            return self._numeric(items)
+        for i, item in enumerate(items):
+            if is_missing(item) or is_number(item):
+                kind = "" if is_missing(item) else "the number "
+                raise ValueError(
+                    f"prompts (X) must be of one kind, none missing, got {kind}{item!r} at "
+                    f"position {i} instead. A single row of a data frame is X.iloc[[i]]."
                 )
-    rows = [dict(zip(names, row)) for row in zip(*columns)]
-    return CheckedPrompts(rows, False, len(names), _get_feature_names(X), X.iloc[:0].copy())
+        return CheckedPrompts(items, False)
 
-
-def listed(column: object, array: np.ndarray) -> list[Prompt]:
-    """The items of a column as Python objects: as an array, chats of some libraries lose keys."""
-    for method in _LISTING:
-        if hasattr(column, method):
-            return list(getattr(column, method)())
-    return array.tolist()
+    def _numeric(self, X: Any) -> CheckedPrompts:
+        # who takes data frames as they are sees to missing values as well
+        finite = "allow-nan" if self.tags.dict or self.tags.allow_nan else True
+        array = check_array(X, estimator=self.estimator, input_name="X", ensure_all_finite=finite)
+        columns = X.iloc[:0].copy() if is_table(X) and hasattr(X, "iloc") else None
+        return CheckedPrompts(array, True, array.shape[1], _get_feature_names(X), columns)
 
 
 def lists_itself(column: object) -> bool:
     """Whether a column knows its items as Python objects."""
-    return any(hasattr(column, method) for method in _LISTING)
+    return hasattr(column, "to_pylist") or hasattr(column, "to_list")
 
 
-def _from_array(array: np.ndarray, taker: "_Taker") -> CheckedPrompts:
-    if array.shape == (0,):
-        return _from_items([], taker)
-    if array.dtype.kind in "biufc":
-        if array.ndim <= 2:
-            return _numeric(array, taker)
-        # a stack of images: each is one prompt
-        return _from_items(list(array), taker)
-    if array.ndim == 1:
-        return _from_items(array.tolist(), taker)
-    if array.ndim == 2:
-        rows = array.tolist()
-        if array.shape[1] == 1 and not all(is_number(row[0]) for row in rows):
-            return _from_items([row[0] for row in rows], taker)
-        if array.size and all(isinstance(part, dict) for row in rows for part in row):
-            return _from_items(rows, taker)  # chats of one length
-        if any(isinstance(part, str) for row in rows for part in row):
-            table = " or a pandas data frame of these columns" if taker.tags.dict else ""
-            raise ValueError(
-                "prompts (X) must be one column of prompts or several numeric ones, got text of "
-                f"shape {array.shape} instead. Pass one column{table}; of predicted sets, their "
-                "prompts."
-            )
-        return _numeric(array, taker)
-    raise ValueError(
-        f"prompts (X) is an array of shape {array.shape} and dtype {array.dtype}; wanted one "
-        "dimension of prompts, or two dimensions of numbers."
-    )
-
-
-def _from_items(items: list[Prompt], taker: "_Taker") -> CheckedPrompts:
-    if not items:
-        raise ValueError("prompts (X) is empty: found 0 sample(s), wanted at least 1 prompt.")
-    items = [plain_prompt(item) for item in items]
-    if all(is_number(item) for item in items):
-        return _numeric(np.asarray(items), taker)
-    if all(_is_numeric_row(item) for item in items):
-        return _numeric(items, taker)
-    for i, item in enumerate(items):
-        if is_missing(item):
-            raise ValueError(
-                f"prompts (X) holds {item!r} at position {i}; every prompt must be there. Drop "
-                "the missing ones first."
-            )
-        if is_number(item):
-            other = next(one for one in items if not is_number(one))
-            row = "; a row of a data frame is X.iloc[[i]]" if taker.tags.dict else ""
-            raise TypeError(
-                f"prompts (X) holds the number {item!r} at position {i} among prompts that are "
-                f"{type(other).__name__}; wanted prompts of one kind{row}."
-            )
-    return CheckedPrompts(items, False)
-
-
-def _numeric(X: Any, taker: "_Taker") -> CheckedPrompts:
-    if np.ndim(X) == 1:
-        raise ValueError(
-            f"prompts (X) must be texts or other objects, or rows of numbers in an array of shape "
-            f"(n, d), got {len(X)} single numbers instead. Reshape your data with "
-            "array.reshape(-1, 1) where each prompt is a number, or array.reshape(1, -1) where "
-            "they are one prompt."
-        )
-    array = check_array(X, estimator=taker.estimator, input_name="X", ensure_all_finite="allow-nan")
-    if array.dtype.kind == "f" and not taker.tags.allow_nan:
-        refuse_missing(np.isnan(array), X.columns if is_table(X) else None)
-    columns = X.iloc[:0].copy() if is_table(X) and hasattr(X, "iloc") else None
-    return CheckedPrompts(array, True, array.shape[1], _get_feature_names(X), columns)
+def listed(column: Any, array: np.ndarray | None = None) -> list[Prompt]:
+    """The items of a column as Python objects: as an array, chats of some libraries lose keys."""
+    if hasattr(column, "to_pylist"):
+        return list(column.to_pylist())
+    if hasattr(column, "to_list"):
+        return list(column.to_list())
+    return list(np.asarray(column).tolist() if array is None else array.tolist())
 
 
 def is_number(item: object) -> bool:
@@ -325,7 +274,11 @@ def is_number(item: object) -> bool:
 def _is_numeric_row(item: object) -> bool:
     if isinstance(item, np.ndarray):
         return item.ndim == 1 and item.dtype.kind in "biufc"
-    return isinstance(item, (list, tuple)) and all(is_number(part) for part in item)
+    return isinstance(item, (list, tuple)) and all(map(is_number, item))
+
+
+def _plain_cell(item: object) -> object:
+    return None if is_missing(item) and not isinstance(item, float) else item
 
 
 def plain_prompt(item: Prompt) -> Prompt:

@@ -21,7 +21,7 @@ from sklearn_clm.calibration import keep_by_weight
 from sklearn_clm.calibration._shift import check_weights, effective_size
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
-from sklearn_clm.generators._tables import table_of, takes_nan
+from sklearn_clm.generators._tables import table_of
 
 _BINS = 10
 _FEW_KEPT = 0.1  # of all prompts
@@ -433,7 +433,6 @@ class DensityRatio(BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.dict = self.classifier is not None
-        tags.input_tags.allow_nan = self.classifier is not None and takes_nan(self.classifier)
         return tags
 
     def __sklearn_clone__(self) -> Self:
