@@ -102,7 +102,7 @@ def _warnings(record: SamplerCalibration, outcomes: Outcomes | None) -> list[str
 def _outside_the_band(record: SamplerCalibration) -> list[str]:
     """Whether epsilon is trivial, or out of reach of all draws."""
     (low, high), epsilon, data = record.achievable_epsilon, record.epsilon, _data_of(record)
-    if not record.claim.admission:
+    if record.claim.losses:  # epsilon alone decides nothing
         return []
     texts = []
     if epsilon >= high:
