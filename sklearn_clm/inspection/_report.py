@@ -92,9 +92,9 @@ class CalibrationReport:
         """
         found = calibrated(estimator)
         if isinstance(found, ComponentSelector):
-            return cls(tuple(selector_sections(found.calibration_)))
-        fraction = found.optimization_fraction
-        return cls(tuple(sampler_sections(found.calibration_, fraction)))
+            return cls(tuple(selector_sections(found.calibration_, found.calibration_data_)))
+        record, fraction = found.calibration_, found.optimization_fraction
+        return cls(tuple(sampler_sections(record, found.calibration_data_, fraction)))
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:

@@ -46,39 +46,38 @@ _OF_GROUPS = (
 _HEADER = ("group", "", "rule", "errors", INTERVAL, "size", "draws", "smallest epsilon")
 
 
-def sampler_sections(record: SamplerCalibration, optimization_fraction: float) -> Iterable[Section]:
+def sampler_sections(
+    record: SamplerCalibration, data: CalibrationData, optimization_fraction: float
+) -> Iterable[Section]:
     """All that is said of a calibrated sampler."""
-    data, pooled = _data_of(record), record.uses_pooled_rule
+    pooled = record.uses_pooled_rule
     outcomes = record.rule.outcomes(data, record.set_score) if pooled else None
     yield guarantee(record)
-    yield from warnings(_warnings(record, outcomes))
+    yield from warnings(_warnings(record, data, outcomes))
     rows = [_group_row(name, one) for name, one in (record.by_group or {}).items()]
     yield from groups(record, _OF_GROUPS, _HEADER, rows)
     yield from shift(record)
     yield from _losses(record)
-    yield _data(record)
+    yield _data(record, data)
     if pooled and record.claim.holds:
         facts = record.rule.facts(get_set_score(record.set_score).name)
         yield Section(record.rule.heading, table=(("what", "value", "use"), *facts))
     if pooled and record.result is not None:
         yield _tests(record, record.result)
     if data.unknown is None and record.claim.admission:
-        yield _band(record, AchievableBandDisplay._of_record(record, optimization_fraction))
+        yield _band(data, AchievableBandDisplay._of_record(record, optimization_fraction))
     if outcomes is not None:
         yield _expectations(record, outcomes)
     yield from more_prompts(record, "the largest sets")
     if data.unknown is not None or record.n_judgements is not None:
-        yield _judgements(record)
+        yield _judgements(record, data)
     yield in_use(record)
 
 
-def _data_of(record: SamplerCalibration) -> CalibrationData:
-    assert record.data is not None  # what is loaded from a file is not reported on
-    return record.data
-
-
-def _warnings(record: SamplerCalibration, outcomes: Outcomes | None) -> list[str]:
-    data, texts = _data_of(record), _outside_the_band(record)
+def _warnings(
+    record: SamplerCalibration, data: CalibrationData, outcomes: Outcomes | None
+) -> list[str]:
+    texts = _outside_the_band(record, data)
     texts += nulls(record, f"all {counted(record.k_max, 'draw')}")
     if record.uses_pooled_rule:
         about = doubts(record)
@@ -99,9 +98,9 @@ def _warnings(record: SamplerCalibration, outcomes: Outcomes | None) -> list[str
     return texts if repeated is None else [*texts, repeated]
 
 
-def _outside_the_band(record: SamplerCalibration) -> list[str]:
+def _outside_the_band(record: SamplerCalibration, data: CalibrationData) -> list[str]:
     """Whether epsilon is trivial, or out of reach of all draws."""
-    (low, high), epsilon, data = record.achievable_epsilon, record.epsilon, _data_of(record)
+    (low, high), epsilon = record.achievable_epsilon, record.epsilon
     if record.claim.losses:  # epsilon alone decides nothing
         return []
     texts = []
@@ -162,8 +161,8 @@ def _losses(record: SamplerCalibration) -> Iterable[Section]:
         yield Section("Other losses", table=(columns, *rows))
 
 
-def _data(record: SamplerCalibration) -> Section:
-    data, tests = _data_of(record), record.tests
+def _data(record: SamplerCalibration, data: CalibrationData) -> Section:
+    tests = record.tests
     rows = [("prompts", str(data.n_prompts))]
     if tests is not None:
         searches, certifies = tests.parts
@@ -226,8 +225,7 @@ def _what_was_tested(record: SamplerCalibration, result: LearnThenTestResult) ->
     return text
 
 
-def _band(record: SamplerCalibration, display: AchievableBandDisplay) -> Section:
-    data = _data_of(record)
+def _band(data: CalibrationData, display: AchievableBandDisplay) -> Section:
     errors = first_k_errors(data.admissible)
     rows = (
         ("policy", "error", INTERVAL),
@@ -267,8 +265,7 @@ def _expectations(record: SamplerCalibration, outcomes: Outcomes) -> Section:
     return Section("What to expect of predict", (text,), (MEANS, *rows))
 
 
-def _judgements(record: SamplerCalibration) -> Section:
-    data = _data_of(record)
+def _judgements(record: SamplerCalibration, data: CalibrationData) -> Section:
     judged = data.n_judged if record.n_judgements is None else record.n_judgements
     rows = (
         ("what", "number"),

@@ -47,9 +47,10 @@ _HEADER = (
 )
 
 
-def selector_sections(record: SelectorCalibration) -> Iterable[Section]:
+def selector_sections(
+    record: SelectorCalibration, data: ComponentCalibrationData
+) -> Iterable[Section]:
     """All that is said of a calibrated selector."""
-    data = _data_of(record)
     yield guarantee(record, _together(record))
     yield from warnings(_warnings(record, data))
     rows = [_group_row(record, name) for name in record.by_group or ()]
@@ -60,11 +61,6 @@ def selector_sections(record: SelectorCalibration) -> Iterable[Section]:
         for one in _of_threshold(record, data):
             yield replace(one, paragraphs=(*about_others(record), *one.paragraphs))
     yield in_use(record)
-
-
-def _data_of(record: SelectorCalibration) -> ComponentCalibrationData:
-    assert record.data is not None  # what is loaded from a file is not reported on
-    return record.data
 
 
 def _together(record: SelectorCalibration) -> str:
