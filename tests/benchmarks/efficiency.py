@@ -29,17 +29,21 @@ from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
     Frontier,
-    LabelTable,
+    Table,
     clopper_pearson,
     critical_count,
     evaluate_configurations,
-    exit_level,
+    get_set_score,
     impute_labels,
-    judge_in_falling_order,
     learn_then_test,
-    learn_then_test_lazily,
     search_frontier,
 )
+from sklearn_clm.calibration._certify import settle
+from sklearn_clm.calibration._exit_model import ExitModel
+from sklearn_clm.calibration._exit_policy import ExitEntries
+from sklearn_clm.calibration._learn_then_test import certify_frontier
+from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies import ExitPolicy, LazyJudging
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -70,7 +74,7 @@ _OUTPUT = Path(__file__).resolve().parents[2] / "examples" / "output"
 _FEW = "exit policy, few labels"
 _NOTHING = Deployed(np.nan, np.nan, np.nan, np.nan, np.nan, True)
 
-Table = dict[str, list[Deployed]]
+Methods = dict[str, list[Deployed]]
 SIZES = (300, 1500)
 _MARKS = "<!-- efficiency -->", "<!-- end of efficiency -->"
 
@@ -241,7 +245,7 @@ def compare(
     n_splits: int,
     n_jobs: int = 2,
     kept: Path | None = None,
-) -> list[Table]:
+) -> list[Methods]:
     """For each epsilon every method on random samples of n prompts, evaluated on all prompts.
 
     Samples that lie in the folder `kept` are not computed again.
@@ -286,7 +290,7 @@ _SUMMARY = (
 )
 
 
-def as_line(title: str, table: Table) -> str:
+def as_line(title: str, table: Methods) -> str:
     """The exit policy beside the paper's MAX, and judge calls for each calibration prompt.
 
     Means of draws and sizes are over the samples where neither of them is null.
@@ -303,7 +307,7 @@ def as_line(title: str, table: Table) -> str:
     return f"| {' | '.join([title, str(len(both)), draws, size, *judged, *nulls])} |"
 
 
-def as_markdown(title: str, table: Table, epsilon: float) -> str:
+def as_markdown(title: str, table: Methods, epsilon: float) -> str:
     """A table of methods."""
     lines = [
         f"**{title}**, {len(next(iter(table.values())))} samples",
@@ -349,12 +353,9 @@ def _one_sample(
             policy = ExitPolicy().fit(
                 optimization, optimization.first, labels=known if few else None, epsilon=epsilon
             )
-            scores, new = (
-                policy.model_.scores(some.quality, some.similarity, some.first)
-                for some in (calibration, data)
-            )
+            new = policy.model_.scores(data.quality, data.similarity, data.first)
             for name, allowed in counts.items():
-                methods[name + few] = _exit(scores, allowed, calibration, texts, new, data)
+                methods[name + few] = _exit(policy.model_, allowed, calibration, texts, new, data)
         methods["SCOPE-Gen (marginal)"] = scope_gen(part, data, epsilon, rng)
         methods["fixed budget (SAFER)"] = fixed_budget(part, data, epsilon, DELTA)
     return found
@@ -403,35 +404,36 @@ def _lazy(
     select: str,
 ) -> Deployed:
     """A few judgements of each optimisation prompt, and what the tests need of the others."""
-    table, part = _table(calibration), calibration.rows(slice(None))
-    part.n_draws = np.zeros(part.n_prompts, dtype=np.intp)
-
-    def draw(prompts: np.ndarray) -> None:
-        part.n_draws[prompts] += 1
-
-    result = learn_then_test_lazily(part, frontier, epsilon, DELTA, table, select=select, draw=draw)
-    n = 1.5 * part.n_prompts
+    table = _table(calibration)
+    columns = Columns(table, np.arange(len(table.n_draws)), frontier, get_set_score("max"))
+    result = certify_frontier(
+        columns,
+        AdmissionTest(columns, epsilon, DELTA),
+        delta=DELTA,
+        weights={"size_weight": 0.5, "excess_weight": 0.5, "draw_weight": 0.0},
+        select=select,
+    )
+    n = 1.5 * calibration.n_prompts
     judged = (n_known + table.n_judgements) / n
-    drawn = (part.n_draws.sum() + n / 3 * new.k_max) / n
+    drawn = (table.n_draws.sum() + n / 3 * new.k_max) / n
     return _deployed(result.lambda_hat, new, "max", judged, drawn)
 
 
 def _exit(
-    scores: tuple[np.ndarray, np.ndarray],
+    model: ExitModel,
     allowed: int,
     calibration: CalibrationData,
     n_known: int,
     scores_of_new: tuple[np.ndarray, np.ndarray],
     new: CalibrationData,
 ) -> Deployed:
-    (tau, exits), (new_tau, new_exits) = scores, scores_of_new
-    table = _table(calibration)
-    witnessed = judge_in_falling_order(tau, allowed, table)
-    level = exit_level(witnessed, allowed)
+    (new_tau, new_exits), table = scores_of_new, _table(calibration)
+    entries = ExitEntries(table, np.arange(calibration.n_prompts), model, None)
+    level = settle(entries, calibration.n_prompts - allowed)
+    entries.draw_to(level)
     n = 1.5 * calibration.n_prompts  # with the optimisation part, which has all draws
     judged = (n_known + table.n_judgements) / n
-    samples = 1 + np.sum(exits[:, :-1] >= level, axis=1)
-    drawn = (samples.sum() + n / 3 * new.k_max) / n
+    drawn = (table.n_draws.sum() + n / 3 * new.k_max) / n
     if level == -np.inf:
         return _NOTHING._replace(judgements=judged, calibration_draws=drawn)
     members = new_tau >= level
@@ -459,8 +461,14 @@ def _some_labels(data: CalibrationData, rng: np.random.Generator) -> tuple[np.nd
     return known, n_judged
 
 
-def _table(data: CalibrationData) -> LabelTable:
-    return LabelTable(data.first, lambda prompts, draws: data.admissible[prompts, draws])
+def _table(data: CalibrationData) -> Table:
+    """The same prompts, of which nothing is drawn or judged yet."""
+    hidden = data.with_labels(np.full(data.admissible.shape, -1))
+    hidden.n_draws = np.zeros(data.n_prompts, dtype=np.intp)
+    # the scores are there already, and are looked at once a draw is made
+    return Table(
+        hidden, lambda rows, n_draws: None, lambda rows, draws: data.admissible[rows, draws]
+    )
 
 
 if __name__ == "__main__":

@@ -163,11 +163,17 @@ def _sampler(generator: Any, quality: Any) -> Any:
     """Calibrated to stop at the first draw of high quality, which every twelfth or so has."""
     from sklearn_clm import ConformalSampler
     from sklearn_clm.calibration import CalibrationData
+    from sklearn_clm.policies import ThresholdPolicy
 
     scores = np.random.default_rng(0).random((4_000, N_DRAWS))
     data = CalibrationData(scores, np.zeros((4_000, N_DRAWS, N_DRAWS)), scores > 0.92)
     sampler = ConformalSampler(
-        generator, k_max=N_DRAWS, epsilon=0.215, quality=quality, n_lambdas=40, random_state=0
+        generator,
+        policy=ThresholdPolicy(n_lambdas=40),
+        k_max=N_DRAWS,
+        epsilon=0.215,
+        quality=quality,
+        random_state=0,
     )
     return sampler.calibrate(data)
 

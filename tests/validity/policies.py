@@ -1,6 +1,7 @@
 """The exit policy, lazy judging and the marginal guarantee in the study's worlds."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -169,7 +170,8 @@ def _frontier(name: str, variant: int) -> tuple[Frontier, np.ndarray]:
     risks = evaluate_configurations(
         world.population, frontier.lambdas, set_score="max", k_max=frontier.k_max
     )
-    return frontier, risks.loss
+    # a prompt that is drawn twice is two independent prompts here
+    return replace(frontier, seen=None), risks.loss
 
 
 def lazy_thresholds(world: World, set_score, setting: Setting, rng) -> bool | None:

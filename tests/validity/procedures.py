@@ -1,6 +1,7 @@
 """What is repeated thousands of times: calibrate on a sample, look up the true risk."""
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -99,6 +100,8 @@ def groups_all(
     positions, of_prompt = world.draw(setting.n, rng), groups_of(world)
     data, searched = world.population.take(positions), np.arange(setting.n // 3)
     frontier = search_frontier(data.take(searched), set_score=set_score, n_lambdas=N_LAMBDAS)
+    # a prompt that is drawn twice is two independent prompts here
+    frontier = replace(frontier, seen=None)
     parts = parts_of(
         searched,
         np.arange(len(searched), setting.n),
