@@ -22,10 +22,9 @@ from sklearn_clm import (
     NullCalibrationWarning,
 )
 from sklearn_clm.__main__ import main
-from sklearn_clm.caching import HumanJudge, JudgedPrompt, WantedVerdict
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData, achievable_epsilon
 from sklearn_clm.evaluation import RiskMonitor, run_trials
-from sklearn_clm.generators import Generation, ParallelGenerator
+from sklearn_clm.generators import Generation
 from sklearn_clm.metrics import set_loss
 from sklearn_clm.policies import ExitPolicy, Groups, LazyJudging, Losses, ThresholdPolicy
 from sklearn_clm.scoring import SelfConsistency
@@ -596,21 +595,6 @@ def test_sets_in_place_of_prompts(fitted):
             use()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [
-        ({"first": None}, "first"),
-        ({"first": np.zeros((3, K), dtype=int)}, "first"),
-        ({"labels": np.ones((N, K - 1))}, "labels"),
-        ({"data": "data.npz"}, "data"),
-    ],
-)
-def test_what_an_exit_policy_learns_from(fitted, arguments, name):
-    data = fitted.calibration_data_
-    with pytest.raises((ValueError, TypeError), match=f"{name} must"):
-        ExitPolicy().fit(**{"data": data, "first": data.first, **arguments})
-
-
 def test_lazily_judged_data_are_for_whoever_can_ask():
     one = sampler(judging="lazy").fit(X, Y)
     data = one.calibration_data_
@@ -636,41 +620,6 @@ def test_functions_are_not_in_a_pickle():
     copy.set_params(judging=LazyJudging(optimization_judgements=None))
     with pytest.raises(ValueError, match="admissions"):
         copy.calibrate(copy.calibration_data_)
-
-
-@pytest.mark.parametrize("options", [{"n_jobs": 0}, {"n_jobs": "all"}, {"chunk_size": 0}])
-def test_options_of_workers(options):
-    (name,) = options
-    workers = ParallelGenerator(ToyModel(), **options)
-    for use in (lambda: workers.sample(X[:2], 1), lambda: sampler(workers).fit(X, Y)):
-        with pytest.raises(ValueError, match=f"{name} must"):
-            use()
-
-
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        ({"share": True}, "share"),
-        ({"reference_scores": ["long"]}, "reference_scores"),
-        ({"reference_scores": []}, "reference_scores"),
-        ({"reference_scores": [np.nan]}, "reference_scores"),
-    ],
-)
-def test_options_of_a_monitor(options, name):
-    with pytest.raises(ValueError, match=f"{name} must"):
-        RiskMonitor(0.3, **options)
-
-
-def test_verdicts_are_on_pairs_by_people_with_names(tmp_path):
-    pair = WantedVerdict(JudgedPrompt("2+2?"), "4")
-    judge = HumanJudge(tmp_path / "verdicts.sqlite")
-    with pytest.raises(TypeError, match="pair must"):
-        judge.record("4", True)
-    with pytest.raises(TypeError, match="judge must"):
-        judge.record(pair, True, judge=3)
-    with pytest.raises(TypeError, match="question must"):
-        HumanJudge(tmp_path / "verdicts.sqlite", question=None)("2+2?", "4")
-    assert judge.verdicts([pair]) == [None]
 
 
 def test_a_monitor_watches_what_was_certified_and_nothing_else(fitted, tmp_path):

@@ -205,7 +205,7 @@ def sampler_content(record: SamplerCalibration) -> dict[str, Any]:
 
 
 def read_sampler(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The content of a file, and fields of the record that it holds."""
+    """What a file must have in common with a sampler, and fields of the record that it holds."""
     with naming(f"{os.fspath(path)!r} is not an intact file written by save_calibration"):
         content = _content(path, "sklearn_clm.calibration/2")
         width = _count(content["width"], 1, _MOST_DRAWS)
@@ -216,8 +216,11 @@ def read_sampler(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
         for rule, claim in rules.values():
             if claim.holds == isinstance(rule, Everything):
                 raise ValueError("a rule certifies something where its claim says null, or not")
+        if None not in rules:
+            raise ValueError("it has no rule for all prompts")
+        compared = {key: content[key] for key in ("set_score", "groups", "losses")}
         groups, shift = content["groups"], content["shift"]
-        return content, {
+        return compared, {
             "rules": rules,
             "width": width,
             "epsilon": float(content["epsilon"]),

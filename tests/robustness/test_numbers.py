@@ -19,6 +19,7 @@ from sklearn_clm.calibration import (
     threshold_grid,
 )
 from sklearn_clm.generators import BaseGenerator, Generation, PrecomputedGenerator, draw_stream
+from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import (
     SpanLikelihood,
     get_set_score,
@@ -83,7 +84,11 @@ def test_qualities_that_all_underflow(set_score, logprob):
     """Everything ties at 0.0: the guarantee must do without quality, and no NaN may turn up."""
     prompts = [f"prompt {i}" for i in range(120)]
     sampler = ConformalSampler(
-        Rambling(logprob), k_max=5, epsilon=0.3, set_score=set_score, random_state=0
+        Rambling(logprob),
+        k_max=5,
+        epsilon=0.3,
+        policy=ThresholdPolicy(set_score=set_score),
+        random_state=0,
     ).fit(prompts, ["right"] * 120)
     assert (sampler.calibration_data_.quality == 0.0).all()
     assert sampler.lambda_hat_ is not None
@@ -164,7 +169,7 @@ def test_thresholds_survive_the_calibration_file(dtype, set_score, tmp_path):
             epsilon=0.3,
             quality=quality,
             similarity=Table(),
-            set_score=set_score,
+            policy=ThresholdPolicy(set_score=set_score),
             random_state=0,
         )
 
