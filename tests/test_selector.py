@@ -438,7 +438,7 @@ def test_no_logprobs_is_known_before_anything_is_drawn():
 def test_bad_calls(selector):
     with pytest.raises(NotFittedError):
         ComponentSelector().predict(X)
-    with pytest.raises(TypeError, match="data must be ComponentCalibrationData, got list"):
+    with pytest.raises(TypeError, match="data must"):
         ComponentSelector().calibrate([1])
     with pytest.raises(ValueError, match=r"100 and admissions .* 3 entries"):
         ComponentSelector(sampler()).fit(X, Y[:3])

@@ -102,9 +102,9 @@ True
 ## With confidence, or on average
 
 ``ExitPolicy(guarantee="pac")``, the default: in at most a share delta of calibrations is the risk
-of new prompts above epsilon. ``guarantee="marginal"``: the risk, averaged over calibrations, is at most
-epsilon, as in conformal prediction and in most other work on language models. The calibration that
-you have may then well be above epsilon. It allows smaller sets, and exists for an exit policy
+of new prompts above epsilon. ``guarantee="marginal"``: the risk, averaged over calibrations, is at
+most epsilon, as in conformal prediction and in most other work on language models. The calibration
+that you have may then well be above epsilon. It allows smaller sets, and exists for an exit policy
 alone, since a path of thresholds is not nested.
 
 >>> average = fitted(policy=ExitPolicy(guarantee="marginal"))

@@ -281,7 +281,7 @@ def test_bad_choices_cost_no_draw(options, message, tmp_path):
 def test_more_judgements_than_draws_are_refused():
     prompts, references = questions(60)
     one = sampler(k_max=2, judging=LazyJudging(optimization_judgements=3))
-    with pytest.raises(ValueError, match="optimization_judgements must be at most k_max=2"):
+    with pytest.raises(ValueError, match="optimization_judgements must"):
         one.fit(prompts, references)
 
 
