@@ -167,7 +167,7 @@ class ExitEntries(Entries):
         self._table, self._rows, self._same_text = table, rows, same_text
         self._scores = ExitScores(model, n)
         self.texts = np.tile(np.arange(k_max), (n, 1))
-        self.reach = np.full(n, np.inf)
+        self.reach: np.ndarray = np.full(n, np.inf)
         if not table.is_lazy:
             for _ in range(k_max):
                 self.draw(np.arange(n))

@@ -289,7 +289,7 @@ class Collection(Elsewhere):
             self.draws[i] = drawn
             self.responses[i].extend(said[start:])
             for j in range(start, stop):
-                data.texts[i, j] = self._seen[i].setdefault(text_key(said[j]), j)
+                data.first[i, j] = self._seen[i].setdefault(text_key(said[j]), j)
             self.n_draws[i] = stop
 
     def fill(

@@ -182,7 +182,7 @@ class LazyJudging(BaseEstimator):
         if self.optimization_admission is not None and isinstance(table.judge, Verdicts):
             # kept apart, so that none of these labels ever enters a test
             other = table.judge.by(self.optimization_admission)
-            unknown = np.full(table.texts.shape, -1, dtype=np.int8)
+            unknown: np.ndarray = np.full(table.texts.shape, -1, dtype=np.int8)
             unknown[:] = other.labels[:, : unknown.shape[1]]
             table = Table(table.filled().with_labels(unknown), judge=other)
         n, k_max = texts.shape

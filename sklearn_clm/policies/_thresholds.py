@@ -64,7 +64,7 @@ class ThresholdPolicy(Policy[Frontier]):
     """
 
     kind: ClassVar[str] = "thresholds"
-    guarantee: ClassVar[Literal["pac"]] = "pac"
+    guarantee: Literal["pac", "marginal"] = "pac"
     takes_losses: ClassVar[bool] = True
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "set_score": [str, callable, SetScore],

@@ -206,7 +206,11 @@ class ComponentVerdicts(Verdicts):
             for part, own in tested:
                 if lazily:
                     known = data.with_labels(labels).take(part.rows)
-                    judge_components(known, alpha, part.delta, lambda of, own=own: ask(own[of]))
+
+                    def ask_own(of: np.ndarray, own: np.ndarray = own) -> Iterator[bool]:
+                        return ask(own[of])
+
+                    judge_components(known, alpha, part.delta, ask_own)
                 else:
                     for _ in ask(own[labels[own] < 0]):
                         pass
