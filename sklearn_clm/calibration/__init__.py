@@ -72,16 +72,23 @@ calibrate --help`` does the same from files.
 
 ## Groups
 
-A promise for each language, or for each customer, tests one path of configurations on the prompts
-of each group, at level delta for a claim about one group, or delta / G for all G at once:
+A certificate for all prompts together says nothing about those of one language, or of one
+customer: easy groups pay for hard ones. The path of configurations does not depend on the prompts
+that test it, so it may be tested once for each group, on the prompts of that group alone; take
+their rows and pass the frontier. Each claim then holds with confidence 1 - delta, or all G claims
+together with tests at level delta / G. The group of a prompt must be known from the prompt.
 
->>> from sklearn_clm.calibration import group_sequence_tests
->>> errors = [[5, 0], [20, 1]]  # two configurations, two groups
->>> group_sequence_tests(errors, [100, 8], epsilon=0.3, delta=0.05)
-array([[ True, False],
-       [ True, False]])
+>>> from sklearn_clm.calibration import search_frontier
+>>> language = np.arange(600) % 2
+>>> frontier = search_frontier(data.take(np.arange(200)))
+>>> german = np.flatnonzero(language == 0)  # known before anything is drawn
+>>> own = data.take(german[german >= 200])  # other prompts than those that were searched
+>>> within = learn_then_test(own, 0.3, delta=0.05 / 2, frontier=frontier)
+>>> within.n_calibration, within.lambda_hat is not None
+(200, True)
 
-Eight prompts certify nothing: 0.7 to the power of eight is above 0.05.
+`ConformalSampler(groups=Groups())` does all of this. Eight prompts certify nothing at epsilon =
+0.3: 0.7 to the power of eight is above 0.05.
 
 ## Shift
 
@@ -95,24 +102,15 @@ weights that were estimated the guarantee is approximate.
 >>> bool(np.mean(kept[:300]) < np.mean(kept[300:]))
 True
 
-Losses between 0 and 1 take :func:`weighted_betting_p_value`, which uses all prompts. Its stakes are
-limited by B: for errors of 0 and 1 rejection certifies more, at B = 2, 4 and 10 alike (table of
-power in ``tests/validity``).
-
 ## Losses between 0 and 1
 
-The share of wrong claims, a cost, a toxicity: :func:`betting_p_value` and
-:func:`hoeffding_bentkus_p_value` take the place of the binomial one. For several risks at once,
-test each configuration by the largest of their p-values: no correction is needed.
+A cost, or a toxicity: :func:`betting_p_value` takes the place of the binomial one. For several
+risks at once, test each configuration by the largest of their p-values: no correction is needed.
 
 >>> from sklearn_clm.calibration import betting_p_value
 >>> losses = rng.beta(1, 9, size=300)  # mean 0.1
 >>> bool(betting_p_value(losses, epsilon=0.15) <= 0.05)
 True
-
-The fraction of wrong components among those selected is such a loss. It is not monotone in gamma,
-and a part of a set may have a larger one than the whole; :func:`component_fraction_test` says what
-follows: thresholds from scores of other prompts, and components of the very sets that are used.
 
 ## Provenance and files
 
@@ -121,6 +119,10 @@ follows: thresholds from scores of other prompts, and components of the very set
 
 >>> data.provenance.unknown[:2]
 ('generator', 'seed')
+
+Scores are numbers in double precision; those in single precision are taken as the numbers that they
+are. New scores must come from the same computation, or be rounded alike: what ties with a threshold
+could fall on the other side of it otherwise.
 """
 
 from sklearn_clm.calibration._binomial import (

@@ -20,10 +20,12 @@ and that of U, and asking ends when the two are equal: no label that is still un
 then. The answer is a function of the whole table, and labels are revealed until its value is
 forced, so that the order in which they are revealed changes nothing, and the guarantee stays.
 
-*Nothing is asked in vain.* A batch holds the highest open entry of each of m prompts, those with
-the largest U, where m is at most the number of prompts that must still turn out high and at most
-the number that must still turn out low. One entry at a time, in the order of the batch, fewer than
-m answers settle neither: any walk would have asked for all of them.
+*Nothing is asked in vain.* The answer can be v only once r prompts have L >= v and at most r - 1
+have U > v. Each label raises one L or lowers one U, so that the prompts that are lacking, of both
+kinds together, are the fewest labels with which v can come out. A batch holds one entry of as many
+prompts as the v that needs the fewest labels: any walk asks for so many. They are the highest open
+entries of the prompts with the largest U, without those whose L reaches the r-th largest U: these
+are above the answer, whatever it is.
 
 *Draws can be lazy, too.* Whether a draw is accepted, and the score of a text, depend on the draws
 up to a stop alone, and `reach` bounds the scores that draws to come can have. A prompt is drawn
@@ -113,25 +115,38 @@ def settle(entries: Entries, r: int) -> float:
     """
     while True:
         labels = entries.labels
-        low = entries.largest(labels == entries.wanted)
-        open_or_wanted = (labels == entries.wanted) | (labels < 0)
-        high = known = entries.largest(open_or_wanted)
-        if entries.reach is not None:
-            high = np.maximum(known, entries.reach)
-        floor = ranked(low, r)
-        if ranked(high, r) == floor:
+        low, seen, high = _bounds(entries, labels)
+        floor, ceiling = ranked(low, r), ranked(high, r)
+        if floor == ceiling:
             return floor
-        heads = _heads(entries, open_or_wanted, known)
-        tie = np.where(heads >= 0, entries.preference[heads], -np.inf)
-        is_open = high > low
+        heads = _heads(entries, labels != 1 - entries.wanted, seen)
+        tie = np.full(len(heads), -np.inf)
+        tie[heads >= 0] = entries.preference[heads[heads >= 0]]
+        is_open = low < ceiling
         # of equal prompts those that are settled first: they count among the r
         top = np.lexsort((-tie, is_open, -high))[:r]
-        top = top[is_open[top]][: int(np.sum(high > floor)) - (r - 1)]
-        undrawn = high[top] > known[top]
+        top = top[is_open[top]][: _fewest_labels(low, high, r)]
+        undrawn = high[top] > seen[top]
         if undrawn.any():
             entries.draw(top[undrawn])
         if not undrawn.all():
             entries.ask(heads[top[~undrawn]])
+
+
+def _bounds(entries: Entries, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """L and U of each prompt, and between them U of the draws that were made."""
+    low = entries.largest(labels == entries.wanted)
+    seen = entries.largest(labels != 1 - entries.wanted)
+    return low, seen, seen if entries.reach is None else np.maximum(seen, entries.reach)
+
+
+def _fewest_labels(low: np.ndarray, high: np.ndarray, r: int) -> int:
+    """How few labels can settle the r-th largest V, whatever they are."""
+    # what comes out is one of the bounds, or no easier than the next one above it
+    outcomes = np.unique(np.concatenate((low, high)))
+    n_reach = len(low) - np.searchsorted(np.sort(low), outcomes, side="left")
+    n_above = len(high) - np.searchsorted(np.sort(high), outcomes, side="right")
+    return int(np.min(np.maximum(r - n_reach, 0) + np.maximum(n_above - (r - 1), 0)))
 
 
 def _heads(entries: Entries, chosen: np.ndarray, largest: np.ndarray) -> np.ndarray:
@@ -155,12 +170,13 @@ def may_ask(entries: Entries, r: int) -> np.ndarray:
     -------
     ndarray of bool, shape (m,)
         Those without a label that score more than every wanted entry that is known of their
-        prompt, and more than the r-th largest of these.
+        prompt, and more than the r-th largest of these; none once the answer is settled.
     """
     labels = entries.labels
-    low = entries.largest(labels == entries.wanted)
-    floor = np.maximum(low, ranked(low, r))
-    scores = entries.scores
+    low, _, high = _bounds(entries, labels)
+    if ranked(low, r) == ranked(high, r):
+        return np.zeros(len(entries.owner), dtype=bool)
+    floor, scores = np.maximum(low, ranked(low, r)), entries.scores
     if entries.reach is not None:
         # an entry that has no score yet may come to have the largest that draws can reach
         scores = np.where(scores == -np.inf, entries.reach[entries.owner], scores)
@@ -173,7 +189,7 @@ def count_passed(passes: Callable[[int], bool], n_steps: int, start: int = 0) ->
     Each decision is a function of the data alone, so that they may be made in any order. Where
     labels are asked for, the search begins at the step where the last to pass is expected:
     witnesses that are found in its small sets are, as a rule, in the larger ones of the steps
-    before, which then cost nothing. From there it halves what is left.
+    before, which then cost nothing.
 
     Parameters
     ----------
@@ -188,23 +204,10 @@ def count_passed(passes: Callable[[int], bool], n_steps: int, start: int = 0) ->
     -------
     int
     """
-    decided: dict[int, bool] = {}
-
-    def decide(m: int) -> bool:
-        if m not in decided:
-            decided[m] = passes(m)
-        return decided[m]
-
-    low, high, middle = 0, n_steps, min(start, n_steps - 1)
-    while low < high:  # all steps before `low` pass, and the one at `high` does not
-        if not decide(middle):
-            high = middle
-        while low < min(middle, high):
-            if decide(low):
-                low += 1
-            else:
-                high = low
-        while low < high and decided.get(low):
-            low += 1
-        middle = low if high == n_steps else (low + high) // 2
-    return high
+    start = min(start, n_steps - 1)
+    if n_steps and not passes(start):
+        n_steps = start
+    for m in range(n_steps):
+        if m != start and not passes(m):
+            return m
+    return n_steps

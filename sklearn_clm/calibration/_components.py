@@ -20,7 +20,7 @@ from sklearn_clm.calibration._binomial import (
 from sklearn_clm.calibration._certify import Entries, may_ask, settle
 from sklearn_clm.calibration._data import checked_digests
 from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
-from sklearn_clm.calibration._provenance import Provenance, of_arrays
+from sklearn_clm.calibration._provenance import Provenance, with_budget
 
 ComponentJudge = Callable[[np.ndarray], Iterable[bool]]
 """``judge(positions)``: verdicts on components, named by their positions in the flat arrays."""
@@ -45,8 +45,7 @@ class ComponentCalibrationData(SavedArrays):
         Where the components of each prompt begin, from 0 to m, in non-decreasing order. A prompt
         without components has two equal entries.
     provenance : Provenance, optional
-        What the data were collected with, as far as it is known. The precision is read off the
-        scores, which are held as float64.
+        What the data were collected with, as far as it is known.
     prompts : ndarray of uint64, shape (n,), optional
         Digests by which prompts are known again. None: not known.
 
@@ -91,8 +90,7 @@ class ComponentCalibrationData(SavedArrays):
     unknown: np.ndarray | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        scores = _as_numbers(self.scores)
-        given, scores = scores.dtype, scores.astype(np.float64, copy=False)
+        scores = _as_numbers(self.scores).astype(np.float64, copy=False)
         offsets = np.asarray(self.offsets)
         if scores.ndim != 1:
             raise ValueError(f"scores has shape {scores.shape}; wanted a 1-D array.")
@@ -127,8 +125,7 @@ class ComponentCalibrationData(SavedArrays):
         for name, value in zip(self._members, (scores, admissible, offsets)):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "unknown", unknown if unknown.any() else None)
-        provenance = of_arrays(self.provenance, {"scores": (given, scores)}, None)
-        object.__setattr__(self, "provenance", provenance)
+        object.__setattr__(self, "provenance", with_budget(self.provenance, None))
 
     def __repr__(self) -> str:
         return (
@@ -427,8 +424,7 @@ class ComponentThreshold:
         be selected, above it everything is. NaN where labels that the tests did not need are
         unknown.
     provenance : Provenance
-        What the data were collected with. The threshold holds for scores of its precision: select
-        by ``provenance.rounded(scores) >= gamma_hat``.
+        What the data were collected with.
     exact : ndarray of bool, shape (t,)
         Whether the labels that are known settle the count of errors at a threshold.
     loss : {"any", "fraction"}
@@ -605,7 +601,9 @@ class ComponentEntries(Entries):
 
     def __init__(self, data: ComponentCalibrationData, judge: ComponentJudge) -> None:
         super().__init__(data.prompt_index, data.n_prompts, wanted=0)
-        self._scores, self._labels, self._judge = data.scores, data.labels, judge
+        # ranks order as scores do, and tell a component that scores -inf from none
+        self._scores = _ranked(data)[1].astype(np.float64)
+        self._labels, self._judge = data.labels, judge
 
     @property
     def scores(self) -> np.ndarray:

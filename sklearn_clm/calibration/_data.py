@@ -20,7 +20,7 @@ from sklearn_clm.calibration._arrays import (
     refuse_nan,
     refuse_unknown,
 )
-from sklearn_clm.calibration._provenance import Provenance, of_arrays
+from sklearn_clm.calibration._provenance import Provenance, with_budget
 
 _FEW_REPEATED = 0.9
 
@@ -33,16 +33,16 @@ class CalibrationData(SavedArrays):
     Parameters
     ----------
     quality : array-like of shape (n, K)
-        Q(x_i, y_ij). Infinite values are allowed, NaN is not. Held as float64; that they came in
-        single precision is kept in `provenance.precision`.
+        Q(x_i, y_ij). Infinite values are allowed, NaN is not. Held as float64: new scores must be
+        computed, or rounded, as these were, or those that tie with a threshold fall elsewhere.
     similarity : array-like of shape (n, K, K)
         S(y_ij, y_il) at [i, j, l] for l < j; all other entries are ignored. float32 and float64
         are kept as they are, and so is a memory-mapped array.
     admissible : array-like of shape (n, K)
         A_i(y_ij): booleans, or numbers 0 and 1; -1 where the label is unknown.
     provenance : Provenance or None, default=None
-        What the data were collected with, as far as it is known. The number of draws and the
-        precision are read off the arrays.
+        What the data were collected with, as far as it is known. The number of draws is
+        read off the arrays.
     texts : array-like of int, shape (n, K), default=None
         For each draw the first draw of its prompt with an equal response. None: not known, and
         every draw counts as a text of its own.
@@ -115,11 +115,7 @@ class CalibrationData(SavedArrays):
         self.prompts = None if prompts is None else checked_digests(prompts, n)
         self.n_draws = None if n_draws is None else self._checked_n_draws(np.asarray(n_draws))
         refuse_nan(self.quality, self.similarity)
-        scores = {
-            "quality": (quality.dtype, self.quality),
-            "similarity": (similarity.dtype, self.similarity),
-        }
-        self.provenance = of_arrays(provenance, scores, k)
+        self.provenance = with_budget(provenance, k)
 
     def _checked_n_draws(self, n_draws: np.ndarray) -> np.ndarray | None:
         n, k = self.quality.shape

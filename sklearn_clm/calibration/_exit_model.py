@@ -300,7 +300,7 @@ def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.n
     Examples
     --------
     >>> import numpy as np
-    >>> from sklearn_clm.calibration import exit_scores
+    >>> from sklearn_clm.calibration._exit_model import exit_scores
     >>> text = np.array([[[0.5, -np.inf], [0.3, 0.9]]])
     >>> tau, exits = exit_scores(text, np.array([[0.4, 0.0]]), rho=1.0)
     >>> tau, exits

@@ -117,33 +117,6 @@ class ExitRule:
         return self.done
 
 
-def exit_level(scores: np.ndarray, n_errors: int) -> float:
-    """The level with at most `n_errors` calibration errors.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (n,)
-        V_i: for each prompt the largest tau of an admissible text; -inf where there is none.
-    n_errors : int
-        c, the most errors that a test of the n prompts allows; negative where it allows none.
-
-    Returns
-    -------
-    float
-        u-hat, the (c + 1)-th smallest score; -inf for null.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import exit_level
-    >>> exit_level(np.array([0.9, 0.2, 0.7, 0.4]), n_errors=1)
-    0.4
-    """
-    if n_errors < 0:
-        return -np.inf
-    return float(np.partition(scores, n_errors)[n_errors])
-
-
 class ExitEntries(Entries):
     """The texts of the prompts at `rows` of a table, scored by tau as far as draws were made.
 
@@ -158,6 +131,8 @@ class ExitEntries(Entries):
     reach : ndarray of shape (n,)
         m_k after the last draw, which bounds tau of all texts that are not scored yet.
     """
+
+    reach: np.ndarray
 
     def __init__(
         self, table: Table, rows: np.ndarray, model: ExitModel, same_text: float | None

@@ -125,8 +125,7 @@ class LearnThenTestResult:
     n_judgements : int or None
         With lazy judging: how many responses of the calibration part were judged.
     provenance : Provenance
-        What the data were collected with. Its `precision` belongs to the thresholds:
-        :class:`SamplingRule` rounds new scores to it before it compares them.
+        What the data were collected with.
 
     Examples
     --------
@@ -348,7 +347,9 @@ def learn_then_test(
         _check_size(n, n, 0.0, float(epsilons.max()), float(delta))
         calibration = data
     n_optimization, band = data.n_prompts - calibration.n_prompts, achievable_epsilon(data)
-    columns = Columns(Table(calibration), np.arange(calibration.n_prompts), frontier, score)
+    columns = Columns(
+        Table(calibration), np.arange(calibration.n_prompts), frontier, score, n_jobs, verbose
+    )
     results = []
     for level in epsilons.tolist():
         test = AdmissionTest(columns, level, delta)
@@ -400,6 +401,10 @@ def certify_frontier(
     if lazily:
         n_expected = int(np.sum(np.maximum.accumulate(frontier.loss) * n <= admission.allowed))
         start = max(n_expected - 1, 1)  # the first, of all draws, is the dearest to decide
+        if tests_admission:
+            # what was known before may show that an earlier one fails
+            fewest = np.array([admission.errors(step)[0] for step in range(min(start, m))])
+            start = next(iter(np.flatnonzero(fewest > admission.allowed).tolist()), start)
     n_passed = count_passed(lambda step: _all_pass(tests, step), m, start)
     exact = None
     if lazily:

@@ -271,10 +271,16 @@ class Columns(Sequence[Column]):
     """
 
     def __init__(
-        self, table: Table, rows: np.ndarray, frontier: Frontier, set_score: SetScore
+        self,
+        table: Table,
+        rows: np.ndarray,
+        frontier: Frontier,
+        set_score: SetScore,
+        n_jobs: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self.table, self.rows, self.frontier = table, rows, frontier
-        self.set_score = set_score
+        self.set_score, self.n_jobs, self.verbose = set_score, n_jobs, verbose
         self._known: dict[int, tuple[Column, np.ndarray]] = {}  # and how many draws were made then
 
     def __len__(self) -> int:
@@ -306,6 +312,8 @@ class Columns(Sequence[Column]):
             self.frontier.lambdas,
             set_score=self.set_score,
             k_max=self.frontier.k_max,
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
         )
 
     def unfinished(self, m: int) -> np.ndarray:

@@ -6,13 +6,11 @@ of thresholds, is tested against it.
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._provenance import Provenance, precision_of
 from sklearn_clm.calibration._set_scores import SetScore
 
 
@@ -55,10 +53,6 @@ class SamplingRule:
         K of the data that calibration saw, >= `k_max`; None is `k_max`. A vectorised set score is
         given arrays of this width, as in calibration: with another, its sums could be rounded
         otherwise, and miss a threshold that they reached there.
-    precision : str, default=None
-        `precision` of the provenance of the calibration data. Quality and similarity are rounded
-        to it before they are compared, so that scores in double precision fall on the same side
-        of a threshold as in calibration on single ones; None is double precision.
 
     Attributes
     ----------
@@ -92,15 +86,13 @@ class SamplingRule:
         set_score: SetScore,
         k_max: int,
         width: int | None = None,
-        precision: str | None = None,
     ) -> None:
         if k_max < 1:
             raise ValueError(f"k_max must be at least 1, got {k_max!r}.")
         self.configuration = configuration
         self.set_score = set_score
         self.k_max = k_max
-        self._rounding = _rounding(precision)
-        # as float64, of which a lower precision must not round the thresholds to its own
+        # as float64, lest a score in lower precision round the thresholds to its own
         self._thresholds = tuple(map(float, configuration))
         self.accepted: list[int] = []
         self.n_samples = 0
@@ -139,9 +131,6 @@ class SamplingRule:
             raise RuntimeError("the sampling rule has stopped; it takes no further draw")
         draw = self.n_samples
         self.n_samples += 1
-        if self._rounding is not None:
-            quality = float(self._rounding.rounded(quality, "quality"))
-            similarity = self._rounding.rounded(similarity[:draw], "similarity").tolist()
         similarity_threshold, quality_threshold, set_score_threshold = self._thresholds
         # "every accepted draw is similar at most", not "the maximum is": an empty set rejects
         # nothing, whatever the threshold
@@ -159,14 +148,6 @@ class SamplingRule:
         if self.set_score.running is None and self.set_score.of_sets is not None:
             return float(self.set_score.of_sets(self._qualities[None], self._members[None])[0])
         return self.set_score.of_set(self._qualities[self.accepted], self.n_samples)
-
-
-@cache  # there is a rule for each prompt
-def _rounding(precision: str | None) -> Provenance | None:
-    """What rounds scores to a precision; None where that changes nothing."""
-    provenance = Provenance(precision=precision)
-    formats = {precision_of(precision, name) for name in ("quality", "similarity")}
-    return None if formats == {np.dtype(np.float64)} else provenance
 
 
 def relative_excess(n_samples: ArrayLike, first_admissible: ArrayLike) -> np.ndarray:

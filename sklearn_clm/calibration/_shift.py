@@ -26,7 +26,7 @@ hold at once with probability 1 - delta (union bound).
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._binomial import binomial_p_value, check_probability
+from sklearn_clm.calibration._binomial import check_probability
 from sklearn_clm.calibration._bounded_losses import betting_p_value, check_losses
 
 
@@ -130,58 +130,6 @@ def weighted_betting_p_value(
         )
     transformed = epsilon + values / bound * (loss - epsilon)
     return float(betting_p_value(np.clip(transformed, 0.0, 1.0), epsilon, seed=seed))
-
-
-def group_sequence_tests(
-    n_errors: ArrayLike, n: ArrayLike, epsilon: float, delta: float, *, all_at_once: bool = False
-) -> np.ndarray:
-    """Fixed sequence tests of one path of configurations, one test for each group.
-
-    Parameters
-    ----------
-    n_errors : array-like of int, shape (m, G)
-        Errors of each configuration, in the order of testing, on the prompts of each group.
-    n : array-like of int, shape (G,)
-        Prompts of each group; a group without any certifies nothing.
-    epsilon : float
-        Tolerated risk within each group, in (0, 1).
-    delta : float
-        Level, in (0, 1).
-    all_at_once : bool, default=False
-        Whether all claims are to hold together with probability ``1 - delta``; otherwise each
-        does.
-
-    Returns
-    -------
-    ndarray of bool, shape (m, G)
-        The certified configurations of each group.
-
-    Raises
-    ------
-    TypeError
-        If the counts are not integers.
-    ValueError
-        If shapes disagree or a number is out of range.
-
-    Examples
-    --------
-    >>> from sklearn_clm.calibration import group_sequence_tests
-    >>> group_sequence_tests([[5, 0], [20, 1]], [100, 8], epsilon=0.3, delta=0.05)
-    array([[ True, False],
-           [ True, False]])
-    """
-    errors, totals = np.asarray(n_errors), np.asarray(n)
-    if errors.ndim != 2 or totals.shape != errors.shape[1:] or not totals.size:
-        raise ValueError(
-            f"n_errors must have shape (m, G) and n shape (G,), got {errors.shape} and "
-            f"{totals.shape} instead."
-        )
-    check_probability(delta, "delta")
-    if np.any(errors[:, totals == 0] != 0):
-        raise ValueError("n_errors must be 0 for a group without prompts.")
-    level = delta / len(totals) if all_at_once else delta
-    p_values = np.asarray(binomial_p_value(errors, np.maximum(totals, 1), epsilon))
-    return np.logical_and.accumulate((p_values <= level) & (totals > 0), axis=0)
 
 
 def check_weights(weights: object, bound: float, name: str = "weights") -> np.ndarray:

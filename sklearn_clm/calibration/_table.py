@@ -113,12 +113,28 @@ class Table:
         return data
 
     def ensure(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
-        """Make draws, until the prompts at `rows` have so many each."""
+        """Make draws, until the prompts at `rows` have so many each.
+
+        Parameters
+        ----------
+        rows : ndarray of int, shape (m,)
+            Positions.
+        n_draws : int or ndarray of int, shape (m,)
+            How many.
+
+        Raises
+        ------
+        ValueError
+            If draws are missing and there is nobody to make them.
+        """
         wanted = np.broadcast_to(n_draws, rows.shape)
         lacking = self.n_draws[rows] < wanted
-        if self._draw is not None and lacking.any():
-            self._draw(rows[lacking], wanted[lacking])
-            self.n_draws[rows[lacking]] = wanted[lacking]
+        if not lacking.any():
+            return
+        if self._draw is None:
+            raise ValueError("data must hold each draw where there is nobody to make it.")
+        self._draw(rows[lacking], wanted[lacking])
+        self.n_draws[rows[lacking]] = wanted[lacking]
 
     def ask(self, rows: np.ndarray, draws: np.ndarray) -> None:
         """Ask for the labels of the texts of single draws that have none.
@@ -167,7 +183,7 @@ class Table:
             )
 
 
-def equal_texts(responses: "Iterable[Iterable[object]]") -> np.ndarray:
+def equal_texts(responses: Iterable[Iterable[object]]) -> np.ndarray:
     """For each draw the first draw of its prompt with an equal response.
 
     Parameters

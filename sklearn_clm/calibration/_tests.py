@@ -66,8 +66,11 @@ class AdmissionTest:
     def passes(self, m: int) -> bool:
         if not self.columns.table.is_lazy:
             return bool(self.columns.risks.n_errors[m] <= self.allowed)
+        fewest, most = self.errors(m)
+        if fewest > self.allowed:
+            return False
         # a prompt with a known witness costs nothing, and a witness counts before later draws
-        if self.errors(m)[1] > self.allowed:
+        if most > self.allowed:
             self.columns.finish(m, ~self._witnessed(m))
         return settle(Members(self.columns, m), self.n_prompts - self.allowed) > -np.inf
 

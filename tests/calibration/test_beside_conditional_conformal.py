@@ -7,7 +7,8 @@ here: the same level is found. A level with confidence 1 - delta is lower.
 import numpy as np
 import pytest
 
-from sklearn_clm.calibration import critical_count, exit_level
+from sklearn_clm.calibration import critical_count
+from sklearn_clm.calibration._certify import ranked
 
 SIZES = {0: 70, 1: 33}
 EPSILON = 0.23
@@ -40,7 +41,8 @@ def theirs(scores):
 def test_the_level_on_average_is_theirs(scores):
     found = theirs(scores)
     for group, values in scores.items():
-        n_errors = int((len(values) + 1) * EPSILON) - 1
-        assert exit_level(values, n_errors) == pytest.approx(found[group], abs=1e-9)
-        with_confidence = exit_level(values, int(critical_count(len(values), EPSILON, 0.05)))
+        n = len(values)
+        n_errors = int((n + 1) * EPSILON) - 1
+        assert ranked(values, n - n_errors) == pytest.approx(found[group], abs=1e-9)
+        with_confidence = ranked(values, n - int(critical_count(n, EPSILON, 0.05)))
         assert with_confidence < found[group]

@@ -8,13 +8,11 @@ from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from sklearn_clm.calibration import (
-    ExitRule,
-    draws_asked_for,
-    exit_level,
-    exit_scores,
-    fit_exit_model,
-)
+from sklearn_clm.calibration import CalibrationData, ExitRule, Table, fit_exit_model
+from sklearn_clm.calibration._certify import ranked, settle
+from sklearn_clm.calibration._exit_model import exit_scores
+from sklearn_clm.calibration._exit_policy import ExitEntries
+from tests.calibration.tables import lazy_table
 
 VALUES = [0.0, 0.1, 0.5, 0.5, 0.9, 1.0]
 
@@ -157,9 +155,33 @@ def test_infinite_scores_are_scores():
     assert not np.isnan(model.scores(quality, similarity, first)[0]).any()
 
 
-def test_level():
-    scores = np.array([0.5, -np.inf, 0.5, 0.9])
-    assert [exit_level(scores, c) for c in (-1, 0, 1, 3)] == [-np.inf, -np.inf, 0.5, 0.9]
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("same_text", [None, 0.9])
+def test_the_level_is_that_of_the_full_table(seed, same_text):
+    rng = np.random.default_rng(seed)
+    model = learnt(rng)
+    quality, similarity, first, admissible = questions(rng, 60)
+    data = CalibrationData(quality, similarity, admissible, texts=first)
+    tau, exits = model.scores(quality, similarity, first)
+    scores = np.where(admissible, tau, -np.inf).max(axis=1)
+    for n_errors in (-1, 0, 6, 20, 59):
+        n = 60 - n_errors
+        level = ranked(scores, n)
+        assert level == [-np.inf, *np.sort(scores)][n_errors + 1]
+        assert settle(ExitEntries(Table(data), np.arange(60), model, same_text), n) == level
+        for draws in (True, False):
+            table = lazy_table(data, draws=draws)
+            entries = ExitEntries(table, np.arange(60), model, same_text)
+            assert settle(entries, n) == level
+            judged = np.argwhere((table.labels >= 0) & (first == np.arange(8)))
+            assert all(tau[i, j] >= level for i, j in judged)
+            # no draw is made beyond the stop of predict, and draw_to makes those up to it
+            stops = 1 + np.sum(exits[:, :-1] >= level, axis=1)
+            assert draws or np.all(table.n_draws <= stops)
+            entries.draw_to(level)
+            if level > -np.inf:
+                assert draws or np.array_equal(table.n_draws, stops)
+                assert np.array_equal(entries.tau >= level, tau >= level)
 
 
 @pytest.mark.slow
@@ -187,8 +209,8 @@ def test_the_risk_exceeds_epsilon_no_more_often_than_delta(meaningless):
     failures, risks = 0, []
     for _ in range(n_calibrations):
         sample = rng.choice(population, n)
-        failures += np.mean(population < exit_level(sample, c)) > epsilon
-        risks.append(np.mean(population < exit_level(sample, marginal)))
+        failures += np.mean(population < ranked(sample, n - c)) > epsilon
+        risks.append(np.mean(population < ranked(sample, n - marginal)))
     # the true share is at most delta: more than this has probability 1e-4
     assert failures <= binom.isf(1e-4, n_calibrations, delta)
     assert np.mean(risks) <= epsilon + 4 * np.std(risks) / np.sqrt(n_calibrations)
@@ -214,24 +236,3 @@ def test_a_text_counts_for_what_it_adds_to_better_ones():
     text, _ = model.probabilities(paths, rows)
     assert text[0, 0] > 0.6
     assert text[0, 1] < 0.05
-
-
-def test_draws_end_where_a_prompt_is_settled():
-    rng = np.random.default_rng(5)
-    text, arrival = rng.random((40, 6, 6)), rng.random((40, 6))
-    text[:, np.arange(6)[:, None] < np.arange(6)] = -np.inf
-    tau, exits = exit_scores(text, arrival, 0.7)
-    scores = np.where(rng.random((40, 6)) < 0.3, tau, -np.inf).max(axis=1)
-    level = exit_level(scores, 8)
-    scores = np.where(scores >= level, scores, -np.inf)  # what lazy judging knows
-    asked = draws_asked_for(exits, scores, level)
-    for i in range(40):
-        # the plain rule at the level where the prompt is settled
-        rule, k = ExitRule(max(scores[i], level), 0.7, 6), 0
-        while not rule.done:
-            rule.update(text[i, k], arrival[i, k])
-            k += 1
-        assert asked[i] == k
-        # has every text of that level or above
-        assert set(rule.members) == set(np.flatnonzero(tau[i] >= max(scores[i], level)))
-    assert asked.mean() < np.mean(1 + np.sum(exits[:, :-1] >= level, axis=1))

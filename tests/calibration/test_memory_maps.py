@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from sklearn_clm.calibration import CalibrationData, _arrays, learn_then_test
-from sklearn_clm.calibration._arrays import array_of_blocks, copy_rows, release_pages
+from sklearn_clm.calibration._arrays import copy_rows, mapped_array, release_pages
 
 N_ROWS, ROW = 64, 4096  # rows of 32 KiB, several pages each
 
@@ -126,29 +126,21 @@ def test_a_map_in_a_folder_that_is_read_only_is_copied_elsewhere(monkeypatch, tm
     assert len(list((tmp_path / "elsewhere").iterdir())) == 1
 
 
-def blocks_of(array, size=5):
-    for start in range(0, len(array), size):
-        yield slice(start, start + size), array[start : start + size]
-
-
-def test_arrays_are_made_block_by_block(tmp_path):
+def test_an_array_is_made_in_its_file(tmp_path):
     array = np.random.default_rng(0).random((12, 3, 3))
-    assert_array_equal(array_of_blocks(array.shape, blocks_of(array)), array)
-    on_disk = array_of_blocks(array.shape, blocks_of(array), tmp_path / "array.npy")
-    assert isinstance(on_disk, np.memmap)
-    assert_array_equal(on_disk, array)
+    with mapped_array(None, array.shape) as nothing:
+        assert nothing is None
+    with mapped_array(tmp_path / "array.npy", array.shape) as on_disk:
+        assert isinstance(on_disk, np.memmap)
+        on_disk[:] = array
+        assert not (tmp_path / "array.npy").exists()
     assert_array_equal(np.load(tmp_path / "array.npy"), array)
 
 
-def test_a_file_is_replaced_once_the_last_block_is_there(tmp_path):
+def test_a_file_is_replaced_once_it_is_filled(tmp_path):
     path = tmp_path / "array.npy"
     np.save(path, np.zeros(3))
-
-    def failing():
-        yield slice(0, 1), np.ones(1)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        array_of_blocks((2,), failing(), path)
+    with pytest.raises(ZeroDivisionError), mapped_array(path, (2,)) as on_disk:
+        on_disk[0] = 1 // 0
     assert_array_equal(np.load(path), np.zeros(3))
     assert list(tmp_path.iterdir()) == [path]

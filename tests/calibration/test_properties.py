@@ -21,6 +21,8 @@ from sklearn_clm.calibration import (
     threshold_grid,
 )
 from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
+from sklearn_clm.policies import ThresholdPolicy
+from sklearn_clm.policies._rules import Certified, ThresholdRule
 from sklearn_clm.scoring import get_set_score
 from tests.calibration import oracle
 from tests.calibration.strategies import calibration_data, thresholds
@@ -222,9 +224,9 @@ def sampler_for(set_score, n_values, **params):
         quality=named_quality,
         similarity=same_suit,
         admission=admit,
-        set_score=set_score,
+        policy=ThresholdPolicy(set_score=set_score, n_lambdas=8),
         random_state=0,
-        **{"k_max": 12, "epsilon": 0.3, "n_lambdas": 8} | params,
+        **{"k_max": 12, "epsilon": 0.3} | params,
     )
 
 
@@ -233,8 +235,9 @@ PROMPTS = [f"prompt {i}" for i in range(70)]
 
 def use(sampler, lambdas, k_max):
     """Predict with these thresholds, whatever was calibrated."""
-    rule = replace(sampler.calibration_.rule, lambda_hat=Configuration(*lambdas), k_max=k_max)
-    sampler.calibration_ = replace(sampler.calibration_, rule=rule)
+    rule = ThresholdRule(Configuration(*lambdas), k_max)
+    rules = {None: Certified(rule, sampler.calibration_.claim)}
+    sampler.calibration_ = replace(sampler.calibration_, rules=rules)
 
 
 @pytest.mark.parametrize("n_values", [None, 10])

@@ -5,8 +5,6 @@ from scipy.stats import binom
 from sklearn_clm.calibration import (
     betting_p_value,
     binomial_p_value,
-    fixed_sequence_test,
-    group_sequence_tests,
     keep_by_weight,
     weighted_betting_p_value,
 )
@@ -58,26 +56,6 @@ def test_weights_of_one_change_nothing():
     assert keep_by_weight(np.ones(50), 1.0, np.arange(50)).all()
 
 
-def test_groups_are_fixed_sequence_tests():
-    n_errors, n = np.array([[3, 0, 0], [8, 9, 0], [5, 1, 0]]), np.array([40, 30, 0])
-    for all_at_once, level in ((False, 0.05), (True, 0.05 / 3)):
-        valid = group_sequence_tests(n_errors, n, 0.3, 0.05, all_at_once=all_at_once)
-        for g in (0, 1):
-            p = binomial_p_value(n_errors[:, g], int(n[g]), 0.3)
-            assert valid[:, g].tolist() == fixed_sequence_test(p, level).tolist()
-        assert not valid[:, 2].any()
-
-
-def test_groups_hold_the_level_where_pooling_does_not():
-    rng = np.random.default_rng(0)
-    n, risks, repetitions = np.array([80, 20]), np.array([0.1, 0.3]), 3_000
-    counts = np.stack([rng.binomial(n, risks) for _ in range(repetitions)])
-    wrong = sum(bool(group_sequence_tests(one[np.newaxis], n, 0.3, 0.05)[0, 1]) for one in counts)
-    assert binom.sf(wrong - 1, repetitions, 0.05) > 1e-4
-    pooled = int(np.sum(binomial_p_value(counts.sum(axis=1), 100, 0.3) <= 0.05))
-    assert binom.sf(pooled - 1, repetitions, 0.05) < 1e-6
-
-
 @pytest.mark.parametrize(
     ("weights", "bound", "keys", "message"),
     [
@@ -96,14 +74,8 @@ def test_bad_weights(weights, bound, keys, message):
         keep_by_weight(weights, bound, keys)
 
 
-def test_bad_losses_and_counts():
+def test_bad_losses():
     with pytest.raises(ValueError, match=r"losses must have shape \(2,\) like weights"):
         weighted_betting_p_value([0.5], [1.0, 1.0], 0.3, bound=1.0)
     with pytest.raises(ValueError, match=r"losses must lie in \[0, 1\]"):
         weighted_betting_p_value([1.5], [1.0], 0.3, bound=1.0)
-    with pytest.raises(ValueError, match=r"n_errors must have shape \(m, G\) and n shape \(G,\)"):
-        group_sequence_tests([1, 2], [10, 10], 0.3, 0.05)
-    with pytest.raises(ValueError, match="n_errors must be 0 for a group without prompts"):
-        group_sequence_tests([[1]], [0], 0.3, 0.05)
-    with pytest.raises(TypeError, match="n_errors must be integers"):
-        group_sequence_tests([[1.0]], [10], 0.3, 0.05)

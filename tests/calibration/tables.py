@@ -1,0 +1,37 @@
+"""Tables that are filled on demand, from data that hold everything."""
+
+import numpy as np
+
+from sklearn_clm.calibration import CalibrationData, Table
+
+
+def lazy_table(data: CalibrationData, *, draws=True, known=None, judge=None) -> Table:
+    """The same prompts, of which nothing is drawn, or all is; `known` labels, or none.
+
+    Labels are known of draws that are made alone.
+    """
+    n, k_max = data.quality.shape
+    if not draws or known is None:
+        known = np.full((n, k_max), -1)
+    hidden = CalibrationData(
+        data.quality if draws else np.zeros((n, k_max)),
+        data.similarity if draws else np.zeros((n, k_max, k_max), dtype=data.similarity.dtype),
+        known,
+        texts=data.first if draws else np.tile(np.arange(k_max), (n, 1)),
+        n_draws=None if draws else np.zeros(n, dtype=int),
+    )
+
+    def draw(rows, n_draws):
+        for row, last in zip(rows, np.broadcast_to(n_draws, rows.shape)):
+            made = slice(table.n_draws[row], last)
+            assert made.stop <= k_max
+            hidden.quality[row, made] = data.quality[row, made]
+            hidden.similarity[row, made] = data.similarity[row, made]
+            hidden.texts[row, made] = data.first[row, made]
+
+    def verdicts(rows, texts):
+        assert np.all(texts < table.n_draws[rows])
+        return data.admissible[rows, texts]
+
+    table = Table(hidden, None if draws else draw, judge or verdicts)
+    return table

@@ -1,0 +1,127 @@
+"""Every kind of claim says what holds, for whom, and with which confidence."""
+
+from dataclasses import replace
+
+import pytest
+
+from sklearn_clm.calibration import Claim
+from sklearn_clm.calibration._claim import NO_GUARANTEE, POOLED, nothing_passed, nulls_of, too_few
+
+USUAL = Claim(level=0.1, delta=0.05)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "remarks"),
+    [
+        (
+            {},
+            [
+                "With confidence 95 % over the calibration prompts, the set for a new prompt from "
+                "the same distribution holds an admissible response with probability at least 90 %."
+            ],
+            [],
+        ),
+        (
+            {"about": "components"},
+            ["all components selected for a new prompt", "at least 90 %"],
+            [],
+        ),
+        (
+            {"guarantee": "marginal"},
+            ["The set for a new prompt", "on average over calibration prompts and new prompts"],
+            ["guaranteed on average"],
+        ),
+        (
+            {"group": "French", "within_groups": "each"},
+            ["of a certified group, from that group's distribution"],
+            ["group 'French'"],
+        ),
+        (
+            {"within_groups": "all", "pooled": True},
+            ["a new prompt from the same distribution"],
+            [POOLED],
+        ),
+        (
+            {"shifted": True, "approximate": True},
+            ["from the distribution that the weights describe"],
+            ["approximate: weights are estimated"],
+        ),
+        ({"losses": {"cost": 0.2}}, ["an admissible response", "each loss below"], []),
+        (
+            {"losses": {"cost": 0.2}, "admission": False},
+            ["each loss below", "Nothing is said of admissible responses"],
+            [],
+        ),
+        ({"unknown": ("generator",)}, ["an admissible response"], ["provenance unknown"]),
+    ],
+)
+def test_what_is_claimed(changes, words, remarks):
+    claim = replace(USUAL, **changes)
+    assert claim.holds
+    assert claim.why_null() is None
+    sentence = claim.sentence()
+    assert all(some in sentence for some in words)
+    assert ("confidence 95 %" in sentence) == (claim.guarantee == "pac")
+    assert claim.remarks() == remarks
+
+
+@pytest.mark.parametrize("about", ["responses", "components"])
+def test_a_null_claims_nothing(about):
+    claim = replace(USUAL, about=about, group="a").nullified("there are too few.")
+    assert not claim.holds
+    assert claim.why_null() == "Group 'a' is null: there are too few."
+    assert "certified" in claim.sentence()
+    assert "confidence" not in claim.sentence()
+    assert claim.remarks() == ["group 'a'", NO_GUARANTEE]
+
+
+def test_who_is_null():
+    assert USUAL.nullified("x").why_null() == "Calibration is null: x"
+    components = replace(USUAL, about="components")
+    assert components.nullified("x").why_null() == "Calibration of components is null: x"
+    assert "for all prompts" in replace(USUAL, pooled=True).nullified("x").why_null()
+
+
+def test_conditions():
+    assert USUAL.conditions() == ()
+    (each,) = replace(USUAL, within_groups="each").conditions()
+    (together,) = replace(USUAL, within_groups="all").conditions()
+    assert "on its own" in each
+    assert "all hold together" in together
+    assert len(replace(USUAL, shifted=True).conditions()) == 1
+    shift = " ".join(replace(USUAL, shifted=True, approximate=True).conditions())
+    assert "approximate" in shift
+    (unknown,) = replace(USUAL, unknown=("generator", "seed")).conditions()
+    assert "generator, seed" in unknown
+
+
+@pytest.mark.parametrize(
+    ("smallest", "exact", "words"),
+    [
+        (0.123401, True, "smallest epsilon that would have worked is 0.1235"),
+        (1.0, True, "No epsilon would have worked"),
+        (0.5, False, "No epsilon below 0.5 would have worked"),
+        (float("nan"), True, "with 40 calibration prompts."),
+    ],
+)
+def test_why_nothing_passed(smallest, exact, words):
+    text = nothing_passed(USUAL, 40, "configuration", smallest, exact=exact, advice="Look.")
+    assert text.startswith("no configuration is certified at epsilon=0.1, delta=0.05 with 40")
+    assert words in text
+    assert text.endswith("Look.")
+    on_average = nothing_passed(replace(USUAL, guarantee="marginal"), 40, "exit level", 0.5)
+    assert "delta" not in on_average
+
+
+def test_too_few_prompts():
+    text = too_few(7, 29, USUAL, in_all=44)
+    assert "with fewer than 29; 22 are lacking" in text
+    assert "at least 44 prompts" in text
+    assert "on average" in too_few(7, 9, replace(USUAL, guarantee="marginal"))
+
+
+def test_nulls_of_many():
+    claims = [replace(USUAL, group=g).nullified("x") for g in range(7)]
+    assert nulls_of([USUAL]) is None
+    assert nulls_of([USUAL, claims[0]]) == "Group 0 is null: x"
+    assert nulls_of([USUAL, *claims]).endswith("So are 2 more, 7 of 8 in all.")

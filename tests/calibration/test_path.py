@@ -1,0 +1,65 @@
+"""What each step of a path makes of the prompts is what Algorithm 1 makes of them."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sklearn_clm.calibration import (
+    Configuration,
+    Frontier,
+    SamplingRule,
+    Table,
+    get_set_score,
+    sets_at_stop,
+)
+from sklearn_clm.calibration._path import Columns
+from tests.calibration.strategies import calibration_data, thresholds
+from tests.calibration.tables import lazy_table
+
+
+def mean_of_members(quality, accepted):
+    return np.where(accepted, quality, 0).sum(axis=1) / np.maximum(accepted.sum(axis=1), 1)
+
+
+SET_SCORES = ["max", "sum", "first_k", "first_k_reject", np.mean, mean_of_members]
+
+
+@settings(max_examples=150, deadline=None)
+@given(calibration_data(), thresholds(1), thresholds(1), thresholds(1), st.data())
+def test_sets_at_stop_are_those_of_the_sampling_rule(data, l1, l2, l3, draw):
+    score = get_set_score(draw.draw(st.sampled_from(SET_SCORES)))
+    k_max = draw.draw(st.integers(1, data.k_max))
+    configuration = Configuration(l1[0], l2[0], l3[0])
+    accepted, samples = sets_at_stop(data, configuration, k_max, score)
+    for i in range(data.n_prompts):
+        rule = SamplingRule(configuration, score, k_max, width=data.k_max)
+        while not rule.done:
+            j = rule.n_samples
+            rule.update(data.quality[i, j], data.similarity[i, j, :j])
+        assert rule.accepted == np.flatnonzero(accepted[i]).tolist()
+        assert rule.n_samples == samples[i]
+
+
+@settings(max_examples=100, deadline=None)
+@given(calibration_data(), thresholds(), st.integers(0, 99), st.sampled_from(SET_SCORES))
+def test_columns_that_are_drawn_on_demand_are_those_of_all_draws(data, grid, seed, set_score):
+    rng, k_max, n = np.random.default_rng(seed), data.k_max, data.n_prompts
+    lambdas = np.vstack([[np.inf, -np.inf, np.inf], rng.choice([*grid, -np.inf, np.inf], (4, 3))])
+    budgets = np.append(k_max, rng.integers(1, k_max + 1, 4))
+    frontier = Frontier(lambdas, budgets, *np.zeros((2, 5)))
+    score, rows = get_set_score(set_score), rng.permutation(n)
+    whole = Columns(Table(data), rows, frontier, score)
+    table = lazy_table(data, draws=False)
+    columns = Columns(table, rows, frontier, score)
+    for m in rng.permutation(5).tolist():
+        made = table.n_draws[rows].copy()
+        chosen = rng.random(n) < 0.5
+        columns.finish(m, chosen)
+        assert np.array_equal(table.n_draws[rows][~chosen], made[~chosen])
+        columns.finish(m)
+        assert not columns.unfinished(m).any()
+        assert np.array_equal(columns[m].accepted, whole[m].accepted)
+        assert np.array_equal(columns[m].samples, whole[m].samples)
+        # draws are made up to a stop that some step wanted, and no further
+        assert np.array_equal(table.n_draws[rows], np.maximum(made, whole[m].samples))
+        assert columns.costs(m) == whole.costs(m)
