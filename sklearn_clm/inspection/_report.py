@@ -61,15 +61,6 @@ class CalibrationReport:
 
     sections: tuple[Section, ...]
 
-    def __post_init__(self) -> None:
-        parts = self.sections if isinstance(self.sections, tuple) else (self.sections,)
-        for one in parts:
-            if not isinstance(one, Section):
-                raise TypeError(
-                    f"sections must be a tuple of Section, got {type(one).__name__} instead; "
-                    "CalibrationReport.from_estimator makes the report of an estimator."
-                )
-
     @classmethod
     def from_estimator(cls, estimator: ConformalSampler | ComponentSelector | Pipeline) -> Self:
         """Report on a fitted sampler or selector.
