@@ -1,63 +1,13 @@
 """What one calibration can be expected to do: intervals, null calibrations, larger samples."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from sklearn_clm.calibration import (
-    CalibrationData,
-    Configuration,
-    SamplingRule,
-    SetScore,
-    binomial_p_value,
-    critical_count,
-    get_set_score,
-    relative_excess,
-    smallest_epsilon,
-)
-
-
-class RuleOutcomes(NamedTuple):
-    """Outcomes of one configuration for n prompts: arrays of shape (n,), draws made included.
-
-    `exhausted` says whether the whole budget was drawn without reaching the set score to stop at.
-    """
-
-    error: np.ndarray
-    size: np.ndarray
-    draws: np.ndarray
-    excess: np.ndarray
-    exhausted: np.ndarray
-
-
-def rule_outcomes(
-    data: CalibrationData,
-    configuration: Configuration | None,
-    set_score: str | Callable[..., float] | SetScore = "max",
-    k_max: int | None = None,
-) -> RuleOutcomes:
-    """Run one configuration draw by draw on every prompt; None accepts the whole budget."""
-    n, width = data.n_prompts, data.k_max
-    k_max = width if k_max is None else k_max
-    score = get_set_score(set_score)
-    thresholds = Configuration(math.inf, -math.inf, math.inf)
-    outcomes = []
-    for i in range(n):
-        rule = SamplingRule(configuration or thresholds, score, k_max, width=width)
-        quality, similarity = data.quality[i].tolist(), np.asarray(data.similarity[i]).tolist()
-        while not rule.done:
-            rule.update(quality[rule.n_samples], similarity[rule.n_samples])
-        error = not data.admissible[i, rule.accepted].any()
-        outcomes.append((error, len(rule.accepted), rule.n_samples, not rule.stopped))
-    error, size, draws, exhausted = np.array(outcomes, dtype=np.int64).T
-    admissible = data.admissible[:, :k_max]
-    first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, 0)
-    excess = relative_excess(draws, first)
-    return RuleOutcomes(error.astype(bool), size, draws, excess, exhausted.astype(bool))
+from sklearn_clm.calibration import binomial_p_value, critical_count, smallest_epsilon
 
 
 def first_k_errors(admissible: ArrayLike) -> np.ndarray:
