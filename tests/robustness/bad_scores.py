@@ -131,13 +131,13 @@ GENERATORS = [
     (
         "PrecomputedGenerator",
         "responses",
-        "1 rows",
+        "got 1",
         lambda: PrecomputedGenerator(["a", "b"], [["x"]]).sample(["a"], 1),
     ),
     (
         "PrecomputedGenerator",
         "responses",
-        "str",
+        "'xyz'",
         lambda: PrecomputedGenerator(["a"], ["xyz"]).sample(["a"], 1),
     ),
     (
@@ -149,7 +149,7 @@ GENERATORS = [
     (
         "PrecomputedGenerator",
         "logprobs",
-        "2 values",
+        "got 2",
         lambda: PrecomputedGenerator(["a"], [["x"]], logprobs=[[0, 0]]).sample(["a"], 1),
     ),
     (
@@ -161,7 +161,7 @@ GENERATORS = [
     (
         "PrecomputedGenerator",
         "prompts",
-        "too few draws, 1;",
+        "2 draws, got 1",
         lambda: PrecomputedGenerator(["a"], [["x"]]).sample(["a"], 2),
     ),
     (
