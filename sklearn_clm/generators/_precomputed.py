@@ -1,5 +1,6 @@
 """Draws that the user already has."""
 
+import functools
 import hashlib
 import os
 import warnings
@@ -19,6 +20,8 @@ from sklearn_clm.generators._records import (
     naming,
     whole_number,
 )
+
+Lines = Iterable[tuple[str, Mapping[str, Any]]]  # records, each with the words that name its place
 
 
 class PrecomputedGenerator(BaseGenerator):
@@ -97,10 +100,9 @@ class PrecomputedGenerator(BaseGenerator):
             index; without it, draws count in the order of the lines), or all draws of a prompt: a
             list of responses, or of such objects, under ``responses``, where ``logprob`` and
             ``n_tokens`` may be lists beside it.
-        prompt, response : str, default="prompt", "response"
-            The names of the fields with the prompt and the response.
-        draw, logprob, n_tokens : str, default="draw", "logprob", "n_tokens"
-            The names of these fields, which must be there where another name is given.
+        prompt, response, draw, logprob, n_tokens : str
+            The names of these fields. The prompt, the response and what another name is given for
+            must be there.
         key : str, default=None
             As in the class.
 
@@ -114,17 +116,8 @@ class PrecomputedGenerator(BaseGenerator):
             If a line cannot be read (the message names it), a draw is missing or given twice, or
             the draws come from several generators or seeds.
         """
-        named = _Names(response, draw, logprob, n_tokens)
-        table = _DrawTable()
-        for where, record in json_lines(path):
-            if prompt not in record:
-                raise ValueError(f"{where}: no field {prompt!r}; it has {sorted(record)}.")
-            source = (record.get("generator"), record.get("seed"))
-            with naming(where):
-                records = _records_of_line(record, named)
-            for fields in records:
-                table.add(where, record[prompt], fields, source)
-        return cls(*table.lists(), key=key)
+        names = _Names(prompt, response, draw, logprob, n_tokens)
+        return cls(*_read(_draws_of_lines(json_lines(path), names), names), key=key)
 
     @classmethod
     def from_frame(
@@ -143,15 +136,9 @@ class PrecomputedGenerator(BaseGenerator):
         Parameters
         ----------
         frame : data frame
-            One row for each draw. The columns ``draw``, ``logprob``, ``n_tokens`` and
-            ``finish_reason`` are used where there are any; without ``draw``, draws count in the
-            order of the rows.
-        prompt, response : str, default="prompt", "response"
-            The names of the columns with the prompt and the response.
-        draw, logprob, n_tokens : str, default="draw", "logprob", "n_tokens"
-            The names of these columns, which must be there where another name is given.
-        key : str, default=None
-            As in the class.
+            One row for each draw, with columns as the fields of :meth:`from_jsonl`.
+        prompt, response, draw, logprob, n_tokens, key
+            As in :meth:`from_jsonl`.
 
         Returns
         -------
@@ -159,33 +146,29 @@ class PrecomputedGenerator(BaseGenerator):
 
         Raises
         ------
+        TypeError
+            If `frame` is no data frame.
         ValueError
-            If a column or a response is missing (the message names the rows), or draws are.
+            As in :meth:`from_jsonl`, with rows for lines.
         """
         if not (hasattr(frame, "columns") or isinstance(frame, Mapping)):
             raise TypeError(
                 "frame must be a data frame or a mapping of columns, got a "
                 f"{type(frame).__name__} instead; a Dataset has to_pandas()."
             )
-        names = list(getattr(frame, "columns", frame))
-        named = _Names(response, draw, logprob, n_tokens)
-        unknown = [name for name in (prompt, *named.needed()) if name not in names]
-        if unknown:
-            raise ValueError(f"frame has no column {unknown[0]!r}; it has {names!r:.200}.")
-        plain = [name for name in ("finish_reason", "generator", "seed") if name in names]
-        used = {field: name for field, name in named._asdict().items() if name in names}
-        used |= {name: name for name in plain}
-        texts = _listed(frame[prompt])
-        columns = {field: _listed(frame[name]) for field, name in used.items() if name != prompt}
-        _refuse_missing(columns["response"], response)
-        table = _DrawTable()
-        for i, (text, *row) in enumerate(zip(texts, *columns.values(), strict=True)):
-            fields = {k: v for k, v in zip(columns, row) if not is_missing(v)}
-            if isinstance(fields["response"], np.generic):
-                fields["response"] = fields["response"].item()
-            source = (fields.get("generator"), fields.get("seed"))
-            table.add(f"row {i} of frame", text, fields, source)
-        return cls(*table.lists(), key=key)
+        names = _Names(prompt, response, draw, logprob, n_tokens)
+        present = list(getattr(frame, "columns", frame))
+        names.refuse_missing("frame", present)
+        used = [name for name in (*names, "finish_reason", "generator", "seed") if name in present]
+        columns = [
+            [None if is_missing(value) else value for value in _listed(frame[name])]
+            for name in used
+        ]
+        lines = (
+            (f"row {i} of frame", dict(zip(used, row)))
+            for i, row in enumerate(zip(*columns, strict=True))
+        )
+        return cls(*_read(lines, names), key=key)
 
     @property
     def gives_logprobs(self) -> bool:  # type: ignore[override]
@@ -199,34 +182,22 @@ class PrecomputedGenerator(BaseGenerator):
         """
         known = self._index_of_draws().draws
         stop = start + n_samples
-        rows = [known.get(_key(prompt)) for prompt in prompts]
+        rows = [known.get(_key(prompt), []) for prompt in prompts]
         for i, row in enumerate(rows):
-            if row is None:
-                raise ValueError(
-                    f"prompts[{i}] = {_shortened(prompts[i])} is unknown; there are draws for "
-                    f"{len(known)} other prompts."
-                )
             if len(row) < stop:
-                n_short = sum(len(one) < stop for one in known.values())
+                n_enough = sum(len(one) >= stop for one in known.values())
                 raise ValueError(
-                    f"prompts[{i}] = {_shortened(prompts[i])} has too few draws, {len(row)}; "
-                    f"wanted at least {stop} of each prompt, which {n_short} of the {len(known)} "
-                    "prompts with draws lack. Drop these prompts, or lower k_max."
+                    f"prompts[{i}] = {_shortened(prompts[i])} must have {stop} draws, got "
+                    f"{len(row)} instead; {n_enough} of {len(known)} prompts have as many. Drop "
+                    "the others, or lower k_max."
                 )
-        return [list(row[start:stop]) for row in rows if row is not None]
+        return [row[start:stop] for row in rows]
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of all prompts and draws, or of the key, where there is one."""
         if self.key is not None:
             return hashlib.blake2b(prompt_bytes(["key", self.key]), digest_size=16).hexdigest()
-        index = self._index_of_draws()
-        if not index.fingerprint:  # of many draws it takes a while, and they stay what they are
-            digest = hashlib.blake2b(digest_size=16)
-            for key, draws in sorted(index.draws.items()):
-                # length-prefixed parts, so no two sets of draws run into the same bytes
-                digest.update(key + prompt_bytes([prompt_bytes(draw_to_record(g)) for g in draws]))
-            index.fingerprint.append(digest.hexdigest())
-        return index.fingerprint[0]
+        return self._index_of_draws().fingerprint
 
     def __repr__(self, *args: Any) -> str:
         key = "" if self.key is None else f", key={self.key!r}"
@@ -245,174 +216,143 @@ class PrecomputedGenerator(BaseGenerator):
         given = (self.prompts, self.responses, self.logprobs, self.n_tokens)
         index: _Index | None = getattr(self, "_index", None)
         if index is None or any(a is not b for a, b in zip(index.given, given)):
-            index = self._index = _indexed(*given)
+            index = self._index = _Index(*given)
         return index
 
 
-class _Index(NamedTuple):
+class _Index:
     """Draws by prompt, and what they were made from."""
 
-    given: tuple[object, ...]
-    draws: dict[bytes, list[Generation]]
-    gives_logprobs: bool
-    fingerprint: list[str]  # empty until it is known
+    def __init__(self, prompts: Any, responses: Any, logprobs: Any, n_tokens: Any) -> None:
+        self.given = (prompts, responses, logprobs, n_tokens)
+        self.draws: dict[bytes, list[Generation]] = {}
+        unknown: list[str] = []
+        n_draws = 0
+        _refuse_other_length("responses", responses, "prompts", prompts)
+        rows = _by_position(responses)
+        beside = _beside("logprobs", logprobs, rows), _beside("n_tokens", n_tokens, rows)
+        for i, (prompt, row) in enumerate(zip(_listed(prompts), rows)):
+            if isinstance(row, str) or not hasattr(row, "__len__"):
+                raise TypeError(
+                    f"responses[{i}] must be a sequence of responses, got {row!r:.60} instead."
+                )
+            fields = (
+                _beside(f"{name}[{i}]", values[i], row)
+                for name, values in zip(("logprobs", "n_tokens"), beside)
+            )
+            known = self.draws.setdefault(_key(prompt), [])
+            for j, draw in enumerate(zip(row, *fields)):
+                with naming(f"responses[{i}][{j}]"):
+                    known.append(_generation(*draw))
+                if known[-1].logprob is None:
+                    unknown.append(f"draw {len(known) - 1} of {_shortened(prompt)}")
+            n_draws += len(row)
+        self.gives_logprobs = not unknown
+        if 0 < len(unknown) < n_draws:
+            warnings.warn(
+                f"{len(unknown)} of {n_draws} draws have no log-probability, which "
+                f'quality="likelihood" needs of all; the first is {unknown[0]}.',
+                stacklevel=3,
+            )
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Digest of the draws, which takes a while where they are many."""
+        digest = hashlib.blake2b(digest_size=16)
+        for key, draws in sorted(self.draws.items()):
+            # length-prefixed parts, so no two sets of draws run into the same bytes
+            digest.update(key + prompt_bytes([prompt_bytes(draw_to_record(g)) for g in draws]))
+        return digest.hexdigest()
 
 
 class _Names(NamedTuple):
     """What the fields of a draw are called in a table."""
 
+    prompt: str
     response: str
-    draw: str
-    logprob: str
-    n_tokens: str
+    draw: str = "draw"
+    logprob: str = "logprob"
+    n_tokens: str = "n_tokens"
 
-    def needed(self) -> list[str]:
-        """Those that must be there: the response, and those that somebody has named."""
-        return [
-            name for field, name in self._asdict().items() if field == "response" or name != field
-        ]
-
-    def own_fields(self, record: Mapping[str, object]) -> dict[str, object]:
-        """The record under our names."""
-        for name in self.needed():
-            if name not in record:
-                raise ValueError(f"no field {name!r}; it has {sorted(record)}.")
-        given = {field: record[name] for field, name in self._asdict().items() if name in record}
-        return {**record, **given}
+    def refuse_missing(self, where: str, present: Sequence[str]) -> None:
+        """Refuse a table without the prompt, the response or what somebody has named."""
+        for field, name in self._asdict().items():
+            needed = field in ("prompt", "response") or name != field
+            if needed and name not in present:
+                raise ValueError(f"{where} has no field {name!r}; it has {present!r:.200}.")
 
 
-def _records_of_line(record: dict[str, Any], named: _Names) -> list[dict[str, object]]:
-    """The draws of a line: one, or a list of them with all that is known of each."""
-    responses = record.get("responses")
-    if "responses" not in record:
-        return [named.own_fields(record)]
-    if not isinstance(responses, list):
-        raise ValueError(f"responses must be a list, got a {type(responses).__name__}.")
-    beside = {
-        field: record[name]
-        for field, name in (("logprob", named.logprob), ("n_tokens", named.n_tokens))
-        if isinstance(record.get(name), list)
-    }
-    for field, values in beside.items():
-        if len(values) != len(responses):
-            raise ValueError(f"{field} has {len(values)} values for {len(responses)} responses.")
-    records = []
-    for j, item in enumerate(responses):
-        fields = {field: values[j] for field, values in beside.items()}
-        records.append({**fields, **(item if isinstance(item, dict) else {"response": item})})
-    return records
-
-
-class _DrawTable:
-    """Draws read one by one, with or without their index."""
-
-    def __init__(self) -> None:
-        self.prompts: dict[bytes, object] = {}
-        self.rows: dict[bytes, dict[int, Generation]] = {}
-        self.source: tuple[object, object] | None = None
-        self.without_logprob: list[str] = []
-
-    def add(
-        self,
-        where: str,
-        prompt: object,
-        fields: Mapping[str, object],
-        source: tuple[object, object],
-    ) -> None:
-        if self.source not in (None, source):
-            raise ValueError(
-                f"{where}: draws of several generators or seeds ((generator, seed) = "
-                f"{self.source} before, {source} here); wanted those of one."
-            )
-        self.source = source
+def _draws_of_lines(lines: Lines, names: _Names) -> Lines:
+    """One record for each draw; a line may hold all draws of its prompt."""
+    for where, record in lines:
+        if "responses" not in record:
+            names.refuse_missing(where, sorted(record))
+            yield where, record
+            continue
+        _Names(names.prompt, "responses").refuse_missing(where, sorted(record))
+        responses = record["responses"]
+        if not isinstance(responses, list):
+            raise ValueError(f"{where}: responses must be a list, got {responses!r:.60} instead.")
         with naming(where):
-            if "response" not in fields:
-                raise ValueError(f"no field 'response'; it has {sorted(fields)}.")
+            beside = {
+                name: _beside(name, record[name], responses)
+                for name in (names.logprob, names.n_tokens)
+                if isinstance(record.get(name), list)
+            }
+        common = {name: record.get(name) for name in (names.prompt, "generator", "seed")}
+        for j, item in enumerate(responses):
+            own = item if isinstance(item, dict) else {names.response: item}
+            yield where, {**common, **{name: beside[name][j] for name in beside}, **own}
+
+
+def _read(lines: Lines, names: _Names) -> tuple[list[object], Rows]:
+    """Prompts, and the draws of each, from a record for each draw."""
+    prompts: dict[bytes, object] = {}
+    rows: dict[bytes, dict[int, Generation]] = {}
+    sources: set[tuple[object, object]] = set()
+    for where, record in lines:
+        with naming(where):
+            fields = {**record, **{f: record.get(name) for f, name in names._asdict().items()}}
+            prompt = fields["prompt"]
+            sources.add((fields.get("generator"), fields.get("seed")))
+            if len(sources) > 1:
+                raise ValueError(
+                    f"draws must come from one generator and seed, got {sorted(map(str, sources))}."
+                )
             if is_missing(prompt):
                 raise ValueError(f"the prompt is missing ({prompt!r}).")
-            generation = draw_from_record(fields)
             key = key_digest(prompt)
-            self.prompts.setdefault(key, prompt)
-            row = self.rows.setdefault(key, {})
+            prompts.setdefault(key, prompt)
+            row = rows.setdefault(key, {})
             draw = whole_number(fields, "draw", len(row))
             if draw in row:
                 raise ValueError(f"draw {draw} of {_shortened(prompt)} is given twice.")
-            row[draw] = generation
-        if generation.logprob is None:
-            self.without_logprob.append(where)
-
-    def lists(self) -> tuple[list[object], Rows]:
-        for key, row in self.rows.items():
-            gap = next((j for j in range(len(row)) if j not in row), None)
-            if gap is not None:
-                raise ValueError(
-                    f"draw {gap} of {_shortened(self.prompts[key])} is missing; it has draws up to "
-                    f"{max(row)}."
-                )
-        rows = [[row[j] for j in range(len(row))] for row in self.rows.values()]
-        _warn_of_unknown(self.without_logprob, sum(map(len, rows)))
-        return list(self.prompts.values()), rows
+            row[draw] = draw_from_record(fields)
+    for key, row in rows.items():
+        if max(row) >= len(row):
+            raise ValueError(f"some draws of {_shortened(prompts[key])} before {max(row)} lack.")
+    ordered = [[row[j] for j in range(len(row))] for row in rows.values()]
+    return list(prompts.values()), ordered
 
 
-def _indexed(
-    prompts: Prompts, responses: Sequence[Sequence[Any]], logprobs: Any, n_tokens: Any
-) -> _Index:
-    given = (prompts, responses, logprobs, n_tokens)
-    for name, value in (("responses", responses), ("logprobs", logprobs), ("n_tokens", n_tokens)):
-        if value is not None and len(value) != len(prompts):
-            raise ValueError(f"{name} has {len(value)} rows for {len(prompts)} prompts.")
-    responses, logprobs, n_tokens = _rows(responses), _rows(logprobs), _rows(n_tokens)
-    index: dict[bytes, list[Generation]] = {}
-    unknown: list[str] = []
-    n_draws = 0
-    for i, prompt in enumerate(_listed(prompts)):
-        row = responses[i]
-        if isinstance(row, str) or not hasattr(row, "__len__"):
-            raise TypeError(
-                f"responses[{i}] must be a sequence of responses, got a {type(row).__name__}."
-            )
-        columns = []
-        for name, value in (("logprobs", logprobs), ("n_tokens", n_tokens)):
-            if value is not None and len(value[i]) != len(row):
-                raise ValueError(f"{name}[{i}] has {len(value[i])} values for {len(row)} draws.")
-            columns.append([None] * len(row) if value is None else value[i])
-        draws = [_generation(i, j, *fields) for j, fields in enumerate(zip(row, *columns))]
-        n_draws += len(draws)
-        unknown += [f"logprobs[{i}][{j}]" for j, draw in enumerate(draws) if draw.logprob is None]
-        index.setdefault(_key(prompt), []).extend(draws)
-    if logprobs is not None:
-        _warn_of_unknown(unknown, n_draws)
-    return _Index(given, index, not unknown, [])
+def _beside(name: str, values: Any, responses: Sequence[Any]) -> Any:
+    """What is known beside responses; None for each where nothing is."""
+    if values is None:
+        return [None] * len(responses)
+    _refuse_other_length(name, values, "responses", responses)
+    return _by_position(values)
 
 
-def _warn_of_unknown(places: Sequence[str], n_draws: int) -> None:
-    """Name the draws without a log-probability, where others have one."""
-    if 0 < len(places) < n_draws:
-        warnings.warn(
-            f"{len(places)} of {n_draws} draws have no log-probability, which "
-            f'quality="likelihood" needs of all: {_a_few(places)}.',
-            stacklevel=4,
-        )
-
-
-def _refuse_missing(column: Sequence[object], name: str) -> None:
-    rows = [str(i) for i, value in enumerate(column) if is_missing(value)]
-    if rows:
+def _refuse_other_length(name: str, values: Any, of: str, others: Any) -> None:
+    if len(values) != len(others):
         raise ValueError(
-            f"column {name!r} of frame must hold a response in each row, got none in "
-            f"{len(rows)} of {len(column)} rows: {_a_few(rows)}. Drop them first."
+            f"{name} must be as many as {of}, {len(others)}, got {len(values)} instead."
         )
 
 
-def _a_few(items: Sequence[str]) -> str:
-    return ", ".join(items[:10]) + (", ..." if len(items) > 10 else "")
-
-
-def _rows(values: Any) -> Any:
+def _by_position(values: Any) -> Any:
     """The rows by position: a pandas Series looks numbers up among its labels, a frame columns."""
-    if hasattr(values, "columns"):
-        return values.to_numpy()
-    return values if values is None else _listed(values)
+    return values.to_numpy() if hasattr(values, "columns") else _listed(values)
 
 
 def _listed(column: Iterable[Any]) -> list[Any]:
@@ -427,18 +367,10 @@ def _key(prompt: object) -> bytes:
     return key_digest(plain_prompt(prompt))
 
 
-def _generation(i: int, j: int, response: object, logprob: object, n_tokens: object) -> Generation:
+def _generation(response: object, logprob: object, n_tokens: object) -> Generation:
     if isinstance(response, Generation):
         return response
-    if isinstance(response, np.generic):
-        response = response.item()
-    if is_missing(response):
-        raise ValueError(f"responses[{i}][{j}] is missing ({response!r}).")
-    record = {"response": response, "logprob": logprob, "n_tokens": n_tokens}
-    try:
-        return draw_from_record(record)
-    except ValueError as error:
-        raise ValueError(f"responses[{i}][{j}]: {error}") from error
+    return draw_from_record({"response": response, "logprob": logprob, "n_tokens": n_tokens})
 
 
 def _shortened(prompt: object) -> str:

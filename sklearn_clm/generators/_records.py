@@ -54,10 +54,8 @@ def whole_number(record: Mapping[str, Any], name: str, default: int) -> int:
     value = record.get(name)
     if value is None:
         return default
-    if isinstance(value, bool) or value != value or value != int(value):
-        raise ValueError(f"{name} must be a whole number, got {value!r:.40}")
-    if not 0 <= value <= _LARGEST:
-        raise ValueError(f"{name} must lie between 0 and 2**63 - 1, got {value!r:.40}")
+    if isinstance(value, bool) or not 0 <= value <= _LARGEST or value != int(value):
+        raise ValueError(f"{name} must be a whole number from 0 to 2**63 - 1, got {value!r:.40}")
     return int(value)
 
 
@@ -90,13 +88,12 @@ def draw_to_record(generation: Generation) -> dict[str, object]:
 
 def draw_from_record(record: Mapping[str, object]) -> Generation:
     """The draw that :func:`draw_to_record` wrote (or a user, by hand)."""
-    if not isinstance(record, Mapping):
-        raise ValueError(f"a draw must be an object with fields, got {record!r:.40}.")
     response = record.get("response")
+    response = response.item() if isinstance(response, np.generic) else response
     if not isinstance(response, (str, int, float)) or is_missing(response):
-        raise ValueError(f"response must be text or a number, got {response!r}.")
+        raise ValueError(f"response must be text or a number, got {response!r:.60} instead.")
     check_text(response, "response")
-    try:
+    with naming("the fields of a draw"):
         return Generation(
             response,
             logprob=_known(float, record.get("logprob")),
@@ -105,8 +102,6 @@ def draw_from_record(record: Mapping[str, object]) -> Generation:
             token_spans=_known(_pairs, record.get("token_spans")),
             finish_reason=_known(_text, record.get("finish_reason")),
         )
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"not the fields of a draw: {error}.") from error
 
 
 _T = TypeVar("_T")
@@ -136,7 +131,6 @@ def _plain(response: object) -> str | bool | int | float:
         response = response.item()
     if not isinstance(response, (str, bool, int, float)):
         raise TypeError(
-            "a cache keeps responses that are text or numbers, got a draw with a response of type "
-            f"{type(response).__name__}."
+            f"response must be text or a number to be kept, got {type(response).__name__} instead."
         )
     return response

@@ -242,7 +242,7 @@ def test_other_responses_are_refused():
         def draw(self, prompt, seed, j):
             return Generation(["a", "list"])
 
-    with pytest.raises(TypeError, match="text or numbers, got a draw with a response of type list"):
+    with pytest.raises(TypeError, match=r"response .*list"):
         CachedGenerator(Lists()).sample(["a"], 1)
 
 

@@ -62,7 +62,7 @@ def test_data_frames(kind):
         [Generation("0"), Generation("1", -1.0)],
         [Generation("x", -2.0), Generation("y", -4.0)],
     ]
-    with pytest.raises(ValueError, match=r"frame has no column 'prompt'; it has \['question'"):
+    with pytest.raises(ValueError, match=r"frame .*'prompt'"):
         PrecomputedGenerator.from_frame(frame)
 
 
@@ -93,30 +93,35 @@ def test_an_exported_cache_can_be_read(tmp_path):
     assert again.fingerprint() == inner.fingerprint()
     cached.sample(PROMPTS, 3, seed=1)
     cached.export_jsonl(tmp_path / "two.jsonl")
-    with pytest.raises(ValueError, match="draws of several generators or seeds"):
+    with pytest.raises(ValueError, match="one generator and seed"):
         PrecomputedGenerator.from_jsonl(tmp_path / "two.jsonl")
 
 
+LINE = '{"prompt": "a", "response": "x", "draw": 0}'
+
+
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "shown"),
     [
-        ('{"prompt": "a", "response": "x"}\n{"pro', "line 2 of .* is not JSON"),
-        ('["a"]', "line 1 of .* is not a JSON object but a list"),
-        ('{"question": "a"}', r"line 1 of .*: no field 'prompt'; it has \['question'\]"),
-        ('{"prompt": "a"}', r"line 1 of .*: no field 'response'"),
-        ('{"prompt": "a", "response": null}', "response must be text or a number, got None"),
-        ('{"prompt": "a", "response": "x", "n_tokens": "many"}', "not the fields of a draw"),
-        ('{"prompt": "a", "response": "x", "draw": 1}', "draw 0 of 'a' is missing"),
-        (
-            '{"prompt": "a", "response": "x", "draw": 0}\n{"prompt":"a","response":"y","draw":0}',
-            "line 2 of .*: draw 0 of 'a' is given twice",
-        ),
+        (LINE + '\n{"pro', "line 2 .*JSON"),
+        ('["a"]', "line 1 .*list"),
+        ('{"question": "a"}', "line 1 .*'prompt'"),
+        ('{"prompt": "a"}', "line 1 .*'response'"),
+        ('{"prompt": null, "response": "x"}', "line 1 .*prompt"),
+        ('{"prompt": "a", "response": null}', "line 1 .*response .*None"),
+        ('{"prompt": "a", "response": "half \\ud83d"}', "line 1 .*response .*position 5"),
+        ('{"prompt": "a", "response": "x", "n_tokens": "many"}', "line 1 .*'many'"),
+        ('{"prompt": "a", "response": "x", "draw": 1}', "draws of 'a'"),
+        ('{"prompt": "a", "response": "x", "draw": -1}', "line 1 .*draw .*-1"),
+        (LINE + "\n" + LINE, "line 2 .*draw 0 of 'a' .*twice"),
+        ('{"prompt": "a", "responses": "xy"}', "line 1 .*responses .*list"),
+        ('{"prompt": "a", "responses": ["x"], "logprob": [-1, -2]}', "line 1 .*logprob .*2"),
     ],
 )
-def test_bad_lines_are_named(tmp_path, text, message):
+def test_bad_lines_are_named(tmp_path, text, shown):
     file = tmp_path / "draws.jsonl"
     file.write_text(text)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=shown):
         PrecomputedGenerator.from_jsonl(file)
 
 
@@ -134,25 +139,11 @@ def test_frames_that_are_none_are_refused_briefly():
         assert len(str(raised.value)) < 400
 
 
-def test_the_key_is_shown():
-    generator = PrecomputedGenerator(PROMPTS, RESPONSES, key="llama-8b")
-    assert "key='llama-8b'" in repr(generator)
-
-
-def test_short_rows_are_counted_in_the_whole_table():
-    prompts = [f"prompt {i}" for i in range(600)]
-    generator = PrecomputedGenerator(prompts, [["a", "b"]] * 600)
-    with pytest.raises(ValueError, match="600 of the 600 prompts"):
-        generator.sample(prompts[:10], 3)
-
-
 def test_unknown_prompts_and_too_few_draws():
     generator = PrecomputedGenerator(PROMPTS, RESPONSES)
-    with pytest.raises(
-        ValueError, match=r"prompts\[1\] = 'Capital of Peru\?' is unknown; .* 2 oth"
-    ):
+    with pytest.raises(ValueError, match=r"prompts\[1\] .*Peru.* 1 draws, got 0 .*2 of 2"):
         generator.sample([PROMPTS[0], "Capital of Peru?"], 1)
-    with pytest.raises(ValueError, match=r"too few draws, 3; .* 2 of the 2 prompts"):
+    with pytest.raises(ValueError, match=r"prompts\[0\] .*France.* 4 draws, got 3 .*0 of 2"):
         generator.sample(PROMPTS, 2, start=2)
 
 
@@ -179,9 +170,9 @@ def test_columns_of_other_names(tmp_path):
     rows = [dict(zip(table, row)) for row in zip(*table.values())]
     file.write_text("\n".join(map(json.dumps, rows)))
     assert PrecomputedGenerator.from_jsonl(file, **names).sample(["a"], 2) == expected
-    with pytest.raises(ValueError, match="frame has no column 'logp'; it has"):
+    with pytest.raises(ValueError, match=r"frame .*'logp'"):
         PrecomputedGenerator.from_frame(table, **{**names, "logprob": "logp"})
-    with pytest.raises(ValueError, match=r"line 1 of .*: no field 'logp'; it has"):
+    with pytest.raises(ValueError, match=r"line 1 .*'logp'"):
         PrecomputedGenerator.from_jsonl(file, **{**names, "logprob": "logp"})
 
 
@@ -191,9 +182,10 @@ def test_a_line_with_lists(tmp_path):
     file.write_text(json.dumps(line))
     (draws,) = PrecomputedGenerator.from_jsonl(file).sample(["a"], 2)
     assert draws == [Generation("1", -1.0, 1), Generation("0", -2.0, 3)]
-    file.write_text(json.dumps({**line, "logprob": [-1.0]}))
-    with pytest.raises(ValueError, match=r"line 1 of .*: logprob has 1 values for 2 responses"):
-        PrecomputedGenerator.from_jsonl(file)
+    objects = [{"response": "1", "logprob": -1.0}, {"response": "0", "logprob": -2.0}]
+    file.write_text(json.dumps({"prompt": "a", "responses": objects, "draw": 7, "logprob": -3.0}))
+    (draws,) = PrecomputedGenerator.from_jsonl(file).sample(["a"], 2)
+    assert draws == [Generation("1", -1.0), Generation("0", -2.0)]
 
 
 def test_a_key_names_the_model_of_draws_for_other_prompts(tmp_path):
@@ -210,34 +202,25 @@ def test_a_key_names_the_model_of_draws_for_other_prompts(tmp_path):
     assert "yes" in sets[0]
     for key in ("another", None):
         other = ConformalSampler(drawn(new, key), **options)
-        with pytest.raises(ValueError, match=r"draws of other prompts .* key="):
+        with pytest.raises(ValueError, match="key="):
             other.load_calibration(tmp_path / "calibration.json")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("responses", "beside", "error", "shown"),
     [
-        ((["a"], []), ValueError, "responses has 0 rows for 1 prompts"),
-        (
-            (["a"], ["text"]),
-            TypeError,
-            r"responses\[0\] must be a sequence of responses, got a str",
-        ),
-        ((["a"], [["x", None]]), ValueError, r"responses\[0\]\[1\] is missing \(None\)"),
-        ((["a"], [["x", float("nan")]]), ValueError, r"responses\[0\]\[1\] is missing \(nan\)"),
-        ((["a"], [[{}]]), ValueError, r"responses\[0\]\[0\]: response must be text or a number"),
+        ([], {}, ValueError, "responses .*1, got 0"),
+        (["text"], {}, TypeError, r"responses\[0\] .*'text'"),
+        ([["x", None]], {}, ValueError, r"responses\[0\]\[1\].*None"),
+        ([["x", float("nan")]], {}, ValueError, r"responses\[0\]\[1\].*nan"),
+        ([[{}]], {}, ValueError, r"responses\[0\]\[0\].*\{\}"),
+        ([["x"]], {"logprobs": [[-1.0, -2.0]]}, ValueError, r"logprobs\[0\] .*1, got 2"),
+        ([["x"]], {"n_tokens": [[1], [2]]}, ValueError, "n_tokens .*1, got 2"),
     ],
 )
-def test_bad_responses_are_refused(arguments, error, message):
-    with pytest.raises(error, match=message):
-        PrecomputedGenerator(*arguments).sample(["a"], 1)
-
-
-def test_logprobs_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match=r"logprobs\[0\] has 2 values for 1 draws"):
-        PrecomputedGenerator(["a"], [["x"]], logprobs=[[-1.0, -2.0]]).sample(["a"], 1)
-    with pytest.raises(ValueError, match=r"n_tokens has 2 rows for 1 prompts"):
-        PrecomputedGenerator(["a"], [["x"]], n_tokens=[[1], [2]]).sample(["a"], 1)
+def test_bad_responses_are_refused(responses, beside, error, shown):
+    with pytest.raises(error, match=shown):
+        PrecomputedGenerator(["a"], responses, **beside).sample(["a"], 1)
 
 
 def test_clones_share_the_draws_and_fingerprints_follow_them():
@@ -292,38 +275,17 @@ def test_chats_of_a_parquet_file_are_known():
 def test_rows_without_a_response_are_named(missing):
     frame = pd.DataFrame({"prompt": ["a"] * 40, "response": pd.Series(["x"] * 40, dtype=object)})
     frame.loc[[3, 17], "response"] = missing
-    with pytest.raises(
-        ValueError, match=r"'response' of frame .* none in 2 of 40 rows: 3, 17\. Drop"
-    ):
+    with pytest.raises(ValueError, match=r"row 3 of frame.*response"):
         PrecomputedGenerator.from_frame(frame)
-    frame.loc[:30, "response"] = missing
-    with pytest.raises(
-        ValueError, match=r"in 31 of 40 rows: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, \.\.\.\."
-    ):
-        PrecomputedGenerator.from_frame(frame)
-    numbers = pd.DataFrame({"prompt": ["a", "a"], "response": [1.0, np.nan]})
-    with pytest.raises(ValueError, match="none in 1 of 2 rows: 1"):
-        PrecomputedGenerator.from_frame(numbers)
 
 
-def test_one_missing_log_probability_is_named(tmp_path):
+def test_one_missing_log_probability_is_named():
     n = 5000
     frame = pd.DataFrame({"prompt": np.arange(n) % 500, "response": "x", "logprob": -1.0})
     frame.loc[1234, "logprob"] = np.nan
-    with pytest.warns(
-        UserWarning, match=r"1 of 5000 draws have no log-probability.*: row 1234 of fr"
-    ):
-        generator = PrecomputedGenerator.from_frame(frame)
-    assert generator.gives_logprobs is False
-    lines = [{"prompt": "a", "response": "x", "logprob": -1.0}, {"prompt": "a", "response": "y"}]
-    (tmp_path / "draws.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    with pytest.warns(UserWarning, match=r"1 of 2 draws have no .*: line 2 of .*draws\.jsonl"):
-        PrecomputedGenerator.from_jsonl(tmp_path / "draws.jsonl")
-    arrays = PrecomputedGenerator(["a", "b"], [["x"], ["y"]], logprobs=[[-1.0], [None]])
-    with pytest.warns(
-        UserWarning, match=r"1 of 2 draws have no log-probability.*logprobs\[1\]\[0\]"
-    ):
-        arrays.sample(["a"], 1)
+    generator = PrecomputedGenerator.from_frame(frame)
+    with pytest.warns(UserWarning, match=r"1 of 5000 .*draw 2 of 234"):
+        assert not generator.gives_logprobs
 
 
 def test_prompts_of_large_integers_are_told_apart():
@@ -333,17 +295,10 @@ def test_prompts_of_large_integers_are_told_apart():
         assert responses(generator.sample(held, 1)) == [["a"], ["b"]]
 
 
-def test_half_characters_are_refused_where_they_are(tmp_path):
-    (tmp_path / "draws.jsonl").write_text(
-        '{"prompt": "a", "response": "x"}\n{"prompt": "b", "response": "half \\ud83d"}'
-    )
-    with pytest.raises(ValueError, match=r"line 2 of .*: response holds '\\ud83d' at position 5"):
-        PrecomputedGenerator.from_jsonl(tmp_path / "draws.jsonl")
-
-
 def test_a_table_of_draws_is_printed_by_its_size():
     generator = PrecomputedGenerator(
         list("ab") * 50, [["secret"] * 3] * 100, logprobs=[[0] * 3] * 100
     )
     assert repr(generator) == "PrecomputedGenerator(<100 prompts>)"
+    assert "key='llama-8b'" in repr(generator.set_params(key="llama-8b"))
     assert generator.get_params()["responses"] is clone(generator).responses is generator.responses
