@@ -2,6 +2,7 @@
 
 | generator | draws from |
 |---|---|
+| :class:`FunctionGenerator` | a function of yours, plain or async: whatever you call today |
 | :class:`TransformersGenerator` | a Hugging Face checkpoint: causal, encoder-decoder, vision |
 | :class:`OpenAIGenerator` | OpenAI, and servers that speak its protocol: vLLM, llama.cpp ... |
 | :class:`PrecomputedGenerator` | samples that exist: lists, data frames, JSON Lines |
@@ -26,6 +27,23 @@ the model when it first draws. Prompts are run through the model once, whatever 
 draws; rows that end make room for new ones. `device` and `dtype` choose a GPU; a loaded model and
 its tokenizer may be given instead of a name. Prompts may be texts, chat messages or images.
 
+## A function of yours
+
+Whatever you call today is a generator: an agent, a chain, another client, plain or ``async``.
+
+>>> from sklearn_clm.generators import FunctionGenerator
+>>> def ask(question):
+...     return my_client.complete(question, temperature=1.0)
+>>> generator = FunctionGenerator(ask, max_concurrency=16)
+
+It is called in parallel, repeated where it fails, and its draws are kept as they arrive. One that
+returns text alone has no log-probabilities, so give the sampler ``quality="self_consistency"``.
+Recipes for LiteLLM, LangChain, vLLM, DSPy and async clients stand in :class:`FunctionGenerator`.
+
+A function cannot be keyed by its draws, unless it hands on a seed (``ask(prompt, seed)`` is given
+one). Put it in a :class:`sklearn_clm.caching.CachedGenerator`, with a ``key=`` that names the model
+and its settings: a draw once made is the draw from then on.
+
 ## Services
 
 >>> from sklearn_clm.caching import CachedGenerator
@@ -38,8 +56,7 @@ its tokenizer may be given instead of a name. Prompts may be texts, chat message
 
 Requests run concurrently and are repeated where they fail in passing, after the pause that a
 service over its rate limit (status 429) asks for. Keys come from the environment and appear in no
-repr, pickle, cache or error. Other clients are a generator of your own (below). Half the price and
-a day to wait:
+repr, pickle, cache or error. Half the price and a day to wait:
 :meth:`OpenAIGenerator.write_batch` writes the requests for the Batch API (or ``vllm run-batch``),
 and :meth:`OpenAIGenerator.read_batch` reads the answers.
 
@@ -161,6 +178,7 @@ from sklearn_clm.generators._base import (
 )
 from sklearn_clm.generators._classifiers import EstimatorGenerator, ResamplingGenerator
 from sklearn_clm.generators._draws import Generation, check_text, draw_stream, prompt_bytes
+from sklearn_clm.generators._function import FunctionGenerator
 from sklearn_clm.generators._parallel import ParallelGenerator
 from sklearn_clm.generators._precomputed import PrecomputedGenerator
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest, QueueGenerator
@@ -173,6 +191,7 @@ __all__ = [
     "DrawQueue",
     "DrawRequest",
     "EstimatorGenerator",
+    "FunctionGenerator",
     "Generation",
     "Generator",
     "OpenAIGenerator",

@@ -1,6 +1,7 @@
 """The protocols that generators follow, and what is checked of any of them."""
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import FunctionType
@@ -385,7 +386,9 @@ def stream(
     name, last = f"generator {type(generator).__name__}", start + n_samples - 1
     if isinstance(generator, StreamingGenerator) and not _streams_samples(generator):
         wanted = set(range(len(prompts) * n_samples))
-        for i, j, generation in generator.stream(prompts, n_samples, start=start, seed=seed):
+        draws = generator.stream(prompts, n_samples, start=start, seed=seed)
+        _refuse_async(f"{name}: stream", draws)
+        for i, j, generation in draws:
             if not (0 <= i < len(prompts) and start <= j <= last):
                 raise ValueError(
                     f"{name} gave draw {j} of prompt {i}; wanted draws {start} to {last} of "
@@ -395,7 +398,7 @@ def stream(
             if position not in wanted:
                 raise ValueError(f"{name} gave draw {j} of prompt {i} twice.")
             wanted.remove(position)
-            yield i, j, _checked(name, generation, i, j)
+            yield i, j, checked_draw(name, generation, i, j)
         if wanted:
             n_all = len(prompts) * n_samples
             raise ValueError(
@@ -420,6 +423,7 @@ def stream(
                     "sklearn_clm.caching.CachedGenerator keeps what has arrived over runs."
                 )
             raise
+        _refuse_async(f"{name}: sample", rows)
         if not isinstance(rows, Sequence) or len(rows) != len(chunk):
             n_rows = len(rows) if isinstance(rows, Sequence) else type(rows).__name__
             raise ValueError(
@@ -435,7 +439,7 @@ def stream(
                     f"(draws {start} to {last})."
                 )
             for j, generation in enumerate(row):
-                yield first + i, start + j, _checked(name, generation, first + i, start + j)
+                yield first + i, start + j, checked_draw(name, generation, first + i, start + j)
 
 
 def sample(
@@ -472,7 +476,19 @@ def _streams_samples(generator: object) -> bool:
     return getattr(type(generator), "stream", None) is BaseGenerator.stream
 
 
-def _checked(name: str, generation: object, i: int, j: int) -> Generation:
+def _refuse_async(method: str, returned: Any) -> None:
+    """Refuse what an ``async`` method returns."""
+    if inspect.iscoroutine(returned) or inspect.isasyncgen(returned):
+        if inspect.iscoroutine(returned):
+            returned.close()  # Python would warn that nobody awaits it
+        raise TypeError(
+            f"{method} must be a plain method, got an async one instead; wanted "
+            "FunctionGenerator(ask), which takes an async function of one prompt."
+        )
+
+
+def checked_draw(name: str, generation: object, i: int, j: int) -> Generation:
+    """Draw `j` of prompt `i` as whatever `name` says returned it; a plain text is one."""
     where = f"draw {j} of prompt {i}"
     if isinstance(generation, str):
         generation = Generation(generation)

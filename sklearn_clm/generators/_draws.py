@@ -293,6 +293,11 @@ class _Key(ISeedSequence):
         return self.words
 
 
+def draw_seed(prompt: object, seed: int, draw: int) -> int:
+    """Seed of one draw, in the 31 bits that every server takes."""
+    return int(draw_stream(prompt, seed, draw, salt=b"service").integers(2**31))
+
+
 def first_uniforms(keys: Sequence[bytes], seed: int, draws: Sequence[int]) -> np.ndarray:
     """``draw_stream(key, seed, draw).random()`` of many keys and draws at once, bit for bit."""
     digests = b"".join([_key(key, seed, draw, b"") for key, draw in zip(keys, draws, strict=True)])

@@ -221,12 +221,13 @@ def refuse_other_models(generator: object, name: str) -> None:
         advice = f"wrap it as sklearn_clm.generators.{kind}."
     elif hasattr(generator, "generate"):
         kind = "TransformersGenerator(model, tokenizer=tokenizer)"
-        advice = f"wrap it as sklearn_clm.generators.{kind}."
-    elif callable(generator):
         advice = (
-            "call it in the method sample of a subclass of sklearn_clm.generators.BaseGenerator, "
-            "see 'A generator of your own' in help(sklearn_clm.generators)."
+            f"wrap it as sklearn_clm.generators.{kind}, or a function that asks it as "
+            "FunctionGenerator(ask)."
         )
+    elif callable(generator):
+        named = getattr(generator, "__name__", type(generator).__name__)
+        advice = f"wrap it as sklearn_clm.generators.FunctionGenerator({named})."
     else:
         return
     raise InvalidParameterError(

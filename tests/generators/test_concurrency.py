@@ -8,7 +8,7 @@ from collections import deque
 
 import pytest
 
-from sklearn_clm.generators.openai._requests import run_concurrently
+from sklearn_clm.generators._concurrent import run_concurrently
 
 
 def arriving(jobs, work, *arguments):
@@ -141,7 +141,7 @@ def test_results_under_way_arrive_after_an_interrupt():
 
 @pytest.mark.usefixtures("keyboard_interrupts")
 def test_an_interrupt_does_not_wait_for_what_hangs(monkeypatch):
-    monkeypatch.setattr("sklearn_clm.generators.openai._requests._GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("sklearn_clm.generators._concurrent._GRACE_SECONDS", 0.1)
     begun, unused, never = threading.Event(), threading.Event(), threading.Event()
 
     def work(job, stopping):

@@ -23,7 +23,7 @@ PROMPTS = ["a", "b"]
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch):
-    monkeypatch.setattr("sklearn_clm.generators.openai._service._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("sklearn_clm.generators._concurrent._FIRST_PAUSE", 0.01)
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 

@@ -21,7 +21,8 @@ from sklearn_clm.generators._base import (
     filled,
     refuse_single_text,
 )
-from sklearn_clm.generators._draws import Generation
+from sklearn_clm.generators._concurrent import answer_concurrently
+from sklearn_clm.generators._draws import Generation, draw_seed
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._kept import KeepingQueue, RepeatedPrompts
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest
@@ -30,9 +31,7 @@ from sklearn_clm.generators.openai._batch import answered_draws, write_requests
 from sklearn_clm.generators.openai._requests import (
     Request,
     checked_request,
-    draw_seed,
     messages_of,
-    run_concurrently,
 )
 from sklearn_clm.generators.openai._service import Account, Secret, Service, ServiceError
 
@@ -418,50 +417,44 @@ class OpenAIGenerator(BaseGenerator):
             self._request(prompt)  # a bad prompt is found before any is paid for
         repeated = RepeatedPrompts(queue.prompts)
         distinct = KeepingQueue(queue, repeated)
+        suits = not self.logprobs
         with self._shared().reservation(self.max_draws) as reserved:
             if n_samples is not None:
                 reserved.add(repeated.n_distinct * n_samples)
 
-            def jobs() -> Iterator[DrawRequest | None]:
-                suits = not self.logprobs
-                draw_ahead = self.draw_ahead and self.max_draws is None
-                while True:
-                    requests = distinct.take(self.n_per_request, max_prompts=1)
-                    if not requests and draw_ahead:
-                        requests = distinct.take_ahead(1)
-                    # only once there is something to draw: a cache may hold all of it
-                    suits = suits or (bool(requests) and self.probe())
-                    if requests and not suits:
-                        service = {"model": self.model, "endpoint": self.endpoint}
-                        raise ValueError(_NO_LOGPROBS.format(**service))
-                    for request in requests:
-                        if n_samples is None:
-                            reserved.add(request.stop - request.start)
-                        yield request
-                    if not requests:
-                        yield None
+            def before(request: DrawRequest) -> None:
+                # only once there is something to draw: a cache may hold all of it
+                nonlocal suits
+                suits = suits or self.probe()
+                if not suits:
+                    service = {"model": self.model, "endpoint": self.endpoint}
+                    raise ValueError(_NO_LOGPROBS.format(**service))
+                if n_samples is None:
+                    reserved.add(request.stop - request.start)
 
-            def work(
-                job: DrawRequest, stopping: threading.Event
-            ) -> Iterator[tuple[int, int, Generation]]:
-                draws, prompt = range(job.start, job.stop), queue.prompts[job.prompt]
-                for j, generation in self._draw(prompt, draws, queue.seed, stopping):
+            def make(
+                request: DrawRequest, stopping: threading.Event
+            ) -> Iterator[tuple[int, Generation]]:
+                draws, prompt = range(request.start, request.stop), queue.prompts[request.prompt]
+                for draw in self._draw(prompt, draws, queue.seed, stopping):
                     reserved.count_draw()
-                    yield job.prompt, j, generation
+                    yield draw
 
-            def deliver(draw: tuple[int, int, Generation]) -> None:
-                if self.logprobs and draw[2].logprob is None:
+            def after(generation: Generation) -> None:
+                if self.logprobs and generation.logprob is None:
                     self._warn_of_reasoning()
-                distinct.put(*draw)
 
-            def is_needed(job: DrawRequest) -> bool:
+            yield from answer_concurrently(
+                distinct,
+                make,
+                self.max_concurrency,
+                n_per_call=self.n_per_request,
+                draw_ahead=self.draw_ahead and self.max_draws is None,
                 # of a budget, a call counts what it has asked for before it returns
-                if self.max_draws is not None:
-                    return True
-                draws = range(job.start, job.stop)
-                return any(distinct.is_wanted(job.prompt, j) for j in draws)
-
-            yield from run_concurrently(jobs(), work, deliver, self.max_concurrency, is_needed)
+                drops_unwanted=self.max_draws is None,
+                before=before,
+                after=after,
+            )
 
     def _warn_of_reasoning(self) -> None:
         if not self._shared().warned:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Self, TypeVar
 
+from sklearn_clm.generators._concurrent import pause_after
 from sklearn_clm.generators._prompts import prompt_line
 
 Answer = TypeVar("Answer")
@@ -19,8 +20,6 @@ _logger = logging.getLogger("sklearn_clm")
 
 PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 
-_FIRST_WAIT = 0.5  # seconds, before a request is repeated whose answer cannot be used
-_LONGEST_WAIT = 8.0
 _LARGEST_BODY = 2**25  # bytes, once decompressed
 _MOST_TOKENS = 10**9  # of one request
 _LONGEST_EXCERPT = 400  # characters of what a service said, in an error
@@ -303,7 +302,7 @@ class Service:
             except ResponseFormatError as error:
                 said = self._excerpt(str(error))
             message = f"the service gave unusable responses, {attempt + 1} in a row: {said}."
-            wait = min(_FIRST_WAIT * 2.0**attempt, _LONGEST_WAIT)
+            wait = pause_after(attempt + 1)
             if attempt == self._max_retries:
                 break
             _logger.info("asking again in %.1f s: %s", wait, message)

@@ -1,0 +1,203 @@
+"""Draws of a function of the user's."""
+
+import asyncio
+import inspect
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from numbers import Integral
+from typing import Any, ClassVar
+
+from sklearn.utils._param_validation import Interval
+
+from sklearn_clm.generators._base import BaseGenerator, Prompts, Rows, checked_draw
+from sklearn_clm.generators._concurrent import answer_concurrently, pause_after
+from sklearn_clm.generators._draws import Generation, draw_seed
+from sklearn_clm.generators._fingerprint import digest_of
+from sklearn_clm.generators._kept import KeepingQueue, RepeatedPrompts, rows_served
+from sklearn_clm.generators._prompts import prompt_line
+from sklearn_clm.generators._queue import DrawQueue, DrawRequest
+
+_logger = logging.getLogger("sklearn_clm")
+
+
+class FunctionGenerator(BaseGenerator):
+    """Draw by calling a function, several calls at a time.
+
+    Parameters
+    ----------
+    ask : callable
+        ``ask(prompt)`` makes one draw. It returns a text, a pair of text and log-probability, or
+        a :class:`Generation`, and may be ``async``. Where it has a parameter named `seed`, it is
+        given a whole number below 2**31 of its own for each draw of each prompt. A plain function
+        is called in threads; an ``async`` one in an event loop of this package, so that it works
+        in a notebook too.
+    max_concurrency : int, default=8
+        Most calls at a time. 1 for a function that must not be called by two threads at once.
+    max_retries : int, default=2
+        How often a call that raised an error is repeated, after pauses of 0.5, 1, 2 ... seconds.
+
+    Notes
+    -----
+    Independent calls are what draws of a prompt must be: a temperature above 0, and no cache
+    between the function and its model. A function without `seed` gives another answer when it is
+    asked again, so its draws are not a function of (prompt, seed, draw), on which the guarantee
+    rests. An estimator keeps the draws of its process, which makes them one; to keep them for
+    longer, put a :class:`sklearn_clm.caching.CachedGenerator` around this generator.
+
+    A function is known by its source, defaults and what it encloses, not by the globals that it
+    uses: another model under the same code is not noticed. ``CachedGenerator(generator, path,
+    key="gpt-4o-mini, temperature 1")`` gives it a name that you choose.
+
+    An error of the function stops the run once the calls under way have been handed in; what was
+    drawn is kept, and the next ``fit`` goes on from there. So does an interrupt, which waits for
+    ten seconds at most.
+
+    Examples
+    --------
+    >>> import random
+    >>> from sklearn_clm.generators import FunctionGenerator
+    >>> def ask(prompt, seed):
+    ...     return random.Random(seed).choice(["yes", "no"])
+    >>> generator = FunctionGenerator(ask, max_concurrency=16)
+    >>> [draw.response for draw in generator.sample(["Will it rain?"], 4)[0]]
+    ['yes', 'no', 'yes', 'no']
+
+    LiteLLM:
+
+    >>> import litellm  # doctest: +SKIP
+    >>> def ask(prompt):  # doctest: +SKIP
+    ...     messages = [{"role": "user", "content": prompt}]
+    ...     answer = litellm.completion(model="gpt-4o-mini", messages=messages, temperature=1.0)
+    ...     return answer.choices[0].message.content
+
+    A chat model of LangChain:
+
+    >>> from langchain.chat_models import init_chat_model  # doctest: +SKIP
+    >>> model = init_chat_model("openai:gpt-4o-mini", temperature=1.0)  # doctest: +SKIP
+    >>> ask = lambda prompt: model.invoke(prompt).content  # doctest: +SKIP
+
+    vLLM's ``LLM``, one draw at a time, with ``FunctionGenerator(ask, max_concurrency=1)`` (faster:
+    ``vllm serve`` and :class:`OpenAIGenerator`, whose requests run in one batch):
+
+    >>> def ask(prompt, seed):  # doctest: +SKIP
+    ...     options = SamplingParams(temperature=1.0, seed=seed, logprobs=1, max_tokens=64)
+    ...     answer = llm.generate(prompt, options, use_tqdm=False)[0].outputs[0]
+    ...     return Generation(answer.text, answer.cumulative_logprob, len(answer.token_ids))
+
+    DSPy, whose own cache would make all draws one:
+
+    >>> answer = dspy.Predict("question -> answer")  # doctest: +SKIP
+    >>> answer.set_lm(dspy.LM("openai/gpt-4o-mini", temperature=1.0, cache=False))  # doctest: +SKIP
+    >>> ask = lambda question: answer(question=question).answer  # doctest: +SKIP
+
+    An ``async`` client, which should be this generator's alone:
+
+    >>> client = AsyncOpenAI()  # doctest: +SKIP
+    >>> async def ask(prompt):  # doctest: +SKIP
+    ...     answer = await client.responses.create(model="gpt-4o-mini", input=prompt)
+    ...     return answer.output_text
+    """
+
+    chunk_size = 4096
+    is_cheap = False
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "ask": [callable],
+        "max_concurrency": [Interval(Integral, 1, None, closed="left")],
+        "max_retries": [Interval(Integral, 0, None, closed="left")],
+    }
+
+    def __init__(
+        self, ask: Callable[..., Any], *, max_concurrency: int = 8, max_retries: int = 2
+    ) -> None:
+        self.ask = ask
+        self.max_concurrency = max_concurrency
+        self.max_retries = max_retries
+
+    def serve(self, queue: DrawQueue) -> None:
+        """Answer a queue, as in :meth:`QueueGenerator.serve`.
+
+        Raises
+        ------
+        Exception
+            The error of the function, once it has been repeated as often as told.
+        TypeError, ValueError
+            If the function returns what is no draw.
+        """
+        self._validate_params()
+        takes_seed = _takes_seed(self.ask)
+
+        def make(
+            request: DrawRequest, stopping: threading.Event
+        ) -> Iterator[tuple[int, Generation]]:
+            prompt = queue.prompts[request.prompt]
+            for draw in range(request.start, request.stop):
+                named = {"seed": draw_seed(prompt, queue.seed, draw)} if takes_seed else {}
+                said = self._asked(prompt, named, stopping)
+                if isinstance(said, tuple) and len(said) == 2:
+                    said = Generation(said[0], logprob=said[1])
+                yield draw, checked_draw("ask", said, request.prompt, draw)
+
+        distinct = KeepingQueue(queue, RepeatedPrompts(queue.prompts))
+        # leaves an interrupt no place between draws
+        deque(answer_concurrently(distinct, make, self.max_concurrency), maxlen=0)
+
+    def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
+        """Draw responses, as in :meth:`BaseGenerator.sample`.
+
+        A prompt that occurs several times is asked about once.
+        """
+        return rows_served(self.serve, prompts, n_samples, start, seed)
+
+    def fingerprint(self) -> str:
+        """Hexadecimal digest of the function."""
+        return digest_of(type(self), {"ask": self.ask})
+
+    def _asked(self, prompt: object, named: dict[str, int], stopping: threading.Event) -> Any:
+        """What the function says, asked again where it raises an error."""
+        attempt = 0
+        while True:
+            try:
+                said = self.ask(prompt, **named)
+                if inspect.isawaitable(said):
+                    said = asyncio.run_coroutine_threadsafe(_awaited(said), _event_loop()).result()
+                return said
+            except Exception as error:
+                attempt += 1
+                if attempt > self.max_retries or stopping.is_set():
+                    times = "" if attempt == 1 else f", {attempt} times"
+                    error.add_note(f"Raised by ask{times}, for the prompt {prompt_line(prompt)}.")
+                    raise
+                _logger.info("asking again in %.1f s: %r", pause_after(attempt), error)
+                stopping.wait(pause_after(attempt))
+
+
+def _takes_seed(ask: Callable[..., Any]) -> bool:
+    try:
+        return "seed" in inspect.signature(ask).parameters
+    except ValueError:  # of a function of C
+        return False
+
+
+async def _awaited(said: Any) -> Any:
+    return await said
+
+
+# One for each process, which never ends: a client keeps its connections in the loop that it was
+# first used in, and both fit and predict ask it.
+_LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
+
+
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """The loop that runs async functions, in a thread of its own: the caller's may be running."""
+    process = os.getpid()
+    if process not in _LOOPS:
+        new = asyncio.new_event_loop()
+        if _LOOPS.setdefault(process, new) is new:
+            threading.Thread(target=new.run_forever, daemon=True).start()
+        else:  # another thread was faster
+            new.close()
+    return _LOOPS[process]

@@ -1,0 +1,235 @@
+"""A function as a generator: what it may return, how it is called, what is not lost."""
+
+import asyncio
+import random
+import signal
+import threading
+import time
+
+import pytest
+
+from sklearn_clm import ConformalSampler
+from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.generators import (
+    BaseGenerator,
+    DrawQueue,
+    FunctionGenerator,
+    Generation,
+    QueueGenerator,
+    check_keyed,
+)
+
+PROMPTS = [f"question {i}" for i in range(12)]
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr("sklearn_clm.generators._concurrent._FIRST_PAUSE", 0.01)
+
+
+def coin(prompt, seed):
+    return random.Random(f"{prompt} {seed}").choice(["heads", "tails"])
+
+
+async def async_coin(prompt, seed):
+    await asyncio.sleep(0.001)
+    return coin(prompt, seed)
+
+
+class Counting:
+    """Answers that count the calls and how many there are at a time, as a session would."""
+
+    def __init__(self, seconds=0.0):
+        self.seconds, self.lock = seconds, threading.Lock()
+        self.n_calls = self.n_now = self.n_most = 0
+
+    def __call__(self, prompt):
+        with self.lock:
+            self.n_calls += 1
+            self.n_now += 1
+            self.n_most = max(self.n_most, self.n_now)
+            number = self.n_calls
+        time.sleep(self.seconds)
+        with self.lock:
+            self.n_now -= 1
+        return f"answer {number}"
+
+
+def responses(generator, prompts=PROMPTS, n_samples=5, **named):
+    return [
+        [draw.response for draw in row] for row in generator.sample(prompts, n_samples, **named)
+    ]
+
+
+@pytest.mark.parametrize("ask", [coin, async_coin])
+def test_a_function_of_a_seed_is_keyed(ask):
+    generator = FunctionGenerator(ask, max_concurrency=3)
+    assert isinstance(generator, QueueGenerator)
+    assert check_keyed(generator, PROMPTS[0])
+    rows = responses(generator, seed=4)
+    assert responses(generator, PROMPTS[::-1], seed=4)[::-1] == rows
+    assert [row[2:] for row in rows] == responses(generator, n_samples=3, start=2, seed=4)
+    assert rows != responses(generator, seed=5)
+    assert len({tuple(row) for row in rows}) > 1
+
+
+@pytest.mark.parametrize(
+    ("said", "draw"),
+    [
+        ("Paris", Generation("Paris")),
+        (("Paris", -0.5), Generation("Paris", logprob=-0.5)),
+        (Generation("Paris", -0.5, 1), Generation("Paris", -0.5, 1)),
+    ],
+)
+def test_what_a_function_may_return(said, draw):
+    async def later(prompt):
+        return said
+
+    for ask in (lambda prompt: said, later, lambda prompt: later(prompt)):
+        assert FunctionGenerator(ask).sample(["Who?"], 2) == [[draw, draw]]
+
+
+@pytest.mark.parametrize("said", [None, 3, {"text": "Paris"}, ["Paris"], ("a", "b", "c")])
+def test_what_a_function_may_not_return(said):
+    with pytest.raises((TypeError, ValueError), match="ask returned"):
+        FunctionGenerator(lambda prompt: said).sample(["Who?"], 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("ask", {"ask": "gpt"}),
+        ("max_concurrency", {"max_concurrency": 0}),
+        ("max_retries", {"max_retries": -1}),
+    ],
+)
+def test_parameters(name, params):
+    with pytest.raises(ValueError, match=name):
+        FunctionGenerator(**{"ask": coin, **params}).sample(["Who?"], 1)
+
+
+def test_calls_run_in_parallel_and_no_draw_is_made_in_vain():
+    ask = Counting(0.02)
+    FunctionGenerator(ask, max_concurrency=4).sample(PROMPTS, 3)
+    assert (ask.n_calls, ask.n_most) == (36, 4)
+    FunctionGenerator(ask, max_concurrency=1).sample(PROMPTS[:2] * 2, 3)
+    assert ask.n_calls == 36 + 6  # a repeated prompt is asked about once
+    ask.n_calls = 0
+    wanted = [1 + i % 4 for i in range(12)]
+    queue = DrawQueue(PROMPTS, 5, decide=lambda arrived: [wanted[i] for i, _ in arrived])
+    FunctionGenerator(ask, max_concurrency=4).serve(queue)
+    assert ask.n_calls == sum(wanted)
+
+
+def test_failed_calls_are_repeated_as_told():
+    failures = {}
+
+    def ask(prompt):
+        failures[prompt] = failures.get(prompt, 0) + 1
+        if failures[prompt] <= 2:
+            raise ConnectionError("gone")
+        return "yes"
+
+    assert responses(FunctionGenerator(ask, max_retries=2), n_samples=1) == [["yes"]] * 12
+    failures.clear()
+    with pytest.raises(ConnectionError, match="gone") as raised:
+        FunctionGenerator(ask, max_retries=1, max_concurrency=1).sample(PROMPTS[:1], 1)
+    assert failures == {PROMPTS[0]: 2}
+    assert PROMPTS[0] in raised.value.__notes__[0]
+
+
+def test_draws_under_way_are_handed_in_before_an_error():
+    failed, kept = threading.Event(), []
+
+    def ask(prompt):
+        if prompt == PROMPTS[0]:
+            failed.set()
+            raise ValueError("refused")
+        failed.wait(5)
+        return "late"
+
+    queue = DrawQueue(PROMPTS, 1, on_draw=lambda *draw: kept.append(draw))
+    with pytest.raises(ValueError, match="refused"):
+        FunctionGenerator(ask, max_concurrency=4, max_retries=0).serve(queue)
+    assert 1 <= len(kept) <= 4
+
+
+@pytest.mark.usefixtures("keyboard_interrupts")
+def test_an_interrupt_loses_no_draw(tmp_path):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    ask, path = Counting(0.01), tmp_path / "draws.sqlite"
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(50):
+            cached = CachedGenerator(FunctionGenerator(ask, max_concurrency=4), path, key="ask")
+            signal.setitimer(signal.ITIMER_REAL, 0.08)
+            try:
+                rows = cached.sample(PROMPTS, 5)
+                break
+            except KeyboardInterrupt:
+                pass
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert ask.n_calls == 60 == len({draw.response for row in rows for draw in row})
+
+
+def test_it_works_where_an_event_loop_is_running():
+    async def notebook():
+        return responses(FunctionGenerator(async_coin))
+
+    assert asyncio.run(notebook()) == responses(FunctionGenerator(async_coin))
+
+
+def test_an_async_client_stays_in_one_event_loop():
+    loops = set()
+
+    async def ask(prompt):
+        loops.add(id(asyncio.get_running_loop()))
+        return "yes"
+
+    for _ in range(2):
+        FunctionGenerator(ask).sample(PROMPTS, 2)
+    assert len(loops) == 1
+
+
+def test_its_fingerprint_is_that_of_the_function():
+    assert (
+        FunctionGenerator(coin).fingerprint()
+        == FunctionGenerator(coin, max_concurrency=2, max_retries=9).fingerprint()
+    )
+    assert FunctionGenerator(coin).fingerprint() != FunctionGenerator(async_coin).fingerprint()
+
+
+def test_a_cache_keeps_what_no_key_gives(tmp_path):
+    ask = Counting()
+    generator = FunctionGenerator(ask)
+    assert not check_keyed(generator, PROMPTS[0])
+    cached = CachedGenerator(generator, tmp_path / "draws.sqlite", key="my model")
+    rows = responses(cached)
+    again = CachedGenerator(
+        FunctionGenerator(Counting()), tmp_path / "draws.sqlite", key="my model"
+    )
+    assert responses(again) == rows
+
+
+def test_a_bare_function_is_told_to_be_wrapped():
+    with pytest.raises(ValueError, match=r"FunctionGenerator\(coin\)"):
+        ConformalSampler(coin).fit(PROMPTS, PROMPTS)
+
+
+def test_an_async_sample_says_so():
+    class Late(BaseGenerator):
+        async def sample(self, prompts, n_samples, *, start=0, seed=0):
+            return [["yes"] * n_samples for _ in prompts]
+
+    class LateStream(BaseGenerator):
+        async def stream(self, prompts, n_samples, *, start=0, seed=0):
+            yield 0, 0, "yes"
+
+    for generator in (Late(), LateStream()):
+        with pytest.raises(TypeError, match="async"):
+            ConformalSampler(generator, quality="self_consistency").fit(PROMPTS, PROMPTS)
