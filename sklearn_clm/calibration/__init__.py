@@ -112,6 +112,18 @@ risks at once, test each configuration by the largest of their p-values: no corr
 >>> bool(betting_p_value(losses, epsilon=0.15) <= 0.05)
 True
 
+## What people would say
+
+A model judges N prompts, and people n of the responses that it admitted, drawn at random. The exact
+test of the risk by people's standard (proof: ``_two_phase.py``) needs far fewer of their verdicts
+than a test by theirs alone, as long as the model is rarely lenient:
+
+>>> from sklearn_clm.calibration import two_phase_p_value, two_phase_power
+>>> bool(two_phase_p_value(21, 300, 0, 60, epsilon=0.15) <= 0.05)
+True
+>>> round(two_phase_power(0.07, 0.01, 300, 60, epsilon=0.15, delta=0.1), 2)
+0.93
+
 ## Provenance and files
 
 :class:`CalibrationData` knows what it was collected with (:class:`Provenance`), through ``take``,
@@ -169,6 +181,11 @@ from sklearn_clm.calibration._surface import (
 )
 from sklearn_clm.calibration._table import Table, equal_texts
 from sklearn_clm.calibration._tests import LossTest
+from sklearn_clm.calibration._two_phase import (
+    two_phase_p_value,
+    two_phase_power,
+    two_phase_smallest_epsilon,
+)
 
 __all__ = [
     "AchievableEpsilon",
@@ -214,5 +231,8 @@ __all__ = [
     "sets_at_stop",
     "smallest_epsilon",
     "threshold_grid",
+    "two_phase_p_value",
+    "two_phase_power",
+    "two_phase_smallest_epsilon",
     "weighted_betting_p_value",
 ]

@@ -1,0 +1,341 @@
+"""A test of what people would say, from a model's verdicts and few of people's.
+
+A model judges the responses of each of N prompts, until it admits one, the *witness*, or refuses
+all of them. Of the prompts with a witness, n are drawn at random, and people say whether they admit
+it. The number n is fixed beforehand. The risk is the probability that a new prompt is refused, or
+has a witness that people reject; a set holds no response that people admit at most as often.
+
+1. *Model.* Let a be the probability that the model refuses a prompt, and b the probability that
+   people reject the witness of one that it does not refuse. The risk is a + (1 - a) b. The prompts
+   are independent, so that K, the number of refused ones, is Bin(N, a).
+2. *Audit.* Given which prompts are refused, the verdicts of people on the witnesses of the others
+   are independent and reject with probability b. If N - K >= n, a random n of them, drawn without
+   regard to these verdicts, hold X ~ Bin(n, b) rejected ones, whatever K is: X and K are
+   independent.
+3. *Fewer than n witnesses.* If N - K < n, all N - K are audited, and each of the n - (N - K)
+   verdicts that are lacking counts as a rejection. X is then at least as large as if further
+   prompts with a witness had been drawn for the lacking ones, which would give step 2. As the tests
+   reject for small X (step 4), they reject no more often than with Bin(n, b).
+4. *Statistic.* G(K, X) is the log-likelihood at its maximum, K / N and X / n, minus its maximum on
+   the boundary a + (1 - a) b = epsilon, where the estimate of the risk is below epsilon; elsewhere
+   it is -inf. The maximum on the boundary has a closed form: with b = (epsilon - a) / (1 - a) the
+   derivative in a is zero at the root of a quadratic. It is then replaced by the largest G(K', X')
+   with K' >= K and X' >= X, so that R = {G >= g} is a down-set for each g: with a point it holds
+   all that have fewer refusals and fewer rejections.
+5. *The worst case lies on the boundary.* The probability of a down-set falls as a or b rises, since
+   a binomial variable rises with its parameter. For each (a, b) with risk above epsilon there is a
+   point of the boundary with no larger a and no larger b: (a, b(a)) with
+   b(a) = (epsilon - a) / (1 - a) if a <= epsilon, and else (epsilon, 0). Hence
+   p = max over a in [0, epsilon] of P_{a, b(a)}(G >= observed G) is a p-value.
+6. *Bounded, not searched.* [0, epsilon] is cut into cells. In a cell from a to a' the probability
+   is at most that at (a, b(a')), as b falls in a. The p-value is the largest of these bounds. It
+   lies above the maximum by the width of a cell, never below it.
+7. *One rule.* The rule that makes the sets is fixed before the prompts are looked at, and which
+   member is the witness is decided by scores and by the model's verdicts alone. Each rule of a path
+   would need audits of its own.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import bdtr, gammaln, xlog1py, xlogy
+from scipy.stats import binom
+
+from sklearn_clm.calibration._binomial import IntegerArray, check_level, check_probability
+
+_CELLS = 2000  # at 300 prompts the p-value is then about 1 % above the maximum
+_LARGEST_EPSILON = 1 - 1e-9
+
+
+class _Design:
+    """N prompts, n audits and epsilon: the statistic, and its law on the boundary."""
+
+    def __init__(self, n_prompts: int, n_audited: int, epsilon: float) -> None:
+        self.n_prompts, self.n_audited, self.epsilon = n_prompts, n_audited, epsilon
+        # rows with more refusals than epsilon N have G = -inf
+        refused = np.arange(min(n_prompts, int(np.ceil(n_prompts * epsilon))) + 1)
+        self.statistic = self._statistic(refused[:, np.newaxis], np.arange(n_audited + 1))
+        # cells of equal width in the standard deviations of K and of X
+        edges = epsilon * np.sin(np.linspace(0.0, np.pi / 2, _CELLS + 1)) ** 2
+        a, b = edges[:-1], (epsilon - edges[1:]) / (1.0 - edges[1:])
+        self._of_refused = _pmf(refused, n_prompts, a[:, np.newaxis])
+        # P(X <= x) for x = -1, 0, ..., n
+        below = np.arange(n_audited)
+        self._of_missed = np.zeros((_CELLS, n_audited + 2))
+        self._of_missed[:, 1:-1] = bdtr(below, n_audited, np.maximum(b, 0.0)[:, np.newaxis])
+        self._of_missed[:, -1] = 1.0
+
+    def _statistic(self, refused: np.ndarray, missed: np.ndarray) -> np.ndarray:
+        n_prompts, n_audited, epsilon = self.n_prompts, self.n_audited, self.epsilon
+        share, rejected = refused / n_prompts, missed / n_audited
+        # the smaller root of A a^2 - B a + C, without cancellation; B = 0 only where C = 0
+        square = n_prompts - n_audited + missed
+        linear = refused + (n_prompts - n_audited) * epsilon + missed
+        constant = refused * epsilon
+        root = np.sqrt(np.maximum(linear**2 - 4.0 * square * constant, 0.0))
+        a = np.minimum(2.0 * constant / np.maximum(linear + root, 1e-300), epsilon)
+        b = (epsilon - a) / (1.0 - a)
+        with np.errstate(divide="ignore"):
+            gain = self._log_likelihood(refused, missed, share, rejected)
+            gain = gain - self._log_likelihood(refused, missed, a, b)
+        gain = np.where(share + (1.0 - share) * rejected < epsilon, gain, -np.inf)
+        for axis in (0, 1):
+            gain = np.flip(np.maximum.accumulate(np.flip(gain, axis), axis=axis), axis)
+        return np.asarray(gain)
+
+    def _log_likelihood(
+        self, refused: np.ndarray, missed: np.ndarray, a: np.ndarray, b: np.ndarray
+    ) -> np.ndarray:
+        return np.asarray(
+            xlogy(refused, a)
+            + xlog1py(self.n_prompts - refused, -a)
+            + xlogy(missed, b)
+            + xlog1py(self.n_audited - missed, -b)
+        )
+
+    def most_missed(self, least: float) -> np.ndarray:
+        """The down-set {G >= least}: for each K the largest X, or -1."""
+        return np.asarray(np.sum(self.statistic >= least, axis=1) - 1)
+
+    def p_value(self, least: float) -> float:
+        """Bound of the probability of {G >= least} on the boundary."""
+        if least == -np.inf:
+            return 1.0
+        largest = self.most_missed(least)
+        n_rows = int(np.sum(largest >= 0))
+        within = self._of_missed[:, largest[:n_rows] + 1]
+        return float(min(np.max(np.sum(self._of_refused[:, :n_rows] * within, axis=1)), 1.0))
+
+    def p_values(self, refused: np.ndarray, missed: np.ndarray) -> np.ndarray:
+        """P-values of observed counts."""
+        lacking = np.maximum(self.n_audited - (self.n_prompts - refused), 0)
+        inside = refused < len(self.statistic)
+        observed = self.statistic[np.where(inside, refused, 0), missed + lacking]
+        observed = np.where(inside, observed, -np.inf)
+        levels, which = np.unique(observed, return_inverse=True)
+        p_values = np.array([self.p_value(level) for level in levels.tolist()])
+        return p_values[which.reshape(observed.shape)]
+
+    def rejected(self, delta: float) -> np.ndarray:
+        """For each K the largest X whose p-value is at most delta, or -1."""
+        levels = np.unique(self.statistic[self.statistic > -np.inf])
+        low, high = 0, len(levels)  # p-values fall as G rises
+        while low < high:
+            middle = (low + high) // 2
+            if self.p_value(levels[middle]) <= delta:
+                high = middle
+            else:
+                low = middle + 1
+        if low == len(levels):
+            return np.full(len(self.statistic), -1)
+        return self.most_missed(levels[low])
+
+
+_design = lru_cache(maxsize=2)(_Design)
+
+
+def _pmf(k: np.ndarray, n: int, p: np.ndarray) -> np.ndarray:
+    coefficients = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+    return np.asarray(np.exp(coefficients + xlogy(k, p) + xlog1py(n - k, -p)))
+
+
+def two_phase_p_value(
+    n_refused: IntegerArray,
+    n_prompts: IntegerArray,
+    n_missed: IntegerArray,
+    n_audited: IntegerArray,
+    epsilon: ArrayLike,
+) -> Any:
+    """P-value of "the risk by people's standard exceeds epsilon".
+
+    A model judges `n_prompts` prompts and finds no witness for `n_refused`; of the others
+    `n_audited`, drawn at random, are shown to people, who reject the witness of `n_missed`. The
+    test is exact and of one rule that was fixed beforehand; its proof heads this module. The
+    arguments broadcast against each other.
+
+    Parameters
+    ----------
+    n_refused : int or array of int
+        Prompts of which the model admits no response, 0 to `n_prompts`.
+    n_prompts : int or array of int
+        Number of independent prompts.
+    n_missed : int or array of int
+        Audited prompts whose witness people reject.
+    n_audited : int or array of int
+        How many were to be audited, 1 to `n_prompts`, fixed before any label was known. Where
+        fewer have a witness, all of them are audited, and each that lacks counts as missed (not
+        to be counted in `n_missed`).
+    epsilon : float or array of float
+        Tolerated risk, in (0, 1).
+
+    Returns
+    -------
+    float or ndarray
+        The p-values, in (0, 1].
+
+    Raises
+    ------
+    TypeError
+        If the counts are not integers.
+    ValueError
+        If a count or epsilon is out of range.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import binomial_p_value, two_phase_p_value
+    >>> round(two_phase_p_value(21, 300, 1, 60, 0.15), 4)
+    0.0282
+    >>> round(binomial_p_value(5, 60, 0.15), 4)  # 60 verdicts of people alone: 4 + 1 missed
+    0.0968
+    """
+    named = {
+        "n_refused": n_refused,
+        "n_prompts": n_prompts,
+        "n_missed": n_missed,
+        "n_audited": n_audited,
+    }
+    counts = {name: _integers(value, name) for name, value in named.items()}
+    risk = check_probability(epsilon, "epsilon")
+    refused, prompts, missed, audited, risk = np.broadcast_arrays(*counts.values(), risk)
+    _check_audited(audited, prompts)
+    if np.any(refused < 0) or np.any(refused > prompts):
+        raise ValueError(
+            f"n_refused must lie between 0 and n_prompts={n_prompts!r}, got {n_refused!r} instead."
+        )
+    if np.any(missed < 0) or np.any(missed > np.minimum(audited, prompts - refused)):
+        raise ValueError(
+            "n_missed must lie between 0 and the number of audited prompts with a witness, got "
+            f"{n_missed!r} with n_audited={n_audited!r} instead."
+        )
+    shape = refused.shape
+    designs = np.column_stack([one.reshape(-1) for one in (prompts, audited, risk)])
+    p_values = np.empty(len(designs))
+    for design in np.unique(designs, axis=0):
+        own = np.flatnonzero(np.all(designs == design, axis=1))
+        found = _design(int(design[0]), int(design[1]), float(design[2]))
+        p_values[own] = found.p_values(refused.reshape(-1)[own], missed.reshape(-1)[own])
+    return float(p_values[0]) if shape == () else p_values.reshape(shape)
+
+
+def two_phase_smallest_epsilon(
+    n_refused: int, n_prompts: int, n_missed: int, n_audited: int, delta: float
+) -> float:
+    """Smallest tolerated risk that the two-phase test certifies.
+
+    Parameters
+    ----------
+    n_refused, n_prompts, n_missed, n_audited : int
+        As in :func:`two_phase_p_value`.
+    delta : float
+        Level of the test, in (0, 1).
+
+    Returns
+    -------
+    float
+        An epsilon with ``two_phase_p_value(..., epsilon) <= delta``, at most 1e-6 above one where
+        that does not hold; 1.0 where no epsilon below one has it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`two_phase_p_value`.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import two_phase_smallest_epsilon
+    >>> round(two_phase_smallest_epsilon(21, 300, 1, 60, delta=0.05), 3)
+    0.139
+    """
+    level = check_level(delta, "delta")
+    counts = n_refused, n_prompts, n_missed, n_audited
+    if two_phase_p_value(*counts, _LARGEST_EPSILON) > level:
+        return 1.0
+    low, high = 0.0, _LARGEST_EPSILON
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        if two_phase_p_value(*counts, middle) <= level:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def two_phase_power(
+    refused: ArrayLike,
+    missed: ArrayLike,
+    n_prompts: int,
+    n_audited: int,
+    epsilon: float,
+    delta: float,
+) -> Any:
+    """Probability that the two-phase test certifies.
+
+    Parameters
+    ----------
+    refused : float or array of float
+        Probability that the model refuses all responses of a prompt, in [0, 1].
+    missed : float or array of float
+        Probability that people reject a witness, in [0, 1].
+    n_prompts, n_audited : int
+        Numbers of prompts and of audits.
+    epsilon : float
+        Tolerated risk, in (0, 1).
+    delta : float
+        Level of the test, in (0, 1).
+
+    Returns
+    -------
+    float or ndarray
+        The exact power.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is out of range.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import two_phase_power
+    >>> round(two_phase_power(0.07, 0.01, 300, 60, epsilon=0.15, delta=0.1), 2)
+    0.93
+
+    People alone certify with 60 verdicts in two of three cases.
+    """
+    prompts, audited = _integers(n_prompts, "n_prompts"), _integers(n_audited, "n_audited")
+    if prompts.ndim or audited.ndim:
+        raise ValueError("n_prompts and n_audited must be single integers, got arrays instead.")
+    _check_audited(audited, prompts)
+    risk, level = check_level(epsilon, "epsilon"), check_level(delta, "delta")
+    a, b = np.broadcast_arrays(_shares(refused, "refused"), _shares(missed, "missed"))
+    largest = _design(int(prompts), int(audited), risk).rejected(level)
+    k = np.arange(len(largest))
+    # where there are fewer witnesses than audits, those that lack count as missed
+    lacking = np.maximum(k - (prompts - audited), 0)
+    of_refused = binom.pmf(k, prompts, a[..., np.newaxis])
+    of_missed = binom.cdf(largest - lacking, audited - lacking, b[..., np.newaxis])
+    power = np.sum(of_refused * of_missed, axis=-1)
+    return float(power) if power.ndim == 0 else power
+
+
+def _integers(value: IntegerArray | Sequence[int], name: str) -> np.ndarray:
+    counts = np.asarray(value)
+    if counts.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be integers, got dtype {counts.dtype} instead.")
+    return counts
+
+
+def _shares(value: ArrayLike, name: str) -> np.ndarray:
+    shares = np.asarray(value, dtype=np.float64)
+    if not np.all((shares >= 0.0) & (shares <= 1.0)):
+        raise ValueError(f"{name} must lie between 0 and 1, got {value!r} instead.")
+    return shares
+
+
+def _check_audited(n_audited: np.ndarray, n_prompts: np.ndarray) -> None:
+    if np.any(n_audited < 1) or np.any(n_audited > n_prompts):
+        raise ValueError(
+            f"n_audited must lie between 1 and n_prompts={n_prompts!r}, got {n_audited!r} instead."
+        )
