@@ -165,10 +165,13 @@ def refuse_differences(name: str, saved: Mapping[str, Any], own: Mapping[str, An
     for key, value in own.items():
         there = saved.get(key)
         if None not in (there, value) and there != value:
+            hint = OWN_CODE
+            if key == "generator":
+                hint = f"{hint}; a key= names a generator, whatever draws it holds"
             raise ValueError(
                 f"{name!r} was calibrated with another {key}: {there!r:.200} there and "
                 f"{value!r:.200} here. The guarantee holds for what was calibrated alone: set it "
-                f"to what it was ({OWN_CODE}), or calibrate again."
+                f"to what it was ({hint}), or calibrate again."
             )
 
 

@@ -378,9 +378,7 @@ def test_estimators_say_where_a_refused_prompt_stands(server, judging):
     prompts = [f"new {i}" for i in range(20)]
     for i in range(0, 20, 3):
         server.refuses = f'new {i}"'
-        selector = ComponentSelector(
-            clone(sampler), component_score="support", loss="fraction", random_state=0
-        )
+        selector = ComponentSelector(clone(sampler), component_score="support", random_state=0)
         with pytest.raises(ServiceError, match=f"prompt: 'new {i}'") as caught:
             selector.fit(prompts, ["maybe"] * 20)
         assert caught.value.__notes__ == [f"The prompt stands at position {i} of X."]
