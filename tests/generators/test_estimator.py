@@ -31,7 +31,6 @@ from sklearn_clm.generators import (
     DrawQueue,
     EstimatorGenerator,
     ParallelGenerator,
-    prompt_bytes,
 )
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
@@ -360,12 +359,6 @@ def test_missing_numbers_go_to_what_takes_them(classifier, taken, wrap):
         classifier.estimator.fit(table, labels)
     sampler.fit(table, labels)
     assert sampler.predict(table) == clone(sampler).fit(table, labels).predict(table)
-
-
-def test_missing_numbers_are_equal_to_themselves():
-    nans = np.array([0x7FF8000000000000, 0x7FF8000000000001, 0xFFF8000000000000], dtype=np.uint64)
-    keys = {prompt_bytes(np.array([1.0, nan])) for nan in nans.view(np.float64)}
-    assert keys == {prompt_bytes(np.array([1.0, np.nan], dtype=np.float32))}
 
 
 def test_columns_of_other_things_are_refused():

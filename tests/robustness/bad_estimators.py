@@ -152,13 +152,13 @@ def failing(rows):
 
 # what is wrong, the change of 10 rows of draws, error, what the message shows
 GENERATORS = [
-    ("too few draws", lambda rows: [row[:-1] for row in rows], ValueError, "3 draws"),
-    ("too many draws", lambda rows: [[*row, row[0]] for row in rows], ValueError, "5 draws"),
-    ("too few prompts", lambda rows: rows[:-1], ValueError, "9 prompts"),
+    ("too few draws", lambda rows: [row[:-1] for row in rows], ValueError, "[3, 3"),
+    ("too many draws", lambda rows: [[*row, row[0]] for row in rows], ValueError, "[5, 5"),
+    ("too few prompts", lambda rows: rows[:-1], ValueError, "10 prompts"),
     ("no list", lambda rows: None, ValueError, "NoneType"),
-    ("text for a row", lambda rows: ["abcd" for _ in rows], ValueError, "list of 4"),
-    ("no draws", lambda rows: [[None] * 4 for _ in rows], TypeError, "NoneType"),
-    ("no response", lambda rows: [[Generation(None)] * 4 for _ in rows], ValueError, "None"),
+    ("text for a row", lambda rows: ["abcd" for _ in rows], ValueError, "'str'"),
+    ("no draws", lambda rows: [[None] * 4 for _ in rows], TypeError, "None"),
+    ("no response", lambda rows: [[Generation(None)] * 4 for _ in rows], TypeError, "None"),
     ("a failure", failing, ConnectionError, "went away"),
 ]
 

@@ -10,7 +10,7 @@ from sklearn_clm.generators import (
     PrecomputedGenerator,
     ResamplingGenerator,
     TransformersGenerator,
-    prompt_bytes,
+    draw_stream,
 )
 from sklearn_clm.metrics import set_loss, set_outcomes
 from sklearn_clm.scoring import (
@@ -215,7 +215,7 @@ GENERATORS = [
         "list",
         lambda: EstimatorGenerator(None).fit([[1.0]], [["a"]]),
     ),
-    ("prompt_bytes", "prompts", "object", lambda: prompt_bytes(object())),
+    ("draw_stream", "prompts", "object", lambda: draw_stream(object(), 0, 0)),
     ("OpenAIGenerator", "model", "3", service(model=3)),
     ("OpenAIGenerator", "endpoint", "'chats'", service(endpoint="chats")),
     ("OpenAIGenerator", "temperature", "-1", service(temperature=-1)),
