@@ -100,7 +100,7 @@ def test_a_stream_of_other_draws_is_refused(draws, shown):
             for prompt, draw in draws:
                 yield prompt, draw, Generation("one")
 
-    with pytest.raises(ValueError, match=f"Stray .*{shown}"):
+    with pytest.raises(ValueError, match=rf"Stray .*{shown}"):
         list(stream(Stray(), ["a", "b"], 2, start=3))
 
 

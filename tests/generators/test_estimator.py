@@ -44,7 +44,7 @@ def generator():
 
 @pytest.mark.parametrize("estimator", [LinearSVC(), Ridge()])
 def test_what_gives_no_probabilities_is_refused(estimator):
-    says = f"must be a classifier with predict_proba, got .*{type(estimator).__name__}"
+    says = f"estimator .*{type(estimator).__name__}"
     with pytest.raises(TypeError, match=says):
         ConformalSampler(EstimatorGenerator(estimator)).fit(ROWS, LABELS)
     frozen = FrozenEstimator(clone(estimator).fit(ROWS, LABELS))
@@ -123,7 +123,7 @@ def test_fingerprint(generator):
 
 @pytest.mark.parametrize("reference", [["a", "b"], str.isupper, {"a": 1}])
 def test_references_that_are_not_classes(reference):
-    with pytest.raises(ValueError, match=r"one class per prompt as reference.*at position 1"):
+    with pytest.raises(ValueError, match=r"admissions .*position 1"):
         EstimatorGenerator(LogisticRegression()).fit(ROWS[:2], ["a", reference])
 
 
@@ -205,7 +205,7 @@ def test_labels_stay_what_they_are():
 
 @pytest.mark.parametrize("size", [0, 2.5, None])
 def test_bad_batch_sizes(size, generator):
-    with pytest.raises(ValueError, match="batch_size must be an integer of at least 1, got"):
+    with pytest.raises(ValueError, match="batch_size"):
         generator.set_params(batch_size=size).sample(ROWS, 1)
 
 

@@ -205,7 +205,7 @@ GENERATORS = [
     (
         "ResamplingGenerator",
         "admissions",
-        "callables",
+        "len",
         lambda: ResamplingGenerator().fit(["a"], [len]),
     ),
     ("ResamplingGenerator", "reference", "none", lambda: ResamplingGenerator().fit([], [])),

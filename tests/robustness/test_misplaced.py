@@ -147,9 +147,9 @@ def test_a_monitor_watches_what_was_certified_and_nothing_else(fitted, tmp_path)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_jobs": 0}, "n_jobs must be an int other than 0, or None, got 0"),
-        ({"n_jobs": "all"}, "n_jobs must be an int other than 0"),
-        ({"chunk_size": 0}, "chunk_size must be an int >= 1, got 0"),
+        ({"n_jobs": 0}, "'n_jobs' .* Got 0"),
+        ({"n_jobs": "all"}, "'n_jobs' .* Got 'all'"),
+        ({"chunk_size": 0}, "'chunk_size' .* Got 0"),
     ],
 )
 def test_options_of_workers_are_named(options, message):
