@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sklearn_clm.caching._store import Record, ResultCache, Row, Shared, Space, encoded
-from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator, _base
+from sklearn_clm.generators import DrawQueue, Generation, Generator, _base
 from sklearn_clm.generators._base import Prompts, Rows, WrappingGenerator
 from sklearn_clm.generators._fingerprint import TRAINED_ON, UnidentifiedError, strictly
 from sklearn_clm.generators._kept import DrawKeeper, rows_served, serve_kept
+from sklearn_clm.generators._queue import DrawRequest
 from sklearn_clm.generators._records import (
     content_json,
     draw_from_record,

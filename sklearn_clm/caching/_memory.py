@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_scalar
 
-from sklearn_clm.generators import DrawQueue, DrawRequest, Generation, Generator, prompt_bytes
+from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._base import fingerprint as fingerprint_of
+from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
 from sklearn_clm.generators._kept import DrawKeeper, rows_served, serve_kept
+from sklearn_clm.generators._queue import DrawRequest
 
 _PROMPT_BYTES = 416  # what a prompt takes besides its draws, a draw besides its text and tokens
 _DRAW_BYTES = 200

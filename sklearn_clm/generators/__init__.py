@@ -129,7 +129,7 @@ prompts. A ``stream`` that yields draws one by one loses none at all.
 cloned by the estimators and trained on a part of the data that calibration never sees. One that can
 keep busy with many prompts at once implements ``serve(queue)`` (:class:`QueueGenerator`): it takes
 requests from a :class:`DrawQueue` and puts each draw back as soon as it is complete, so that nobody
-waits for the slowest of a round. All of it is optional; the protocols say what the defaults are.
+waits for the slowest of a round. All of it is optional; :class:`BaseGenerator` has the defaults.
 
 ## Scaling out
 
@@ -169,19 +169,13 @@ on disk. Next come responses that lazy judging keeps at hand, some 3 GB. It is s
 100,000 prompts the risk is known to 0.3 percentage points.
 """
 
-from sklearn_clm.generators._base import (
-    BaseGenerator,
-    Generator,
-    StreamingGenerator,
-    TrainableGenerator,
-    check_keyed,
-)
+from sklearn_clm.generators._base import BaseGenerator, Generator, check_keyed
 from sklearn_clm.generators._classifiers import EstimatorGenerator, ResamplingGenerator
-from sklearn_clm.generators._draws import Generation, check_text, draw_stream, prompt_bytes
+from sklearn_clm.generators._draws import Generation, draw_stream
 from sklearn_clm.generators._function import FunctionGenerator
 from sklearn_clm.generators._parallel import ParallelGenerator
 from sklearn_clm.generators._precomputed import PrecomputedGenerator
-from sklearn_clm.generators._queue import DrawQueue, DrawRequest, QueueGenerator
+from sklearn_clm.generators._queue import DrawQueue, QueueGenerator
 from sklearn_clm.generators.openai import BudgetExceededError, OpenAIGenerator, ServiceError
 from sklearn_clm.generators.transformers import TransformersGenerator
 
@@ -189,7 +183,6 @@ __all__ = [
     "BaseGenerator",
     "BudgetExceededError",
     "DrawQueue",
-    "DrawRequest",
     "EstimatorGenerator",
     "FunctionGenerator",
     "Generation",
@@ -200,11 +193,7 @@ __all__ = [
     "QueueGenerator",
     "ResamplingGenerator",
     "ServiceError",
-    "StreamingGenerator",
-    "TrainableGenerator",
     "TransformersGenerator",
     "check_keyed",
-    "check_text",
     "draw_stream",
-    "prompt_bytes",
 ]

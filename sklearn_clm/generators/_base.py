@@ -47,10 +47,9 @@ class StreamingGenerator(Protocol):
     """A generator whose draws become known one by one."""
 
     def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
-        """Position of the prompt, index of the draw and the draw, in any order."""
+        """As :meth:`BaseGenerator.stream`."""
 
 
-@runtime_checkable
 class TrainableGenerator(Protocol):
     """A generator that is trained, on a part of the data that calibration never sees."""
 
@@ -128,7 +127,7 @@ class BaseGenerator(BaseEstimator):
             Draws ``start`` to ``start + n_samples - 1`` of each prompt, in order.
         """
         if _streams_samples(self):
-            raise TypeError(f"{type(self).__name__} defines neither sample nor stream; wanted one.")
+            raise TypeError(f"{type(self).__name__} must define sample or stream, got neither.")
         return sample(self, prompts, n_samples, start=start, seed=seed)
 
     def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
@@ -377,69 +376,49 @@ def stream(
 
     Plain strings are taken for responses without a log-probability.
     """
-    if isinstance(generator, type):
+    # an estimator may hand on the methods of another one, so that no class has them
+    if isinstance(generator, type) or not (
+        hasattr(generator, "sample") or hasattr(generator, "stream")
+    ):
         raise TypeError(
-            f"generator must be an instance, got the class {generator.__name__} instead; wanted "
-            f"{generator.__name__}(...)."
+            "generator must be an instance with a method sample or stream, got "
+            f"{generator!r:.80} instead."
         )
     refuse_single_text(prompts)
-    name, last = f"generator {type(generator).__name__}", start + n_samples - 1
+    name = f"generator {type(generator).__name__}"
     if isinstance(generator, StreamingGenerator) and not _streams_samples(generator):
-        wanted = set(range(len(prompts) * n_samples))
+        n, wanted = len(prompts), set(range(len(prompts) * n_samples))
         draws = generator.stream(prompts, n_samples, start=start, seed=seed)
         _refuse_async(f"{name}: stream", draws)
         for i, j, generation in draws:
-            if not (0 <= i < len(prompts) and start <= j <= last):
-                raise ValueError(
-                    f"{name} gave draw {j} of prompt {i}; wanted draws {start} to {last} of "
-                    f"{len(prompts)} prompts."
-                )
             position = i * n_samples + j - start
-            if position not in wanted:
-                raise ValueError(f"{name} gave draw {j} of prompt {i} twice.")
+            if not (0 <= i < n and 0 <= j - start < n_samples and position in wanted):
+                raise ValueError(
+                    f"{name} must give draws {start} to {start + n_samples - 1} of {n} prompts "
+                    f"once each, got draw {j} of prompt {i} too."
+                )
             wanted.remove(position)
             yield i, j, checked_draw(name, generation, i, j)
         if wanted:
-            n_all = len(prompts) * n_samples
             raise ValueError(
-                f"{name} gave {n_all - len(wanted)} draws in all; wanted {len(prompts)} prompts x "
-                f"{n_samples} draws = {n_all}."
+                f"{name} must give {n_samples} draws for each of {n} prompts, got "
+                f"{n * n_samples - len(wanted)} draws in all instead."
             )
         return
-    if not hasattr(generator, "sample"):  # an estimator may hand on the method of another one
-        raise TypeError(f"generator must have a method sample or stream, got {generator!r:.80}.")
     chunk_size = trait(generator, "chunk_size")
     for first in range(0, len(prompts), chunk_size):
         chunk = prompts[first : first + chunk_size]
-        try:
-            rows = generator.sample(chunk, n_samples, start=start, seed=seed)
-        except BaseException as error:
-            # those of this package that have no stream look draws up, or pay nothing for them
-            if len(chunk) > 1 and not type(generator).__module__.startswith("sklearn_clm."):
-                error.add_note(
-                    f"What this call of {type(generator).__name__}.sample had drawn for its "
-                    f"{len(chunk)} prompts is lost. With chunk_size = 1 in the class a call is for "
-                    "one prompt; a method stream that yields draws one by one loses none. A "
-                    "sklearn_clm.caching.CachedGenerator keeps what has arrived over runs."
-                )
-            raise
+        rows = generator.sample(chunk, n_samples, start=start, seed=seed)  # type: ignore[attr-defined]
         _refuse_async(f"{name}: sample", rows)
-        if not isinstance(rows, Sequence) or len(rows) != len(chunk):
-            n_rows = len(rows) if isinstance(rows, Sequence) else type(rows).__name__
+        sizes = [*map(_size, rows)] if isinstance(rows, Sequence) else _size(rows)
+        if sizes != [n_samples] * len(chunk):
             raise ValueError(
-                f"{name} returned draws for {n_rows} prompts; wanted one list for each of "
-                f"{len(chunk)}."
+                f"{name} must return a list of {n_samples} draws for each of {len(chunk)} prompts, "
+                f"got {sizes!r:.60} instead."
             )
-        for i, row in enumerate(rows):
-            is_list = isinstance(row, Sequence) and not isinstance(row, str)
-            if not is_list or len(row) != n_samples:
-                got = f"{len(row)} draws" if is_list else f"a single {type(row).__name__}"
-                raise ValueError(
-                    f"{name} returned {got} for prompt {first + i}; wanted a list of {n_samples} "
-                    f"(draws {start} to {last})."
-                )
-            for j, generation in enumerate(row):
-                yield first + i, start + j, checked_draw(name, generation, first + i, start + j)
+        for i, row in enumerate(rows, first):
+            for j, generation in enumerate(row, start):
+                yield i, j, checked_draw(name, generation, i, j)
 
 
 def sample(
@@ -476,6 +455,12 @@ def _streams_samples(generator: object) -> bool:
     return getattr(type(generator), "stream", None) is BaseGenerator.stream
 
 
+def _size(row: object) -> object:
+    """How many draws a row holds, or its type where it is no list."""
+    is_list = isinstance(row, Sequence) and not isinstance(row, str)
+    return len(row) if is_list else type(row).__name__  # type: ignore[arg-type]
+
+
 def _refuse_async(method: str, returned: Any) -> None:
     """Refuse what an ``async`` method returns."""
     if inspect.iscoroutine(returned) or inspect.isasyncgen(returned):
@@ -492,14 +477,10 @@ def checked_draw(name: str, generation: object, i: int, j: int) -> Generation:
     where = f"draw {j} of prompt {i}"
     if isinstance(generation, str):
         generation = Generation(generation)
-    if not isinstance(generation, Generation):
+    if not isinstance(generation, Generation) or generation.response is None:
         raise TypeError(
-            f"{name} returned a {type(generation).__name__} as {where}; wanted a Generation (or a "
-            "str)."
-        )
-    if generation.response is None:
-        raise ValueError(
-            f"{name} returned no response (None) as {where}; wanted a str or a number."
+            f"{name} must give a Generation with a response, or a str, got {generation!r:.60} as "
+            f"{where} instead."
         )
     check_text(generation.response, where)
     return generation

@@ -3,11 +3,13 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from numbers import Integral
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _get_feature_names, check_is_fitted
 
@@ -80,6 +82,9 @@ class EstimatorGenerator(BaseGenerator):
     """
 
     gives_labels = True
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+    }
 
     def __init__(self, estimator: BaseEstimator, *, batch_size: int = 256) -> None:
         self.estimator = estimator
@@ -112,8 +117,8 @@ class EstimatorGenerator(BaseGenerator):
         for i, reference in enumerate(references):
             if callable(reference) or isinstance(reference, (list, tuple, set, dict)):
                 raise ValueError(
-                    "EstimatorGenerator needs one class per prompt as reference, but admissions "
-                    f"(y) holds a {type(reference).__name__} at position {i}."
+                    "admissions (y) must be one class for each prompt, got a "
+                    f"{type(reference).__name__} at position {i} instead."
                 )
         labels = np.asarray(references)
         self._columns = None
@@ -185,10 +190,7 @@ class EstimatorGenerator(BaseGenerator):
         return tags
 
     def _batch_size(self) -> int:
-        if not isinstance(self.batch_size, (int, np.integer)) or self.batch_size < 1:
-            raise ValueError(
-                f"batch_size must be an integer of at least 1, got {self.batch_size!r} instead."
-            )
+        self._validate_params()
         return int(self.batch_size)
 
     def _distributions(self, prompts: Prompts) -> list["_Distribution"]:
@@ -359,19 +361,14 @@ class ResamplingGenerator(BaseGenerator):
 
 
 def _options(reference: object) -> list[object]:
-    if callable(reference):
-        raise ValueError(
-            "ResamplingGenerator draws references, but admissions (y) holds callables; pass "
-            "references, or another generator."
-        )
     if isinstance(reference, (set, frozenset)):
         return sorted(reference, key=repr)  # a set has another order in every process
     options = list(reference) if isinstance(reference, (list, tuple)) else [reference]
     for option in options:
-        if not isinstance(option, Hashable):
+        if callable(option) or not isinstance(option, Hashable):
             raise ValueError(
-                "ResamplingGenerator draws references that are text, numbers or other hashable "
-                f"objects, got {type(option).__name__} {option!r:.60}."
+                "admissions (y) must be text, numbers or other hashable objects to be drawn, got "
+                f"{option!r:.60} instead."
             )
     return options
 

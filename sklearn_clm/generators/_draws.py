@@ -86,30 +86,9 @@ class Occurrence(NamedTuple):
 def prompt_bytes(prompt: object) -> bytes:
     """Serialise a prompt so that equal prompts, and only those, give equal bytes.
 
-    Parameters
-    ----------
-    prompt : str, number, array, image, mapping, or sequence of these
-        A prompt as the generators take it: text, a row of features, chat messages, a PIL image.
-
-    Returns
-    -------
-    bytes
-        An unambiguous serialisation: every part carries its type and its length. A NumPy scalar
-        or string equals its Python counterpart, a list equals the tuple of its items, and the
-        order of a mapping's keys does not matter.
-
-    Raises
-    ------
-    TypeError
-        If some part of the prompt is of a type that has no stable serialisation.
-
-    Examples
-    --------
-    >>> from sklearn_clm.generators import prompt_bytes
-    >>> prompt_bytes("Q: ?") == prompt_bytes("Q: ?")
-    True
-    >>> prompt_bytes("1") == prompt_bytes(1)
-    False
+    A prompt is text, a number, an array, an image of Pillow, or a list or a mapping of these. Each
+    part carries its type and its length. A NumPy scalar or string equals its Python counterpart, a
+    list equals the tuple of its items, and the order of a mapping's keys does not matter.
     """
     parts: list[bytes] = []
     try:
@@ -121,22 +100,9 @@ def prompt_bytes(prompt: object) -> bytes:
 
 
 def check_text(value: object, name: str) -> None:
-    """Refuse text that holds half of a character.
+    """Refuse text, at any depth of lists and dicts, that holds half of a surrogate pair.
 
-    Half of a surrogate pair is what is left of a character that was cut in two; no tokenizer,
-    service or file takes it.
-
-    Parameters
-    ----------
-    value : object
-        Text, or a list or dict that may hold text at any depth; anything else passes.
-    name : str
-        What the message calls it.
-
-    Raises
-    ------
-    ValueError
-        If UTF-8 cannot write some text.
+    It is what is left of a character that was cut in two: no tokenizer, service or file takes it.
     """
     if isinstance(value, str):
         if value.isascii():
@@ -223,7 +189,8 @@ def _serialise_array(value: np.ndarray, out: list[bytes]) -> None:
     if value.dtype.kind in "OUS":
         _serialise(value.tolist(), out)
         return
-    if _has_inexact(value):
+    if value.dtype.kind in "iu" and value.size and _largest(value) > _LARGEST_EXACT:
+        # double precision would take some of them for their neighbours
         _emit(b"a", f"integers {value.shape}".encode(), out)
         _emit(b"b", json.dumps(value.ravel().tolist()).encode(), out)
         return
@@ -235,12 +202,8 @@ def _serialise_array(value: np.ndarray, out: list[bytes]) -> None:
     _emit(b"b", np.ascontiguousarray(value).tobytes(), out)
 
 
-def _has_inexact(value: np.ndarray) -> bool:
-    """Whether an array holds integers that double precision would take for their neighbours."""
-    if value.dtype.kind not in "iu" or value.dtype.itemsize < 8:
-        return False
-    large = value[(value > _LARGEST_EXACT) | (value < -_LARGEST_EXACT)].tolist()
-    return any(int(float(number)) != number for number in large)
+def _largest(integers: np.ndarray) -> int:
+    return max(int(integers.max()), -int(integers.min()))
 
 
 def _emit(tag: bytes, payload: bytes, out: list[bytes]) -> None:
@@ -254,7 +217,7 @@ def draw_stream(prompt: object, seed: int, draw: int, *, salt: bytes = b"") -> n
     Parameters
     ----------
     prompt : object
-        The prompt, as :func:`prompt_bytes` takes it, or the bytes that it gave.
+        The prompt.
     seed : int
         The seed of the run, >= 0.
     draw : int

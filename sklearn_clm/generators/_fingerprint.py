@@ -2,8 +2,9 @@
 
 An object is its class and its parameters, an estimator also what it has learnt. A function is its
 source without comments, docstrings and positions, its defaults, and the variables around it; the
-globals and helpers that it uses are not followed. Classes and functions of Python and of installed
-packages are their names. Whatever has a method ``fingerprint() -> str`` says itself what it is.
+globals and helpers that it uses are not followed. A function without source, as those of ``exec``,
+is its byte code, which is another one under another Python. Classes and functions of Python and of
+installed packages are their names. Whatever has a method ``fingerprint() -> str`` is what it says.
 """
 
 import ast
@@ -12,7 +13,6 @@ import functools
 import hashlib
 import importlib.util
 import inspect
-import logging
 import os
 import random
 import sys
@@ -118,6 +118,8 @@ def identity(value: Any, above: tuple[int, ...] = ()) -> Any:
         return _function(value, inner)
     if isinstance(value, functools._lru_cache_wrapper):
         return ["cached", inner(value.__wrapped__)]
+    if isinstance(value, types.CodeType):  # of a function without source
+        return [value.co_code, list(value.co_names), inner(value.co_consts)]
     if isinstance(value, types.ModuleType):
         return ["module", value.__name__]
     if callable(value) and hasattr(value, "__qualname__"):  # of C
@@ -175,13 +177,12 @@ def _of_torch(value: Any, inner: _Inner) -> Any:
         return None
     if isinstance(value, torch.nn.Module):
         return [inner(type(value)), repr(value), inner(dict(value.state_dict()))]
-    try:
-        tensor = value.detach().cpu()
-        # NumPy lacks some types, such as bfloat16
-        array = (tensor.double() if tensor.is_floating_point() else tensor).numpy()
-        return ["tensor", str(value.dtype), array]
-    except (TypeError, RuntimeError):  # no plain numbers: sparse, or of no memory
+    if value.layout != torch.strided or value.is_meta:
         return None
+    tensor = value.detach().cpu()
+    # NumPy lacks some types, such as bfloat16
+    array = (tensor.double() if tensor.is_floating_point() else tensor).numpy()
+    return ["tensor", str(value.dtype), array]
 
 
 # --- code -----------------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ def _function(function: types.FunctionType, inner: _Inner) -> list[Any]:
     cells = inner(dict(zip(code.co_freevars, map(_contents, function.__closure__ or ()))))
     if _is_installed(function.__module__) and "<lambda>" not in name:
         return [name, cells]
-    content = _tree_of(function) or _byte_code(code, name)
+    content = _tree_of(function) or inner(code)
     return [name, cells, content, inner(function.__defaults__), inner(function.__kwdefaults__)]
 
 
@@ -261,25 +262,6 @@ def _plain(node: Any) -> Any:
         fields["body"] = fields["body"][1:]
     kept = sorted(fields.keys() - _OUTSIDE_OF_CODE)
     return [type(node).__name__, *([name, _plain(fields[name])] for name in kept)]
-
-
-@functools.lru_cache(maxsize=1024)
-def _byte_code(code: types.CodeType, name: str) -> list[Any]:
-    """What stands for a function without source."""
-    logging.getLogger("sklearn_clm").warning(
-        "%s has no source here: it is known by its byte code, which is another one under another "
-        "version of Python. Give it a fingerprint() or a key=, or define it in a file.",
-        name,
-    )
-    return _instructions(code)
-
-
-def _instructions(code: types.CodeType) -> list[Any]:
-    constants = [
-        _instructions(one) if isinstance(one, types.CodeType) else identity(one)
-        for one in code.co_consts
-    ]
-    return [code.co_code, list(code.co_names), constants]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -7,10 +7,11 @@ from contextlib import closing
 from math import ceil
 from numbers import Integral
 from threading import Lock
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
+from sklearn.utils._param_validation import Interval
 
 from sklearn_clm.generators._base import (
     Generator,
@@ -84,6 +85,15 @@ class ParallelGenerator(WrappingGenerator):
     [['no', 'no'], ['yes', 'no']]
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
+        "n_jobs": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Integral, None, -1, closed="right"),
+            None,
+        ],
+        "chunk_size": [Interval(Integral, 1, None, closed="left")],
+    }
+
     def __init__(
         self, generator: Generator, *, n_jobs: int | None = None, chunk_size: int = 256
     ) -> None:
@@ -112,14 +122,7 @@ class ParallelGenerator(WrappingGenerator):
                 queue.put(index, draw, generation)
 
     def _n_workers(self) -> int:
-        if not isinstance(self.chunk_size, Integral) or self.chunk_size < 1:
-            raise ValueError(
-                f"chunk_size must be an int >= 1, got {self.chunk_size!r:.40} instead."
-            )
-        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or not self.n_jobs):
-            raise ValueError(
-                f"n_jobs must be an int other than 0, or None, got {self.n_jobs!r:.40} instead."
-            )
+        self._validate_params()
         return int(effective_n_jobs(self.n_jobs))
 
     def _made(self, queue: DrawQueue, wanted: list[_Task]) -> Stream:

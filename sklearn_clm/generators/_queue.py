@@ -13,14 +13,7 @@ Decision = Callable[[list[tuple[int, list[Generation]]]], Iterable[int]]
 
 
 class DrawRequest(NamedTuple):
-    """Draws ``start`` to ``stop - 1`` of the prompt at position `prompt`.
-
-    Examples
-    --------
-    >>> from sklearn_clm.generators import DrawRequest
-    >>> DrawRequest(prompt=3, start=0, stop=2)
-    DrawRequest(prompt=3, start=0, stop=2)
-    """
+    """Draws ``start`` to ``stop - 1`` of the prompt at position `prompt`."""
 
     prompt: int
     start: int

@@ -23,9 +23,9 @@ from sklearn_clm.generators import (
     Generator,
     ResamplingGenerator,
     ServiceError,
-    prompt_bytes,
 )
 from sklearn_clm.generators._base import fingerprint, is_trainable, sample, trained
+from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.generators._queue import Decision
 from sklearn_clm.generators._tables import input_tags

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.generators import Generation, draw_stream, prompt_bytes
-from sklearn_clm.generators._draws import Occurrence
+from sklearn_clm.generators import Generation, draw_stream
+from sklearn_clm.generators._draws import Occurrence, prompt_bytes
 from sklearn_clm.scoring._admission import ROUGE_L_ADMITS, ThresholdAdmission, get_admission
 from sklearn_clm.scoring._exact_match import exact_match
 from sklearn_clm.scoring._parallel import map_chunks

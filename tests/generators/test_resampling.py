@@ -71,9 +71,9 @@ def test_fingerprint_tells_what_was_learnt():
     ("references", "message"),
     [
         ([], "at least 1 reference"),
-        ([str.isupper], "admissions .y. holds callables"),
-        ([{"a": 1}], "hashable objects, got dict"),
-        ([np.zeros(3)], "hashable objects, got ndarray"),
+        ([str.isupper], "admissions .*isupper"),
+        ([{"a": 1}], "admissions .*'a': 1"),
+        ([np.zeros(3)], "admissions .*array"),
     ],
 )
 def test_bad_references(references, message):
