@@ -86,11 +86,7 @@ class ParallelGenerator(WrappingGenerator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
-        "n_jobs": [
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Integral, None, -1, closed="right"),
-            None,
-        ],
+        "n_jobs": [Integral, None],
         "chunk_size": [Interval(Integral, 1, None, closed="left")],
     }
 

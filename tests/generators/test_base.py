@@ -125,31 +125,6 @@ def test_a_generator_that_draws_in_no_way_is_refused():
             draw(["a"], 1)
 
 
-def test_fingerprints_follow_the_code_of_function_parameters():
-    upper = Echo(post=lambda text: text.upper())
-    lower = Echo(post=lambda text: text.lower())
-    assert upper.fingerprint() != lower.fingerprint()
-    assert Echo(post=str.upper).fingerprint() == Echo(post=str.upper).fingerprint()
-    assert (
-        Echo(post=functools.partial(str.strip, "a")).fingerprint()
-        != Echo(post=functools.partial(str.strip, "b")).fingerprint()
-    )
-    shift_one, shift_two = (Echo(post=_shift(by)) for by in (1, 2))
-    assert shift_one.fingerprint() != shift_two.fingerprint()
-
-
-def _shift(by):
-    return lambda text: text[by:]
-
-
-def test_fingerprints_follow_the_state_of_object_parameters():
-    fitted = LogisticRegression().fit([[0.0], [1.0]], [0, 1])
-    other = LogisticRegression().fit([[0.0], [1.0]], [1, 0])
-    assert Echo(post=fitted).fingerprint() != Echo(post=LogisticRegression()).fingerprint()
-    assert Echo(post=fitted).fingerprint() != Echo(post=other).fingerprint()
-    assert Echo(post=fitted).fingerprint() == Echo(post=fitted).fingerprint()
-
-
 def test_clones_share_what_is_no_estimator():
     model = object()
     assert clone(Echo(post=model)).post is model

@@ -14,14 +14,11 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sklearn_clm.caching import CachedAdmission, CachedGenerator
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
-from sklearn_clm.generators._base import fingerprint
 from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, identity, strictly
-
-TEXTS = ["a cat sat", "a dog ran", "lorem ipsum", "dolor sit"]
 
 
 def longer_than(n, wrap=lambda function: function):
@@ -73,8 +70,7 @@ def test_dictionaries_with_keys_of_other_types_are_told_apart():
 @pytest.mark.parametrize(
     "classifier",
     [
-        GaussianNB(),
-        LogisticRegression(),
+        make_pipeline(StandardScaler(), LogisticRegression()),
         RandomForestClassifier(3, random_state=0),
     ],
 )
@@ -87,12 +83,10 @@ def test_an_object_and_its_pickled_copy_are_the_same(classifier):
     assert first.fingerprint() == second.fingerprint() == third.fingerprint()
     other = clone(classifier).fit(rows, rows[:, 1] > 0)
     assert EstimatorGenerator(FrozenEstimator(other)).fingerprint() != first.fingerprint()
-
-
-def test_a_text_classifier_and_its_copies_are_the_same():
-    classifier = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(TEXTS, [1, 1, 0, 0])
-    copy = pickle.loads(pickle.dumps(classifier))
-    assert digest_of(dict, {"a": classifier}) == digest_of(dict, {"a": copy})
+    texts = make_pipeline(TfidfVectorizer(), LogisticRegression())
+    texts.fit(["a cat sat", "a dog ran", "lorem ipsum", "dolor sit"], [1, 1, 0, 0])
+    copied = pickle.loads(pickle.dumps(texts))
+    assert digest_of(dict, {"model": texts}) == digest_of(dict, {"model": copied})
 
 
 def test_models_that_no_pickle_takes_are_told_apart():
@@ -121,29 +115,12 @@ def test_a_cache_refuses_what_it_could_not_tell_from_another():
     assert isinstance(generator.fingerprint(), str)
     with pytest.raises(UnidentifiedError), strictly():
         generator.fingerprint()
-    with pytest.raises(ValueError, match=r"CachedGenerator cannot know its draws again.*key="):
+    with pytest.raises(ValueError, match="key="):
         CachedGenerator(generator).sample(["a"], 1)
     assert CachedGenerator(generator, key="mine").sample(["a"], 1)[0][0].response == "yes"
     client = threading.Lock()
-    with pytest.raises(ValueError, match=r"CachedAdmission cannot know its results again"):
+    with pytest.raises(ValueError, match="CachedAdmission"):
         CachedAdmission(lambda reference, response: client is None)("a", "b")
-
-
-class Memory(BaseGenerator):
-    """Trained, but with no fingerprint of its own."""
-
-    def fit(self, prompts, references):
-        self.references_ = list(references)
-        return self
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        return [[Generation(self.references_[0])] * n_samples for _ in prompts]
-
-
-def test_what_a_generator_has_learnt_is_part_of_it():
-    one, same, other = (Memory().fit(["a"], [label]) for label in "xxy")
-    assert fingerprint(one) == fingerprint(same) == one.fingerprint()
-    assert len({fingerprint(one), fingerprint(other), fingerprint(Memory())}) == 3
 
 
 def test_tensors_are_told_by_their_numbers():
