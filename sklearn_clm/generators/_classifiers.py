@@ -2,12 +2,13 @@
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
+from sklearn.dummy import DummyClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.metaestimators import available_if
@@ -25,11 +26,6 @@ from sklearn_clm.generators._fingerprint import TRAINED_ON, digest_of
 from sklearn_clm.generators._prompts import check_fitted_prompts, check_prompts
 from sklearn_clm.generators._queue import DrawQueue
 from sklearn_clm.generators._tables import input_tags, is_table, named_table, table_of
-
-
-class _Classifier(Protocol):
-    classes_: np.ndarray
-    predict_proba: Callable[[Prompts], np.ndarray]
 
 
 def _is_trained_here(generator: "EstimatorGenerator") -> bool:
@@ -99,8 +95,8 @@ class EstimatorGenerator(BaseGenerator):
         prompts : sequence of length n, array of shape (n, d) or pandas data frame
             What the classifier takes as X.
         references : sequence of length n
-            The class of each prompt. If there is but one class, it is drawn always, and no
-            classifier is fitted.
+            The class of each prompt. If there is but one class, it is drawn always, and
+            a DummyClassifier stands for the classifier.
 
         Returns
         -------
@@ -125,12 +121,11 @@ class EstimatorGenerator(BaseGenerator):
         if is_table(prompts):
             checked = check_prompts(prompts, estimator=self)
             prompts, self._columns = checked.as_given(), checked.columns
-        self.classes_ = np.unique(labels)
-        self.estimator_ = None
-        if len(self.classes_) > 1:
-            self.estimator_ = clone(self.estimator).fit(prompts, labels)
-            _refuse_without_probabilities(self.estimator_)
-            self.classes_ = np.asarray(self.estimator_.classes_)
+        one_class = len(np.unique(labels)) == 1
+        classifier = DummyClassifier() if one_class else clone(self.estimator)
+        self.estimator_ = classifier.fit(prompts, labels)
+        _refuse_without_probabilities(self.estimator_)
+        self.classes_ = np.asarray(self.estimator_.classes_)
         learnt = {"given": [prompts, references], "learnt": [self.estimator_, self.classes_]}
         self._trained_on = digest_of(type(self), learnt)
         return self
@@ -195,23 +190,17 @@ class EstimatorGenerator(BaseGenerator):
 
     def _distributions(self, prompts: Prompts) -> list["_Distribution"]:
         """Distributions over the classes, for as many prompts as one batch holds."""
-        estimator: _Classifier | None
         if _is_trained_here(self):
             check_is_fitted(self)
-            estimator, classes = self.estimator_, self.classes_
-        else:
-            _refuse_without_probabilities(self.estimator)
-            estimator, classes = self.estimator, np.asarray(self.estimator.classes_)
-        if estimator is None:
-            probabilities = np.ones((len(prompts), 1))
-        else:
-            batch = self._as_fitted(_filled_up(prompts, self._batch_size()))
-            probabilities = np.asarray(estimator.predict_proba(batch), dtype=np.float64)
+        estimator: Any = self.estimator_ if _is_trained_here(self) else self.estimator
+        _refuse_without_probabilities(estimator)
+        batch = self._as_fitted(_filled_up(prompts, self._batch_size()))
+        probabilities = np.asarray(estimator.predict_proba(batch), dtype=np.float64)
         cumulative = np.cumsum(probabilities, axis=1)
         cumulative /= cumulative[:, -1:]
         with np.errstate(divide="ignore"):
             logs = np.log(probabilities)
-        labels = classes.tolist()
+        labels = np.asarray(estimator.classes_).tolist()
         return [
             _Distribution(prompt_bytes(prompt), row, row_of_logs, labels, {})
             for prompt, row, row_of_logs in zip(prompts, cumulative.tolist(), logs)
