@@ -426,7 +426,7 @@ class Answering(BaseGenerator):
     ("rows", "error", "message"),
     [
         (lambda p, k: [["a"] * (k - 1) for _ in p], ValueError, "Answering.*k|draws"),
-        (lambda p, k: [[None] * k for _ in p], (TypeError, ValueError), "Answering returned"),
+        (lambda p, k: [[None] * k for _ in p], TypeError, "Answering"),
         (lambda p, k: [["  "] * k for _ in p], ValueError, "empty responses for all 30 prompts"),
     ],
 )
@@ -590,7 +590,7 @@ def test_the_baseline_on_text():
     sampler.fit([f"coin {i}" for i in range(120)], ["heads", ["tails", "tail"], "heads"] * 40)
     sets = sampler.predict([f"coin {i}" for i in range(200, 220)])
     assert {response for one in sets for response in one} <= {"heads", "tails", "tail"}
-    with pytest.raises(ValueError, match=r"admissions \(y\) holds callables"):
+    with pytest.raises(ValueError, match="admissions"):
         ConformalSampler().fit(["a", "b"], [str.islower, str.islower])
 
 

@@ -199,3 +199,9 @@ def test_ray_draws_what_one_process_does_and_reports_a_lost_worker(tmp_path):
         ray.shutdown()
     assert rows == Logged().sample(PROMPTS, 2)
     assert str(os.getpid()) not in {process for process, what in notes(log) if what != "loads"}
+
+
+@pytest.mark.parametrize("options", [{"n_jobs": 0}, {"n_jobs": "all"}, {"chunk_size": 0}])
+def test_wrong_options_are_named(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        ParallelGenerator(Logged(), **options).sample(PROMPTS, 1)
