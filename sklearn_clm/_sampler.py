@@ -512,12 +512,13 @@ class ConformalSampler(  # type: ignore[call-arg]
             searched, tested = split_of(data, self.optimization_fraction, self.random_state)
         judging = self._judging if table.is_lazy else None
         losses = None if self.losses is None else subject.set_losses(self.losses)
-        rules = policy.calibrate(
-            table,
-            (self.groups or Groups()).parts(searched, tested, self.delta, names),
-            Terms(self.epsilon, self.delta, budgets, judging, losses),
-            self._claim(data.provenance, shift, names),
-        )
+        with subject.drawing(self.memory_):
+            rules = policy.calibrate(
+                table,
+                (self.groups or Groups()).parts(searched, tested, self.delta, names),
+                Terms(self.epsilon, self.delta, budgets, judging, losses),
+                self._claim(data.provenance, shift, names),
+            )
         self._take(rules, table, subject, shift, names)
         return self
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -119,6 +119,10 @@ class Elsewhere:
             "losses look at prompts, references and responses, which data do not hold."
         )
 
+    def drawing(self, memory: DrawMemory) -> AbstractContextManager[None]:
+        """Nothing is drawn meanwhile."""
+        return nullcontext()
+
 
 class Collection(Elsewhere):
     """Draws of prompts with their scores and verdicts, made at once or as tests ask for them.
@@ -220,14 +224,35 @@ class Collection(Elsewhere):
         )
 
     @contextmanager
-    def drawing(self) -> Iterator[None]:
-        """Show the progress of draws that are made meanwhile."""
+    def drawing(self, memory: DrawMemory) -> Iterator[None]:
+        """Make draws that are asked for meanwhile, show their progress, and name prompts in errors.
+
+        A collection that was pickled comes without the draws that were made in the process.
+        """
+        self._memory = memory
         left = self.data.quality.size - int(self.n_draws.sum())
         with progress_bar(self._verbose, left, "draw") as self._progress:
             try:
                 yield
+            except Exception as error:
+                self._name_prompt(error)
+                raise
             finally:
                 self._progress = None
+
+    def _name_prompt(self, error: Exception) -> None:
+        """Say which prompt a judge was asked about when it failed."""
+        if not hasattr(error, "asked_about"):
+            return
+        reference, response = error.asked_about
+        for i, given in enumerate(self.references):
+            aliases = given if isinstance(given, (list, tuple, set)) else [given]
+            # of a function nobody knows which one it was
+            same = any(one is reference or callable(one) for one in aliases)
+            if same and response in self.responses[i]:
+                prompt = self.prompts.prompts[i]
+                error.add_note(f"The prompt stands at position {self.indices[i]}: {prompt!r:.80}.")
+                return
 
     def draw(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
         """Make and score draws, until the prompts at `rows` have so many each."""
@@ -310,7 +335,7 @@ class Collection(Elsewhere):
         """
         n, k_max = self.data.quality.shape
         labels = np.full((n, k_max), -1, dtype=np.int8)
-        with mapped_array(file, (n, k_max, k_max)) as whole, self.drawing():
+        with mapped_array(file, (n, k_max, k_max)) as whole, self.drawing(self._memory):
             if whole is not None:
                 self.data.similarity = whole
             # block by block, as all draws of many prompts take more memory than their scores

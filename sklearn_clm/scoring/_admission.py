@@ -529,6 +529,7 @@ def _verdict_of(
     except Exception as error:
         asked = _about(response, reference)
         error.add_note(f"admission {name_of(admission)} was asked about {asked}.")
+        error.asked_about = reference, response  # type: ignore[attr-defined]
         raise
     return _as_verdict(value, admission, response, reference)
 

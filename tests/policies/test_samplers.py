@@ -107,9 +107,11 @@ def test_a_judge_that_fails_in_fit_is_told_what_keeps_its_verdicts(judging):
     prompts, references = questions(N)
     with pytest.raises(ConnectionError) as error:
         sampler(admission=CountingJudge(fails_at=60), judging=judging).fit(prompts, references)
-    asked, note = error.value.__notes__
+    asked, note, prompt = error.value.__notes__
     assert "the reference" in asked
     assert "CachedAdmission(admission, path) keeps them" in note
+    assert "position" in prompt
+    assert "item" in prompt
     judge = CountingJudge(fails_at=60)
     one = sampler(admission=CachedAdmission(judge), judging=judging)
     with pytest.raises(ConnectionError) as error:
