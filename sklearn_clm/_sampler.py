@@ -39,6 +39,7 @@ from sklearn_clm.policies._collection import (
     SCORES,
     Collection,
     Elsewhere,
+    TryOut,
     refuse_other_data,
     source_of,
     warn_of_repetitions,
@@ -351,13 +352,25 @@ class ConformalSampler(  # type: ignore[call-arg]
             If nothing can be certified and ``on_null="raise"``. What was collected is kept: see
             :meth:`calibrate`.
         """
+        return self._fit(X, y, groups, prompt_weight)
+
+    def _fit(
+        self,
+        X: object,
+        y: object,
+        groups: object,
+        prompt_weight: object,
+        tries: TryOut | None = None,
+    ) -> "ConformalSampler":
+        """Fit; `tries` uses the first draws in its own way, before the others are paid for."""
         self._validate_params()
         if groups is None and self.groups is not None and self.groups.by is None:
             self.groups.of(None, 0)  # says what is missing
         if prompt_weight is None and self.shift is not None and self.shift.weight is None:
             self.shift.of(None, 0)
         lazily = self.judging != "all"
-        return self.calibrate(self._collect(X, y, groups, prompt_weight, None, lazily=lazily))
+        data = self._collect(X, y, groups, prompt_weight, None, lazily=lazily, tries=tries)
+        return self.calibrate(data)
 
     def collect(
         self,
@@ -401,6 +414,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         memory: str | os.PathLike[str] | None,
         *,
         lazily: bool = False,
+        tries: TryOut | None = None,
     ) -> CalibrationData:
         """Collect all draws, or the first one of each prompt."""
         checked = check_prompts(prompts, estimator=self)
@@ -450,6 +464,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             judges=everything,
             keeps=not everything or self.losses is not None or collected.verdicts.of_people,
             file=memory,
+            tries=tries,
         )
         self._forget()
         self._source, self._collected = source, collected

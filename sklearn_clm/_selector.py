@@ -27,10 +27,17 @@ from sklearn_clm.calibration._binomial import mistaken_delta
 from sklearn_clm.calibration._claim import nulls_of, too_few
 from sklearn_clm.calibration._components import ComponentThreshold, check_components
 from sklearn_clm.calibration._rows import Part
+from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._calibration import PARTS, SelectorCalibration
-from sklearn_clm.policies._collection import warn_of_repetitions
+from sklearn_clm.policies._collection import (
+    TRIED_DRAWS,
+    TRIED_PROMPTS,
+    TryOut,
+    noting_kept_draws,
+    warn_of_repetitions,
+)
 from sklearn_clm.policies._components import (
     components_of_draws,
     components_of_sets,
@@ -333,8 +340,15 @@ class ComponentSelector(  # type: ignore[call-arg]
         # a mistake is found before anything is paid for
         names = groups_of(self.groups, groups, len(checked), checked)
         names = None if groups is None else names
+
+        def parts_of(some: CheckedPrompts, draws: list[list[Generation]]) -> list[Any]:
+            with noting_kept_draws():
+                return components_of_draws(splitter, component_score, some.prompts, draws)
+
         if given is None:
-            sampler, rows = self._fitted_sampler(checked, references, names, prompt_weight)
+            sampler, rows = self._fitted_sampler(
+                checked, references, names, prompt_weight, parts_of
+            )
         shift: Shift | None = None
         if given is not None or sampler is self.sampler:
             of_fit = given is not None and given.of_fit
@@ -344,8 +358,12 @@ class ComponentSelector(  # type: ignore[call-arg]
         record = sampler.calibration_
         # the whole budget, even where a smaller one was chosen: the choice was made on data
         with naming_position(checked):
+            if given is not None or sampler is self.sampler:  # which was fitted without a try
+                few = checked.take(np.arange(min(TRIED_PROMPTS, len(checked))))
+                n_tried = min(TRIED_DRAWS, record.width)
+                parts_of(few, record.source.draw(sampler.memory_, few, n_tried))
             draws = record.source.draw(sampler.memory_, checked, record.width, sampler.verbose)
-        split = components_of_draws(splitter, component_score, checked.prompts, draws)
+        split = parts_of(checked, draws)
         responses = [[draw.response for draw in row] for row in draws]
         if not all(map(callable, references)):
             warn_of_script("admission", self.admission, chain.from_iterable(responses))
@@ -613,6 +631,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         references: list[Any],
         groups: list[Hashable] | None,
         prompt_weight: object,
+        tries: TryOut,
     ) -> tuple[ConformalSampler, np.ndarray]:
         """The sampler, fitted on the prompts where it was not, and which of them may calibrate."""
         given = _fitted(self.sampler)
@@ -629,7 +648,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         if sampler.groups is None or sampler.groups.by is not None:
             groups = None  # not given, but none or found from the prompts
         sampler._memory = self._memory = getattr(self, "_memory", sampler.memory_)
-        sampler.fit(prompts, references, groups=groups, prompt_weight=weights)
+        sampler._fit(prompts, references, groups, weights, tries)
         return sampler, sampler.calibration_indices_
 
     def _prompts_of_sets(

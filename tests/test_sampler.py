@@ -495,10 +495,11 @@ def test_a_failing_score_loses_no_draw_and_leaves_nothing_half_fitted(
     log = tmp_path / "draws"
     X, references = questions(30)
     sampler = toy_sampler(log=str(log)).set_params(**params)
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message) as caught:
         sampler.fit(X, references if y is None else y)
     assert not [name for name in vars(sampler) if name.endswith("_")]
-    assert len(drawn(log)) == 30 * 8
+    assert len(drawn(log)) == 4 * 2  # the first draws of the first prompts
+    assert "set_params" in " ".join(caught.value.__notes__)
     defaults = toy_sampler()
     sampler.set_params(**{name: getattr(defaults, name) for name in params})
     sampler.fit(X, references)
@@ -528,7 +529,7 @@ def test_an_interrupted_collection_resumes(tmp_path):
     Dying.alive = 3
     with pytest.raises(ConnectionError):
         sampler.fit(X, y)
-    assert len(drawn(log)) == 20 * 8
+    assert len(drawn(log)) == 4 * 2 + 10 * 8
     sampler.fit(X, y)
     assert len(drawn(log)) == len(set(drawn(log))) == 50 * 8
     assert sampler.lambda_hat_ == toy_sampler().fit(X, y).lambda_hat_
@@ -916,11 +917,6 @@ def test_references_that_cannot_match_are_warned_of_once():
     assert sum(expected in text for text in texts) == 1
 
 
-def test_a_function_in_place_of_a_generator_is_told_where_it_belongs():
-    with pytest.raises(ValueError, match="FunctionGenerator"):
-        ConformalSampler(lambda prompt: "an answer").fit(*questions(30))
-
-
 class _IgnoresStart(ToyModel):
     def sample(self, prompts, n_samples, *, start=0, seed=0):
         return super().sample(prompts, n_samples, seed=seed)
@@ -966,3 +962,46 @@ def test_a_quality_that_looks_at_later_draws_is_noticed():
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*later ones")
         ConformalSampler(ToyModel(skill=0.4), quality=_ShareOfAll(False), **options).fit(X, y)
+
+
+@pytest.mark.parametrize("judging", ["all", "lazy"])
+@pytest.mark.parametrize("name", ["quality", "similarity"])
+def test_scores_are_tried_on_a_few_draws_before_the_others_are_made(tmp_path, name, judging):
+    def failing(*asked):
+        raise ZeroDivisionError
+
+    log = tmp_path / "draws"
+    sampler = toy_sampler(log=str(log)).set_params(judging=judging, **{name: failing})
+    with pytest.raises(ZeroDivisionError):
+        sampler.fit(*questions(30))
+    assert len(drawn(log)) <= 4 * 2
+
+
+class _Rows(ToyModel):
+    """Draws of the toy model, changed for each prompt as a whole."""
+
+    def __init__(self, change, log=None):
+        super().__init__(temperature=3.0, log=log)
+        self.change = change
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        rows = super().sample(prompts, 8, seed=seed)
+        return [self.change(row)[start : start + n_samples] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda row: row[:1] * 8, "temperature"),
+        (lambda row: row[:3] + row[2:3] * 5, "cache"),
+        (lambda row: [replace(draw, logprob=-j / 10) for j, draw in enumerate(row)], "sorted"),
+        (lambda row: row, None),
+    ],
+    ids=["temperature 0", "a cache", "sorted", "independent"],
+)
+def test_draws_that_are_copies_or_sorted_are_announced(change, message):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        toy_sampler().set_params(generator=_Rows(change)).collect(*questions(60))
+    told = [str(one.message) for one in caught]
+    assert [message in one for one in told] == ([] if message is None else [True])

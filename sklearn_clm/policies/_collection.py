@@ -22,7 +22,7 @@ from sklearn_clm.calibration._data import (
 )
 from sklearn_clm.calibration._table import Table, text_key
 from sklearn_clm.generators import DrawQueue, Generation
-from sklearn_clm.generators._base import is_trainable
+from sklearn_clm.generators._base import is_trainable, trait
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._groups import Groups, groups_of, lost_groups
 from sklearn_clm.policies._losses import Losses, SetLosses
@@ -31,21 +31,29 @@ from sklearn_clm.policies._shift import CovariateShift, Shift, needed_shift
 from sklearn_clm.policies._source import DrawSource, naming_position, progress_bar, wanting
 from sklearn_clm.policies._verdicts import Verdicts, noting_lost_verdicts
 from sklearn_clm.scoring import (
-    admission_matrix,
     quality_matrix,
     similarity_tensor,
     warn_of_references,
 )
+from sklearn_clm.scoring._admission import judge
 from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import warn_of_script
+
+TryOut = Callable[[CheckedPrompts, list[list[Generation]]], object]
 
 SCORES = ("quality", "similarity", "admission")
 OWN_CODE = (
     "a function of yours that was edited or moved, or that remembers what it was asked, is another "
     "one, unless it has a fingerprint()"
 )
+_KEPT = (
+    "Draws made so far are kept in memory_: set_params to what was wanted, then fit, or collect, "
+    "makes the others alone."
+)
+TRIED_PROMPTS, TRIED_DRAWS = 4, 2
+_ENOUGH_PROMPTS, _ENOUGH_DRAWS, _NEARLY_ALL = 20, 3, 0.95
 _MANY_CUT = 0.2
 _DRAWS_AT_ONCE = 100_000  # with 60 tokens each they take almost a gigabyte
 
@@ -274,7 +282,6 @@ class Collection(Elsewhere):
         )
         with naming_position(part):
             self._memory.serve(self.source.generator, queue, fingerprint=self.source.fingerprint)
-        scorer = bind_quality(self._quality, self.source.generator)
         # those that begin and end alike are scored together
         for start, stop in sorted(set(zip(starts.tolist(), counts.tolist()))):
             members = np.flatnonzero((starts == start) & (counts == stop))
@@ -283,7 +290,8 @@ class Collection(Elsewhere):
                 self.draws[i] + [new[m][j] for j in range(start, stop)]
                 for i, m in zip(at.tolist(), members.tolist())
             ]
-            self._score(scorer, at, part.take(members).prompts, draws, start)
+            with noting_kept_draws():
+                self._score(at, part.take(members).prompts, draws, start)
 
     def _keep(self, new: dict[int, Generation], j: int, generation: Generation) -> None:
         new[j] = generation
@@ -295,7 +303,6 @@ class Collection(Elsewhere):
 
     def _score(
         self,
-        scorer: Any,
         rows: np.ndarray,
         prompts: Any,
         draws: list[list[Generation]],
@@ -303,6 +310,7 @@ class Collection(Elsewhere):
     ) -> None:
         """Score and keep the draws from `start` on of the prompts at `rows`."""
         stop, data = len(draws[0]), self.data
+        scorer = bind_quality(self._quality, self.source.generator)
         responses = [[draw.response for draw in row] for row in draws]
         data.quality[rows, start:stop] = quality_matrix(
             scorer, prompts, draws, start=start, n_jobs=self._n_jobs
@@ -318,7 +326,13 @@ class Collection(Elsewhere):
             self.n_draws[i] = stop
 
     def fill(
-        self, n_draws: int, *, judges: bool, keeps: bool, file: str | os.PathLike[str] | None
+        self,
+        n_draws: int,
+        *,
+        judges: bool,
+        keeps: bool,
+        file: str | os.PathLike[str] | None,
+        tries: TryOut | None = None,
     ) -> None:
         """Make the first draws of each prompt, and judge them.
 
@@ -332,12 +346,17 @@ class Collection(Elsewhere):
             Whether draws are looked at later on.
         file : str, path or None
             A .npy file for the similarities; None keeps them in memory.
+        tries : callable, default=None
+            ``tries(prompts, draws)`` uses a few draws as the caller will use all of them.
         """
         n, k_max = self.data.quality.shape
         labels = np.full((n, k_max), -1, dtype=np.int8)
         with mapped_array(file, (n, k_max, k_max)) as whole, self.drawing(self._memory):
             if whole is not None:
                 self.data.similarity = whole
+            self._try_out(
+                np.arange(min(TRIED_PROMPTS, n)), n_draws, labels if judges else None, tries
+            )
             # block by block, as all draws of many prompts take more memory than their scores
             size = max(1, _DRAWS_AT_ONCE // n_draws)
             for start in range(0, n, size):
@@ -346,7 +365,7 @@ class Collection(Elsewhere):
                 if not start:
                     self._check_draws(rows, n_draws)
                 if judges:
-                    labels[rows, :n_draws] = self._judged(rows, n_draws)
+                    self._judge(labels, rows, n_draws)
                 if not keeps:
                     for i in rows.tolist():
                         self.draws[i], self._seen[i] = [], {}
@@ -363,16 +382,41 @@ class Collection(Elsewhere):
         )
         self.data = self.published(labels)
 
-    def _judged(self, rows: np.ndarray, n_draws: int) -> np.ndarray:
+    def _try_out(
+        self, rows: np.ndarray, n_draws: int, labels: np.ndarray | None, tries: TryOut | None
+    ) -> None:
+        """Use a few draws in every way in which all will be used, before the others are paid for.
+
+        They are kept, with their scores and labels. People are not asked before all is drawn.
+        """
+        n_tried = min(TRIED_DRAWS, n_draws)
+        self.draw(rows, n_tried)
+        with noting_kept_draws():
+            first = [self.responses[i][0] for i in rows.tolist()]
+            if n_tried < min(TRIED_DRAWS, self.data.k_max) and len(first) > 1:
+                similarity_tensor(self._similarity, [first])  # the next draws come much later
+            if labels is not None and not self.verdicts.of_people:
+                self._judge(labels, rows, n_tried)
+            if tries is not None:
+                tries(self.prompts.take(rows), [self.draws[i] for i in rows.tolist()])
+
+    def _judge(self, labels: np.ndarray, rows: np.ndarray, n_draws: int) -> None:
+        """Fill in labels of the first draws of prompts; equal texts of a prompt share theirs."""
+        texts, draws = self.data.texts, np.arange(n_draws)
+        assert texts is not None
+        asked = [draws[(texts[i, :n_draws] == draws) & (labels[i, :n_draws] < 0)] for i in rows]
         references = [self.references[i] for i in rows.tolist()]
-        responses = [self.responses[i][:n_draws] for i in rows.tolist()]
+        responses = [[self.responses[i][j] for j in own] for i, own in zip(rows, asked)]
         admission = self.verdicts.admission
         try:
-            with noting_lost_verdicts(admission, references):
-                return admission_matrix(admission, references, responses, n_jobs=self._n_jobs)
+            with noting_lost_verdicts(admission, references), noting_kept_draws():
+                verdicts = judge(admission, references, responses, n_jobs=self._n_jobs)
         except VerdictsWanted as error:  # and those of the blocks to come
             n_later = n_draws * (len(self.prompts) - int(rows[-1]) - 1)
             raise VerdictsWanted(error.wanted, len(error.wanted) + n_later) from None
+        for i, own, said in zip(rows, asked, verdicts, strict=True):
+            labels[i, own] = said
+            labels[i, :n_draws] = labels[i, texts[i, :n_draws]]
 
     def published(self, labels: np.ndarray) -> CalibrationData:
         """The draws as they are now, with labels by this judge."""
@@ -436,6 +480,7 @@ class Collection(Elsewhere):
         )
         warn_of_script("similarity", self._similarity, chain.from_iterable(responses))
         _warn_of_cut_responses(generator, list(chain.from_iterable(draws)))
+        _warn_of_dependent_draws(generator, draws)
         if n_draws == self.data.k_max:
             scorer = bind_quality(self._quality, generator)
             warn_of_later_draws(scorer, first.prompts, draws, self.data.quality)
@@ -456,6 +501,48 @@ def _warn_of_cut_responses(generator: object, draws: list[Generation]) -> None:
         f"greatest length (finish_reason='length'): they are judged, and compared, as far as they "
         f"go. Raise {named}, unless this is what you want."
     )
+
+
+def _warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) -> None:
+    """Warn where the draws of nearly all prompts are copies, or sorted."""
+    if len(draws) < _ENOUGH_PROMPTS or len(draws[0]) < _ENOUGH_DRAWS:
+        return
+    name, half = type(generator).__name__, len(draws[0]) // 2
+    texts = [[text_key(draw.response) for draw in row] for row in draws]
+    n_alike = sum(len(set(row)) == 1 for row in texts)
+    n_alike_later = sum(len(set(row[half:])) == 1 for row in texts)
+    enough = _NEARLY_ALL * len(draws)
+    if n_alike_later >= enough and not trait(generator, "gives_labels"):
+        found, reason = f"all draws are equal for {n_alike}", "a temperature of 0, or a cache"
+        if n_alike < enough:
+            found, reason = f"draws {half} and later are equal for {n_alike_later}", "a cache"
+        warn(
+            f"{found} of {len(draws)} prompts: {reason} between {name} and its model, does that. "
+            "Copies of one draw are no sample: wanted a temperature above 0 and no such cache (a "
+            "sklearn_clm.caching.CachedGenerator keeps draws apart), unless the model is as sure."
+        )
+    rows = [[draw.logprob for draw in row if draw.logprob is not None] for row in draws]
+    telling = [row for row in rows if len(set(row)) >= _ENOUGH_DRAWS]  # by chance for 1 in 6
+    n_sorted = sum(row == sorted(row, reverse=True) for row in telling)
+    if len(telling) >= _ENOUGH_PROMPTS and n_sorted >= _NEARLY_ALL * len(telling):
+        warn(
+            f"the log-probabilities of the draws of {name} never rise from one to the next, for "
+            f"{n_sorted} of {len(telling)} prompts: they seem sorted. Draws must be independent, "
+            "and stand in the order in which they were made; otherwise the guarantee may fail."
+        )
+
+
+@contextmanager
+def noting_kept_draws() -> Iterator[None]:
+    """Where a score or a judge fails, say that nothing has to be drawn again."""
+    try:
+        yield
+    except VerdictsWanted:
+        raise
+    except Exception as error:
+        if _KEPT not in getattr(error, "__notes__", ()):
+            error.add_note(_KEPT)
+        raise
 
 
 def warn_of_repetitions(prompts: CheckedPrompts) -> None:
