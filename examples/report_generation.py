@@ -318,16 +318,13 @@ def write_page(sampler, selector, selected, reports, task: ReportTask) -> str:
 
 def verdict(one, report: str, task: ReportTask) -> str:
     """Which of the reports in the set are right, and which trusted sentences are not."""
-    from sklearn_clm.scoring import get_component_admission, get_splitter
-
-    admission = get_component_admission(task.sentence_admission, get_splitter("sentence"))
     answer = one.prediction_set
     right = [
         str(draw + 1)
         for draw, response in zip(answer.indices, answer.responses)
         if task.admission(report, response)
     ]
-    wrong = [sentence for sentence in one if not admission(report, sentence)]
+    wrong = [sentence for sentence in one if not task.sentence_admission(report, sentence)]
     return (
         f"Right reports: {', '.join(right) or 'none'}. "
         f"Trusted sentences that are wrong: {html.escape(' '.join(wrong)) or 'none.'}"

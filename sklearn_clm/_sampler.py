@@ -62,7 +62,10 @@ from sklearn_clm.policies._source import (
     refuse_other_models,
     warn_of_repeated_draws,
 )
-from sklearn_clm.scoring import get_admission, get_quality, get_similarity, likelihood
+from sklearn_clm.scoring import likelihood
+from sklearn_clm.scoring._admission import get_admission
+from sklearn_clm.scoring._quality import get_quality
+from sklearn_clm.scoring._similarity import get_similarity
 from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
 from sklearn_clm.scoring._protocols import Admission

@@ -482,8 +482,8 @@ def test_a_single_empty_string_is_a_draw():
 @pytest.mark.parametrize(
     ("params", "y", "error", "message"),
     [
-        ({"admission": lambda a, b: 2}, None, TypeError, "wanted a bool"),
-        ({"admission": lambda a, b: None}, None, TypeError, "wanted a bool"),
+        ({"admission": lambda a, b: 2}, None, TypeError, "must return a bool"),
+        ({"admission": lambda a, b: None}, None, TypeError, "must return a bool"),
         ({"quality": lambda p, g: math.nan}, None, ValueError, "quality"),
         ({"quality": lambda p, g: [1.0, 2.0]}, None, (TypeError, ValueError), "quality"),
         ({"similarity": lambda a, b: math.nan}, None, ValueError, "similarity"),

@@ -202,14 +202,15 @@ def component_trials(
 
 def distinct_sentences(sampler) -> list[list[str]]:
     """The sentences of all draws of each prompt, in the order that a selector scores them in."""
-    from sklearn_clm.scoring import component_of, component_spans
+    from sklearn_clm.scoring import get_splitter
 
+    split = get_splitter("sentence")
     return [
         list(
             dict.fromkeys(
-                component_of(draw.response, span).strip()
+                draw.response[start:stop].strip()
                 for draw in draws
-                for span in component_spans("sentence", draw.response)
+                for start, stop in split(draw.response)
             )
         )
         for draws in sampler.calibration_draws_

@@ -41,7 +41,7 @@ class ReportTask:
         The images, and a report of a person about each.
     admission : callable (reference, report) -> bool
         Whether a report is right.
-    sentence_admission : str or callable (reference, sentence) -> bool
+    sentence_admission : callable (reference, sentence) -> bool
         Whether a sentence is right.
     match : str or callable (reference sentence, sentence) -> bool
         Whether a sentence of the reference is covered by a selected one.
@@ -53,7 +53,7 @@ class ReportTask:
     images: Sequence[Any]
     reports: Sequence[str]
     admission: Callable[[str, str], bool]
-    sentence_admission: str | Callable[[str, str], bool]
+    sentence_admission: Callable[[str, str], bool]
     match: str | Callable[[str, str], bool]
     train: Callable[[Any, int, int], Any]
 

@@ -36,10 +36,10 @@ def train_sentence_classifier(
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    from sklearn_clm.scoring import ComponentClassifier, get_component_admission, get_splitter
+    from sklearn_clm.scoring import ComponentClassifier, component_match, get_splitter
 
     splitter = get_splitter("sentence")
-    admission = get_component_admission("rouge_l", splitter)
+    admission = component_match("rouge_l", splitter)
     rows, right = [], []
     draws = generator.sample(prompts, n_samples, seed=seed)
     for prompt, reference, row in zip(prompts, references, draws):

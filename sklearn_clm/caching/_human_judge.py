@@ -23,7 +23,7 @@ from sklearn_clm.caching._verdict_files import (
 )
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._records import content_json, key_digest
-from sklearn_clm.scoring._protocols import PairAdmission, Prompt, Reference, Response
+from sklearn_clm.scoring._protocols import PairJudge, Prompt, Reference, Response
 
 if TYPE_CHECKING:
     import sqlite3
@@ -175,7 +175,7 @@ class VerdictsWanted(RuntimeError):
         return type(self), (self.wanted, self.n_at_most, self.later)
 
 
-class HumanJudge(StoreBacked, PairAdmission):
+class HumanJudge(StoreBacked, PairJudge):
     """An admission whose verdicts come from people and are kept in a SQLite file.
 
     Asked about a response that nobody has judged, it raises :class:`VerdictsWanted`, which lists
@@ -219,9 +219,6 @@ class HumanJudge(StoreBacked, PairAdmission):
     True
     """
 
-    judges_whole = True
-    judges_aliases = True
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -262,8 +259,8 @@ class HumanJudge(StoreBacked, PairAdmission):
         ]
 
     def judge_pairs(
-        self, references: Sequence[Reference], responses: Sequence[Response], **options: int | None
-    ) -> np.ndarray:
+        self, references: Sequence[Reference], responses: Sequence[Response]
+    ) -> Iterator[tuple[int, bool]]:
         """Verdict on each pair, as in :class:`sklearn_clm.scoring.PairJudge`.
 
         A reference is what :meth:`asked` gave, or anything else that is shown as a reference.
@@ -274,15 +271,17 @@ class HumanJudge(StoreBacked, PairAdmission):
         verdicts = self.verdicts(pairs)
         in_use = self._shared().in_use
         missing = {}
+        known = []
         for pair, verdict in zip(pairs, verdicts):
             if verdict is None:
                 missing[pair.id] = pair
             else:
                 in_use[self.question, pair.id] = verdict
+                known.append(verdict)
         if missing:
             self._want(missing.values())
             raise VerdictsWanted(list(missing.values()))
-        return np.array(verdicts, dtype=bool)
+        return enumerate(known)
 
     @staticmethod
     def wanted_pair(reference: Reference, response: Response) -> WantedVerdict:

@@ -12,20 +12,17 @@ from sklearn_clm.caching._store import Record, ResultCache, Row, decoded, encode
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, strictly
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest, naming
-from sklearn_clm.scoring._admission import admission_matrix, get_admission, stream_verdicts
+from sklearn_clm.scoring._admission import admission_matrix, get_admission, judged_pairs
 from sklearn_clm.scoring._parallel import map_as_done
 from sklearn_clm.scoring._protocols import (
     Admission,
-    PairAdmission,
+    PairJudge,
     Reference,
     Responses,
-    StreamingJudge,
 )
 from sklearn_clm.scoring._results import as_score
 
 Pair: TypeAlias = tuple[Any, Any]  # a reference or a prompt, and a response or a draw
-
-_BLOCK = 64  # pairs that are judged together where the judge takes many at once
 
 
 class _PairCache(ResultCache):
@@ -120,7 +117,7 @@ class _PairCache(ResultCache):
         }
 
 
-class CachedAdmission(_PairCache, PairAdmission):
+class CachedAdmission(_PairCache, PairJudge):
     """Keep every judgement of an admission in a SQLite file as soon as it is made.
 
     Each distinct pair of reference and response is judged at most once, over all folds,
@@ -128,11 +125,9 @@ class CachedAdmission(_PairCache, PairAdmission):
     Files are kept as :class:`sklearn_clm.caching.CachedGenerator` keeps them, and one file may
     hold draws and judgements.
 
-    Verdicts arrive one by one from a plain callable and from a
-    :class:`sklearn_clm.scoring.StreamingJudge`, such as
-    :class:`sklearn_clm.scoring.LLMJudge`, whose answers arrive as the draws of its generator do.
-    A judge with ``judge_pairs`` alone is given 64 pairs at a time, and a call that fails loses
-    them. In a :func:`sklearn_clm.scoring.component_match`, cache the judge that it is given.
+    Verdicts arrive one by one from a plain callable. A :class:`sklearn_clm.scoring.PairJudge` gives
+    them as it will: :class:`sklearn_clm.scoring.LLMJudge` as the draws of its generator arrive. In
+    a :func:`sklearn_clm.scoring.component_match`, cache the judge that it is given.
 
     Parameters
     ----------
@@ -161,7 +156,6 @@ class CachedAdmission(_PairCache, PairAdmission):
     """
 
     _kind = "admission"
-    judges_whole = True
 
     def __init__(
         self,
@@ -175,28 +169,19 @@ class CachedAdmission(_PairCache, PairAdmission):
         self.key = key
 
     def judge_pairs(
-        self, references: Sequence[Reference], responses: Responses, *, n_jobs: int | None = None
-    ) -> np.ndarray:
+        self, references: Sequence[Reference], responses: Responses
+    ) -> Iterator[tuple[int, bool]]:
         """Verdict on each pair, as in :class:`sklearn_clm.scoring.PairJudge`.
 
         Workers judge what is not kept. They need not see the file.
         """
-        values = self._known_or_made(references, responses, n_jobs)
-        return np.array([bool(value) for value in values], dtype=bool)
+        return enumerate(map(bool, self._known_or_made(references, responses, None)))
 
     def _make(self, pairs: list[Pair], n_jobs: int | None) -> Iterator[tuple[int, bool]]:
         admission = get_admission(self.admission)
-        if not hasattr(admission, "judge_pairs"):
-            yield from map_as_done(_judge_one, pairs, admission, n_jobs=n_jobs)
-            return
-        if isinstance(admission, StreamingJudge):
-            yield from stream_verdicts(admission, pairs)
-            return
-        for first in range(0, len(pairs), _BLOCK):
-            block = pairs[first : first + _BLOCK]
-            references, responses = [(a,) for a, _ in block], [[b] for _, b in block]
-            verdicts = admission_matrix(admission, references, responses, n_jobs=n_jobs)
-            yield from enumerate(verdicts[:, 0].tolist(), first)
+        if isinstance(admission, PairJudge):
+            return judged_pairs(admission, pairs)
+        return map_as_done(_judge_one, pairs, admission, n_jobs=n_jobs)
 
     def _record_value(self, record: Record) -> str:
         if not isinstance(record.get("value"), bool):

@@ -16,7 +16,8 @@ from sklearn_clm.evaluation._trials import (
     part_sizes,
     random_splits,
 )
-from sklearn_clm.scoring import component_match, component_of, component_spans
+from sklearn_clm.scoring import component_match
+from sklearn_clm.scoring._components import ComponentMatch
 
 Match = Callable[[str, str], bool]
 Splitter = Callable[[str], Sequence[object]]
@@ -259,7 +260,7 @@ def reference_scores(
             "references, components and scores must be of the same prompts, got "
             f"{len(references)}, {len(components)} and {len(scores)} of them instead."
         )
-    almost = component_match(match, splitter).admission
+    almost = component_match(match, splitter)
     best = []
     for i, (reference, texts, values) in enumerate(zip(references, components, scores)):
         if not isinstance(reference, str):
@@ -272,7 +273,7 @@ def reference_scores(
                 f"scores[{i}] must have shape ({len(texts)},), one for each component, got "
                 f"{values.shape} instead."
             )
-        best.append(_best_matches(reference, texts, values, almost, splitter))
+        best.append(_best_matches(reference, texts, values, almost))
     return best
 
 
@@ -280,13 +281,12 @@ def _best_matches(
     reference: str,
     components: Sequence[str],
     scores: np.ndarray,
-    match: Match,
-    splitter: str | Splitter,
+    almost: ComponentMatch,
 ) -> np.ndarray:
     # from the surest down, so that the first match is the best
     order = np.argsort(-scores, kind="stable")
     best = []
-    for span in component_spans(splitter, reference):
-        sentence = component_of(reference, span)
-        best.append(next((scores[i] for i in order if match(sentence, components[i])), -np.inf))
+    for sentence in almost.parts(reference):
+        matches = (scores[i] for i in order if almost.admission(sentence, components[i]))
+        best.append(next(matches, -np.inf))
     return np.array(best, dtype=np.float64)

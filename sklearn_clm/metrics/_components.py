@@ -6,14 +6,9 @@ import numpy as np
 
 from sklearn_clm._results import ComponentSets
 from sklearn_clm.metrics._sets import Admissions, Judge, refuse_without_judge
-from sklearn_clm.scoring import (
-    component_match,
-    component_of,
-    component_spans,
-    get_component_admission,
-)
+from sklearn_clm.scoring import component_match
 from sklearn_clm.scoring._admission import check_admissions, judge
-from sklearn_clm.scoring._components import ComponentMatch
+from sklearn_clm.scoring._components import ComponentMatch, get_component_admission
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._splitters import Splitter
 
@@ -160,8 +155,7 @@ def component_recall(
 def _coverage(
     reference: Reference, components: Collection[Response], almost: ComponentMatch
 ) -> float:
-    spans = component_spans(almost.splitter, reference)
-    parts = [component_of(reference, span) for span in spans]
+    parts = almost.parts(reference)
     covered = [any(almost.admission(part, one) for one in components) for part in parts]
     return float(np.mean(covered)) if covered else np.nan
 

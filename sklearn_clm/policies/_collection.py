@@ -30,12 +30,8 @@ from sklearn_clm.policies._open_sets import QualityLike, SimilarityLike
 from sklearn_clm.policies._shift import CovariateShift, Shift, needed_shift
 from sklearn_clm.policies._source import DrawSource, naming_position, progress_bar, wanting
 from sklearn_clm.policies._verdicts import Verdicts, noting_lost_verdicts
-from sklearn_clm.scoring import (
-    quality_matrix,
-    similarity_tensor,
-    warn_of_references,
-)
-from sklearn_clm.scoring._admission import judge
+from sklearn_clm.scoring import quality_matrix, similarity_tensor
+from sklearn_clm.scoring._admission import judge, warn_of_references
 from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws

@@ -15,8 +15,12 @@ from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._calibration import PARTS, SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._collection import OWN_CODE
 from sklearn_clm.policies._shift import CovariateShift, Shift
-from sklearn_clm.scoring import component_scores, component_spans
-from sklearn_clm.scoring._components import DistinctComponents, distinct_components
+from sklearn_clm.scoring._components import (
+    DistinctComponents,
+    component_scores,
+    component_spans,
+    distinct_components,
+)
 
 _ROUNDING = 1e-4  # of the largest score
 _ENOUGH_JUDGED = 30  # components, to wonder that none is admissible

@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn_clm.calibration import impute_labels
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies._verdicts import Verdicts
-from sklearn_clm.scoring import get_admission
+from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._protocols import Admission
 
 # of an optimisation prompt, where two labels show which texts are near copies; of all together

@@ -68,7 +68,7 @@ scripts use for summaries and reports.
 - A classifier that was trained on other data beats them all where you have such data.
 
 >>> from sklearn_clm.generators import Generation
->>> from sklearn_clm.scoring import get_quality, quality_matrix
+>>> from sklearn_clm.scoring import quality_matrix
 >>> draws = [[Generation("Paris", logprob=-0.1, n_tokens=2), Generation("Lyon", -2.0, n_tokens=2)]]
 >>> quality_matrix("likelihood", ["The capital of France?"], draws).round(2)
 array([[0.91, 0.16]])
@@ -101,8 +101,18 @@ around it, needs that: otherwise it is another one after each use.
 True
 
 passed as ``admission=numbers_agree``. Or pass callables ``A_i(response) -> bool`` in place of
-references. Judges that cost money belong in a :class:`sklearn_clm.caching.CachedAdmission`, which
-keeps each verdict as it arrives from a judge of many pairs that is a :class:`StreamingJudge`.
+references. A judge that takes many pairs at once is a :class:`PairJudge`:
+
+>>> from sklearn_clm.scoring import PairJudge, admission_matrix
+>>> class SameLength(PairJudge):
+...     def judge_pairs(self, references, responses):
+...         return enumerate(len(a) == len(b) for a, b in zip(references, responses))
+>>> admission_matrix(SameLength(), ["two", "three"], [["six"], ["four"]])
+array([[ True],
+       [False]])
+
+Judges that cost money belong in a :class:`sklearn_clm.caching.CachedAdmission`, which keeps each
+verdict as it arrives.
 
 ## Components
 
@@ -120,101 +130,53 @@ trained.
 
 from sklearn_clm.calibration import SetScore, get_set_score
 from sklearn_clm.generators._draws import Occurrence
-from sklearn_clm.scoring._admission import (
-    LabelMatch,
-    ThresholdAdmission,
-    admission_matrix,
-    get_admission,
-    label_match,
-    threshold_admission,
-    warn_of_references,
-)
+from sklearn_clm.scoring._admission import admission_matrix, label_match, threshold_admission
 from sklearn_clm.scoring._components import (
     ComponentClassifier,
-    ComponentMatch,
-    RandomScore,
     SpanLikelihood,
     Support,
     component_match,
-    component_of,
-    component_scores,
-    component_spans,
-    get_component_admission,
-    get_component_score,
 )
-from sklearn_clm.scoring._entailment import EntailmentAdmission, EntailmentScore
+from sklearn_clm.scoring._entailment import EntailmentScore
 from sklearn_clm.scoring._exact_match import exact_match, normalize_answer
 from sklearn_clm.scoring._language_model import LLMJudge, PTrue, VerbalizedConfidence
 from sklearn_clm.scoring._protocols import (
-    AskingQuality,
     ComponentScore,
     DrawScorer,
     PairJudge,
-    PairScorer,
     PairwiseSimilarity,
-    StreamingJudge,
 )
 from sklearn_clm.scoring._quality import (
     ClassifierQuality,
     SelfConsistency,
-    get_quality,
     likelihood,
     quality_matrix,
 )
-from sklearn_clm.scoring._similarity import (
-    RougeL,
-    exact_match_similarity,
-    get_similarity,
-    rouge_l,
-    rouge_l_matrix,
-    similarity_tensor,
-)
-from sklearn_clm.scoring._splitters import (
-    SentenceSplitter,
-    get_splitter,
-    split_lines,
-    split_periods,
-)
+from sklearn_clm.scoring._similarity import RougeL, rouge_l, rouge_l_matrix, similarity_tensor
+from sklearn_clm.scoring._splitters import SentenceSplitter, get_splitter
 
 __all__ = [
-    "AskingQuality",
     "ClassifierQuality",
     "ComponentClassifier",
-    "ComponentMatch",
     "ComponentScore",
     "DrawScorer",
-    "EntailmentAdmission",
     "EntailmentScore",
     "LLMJudge",
-    "LabelMatch",
     "Occurrence",
     "PTrue",
     "PairJudge",
-    "PairScorer",
     "PairwiseSimilarity",
-    "RandomScore",
     "RougeL",
     "SelfConsistency",
     "SentenceSplitter",
     "SetScore",
     "SpanLikelihood",
-    "StreamingJudge",
     "Support",
-    "ThresholdAdmission",
     "VerbalizedConfidence",
     "admission_matrix",
     "component_match",
-    "component_of",
-    "component_scores",
-    "component_spans",
     "exact_match",
-    "exact_match_similarity",
-    "get_admission",
-    "get_component_admission",
-    "get_component_score",
-    "get_quality",
     "get_set_score",
-    "get_similarity",
     "get_splitter",
     "label_match",
     "likelihood",
@@ -223,8 +185,5 @@ __all__ = [
     "rouge_l",
     "rouge_l_matrix",
     "similarity_tensor",
-    "split_lines",
-    "split_periods",
     "threshold_admission",
-    "warn_of_references",
 ]

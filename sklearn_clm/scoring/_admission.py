@@ -3,10 +3,12 @@
 import math
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
+from dataclasses import dataclass
 from numbers import Number, Real
 from typing import Any, TypeAlias
 
 import numpy as np
+from joblib import effective_n_jobs, parallel_config
 from scipy import sparse
 
 from sklearn_clm._exceptions import warn
@@ -14,15 +16,7 @@ from sklearn_clm.generators._draws import is_missing
 from sklearn_clm.generators._prompts import listed, lists_itself
 from sklearn_clm.scoring._exact_match import answer_key, exact_match, same_value
 from sklearn_clm.scoring._parallel import map_chunks
-from sklearn_clm.scoring._protocols import (
-    Admission,
-    PairAdmission,
-    PairJudge,
-    Reference,
-    Response,
-    Responses,
-    StreamingJudge,
-)
+from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response, Responses
 from sklearn_clm.scoring._results import (
     Named,
     as_bool,
@@ -37,55 +31,18 @@ from sklearn_clm.scoring._similarity import rouge_l, warn_of_script
 # a callable A_i, or references of which any will do
 Checked: TypeAlias = Callable[[Response], bool] | tuple[Reference, ...]
 Task: TypeAlias = tuple[Any, Response]
+Pairs: TypeAlias = Sequence[tuple[Reference, Response]]
 
 _SIZEABLE = 0.05  # share of prompts, below which nothing is said of their references
 _PRINTED_LIST = re.compile(r"""\s*\[\s*["'].*["']\s*,?\s*\]\s*""", re.DOTALL)
 
 
+@dataclass(frozen=True, repr=False)
 class ThresholdAdmission(Named):
-    """Admission of responses whose metric reaches a threshold.
+    """What :func:`threshold_admission` gives."""
 
-    Also under the name ``threshold_admission``.
-
-    Parameters
-    ----------
-    metric : callable (reference, response) -> float
-        Any metric in scikit-learn's order, ``f(y_true, y_pred)``; greater is better.
-    threshold : float
-        The smallest value that is admitted.
-
-    Raises
-    ------
-    TypeError
-        If `metric` is not callable, or `threshold` not a number.
-    ValueError
-        If `threshold` is NaN; when called, if the metric gives NaN or no real number.
-
-    Notes
-    -----
-    It can be pickled if `metric` can.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import rouge_l, threshold_admission
-    >>> acceptable = threshold_admission(rouge_l, 0.4)
-    >>> acceptable
-    threshold_admission(rouge_l, 0.4)
-    >>> acceptable("the heart is normal", "the heart is large")
-    True
-    """
-
-    def __init__(self, metric: Callable[[Any, Any], Any], threshold: float) -> None:
-        if not callable(metric):
-            raise TypeError(
-                f"metric must be a callable (reference, response) -> float, got {metric!r:.80}."
-            )
-        if not isinstance(threshold, (float, Real)):
-            raise TypeError(f"threshold must be a number, got {threshold!r:.80}.")
-        if np.isnan(float(threshold)):
-            raise ValueError("threshold must be a number, got NaN.")
-        self.metric = metric
-        self.threshold = float(threshold)
+    metric: Callable[[Any, Any], Any]
+    threshold: float
 
     def __call__(self, reference: Reference, response: Response) -> bool:
         """Whether the metric of `response` against `reference` is at least the threshold."""
@@ -100,41 +57,88 @@ class ThresholdAdmission(Named):
     def __repr__(self) -> str:
         return f"threshold_admission({name_of(self.metric)}, {self.threshold})"
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ThresholdAdmission)
-            and self.metric == other.metric
-            and self.threshold == other.threshold
-        )
 
-    def __hash__(self) -> int:
-        return hash((self.metric, self.threshold))
+def threshold_admission(metric: Callable[[Any, Any], Any], threshold: float) -> Admission:
+    """Admission of responses whose metric reaches a threshold.
+
+    Parameters
+    ----------
+    metric : callable (reference, response) -> float
+        Any metric in scikit-learn's order, ``f(y_true, y_pred)``; greater is better.
+    threshold : float
+        The smallest value that is admitted.
+
+    Returns
+    -------
+    callable (reference, response) -> bool
+        The admission. It can be pickled if `metric` can.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import rouge_l, threshold_admission
+    >>> acceptable = threshold_admission(rouge_l, 0.4)
+    >>> acceptable
+    threshold_admission(rouge_l, 0.4)
+    >>> acceptable("the heart is normal", "the heart is large")
+    True
+    """
+    if not callable(metric):
+        raise wrong_kind("metric", "a callable (reference, response) -> float", metric)
+    if not isinstance(threshold, (float, Real)) or math.isnan(threshold):
+        raise wrong_kind("threshold", "a number", threshold)
+    return ThresholdAdmission(metric, float(threshold))
 
 
-threshold_admission = ThresholdAdmission
+class LabelMatch(Named, PairJudge):
+    """What :func:`label_match` gives."""
+
+    def __init__(self, labeler: Any, batched: bool) -> None:
+        self.labeler = labeler
+        self.batched = batched
+
+    def judge_pairs(
+        self, references: Sequence[Reference], responses: Responses
+    ) -> Iterator[tuple[int, bool]]:
+        """Verdicts, as in :class:`PairJudge`; each distinct text is labelled once."""
+        texts = list(dict.fromkeys([*references, *responses]))
+        labels = dict(zip(texts, map_chunks(self._label, texts)))
+        return enumerate(same_value(labels[a], labels[b]) for a, b in zip(references, responses))
+
+    def _label(self, texts: list[Response]) -> list[Response]:
+        if not self.batched:
+            return [_as_labels(self.labeler(text), text, self) for text in texts]
+        predict = getattr(self.labeler, "predict", self.labeler)
+        labels = list(predict(texts))
+        if len(labels) != len(texts):
+            raise ValueError(
+                f"labeler of {self!r} must give one label, or one row of labels, for each text, "
+                f"got {len(labels)} for {len(texts)} texts instead."
+            )
+        return [_as_labels(label, text, self) for label, text in zip(labels, texts)]
+
+    def __repr__(self) -> str:
+        return f"label_match({name_of(self.labeler)})"
 
 
-class LabelMatch(Named, PairAdmission):
-    """Admission of responses to which a labeller gives the labels of the reference.
+def label_match(labeler: Any, *, batched: bool | None = None) -> PairJudge:
+    """Admission of responses that a labeller labels as the reference.
 
     As the paper judges radiology reports: by the 14 labels that CheXbert finds in the report
-    drawn and in the radiologist's. Also under the name ``label_match``.
+    drawn and in the radiologist's.
 
     Parameters
     ----------
     labeler : callable, or fitted classifier with ``predict``
         Gives a text its labels: a label, or a vector of them. Vectors are equal if all entries
-        are.
+        are. A label may be neither None nor NaN.
     batched : bool, default=None
         Whether `labeler` takes a list of texts and gives the labels of each, in order, rather than
         a single text. None: only if it has a method ``predict``, which is then called.
 
-    Raises
-    ------
-    TypeError
-        If `labeler` is neither callable nor has ``predict``.
-    ValueError
-        When called: if a label is None or NaN, or if there are not as many labels as texts.
+    Returns
+    -------
+    callable (reference, response) -> bool, and PairJudge
+        The admission.
 
     Examples
     --------
@@ -147,45 +151,10 @@ class LabelMatch(Named, PairAdmission):
     >>> same_findings("small effusion", "effusion and fracture")
     False
     """
-
-    judges_whole = True
-    judges_aliases = True
-
-    def __init__(self, labeler: Any, *, batched: bool | None = None) -> None:
-        has_predict = hasattr(labeler, "predict")
-        if isinstance(labeler, type) or not (callable(labeler) or has_predict):
-            raise wrong_kind("labeler", "a callable, or a classifier with predict", labeler)
-        self.labeler = labeler
-        self.batched = has_predict if batched is None else bool(batched)
-
-    def judge_pairs(
-        self, references: Responses, responses: Responses, *, n_jobs: int | None = None
-    ) -> list[bool]:
-        """Verdict on each pair, as in :class:`PairJudge`; each distinct text is labelled once."""
-        texts = list(dict.fromkeys([*references, *responses]))
-        labels = dict(zip(texts, map_chunks(self._label, texts, n_jobs=n_jobs)))
-        return [
-            same_value(labels[reference], labels[response])
-            for reference, response in zip(references, responses)
-        ]
-
-    def _label(self, texts: list[Response]) -> list[Response]:
-        if not self.batched:
-            return [_as_labels(self.labeler(text), text, self) for text in texts]
-        predict = getattr(self.labeler, "predict", self.labeler)
-        labels = list(predict(texts))
-        if len(labels) != len(texts):
-            raise ValueError(
-                f"admission {self!r}: the labeler gave {len(labels)} labels for {len(texts)} "
-                "texts; wanted one (or one row) for each."
-            )
-        return [_as_labels(label, text, self) for label, text in zip(labels, texts)]
-
-    def __repr__(self) -> str:
-        return f"label_match({name_of(self.labeler)})"
-
-
-label_match = LabelMatch
+    has_predict = hasattr(labeler, "predict")
+    if isinstance(labeler, type) or not (callable(labeler) or has_predict):
+        raise wrong_kind("labeler", "a callable, or a classifier with predict", labeler)
+    return LabelMatch(labeler, has_predict if batched is None else bool(batched))
 
 
 def _as_labels(label: object, text: Response, admission: LabelMatch) -> object:
@@ -195,8 +164,8 @@ def _as_labels(label: object, text: Response, admission: LabelMatch) -> object:
     entries = np.ravel(np.asarray(label, dtype=object))
     if any(entry is None or entry != entry for entry in entries):
         raise ValueError(
-            f"admission {admission!r}: the labeler gave {label!r:.80} for {text!r:.80}; wanted a "
-            "label or a vector of labels without None or NaN."
+            f"labeler of {admission!r} must give a label, or a vector of labels, without None or "
+            f"NaN, got {label!r:.80} for {text!r:.80} instead."
         )
     return label
 
@@ -211,33 +180,7 @@ _ADMISSIONS: dict[str, Admission] = {
 
 
 def get_admission(admission: str | Admission) -> Admission:
-    """Admission from its name.
-
-    Parameters
-    ----------
-    admission : {"exact_match", "rouge_l"} or callable
-        "rouge_l" admits a ROUGE-L of at least 0.4. A callable
-        ``f(reference, response) -> bool`` judges one response. Where it has a method
-        ``judge_pairs``, that is used instead: see :class:`PairJudge`.
-
-    Returns
-    -------
-    callable (reference, response) -> bool
-        The admission.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown.
-    TypeError
-        If it is neither a name nor a callable.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import get_admission
-    >>> get_admission("rouge_l")
-    threshold_admission(rouge_l, 0.4)
-    """
+    """Admission from its name, "exact_match" or "rouge_l"; a callable is one already."""
     if isinstance(admission, str):
         others = " or a callable (reference, response) -> bool"
         return by_name("admission", admission, _ADMISSIONS, others)
@@ -259,7 +202,8 @@ def admission_matrix(
     Parameters
     ----------
     admission : {"exact_match", "rouge_l"} or callable (reference, response) -> bool
-        As in :func:`get_admission`. Not used where `admissions` are callables.
+        "rouge_l" admits a ROUGE-L of at least 0.4. A callable judges one response, unless it is a
+        :class:`PairJudge`. Not used where `admissions` are callables.
     admissions : sequence of length n
         For each prompt a callable ``A_i(response) -> bool``, or a reference. A list, tuple, set
         or array of texts or objects is a set of references, any of which will do; an array of
@@ -340,40 +284,28 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> lis
     name = "This estimator" if estimator is None else type(estimator).__name__
     if y is None:
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
-    if isinstance(y, (str, bytes, dict, Number)) or callable(y):
+    single = isinstance(y, (str, bytes, dict, Number)) or callable(y) or sparse.issparse(y)
+    array = np.asarray(y) if hasattr(y, "__array__") and not single else None
+    if array is not None and array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if single or not isinstance(y, (Sized, np.ndarray)) or (array is not None and not array.ndim):
         raise TypeError(
-            f"admissions (y) must be a sequence with one entry per prompt, got "
-            f"{type(y).__name__} {y!r:.60}."
+            "admissions (y) must be a dense sequence with one entry per prompt, got "
+            f"{type(y).__name__} {y!r:.60} instead."
         )
-    if sparse.issparse(y):
-        raise TypeError("admissions (y) must be dense, got a sparse matrix.")
-    if hasattr(y, "__array__"):
-        array = np.asarray(y)
-        if array.ndim == 2 and array.shape[1] == 1:
-            array = array[:, 0]
-        if array.ndim == 0:
-            raise TypeError("admissions (y) must be a sequence with one entry per prompt.")
-        # a row of numbers is one reference, such as a vector of labels
-        items = listed(y, array) if array.ndim == 1 or lists_itself(y) else list(array)
-    elif hasattr(y, "__len__") and hasattr(y, "__iter__"):
+    if array is None:
         items = list(y)
     else:
-        raise TypeError(
-            f"admissions (y) must be a sequence with one entry per prompt, got {type(y).__name__}."
-        )
+        # a row of numbers is one reference, such as a vector of labels
+        items = listed(y, array) if array.ndim == 1 or lists_itself(y) else list(array)
     items = [_plain(item) for item in items]
     for i, item in enumerate(items):
-        if is_missing(item):
-            raise ValueError(
-                f"admissions (y) holds {item!r} at position {i}; wanted a callable, a reference "
-                "or a list of references for every prompt."
-            )
         if isinstance(item, float) and math.isinf(item):
             raise ValueError(f"Input y contains infinity (at position {i}).")
     if len(items) != n_prompts:
         raise ValueError(
-            f"prompts (X) holds {n_prompts} and admissions (y) {len(items)} entries; wanted one "
-            "admission per prompt."
+            f"prompts (X) and admissions (y) must be of one length, got {n_prompts} and "
+            f"{len(items)} instead."
         )
     # known to fail later, when draws have been paid for
     checked_admissions(items, n_prompts)
@@ -391,25 +323,22 @@ def _plain(item: Reference) -> Reference:
 def checked_admissions(admissions: Sequence[Any], n_prompts: int) -> list[Checked]:
     """Callables, or tuples of references."""
     if isinstance(admissions, (str, bytes)) or not isinstance(admissions, Sized):
-        raise TypeError(
-            "admissions must be a sequence with a callable or a reference for each prompt, got "
-            f"{type(admissions).__name__} {admissions!r:.80}."
-        )
+        raise wrong_kind("admissions", "a sequence with one entry per prompt", admissions)
     if len(admissions) != n_prompts:
         raise ValueError(
-            f"admissions has length {len(admissions)}; wanted {n_prompts}, one for each prompt."
+            f"admissions must have length {n_prompts}, one for each prompt, got "
+            f"{len(admissions)} instead."
         )
     checked = list(admissions)
-    of_callables = bool(checked) and callable(checked[0])
-    kinds = ("callable", "reference") if of_callables else ("reference", "callable")
-    for i, value in enumerate(checked):
-        if callable(value) != of_callables:
-            raise TypeError(
-                f"admissions mixes callables and references: admissions[0] is a {kinds[0]} and "
-                f"admissions[{i}] a {kinds[1]} ({value!r:.80}); wanted one kind for all prompts."
-            )
-    if of_callables:
+    are_callable = [callable(value) for value in checked]
+    if checked and all(are_callable):
         return checked
+    if any(are_callable):
+        other = are_callable.index(not are_callable[0])
+        raise TypeError(
+            "admissions must be callables, or references, for all prompts, got "
+            f"{checked[0]!r:.80} at position 0 and {checked[other]!r:.80} at {other} instead."
+        )
     return [_references(value, i) for i, value in enumerate(checked)]
 
 
@@ -423,107 +352,60 @@ def _references(value: Reference, i: int) -> tuple[Reference, ...]:
         aliases = tuple(value)
     else:
         aliases = (value,)
-    if not aliases:
+    if not aliases or any(map(is_missing, aliases)):
         raise ValueError(
-            f"admissions[{i}] is an empty {type(value).__name__} of references; wanted at least "
-            "one."
+            f"admissions[{i}] must be a reference, or a list of at least one, without None or NaN, "
+            f"got {value!r:.80} instead."
         )
-    for alias in aliases:
-        if is_missing(alias):
-            raise ValueError(
-                f"admissions[{i}] is {value!r:.80}; wanted a reference, or a list of references, "
-                "without None or NaN."
-            )
     return aliases
 
 
 def _judge_references(
     admission: Admission, tasks: Sequence[Task], n_jobs: int | None
 ) -> list[bool]:
+    """Verdicts; a reference is asked about only where no earlier one of its list matched."""
     if not isinstance(admission, PairJudge):
         return map_chunks(_compare_each, tasks, admission, n_jobs=n_jobs)
-    whole = getattr(admission, "judges_whole", False)
-    if whole and not getattr(admission, "judges_aliases", False):
-        return _judge_in_rounds(admission, tasks, n_jobs)
-    pairs = [(reference, response) for aliases, response in tasks for reference in aliases]
-    if not pairs:
-        return []
-    if whole:
-        values = _judge_chunk(pairs, admission, n_jobs=n_jobs)
-    else:
-        values = map_chunks(_judge_chunk, pairs, admission, n_jobs=n_jobs)
-    first = np.cumsum([0] + [len(aliases) for aliases, _ in tasks[:-1]])
-    return list(np.logical_or.reduceat(np.array(values, dtype=bool), first))
-
-
-def _judge_in_rounds(admission: PairJudge, tasks: Sequence[Task], n_jobs: int | None) -> list[bool]:
-    """Verdicts of a judge who is asked about a reference only where no earlier one matched."""
     verdicts = [False] * len(tasks)
     undecided = list(range(len(tasks)))
     n_asked = 0
-    while undecided:
-        pairs = [(tasks[t][0][n_asked], tasks[t][1]) for t in undecided]
-        values = _judge_chunk(pairs, admission, n_jobs=n_jobs)
-        for t, value in zip(undecided, values):
-            verdicts[t] = value
-        n_asked += 1
-        undecided = [t for t in undecided if not verdicts[t] and len(tasks[t][0]) > n_asked]
+    with parallel_config(n_jobs=effective_n_jobs(n_jobs)):
+        while undecided:
+            pairs = [(tasks[t][0][n_asked], tasks[t][1]) for t in undecided]
+            for k, verdict in judged_pairs(admission, pairs):
+                verdicts[undecided[k]] = verdict
+            n_asked += 1
+            undecided = [t for t in undecided if not verdicts[t] and len(tasks[t][0]) > n_asked]
     return verdicts
 
 
-def _judge_chunk(
-    pairs: Sequence[tuple[Reference, Response]], admission: PairJudge, **options: int | None
-) -> list[bool]:
-    references, responses = map(list, zip(*pairs))
-    values = list(admission.judge_pairs(references, responses, **options))
-    if len(values) != len(pairs):
-        raise _wrong_count(admission, len(values), len(pairs))
-    return [
-        _as_verdict(value, admission, response, reference)
-        for value, (reference, response) in zip(values, pairs)
-    ]
-
-
-def stream_verdicts(
-    admission: StreamingJudge, pairs: Sequence[tuple[Reference, Response]]
-) -> Iterator[tuple[int, bool]]:
+def judged_pairs(admission: PairJudge, pairs: Pairs) -> Iterator[tuple[int, bool]]:
     """Positions of pairs and their verdicts, checked, as they become known."""
-    references = [reference for reference, _ in pairs]
-    checked_admissions([(reference,) for reference in references], len(pairs))
+    references, responses = map(list, zip(*pairs))
     wanted = set(range(len(pairs)))
-    for k, value in admission.stream_verdicts(references, [response for _, response in pairs]):
-        if k not in wanted:
-            raise ValueError(
-                f"admission {name_of(admission)} gave a verdict on pair {k!r:.20}; wanted one on "
-                f"each of the pairs 0 to {len(pairs) - 1}."
-            )
+    expected = f"admission {name_of(admission)} must give (position, verdict) once for each pair"
+    for given in admission.judge_pairs(references, responses):
+        if not isinstance(given, tuple) or given[0] not in wanted:
+            raise ValueError(f"{expected}, got {given!r:.40} among {len(pairs)} pairs instead.")
+        k, value = given
         wanted.remove(k)
-        reference, response = pairs[k]
-        yield k, _as_verdict(value, admission, response, reference)
+        yield k, _as_verdict(value, admission, responses[k], references[k])
     if wanted:
-        raise _wrong_count(admission, len(pairs) - len(wanted), len(pairs))
-
-
-def _wrong_count(admission: object, n_verdicts: int, n_pairs: int) -> ValueError:
-    return ValueError(
-        f"admission {name_of(admission)} gave {n_verdicts} verdicts for {n_pairs} pairs of "
-        "reference and response."
-    )
+        raise ValueError(f"{expected}, got nothing on {len(wanted)} of {len(pairs)} pairs instead.")
 
 
 def _compare_each(tasks: Sequence[Task], admission: Admission) -> list[bool]:
-    return [
-        any(_verdict_of(admission, text, alias) for alias in aliases) for aliases, text in tasks
-    ]
+    return [any(verdict_of(admission, text, alias) for alias in aliases) for aliases, text in tasks]
 
 
 def _ask_each(tasks: Sequence[Task]) -> list[bool]:
-    return [_verdict_of(accept, response) for accept, response in tasks]
+    return [verdict_of(accept, response) for accept, response in tasks]
 
 
-def _verdict_of(
+def verdict_of(
     admission: Callable[..., object], response: Response, reference: Reference = None
 ) -> bool:
+    """The verdict of a callable on one response, checked."""
     try:
         value = admission(response) if reference is None else admission(reference, response)
     except Exception as error:
@@ -545,8 +427,8 @@ def _as_verdict(
     verdict = as_bool(value)
     if verdict is None:
         raise TypeError(
-            f"admission {name_of(admission)} returned {value!r:.80} ({type(value).__name__}) for "
-            f"{_about(response, reference)}; wanted a bool (or 0 or 1)."
+            f"admission {name_of(admission)} must return a bool (or 0 or 1), got {value!r:.80} for "
+            f"{_about(response, reference)} instead."
         )
     return verdict
 
@@ -556,36 +438,10 @@ def warn_of_references(
     admissions: Sequence[Any],
     responses: Sequence[Sequence[Response]] = (),
 ) -> None:
-    """Warn of references that can hardly be judged.
+    """Warn of references that can hardly be judged, of all draws or some or none.
 
-    Parameters
-    ----------
-    admission : str or callable
-        As in :func:`get_admission`. Of others than "exact_match" and those that compare by
-        ROUGE-L, only printed lists are known to be hard to judge.
-    admissions : sequence of length n
-        As in :func:`admission_matrix`.
-    responses : sequence of n sequences of responses, default=()
-        Some or all draws, where they are known.
-
-    Warns
-    -----
-    UserWarning
-        Where references that recur, as class labels do, are distinguished only by what matching
-        ignores ("a_b" and "a-b", "US" and "us"); where the references of 5 % of the prompts or
-        more are no texts but all responses are, or the other way round, so that none can match;
-        where as many references are texts of a printed list; and where ROUGE-L meets references
-        in another script than the Latin one, whose words it does not know.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> from sklearn_clm.scoring import warn_of_references
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     warn_of_references("exact_match", ["us", "US", "us", "US"])
-    >>> print(caught[0].message)
-    admission='exact_match' takes the references 'US' and 'us' for equal...
+    Labels that differ only in what matching ignores; references that are no texts where all
+    responses are, or the other way round; printed lists; a script that ROUGE-L does not know.
     """
     judge = get_admission(admission)
     every = checked_admissions(admissions, len(admissions))

@@ -5,8 +5,8 @@ maximum over its occurrences is its score.
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import product
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -15,14 +15,18 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation, draw_stream
 from sklearn_clm.generators._draws import Occurrence, prompt_bytes
-from sklearn_clm.scoring._admission import ROUGE_L_ADMITS, ThresholdAdmission, get_admission
-from sklearn_clm.scoring._exact_match import exact_match
+from sklearn_clm.scoring._admission import (
+    ROUGE_L_ADMITS,
+    ThresholdAdmission,
+    get_admission,
+    verdict_of,
+)
 from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._protocols import (
     Admission,
     ComponentScore,
     Draws,
-    PairAdmission,
+    PairJudge,
     PairwiseSimilarity,
     Prompt,
     Prompts,
@@ -41,7 +45,6 @@ from sklearn_clm.scoring._quality import (
 )
 from sklearn_clm.scoring._results import (
     Named,
-    as_bool,
     as_score,
     as_scores,
     by_name,
@@ -49,62 +52,24 @@ from sklearn_clm.scoring._results import (
     refuse_unfitted,
     wrong_kind,
 )
-from sklearn_clm.scoring._similarity import RougeL, get_similarity
+from sklearn_clm.scoring._similarity import RougeL, similarity_tensor
 from sklearn_clm.scoring._splitters import Splitter, get_splitter
 
 Scores = list[list[np.ndarray]]
 ComponentScorer = Callable[[Prompt, Response], float]
 
+_OTHERS = "a callable, a classifier, or an object with a method score_components"
+
 
 def component_spans(splitter: Splitter | str, response: Response) -> list[Span | None]:
-    """Where the components of a response are.
-
-    Parameters
-    ----------
-    splitter : str or callable
-        As in :func:`get_splitter`.
-    response : str or object
-        A response. One that is not text is a single component, whose span is None.
-
-    Returns
-    -------
-    list of (int, int) or None
-        Character offsets, in order.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import component_spans
-    >>> component_spans("sentence", "No effusion. Lungs are clear.")
-    [(0, 12), (13, 29)]
-    >>> component_spans("sentence", 3.5)
-    [None]
-    """
+    """Where the components of a response are; None for one that is not text, which is one whole."""
     if not isinstance(response, str):
         return [None]
     return list(get_splitter(splitter)(response))
 
 
 def component_of(response: Response, span: Span | None) -> Response:
-    """The component at a span of a response.
-
-    Parameters
-    ----------
-    response : str or object
-        A response.
-    span : (int, int) or None
-        Its span, as :func:`component_spans` gives it.
-
-    Returns
-    -------
-    str or object
-        That part of the text; the response itself where the span is None.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import component_of
-    >>> component_of("No effusion. Lungs are clear.", (13, 29))
-    'Lungs are clear.'
-    """
+    """The component at a span of a response; the response itself where the span is None."""
     return response if span is None else response[span[0] : span[1]]
 
 
@@ -196,12 +161,12 @@ class SpanLikelihood(BaseEstimator):
     def _one(self, draw: Generation, span: Span | None, i: int, j: int) -> float:
         logprobs = draw.token_logprobs
         if logprobs is None or draw.token_spans is None:
-            if draw.logprob is None or not _is_whole(draw.response, span):
+            whole = span is None or component_of(draw.response, span) == draw.response.strip()
+            if draw.logprob is None or not whole:
                 raise ValueError(
-                    "component_score='span_likelihood' needs the log-probability of each token and "
-                    f"the characters it produced; sample {j} of prompt {i} has "
-                    f"token_logprobs={logprobs} and token_spans={draw.token_spans}. Use a "
-                    "generator that gives them or another component_score."
+                    "component_score='span_likelihood' needs token_logprobs and token_spans, got "
+                    f"{logprobs} and {draw.token_spans} for draw {j} of prompt {i} instead. Use a "
+                    "generator that gives them, or another component_score."
                 )
             inside, n_tokens = [draw.logprob], draw.n_tokens or 1
         else:
@@ -213,14 +178,10 @@ class SpanLikelihood(BaseEstimator):
             n_tokens = len(inside)
         if not all(logprob <= LOGPROB_ROUNDING for logprob in inside):
             raise ValueError(
-                "component_score='span_likelihood' needs log-probabilities of at most 0; sample "
-                f"{j} of prompt {i} has {max(inside)!r}."
+                "component_score='span_likelihood' needs token_logprobs of at most 0, got "
+                f"{max(inside)!r} for draw {j} of prompt {i} instead."
             )
         return float(length_normalised(math.fsum(inside), n_tokens)) if inside else 0.0
-
-
-def _is_whole(response: Response, span: Span | None) -> bool:
-    return span is None or response[span[0] : span[1]] == response.strip()
 
 
 class RandomScore(BaseEstimator):
@@ -231,14 +192,6 @@ class RandomScore(BaseEstimator):
     seed : int, default=0
         Seed, >= 0. The number depends on (prompt, component, seed) alone.
 
-    Examples
-    --------
-    >>> from sklearn_clm.generators import Generation
-    >>> from sklearn_clm.scoring import RandomScore
-    >>> draws, spans = [Generation("Yes."), Generation("Yes.")], [[(0, 4)], [(0, 4)]]
-    >>> first, second = RandomScore(seed=1).score_components(["Sure?"], [draws], [spans])[0]
-    >>> bool(first == second)
-    True
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -299,12 +252,11 @@ class Support(BaseEstimator):
         self, draws: Sequence[Generation], rows: Sequence[Sequence[Span | None]]
     ) -> list[np.ndarray]:
         components, ids = numbered_components((draw.response for draw in draws), rows)
-        if not components:
-            return [np.empty(0) for _ in rows]
         holds = np.zeros((len(rows), len(components)), dtype=bool)
         for j, row_ids in enumerate(ids):
             holds[j, row_ids] = True
-        alike = _pairwise(self.similarity, components) >= self.threshold
+        to_earlier = similarity_tensor(self.similarity, [components])[0]
+        alike = to_earlier + to_earlier.T >= self.threshold
         np.fill_diagonal(alike, True)
         counts = (holds @ alike.T).sum(axis=0, dtype=np.float64)
         return [counts[row_ids] for row_ids in ids]
@@ -389,74 +341,26 @@ def _score_distinct(
     return scored
 
 
-def _pairwise(
-    similarity: str | Similarity | PairwiseSimilarity, components: list[Response]
-) -> np.ndarray:
-    """Similarity of all pairs of components."""
-    compare, shape = get_similarity(similarity), (len(components),) * 2
-    if isinstance(compare, PairwiseSimilarity):
-        return as_scores(compare.pairwise(components), shape, "similarity", compare)
-    values = [
-        as_score(compare(a, b), "similarity", compare, "two components")
-        for a, b in product(components, repeat=2)
-    ]
-    return np.array(values).reshape(shape)
-
-
 def get_component_score(
     component_score: str | ComponentScorer | ComponentScore | BaseEstimator, *, seed: int = 0
 ) -> ComponentScore:
-    """Component score from its name, from a callable or from a classifier.
-
-    Parameters
-    ----------
-    component_score : {"random", "span_likelihood", "support"}, callable, classifier or object
-        A name; a callable ``f(prompt, component) -> float``, asked once for each distinct
-        component of a prompt; a fitted binary classifier with ``predict_proba``, which is given
-        the components (see :class:`ComponentClassifier`); or an object with a method
-        ``score_components``, such as :class:`EntailmentScore`.
-    seed : int, default=0
-        Seed of "random".
-
-    Returns
-    -------
-    ComponentScore
-        An object with a method ``score_components``.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or the classifier is not fitted.
-    TypeError
-        If it is none of these.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import get_component_score
-    >>> get_component_score("support")
-    Support()
-    """
+    """Component score from its name, a callable ``f(prompt, component)``, or a classifier."""
     if isinstance(component_score, str):
         known: dict[str, ComponentScore] = {
             "random": RandomScore(seed=seed),
             "span_likelihood": SpanLikelihood(),
             "support": Support(),
         }
-        others = ", a callable, a classifier, or an object with a method score_components"
-        return by_name("component_score", component_score, known, others)
-    if isinstance(component_score, type):
-        raise TypeError(
-            f"component_score is the class {component_score.__name__}; wanted an instance."
-        )
-    if isinstance(component_score, ComponentScore):
-        return component_score
-    if hasattr(component_score, "predict_proba"):
-        refuse_unfitted(component_score, "component_score")
-        return ComponentClassifier(component_score)
-    if callable(component_score):
-        return CallableScore(component_score)
-    wanted = "a name, a callable, a classifier, or an object with a method score_components"
-    raise wrong_kind("component_score", wanted, component_score)
+        return by_name("component_score", component_score, known, f", {_OTHERS}")
+    if not isinstance(component_score, type):
+        if isinstance(component_score, ComponentScore):
+            return component_score
+        if hasattr(component_score, "predict_proba"):
+            refuse_unfitted(component_score, "component_score")
+            return ComponentClassifier(component_score)
+        if callable(component_score):
+            return CallableScore(component_score)
+    raise wrong_kind("component_score", f"a name, {_OTHERS}", component_score)
 
 
 def component_scores(
@@ -467,43 +371,10 @@ def component_scores(
     *,
     members: Sequence[Sequence[int] | np.ndarray] | None = None,
 ) -> Scores:
-    """Scores of all occurrences, checked.
+    """Scores, checked, of all components, or of those of `members`, the draws accepted.
 
-    Parameters
-    ----------
-    score : ComponentScore
-        As :func:`get_component_score` gives it.
-    prompts : sequence of length n
-        The prompts.
-    generations : sequence of n sequences of Generation
-        The draws taken for each prompt.
-    spans : sequence of n sequences of lists of (int, int) or None
-        The components of each draw, as :func:`component_spans` gives them.
-    members : sequence of n sequences of int, default=None
-        Indices of the draws that were accepted; None: all. The others count only for scores whose
-        ``counts_taken_draws`` is true, such as :class:`Support`.
-
-    Returns
-    -------
-    list of n lists of 1-D arrays, float64
-        One score for each component of each member.
-
-    Raises
-    ------
-    ValueError
-        If scores are too few, too many, NaN or +inf.
-    TypeError
-        If scores are not numbers.
-
-    Examples
-    --------
-    >>> from sklearn_clm.generators import Generation
-    >>> from sklearn_clm.scoring import component_scores, get_component_score
-    >>> score = get_component_score(lambda prompt, component: len(component))
-    >>> component_scores(score, ["Q"], [[Generation("Yes. No.")]], [[[(0, 4), (5, 8)]]])
-    [[array([4., 3.])]]
+    Other draws count only for scores whose ``counts_taken_draws`` is true.
     """
-    name = name_of(score)
     if members is not None:
         if getattr(score, "counts_taken_draws", False):
             taken = component_scores(score, prompts, generations, spans)
@@ -512,107 +383,51 @@ def component_scores(
         accepted_spans = [[row[j] for j in of] for row, of in zip(spans, members)]
         return component_scores(score, prompts, accepted, accepted_spans)
     rows = score.score_components(prompts, generations, spans)
-    if len(rows) != len(prompts):
+    n_given, n_wanted = [len(row) for row in rows], [len(row) for row in spans]
+    if n_given != n_wanted:
         raise ValueError(
-            f"component_score {name} returned scores for {len(rows)} prompts; wanted "
-            f"{len(prompts)}."
+            f"component_score {name_of(score)} must return scores for {n_wanted} draws of the "
+            f"prompts, got {n_given} instead."
         )
-    checked = []
-    for i, (row, wanted) in enumerate(zip(rows, spans)):
-        if len(row) != len(wanted):
-            raise ValueError(
-                f"component_score {name} returned scores for {len(row)} samples of prompt {i}; "
-                f"wanted {len(wanted)}."
-            )
-        pairs = enumerate(zip(row, wanted))
-        checked.append([_checked_scores(name, given, len(w), i, j) for j, (given, w) in pairs])
-    return checked
+    return [
+        [_checked_scores(score, given, len(parts)) for given, parts in zip(row, wanted)]
+        for row, wanted in zip(rows, spans)
+    ]
 
 
-def _checked_scores(name: str, scores: ArrayLike, n_wanted: int, i: int, j: int) -> np.ndarray:
-    try:
-        array = np.asarray(scores, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"component_score {name} returned {scores!r} for sample {j} of prompt {i}; wanted "
-            f"{n_wanted} numbers."
-        ) from None
-    if array.shape != (n_wanted,):
+def _checked_scores(score: ComponentScore, given: ArrayLike, n_wanted: int) -> np.ndarray:
+    scores = as_scores(given, (n_wanted,), "component_score", score)
+    if np.isposinf(scores).any():
         raise ValueError(
-            f"component_score {name} returned scores of shape {array.shape} for sample {j} of "
-            f"prompt {i}; wanted ({n_wanted},)."
+            f"component_score {name_of(score)} must return numbers below inf, got inf."
         )
-    wrong = np.isnan(array) | (array == np.inf)
-    if wrong.any():
-        bad = int(np.argmax(wrong))
-        raise ValueError(
-            f"component_score {name} returned {array[bad]} for component {bad} of sample {j} of "
-            f"prompt {i}; wanted a number below +inf."
-        )
-    return array
+    return scores
 
 
-class ComponentMatch(Named, PairAdmission):
-    """Admission of components that match some component of the reference.
+class ComponentMatch(Named, PairJudge):
+    """What :func:`component_match` gives."""
 
-    Also under the name ``component_match``.
-
-    Parameters
-    ----------
-    admission : callable (reference component, component) -> bool, or {"exact_match", "rouge_l"}
-        Judges two components, such as ``threshold_admission(rouge_l, 0.5)``. "rouge_l" is a
-        ROUGE-L of at least 0.4, as the paper has it; what is not text compares by equality there.
-    splitter : str or callable, default="sentence"
-        Splits references, as in :func:`get_splitter`. A reference that is not text is a single
-        component; one without components admits nothing.
-
-    Raises
-    ------
-    ValueError
-        If a name is unknown.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import component_match
-    >>> almost = component_match("rouge_l")
-    >>> almost("The lungs are clear. No effusion.", "There is no effusion.")
-    True
-    >>> almost("", "There is no effusion.")
-    False
-    """
-
-    def __init__(self, admission: Admission | str, splitter: Splitter | str = "sentence") -> None:
-        if isinstance(admission, str):
-            known: dict[str, Admission] = {
-                "exact_match": exact_match,
-                "rouge_l": ThresholdAdmission(RougeL(), ROUGE_L_ADMITS),
-            }
-            others = " or a (reference, component) -> bool"
-            admission = by_name("admission", admission, known, others)
-        self.admission = get_admission(admission)
-        self.splitter = get_splitter(splitter)
+    def __init__(self, admission: Admission, splitter: Callable[[str], list[Span]]) -> None:
+        self.admission = admission
+        self.splitter = splitter
 
     def judge_pairs(
-        self, references: Sequence[Reference], components: Responses, *, n_jobs: int | None = None
-    ) -> list[bool]:
-        """Verdict on each pair of a whole reference and a component, as in :class:`PairJudge`.
-
-        Each run of equal references is split once.
-        """
+        self, references: Sequence[Reference], components: Responses
+    ) -> Iterator[tuple[int, bool]]:
+        """Verdicts, as in :class:`PairJudge`; each run of equal references is split once."""
         runs: list[tuple[Reference, Sequence[Response]]] = []
         first = 0
         for last in range(1, len(references) + 1):
             if last == len(references) or references[last] is not references[first]:
                 runs.append((references[first], components[first:last]))
                 first = last
-        return [
-            verdict for row in map_chunks(self._judge_runs, runs, n_jobs=n_jobs) for verdict in row
-        ]
+        return enumerate(chain.from_iterable(map_chunks(self._judge_runs, runs)))
 
     def _judge_runs(self, runs: Sequence[tuple[Reference, Sequence[Response]]]) -> list[list[bool]]:
-        return [self._against(self._parts(reference), row) for reference, row in runs]
+        return [self._against(self.parts(reference), row) for reference, row in runs]
 
-    def _parts(self, reference: Reference) -> list[Response]:
+    def parts(self, reference: Reference) -> list[Response]:
+        """The components of a reference."""
         spans = component_spans(self.splitter, reference)
         return [component_of(reference, span) for span in spans]
 
@@ -623,55 +438,49 @@ class ComponentMatch(Named, PairAdmission):
             values = as_scores(judge.metric.pairwise(parts, components), shape, "metric", judge)
             admitted: list[bool] = (values >= judge.threshold).any(axis=0).tolist()
             return admitted
-        return [_any(judge(part, component) for part in parts) for component in components]
+        return [any(verdict_of(judge, one, part) for part in parts) for one in components]
 
     def __repr__(self) -> str:
         return f"component_match({name_of(self.admission)}, {name_of(self.splitter)})"
 
 
-component_match = ComponentMatch
+def component_match(
+    admission: Admission | str, splitter: Splitter | str = "sentence"
+) -> ComponentMatch:
+    """Admission of components that match some component of the reference.
 
+    Parameters
+    ----------
+    admission : callable (reference component, component) -> bool, or {"exact_match", "rouge_l"}
+        Judges two components, such as ``threshold_admission(rouge_l, 0.5)``. "rouge_l" is a
+        ROUGE-L of at least 0.4, as the paper has it; what is not text compares by equality there.
+    splitter : str or callable, default="sentence"
+        Splits references, as in :func:`get_splitter`. A reference that is not text is a single
+        component; one without components admits nothing.
 
-def _any(verdicts: Iterable[bool]) -> bool:
-    """True at the first true verdict; one that is no verdict is handed on, to be refused."""
-    for value in verdicts:
-        verdict = as_bool(value)
-        if verdict is not False:
-            return value if verdict is None else True
-    return False
+    Returns
+    -------
+    callable (reference, component) -> bool, and PairJudge
+        The admission.
+
+    Examples
+    --------
+    >>> from sklearn_clm.scoring import component_match
+    >>> almost = component_match("rouge_l")
+    >>> almost("The lungs are clear. No effusion.", "There is no effusion.")
+    True
+    >>> almost("", "There is no effusion.")
+    False
+    """
+    if admission == "rouge_l":
+        admission = ThresholdAdmission(RougeL(), ROUGE_L_ADMITS)
+    return ComponentMatch(get_admission(admission), get_splitter(splitter))
 
 
 def get_component_admission(
     admission: str | Admission, splitter: Splitter | str = "sentence"
 ) -> Admission:
-    """Admission A^c from its name.
-
-    Parameters
-    ----------
-    admission : {"exact_match", "rouge_l"} or callable (reference, component) -> bool
-        A name compares with every component of the reference, see :func:`component_match`. A
-        callable is given the whole reference.
-    splitter : str or callable, default="sentence"
-        Splits references, for names.
-
-    Returns
-    -------
-    callable (reference, component) -> bool
-        The admission.
-
-    Raises
-    ------
-    ValueError
-        If a name is unknown.
-    TypeError
-        If it is neither a name nor a callable.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import get_component_admission
-    >>> get_component_admission("exact_match")("Yes. No.", "no")
-    True
-    """
+    """Admission A^c: a name compares with each component of the reference, not with all of it."""
     if isinstance(admission, str):
         return component_match(admission, splitter)
     return get_admission(admission)

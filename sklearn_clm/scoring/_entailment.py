@@ -1,7 +1,7 @@
 """Entailment of components by a text, judged by a model of natural language inference."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -17,7 +17,7 @@ from sklearn_clm.generators.transformers._machine import (
     load_pretrained,
 )
 from sklearn_clm.scoring._components import component_of
-from sklearn_clm.scoring._protocols import Draws, PairAdmission, Prompt, Prompts, Spans
+from sklearn_clm.scoring._protocols import Draws, PairJudge, Prompt, Prompts, Spans
 from sklearn_clm.scoring._results import Named, near_boundary
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ class EntailmentScore(BaseEstimator):
         return int(min(wanted, *limits, _NO_LIMIT))
 
 
-class EntailmentAdmission(Named, PairAdmission):
+class EntailmentAdmission(Named, PairJudge):
     """Admission by entailment; see :meth:`EntailmentScore.admission`.
 
     Parameters
@@ -279,7 +279,9 @@ class EntailmentAdmission(Named, PairAdmission):
         self.score = score
         self.threshold = threshold
 
-    def judge_pairs(self, references: Sequence[str], components: Sequence[str]) -> list[bool]:
+    def judge_pairs(
+        self, references: Sequence[str], components: Sequence[str]
+    ) -> Iterator[tuple[int, bool]]:
         """Verdict on each pair, as in :class:`PairJudge`; each distinct pair is judged once."""
         pairs = list(zip(references, components))
         for pair in pairs:
@@ -287,7 +289,7 @@ class EntailmentAdmission(Named, PairAdmission):
                 raise TypeError(f"EntailmentAdmission needs texts, got {pair!r:.80}.")
         distinct = list(dict.fromkeys(pairs))
         known = dict(zip(distinct, self.score.score_pairs(distinct) >= self.threshold))
-        return [bool(known[pair]) for pair in pairs]
+        return enumerate(bool(known[pair]) for pair in pairs)
 
     def __repr__(self) -> str:
         return f"EntailmentAdmission({self.score!r}, {self.threshold})"

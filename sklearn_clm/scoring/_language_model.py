@@ -19,7 +19,7 @@ from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.scoring._protocols import (
     Draws,
-    PairAdmission,
+    PairJudge,
     Prompt,
     Prompts,
     Reference,
@@ -132,7 +132,7 @@ Is the response acceptable? Begin your answer with yes or no.
 Answer:"""
 
 
-class LLMJudge(_Asking, PairAdmission):
+class LLMJudge(_Asking, PairJudge):
     """Admission that asks a language model whether a response is acceptable.
 
     What it admits defines what the guarantee is about. Where its errors matter, let it be stricter
@@ -168,7 +168,6 @@ class LLMJudge(_Asking, PairAdmission):
     """
 
     _template = _TEMPLATE
-    judges_whole = True
 
     def __init__(
         self,
@@ -184,24 +183,12 @@ class LLMJudge(_Asking, PairAdmission):
         self.seed = seed
 
     def judge_pairs(
-        self, references: Sequence[Reference], responses: Responses, *, n_jobs: int | None = None
-    ) -> np.ndarray:
-        """Verdict on each pair, as in :class:`PairJudge`, from one stream of questions.
-
-        How many questions are asked at a time is the generator's affair, whatever `n_jobs` is. A
-        ValueError says which question got no answer that is understood.
-        """
-        verdicts = np.zeros(len(references), dtype=bool)
-        for k, verdict in self.stream_verdicts(references, responses):
-            verdicts[k] = verdict
-        return verdicts
-
-    def stream_verdicts(
         self, references: Sequence[Reference], responses: Responses
     ) -> Iterator[tuple[int, bool]]:
-        """Verdicts as answers arrive, as in :class:`StreamingJudge`.
+        """Verdicts as answers arrive, as in :class:`PairJudge`.
 
-        The ValueError about questions without an answer comes after all other verdicts.
+        How many questions are asked at a time is the generator's affair. A ValueError about a
+        question without an answer that is understood comes after all other verdicts.
         """
         questions = []
         for reference, response in zip(references, responses):

@@ -4,8 +4,7 @@ A score or an admission is a plain callable. One that can do more than one pair 
 by a method of one of these protocols, and the functions of this package then call that method.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -115,67 +114,35 @@ class AskingQuality(Protocol):
 class PairJudge(Protocol):
     """Admission of many pairs at once.
 
-    Two optional class attributes, both False by default, say how it is called:
-
-    ``judges_whole``
-        It is given ``n_jobs`` and all pairs, and not one chunk of them in each worker.
-    ``judges_aliases``
-        With ``judges_whole``: it is given all references of a response at once, and not the next
-        one only where none before matched, as suits a judge that is expensive.
+    It is asked about all pairs together, and of several references only about those that no earlier
+    one decides. It distributes its work itself: joblib's ``n_jobs=None`` means the workers that the
+    caller asked for. A judge that inherits from this class can also be called with one pair.
     """
 
     def judge_pairs(
-        self, references: Sequence[Reference], responses: Responses, **options: int | None
-    ) -> Sequence[bool] | np.ndarray:
-        """Verdict on each pair.
+        self, references: Sequence[Reference], responses: Responses
+    ) -> Iterable[tuple[int, bool]]:
+        """Verdicts on pairs, as they become known.
+
+        A :class:`sklearn_clm.caching.CachedAdmission` keeps each verdict before it takes the next.
+        An error that one pair causes is best raised last, when the others are judged.
 
         Parameters
         ----------
         references, responses : sequences of length n
             The pairs.
-        **options
-            With ``judges_whole``: ``n_jobs``, the number of workers, as in joblib.
 
         Returns
         -------
-        sequence of n bool
+        iterable of n (position, verdict)
+            The position of each pair, from 0, and its verdict, in any order. Where all become known
+            together, these are ``enumerate(verdicts)``.
         """
-
-
-@runtime_checkable
-class StreamingJudge(PairJudge, Protocol):
-    """Admission of many pairs whose verdicts become known one by one, as from a service."""
-
-    def stream_verdicts(
-        self, references: Sequence[Reference], responses: Responses
-    ) -> Iterator[tuple[int, bool]]:
-        """Position of each pair, from 0, and its verdict, in any order.
-
-        A :class:`sklearn_clm.caching.CachedAdmission` keeps each verdict before it takes the next.
-        An error that one pair causes is best raised last, when the others are answered.
-
-        Parameters
-        ----------
-        references, responses : sequences of length n
-            The pairs.
-
-        Yields
-        ------
-        position : int
-        verdict : bool
-        """
-
-
-class PairAdmission(ABC):
-    """Base of admissions of many pairs, which may be asked about one."""
-
-    @abstractmethod
-    def judge_pairs(self, *pairs: Any, **options: Any) -> Sequence[bool] | np.ndarray:
-        """Verdict on each pair, as in :class:`PairJudge`."""
 
     def __call__(self, reference: Reference, response: Response) -> bool:
         """Whether `response` is acceptable given `reference`."""
-        return bool(self.judge_pairs([reference], [response])[0])
+        ((_, verdict),) = self.judge_pairs([reference], [response])
+        return bool(verdict)
 
 
 @runtime_checkable

@@ -75,8 +75,8 @@ class ClassifierScore(BaseEstimator):
         if wrong.any():
             k = int(np.argmax(wrong))
             raise ValueError(
-                f"{argument} {name_of(self.classifier)} returned {bad[k]} and {good[k]} in row "
-                f"{k}; wanted two probabilities."
+                f"{argument} {name_of(self.classifier)} must return two probabilities, got "
+                f"{bad[k]} and {good[k]} in row {k} instead."
             )
         # the smaller of the two is what tells probabilities near 0 and near 1 apart
         with np.errstate(divide="ignore"):
@@ -224,12 +224,6 @@ def likelihood(prompt: Prompt, generation: Generation) -> float:
         tokens; 0.0 where that is smaller than a float can hold. 0.0, the lowest quality, for a
         response of no tokens as well: its log-probability of 0 is that of nothing.
 
-    Raises
-    ------
-    ValueError
-        If the log-probability or the number of tokens is unknown, or NaN, or if the
-        log-probability is above 0 (by more than 0.01, which is rounding).
-
     Examples
     --------
     >>> from sklearn_clm.generators import Generation
@@ -248,18 +242,11 @@ def _likelihoods(prompts: Prompts, generations: Draws, start: int) -> np.ndarray
     if unknown.any():
         i, j = (int(index) for index in np.argwhere(unknown)[0])
         draw = rows[i][j]
-        advice = "For a generator that gives none"
-        if draw.logprob is not None and draw.n_tokens is None:
-            advice = (
-                "Give n_tokens beside logprob (PrecomputedGenerator takes it as n_tokens=..., as a "
-                "column of a data frame or as a field of a line). Without either"
-            )
         raise ValueError(
             'quality="likelihood" needs the log-probability (at most 0) and the number of tokens '
             f"of every draw, got logprob={draw.logprob!r} and n_tokens={draw.n_tokens!r} for draw "
-            f"{start + j} of prompt {i} ({prompts[i]!r:.80}). {advice}: "
-            'quality="self_consistency", "p_true" or "verbalized" (the model asked whether '
-            "its answer is right), or a callable (prompt, generation) -> float."
+            f"{start + j} of prompt {i} ({prompts[i]!r:.80}). Where these are unknown, take "
+            'quality="self_consistency", "p_true", "verbalized", or a callable.'
         )
     quality = length_normalised(logprob, n_tokens)
     return np.where(n_tokens > 0, quality, 0.0)
@@ -285,36 +272,7 @@ _OTHERS = (
 
 
 def get_quality(quality: str | Quality | DrawScorer | BaseEstimator) -> Quality | DrawScorer:
-    """Quality from its name.
-
-    Parameters
-    ----------
-    quality : str, callable, classifier or object
-        "likelihood", "self_consistency", "p_true" and "verbalized" are known by name. A callable
-        ``f(prompt, generation) -> float`` scores one draw. An object with a method
-        ``score_draws(prompts, generations, start)`` scores all draws from `start` on at once,
-        as an array of shape (n, K - start); its score of draw j may depend on draws up to j
-        alone. A fitted classifier with ``predict_proba`` stands for
-        :class:`ClassifierQuality` of it.
-
-    Returns
-    -------
-    callable or object with a method ``score_draws``
-        The quality.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or the classifier is not fitted.
-    TypeError
-        If it is none of these.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import get_quality
-    >>> get_quality("self_consistency")
-    SelfConsistency()
-    """
+    """Quality from its name; :class:`ClassifierQuality` of a fitted classifier."""
     if isinstance(quality, str):
         named = by_name("quality", quality, _QUALITIES, f", {_OTHERS}")
         return named() if isinstance(named, type) else named
@@ -367,7 +325,9 @@ def quality_matrix(
     Parameters
     ----------
     quality : str, callable, classifier or object
-        As in :func:`get_quality`.
+        "likelihood", "self_consistency", "p_true" and "verbalized" are known by name. A callable
+        ``f(prompt, generation) -> float`` scores one draw, a :class:`DrawScorer` all draws at once.
+        A fitted classifier with ``predict_proba`` stands for :class:`ClassifierQuality` of it.
     prompts : sequence of length n
         The prompts.
     generations : sequence of n sequences of K Generation
@@ -382,12 +342,6 @@ def quality_matrix(
     ndarray of shape (n, K - start), float64
         The qualities. They are the same whether draws are scored together or bit by bit.
 
-    Raises
-    ------
-    ValueError
-        If a quality is NaN, not a real number, or of the wrong shape; if quality="likelihood"
-        and a log-probability is unknown; if prompts have different numbers of draws.
-
     Examples
     --------
     >>> from sklearn_clm.generators import Generation
@@ -399,7 +353,8 @@ def quality_matrix(
     scorer = get_quality(quality)
     if len(prompts) != len(generations):
         raise ValueError(
-            f"prompts and generations differ in length: {len(prompts)} and {len(generations)}."
+            "prompts and generations must be of one length, got "
+            f"{len(prompts)} and {len(generations)} instead."
         )
     size = check_draws(generations, "generations", start)
     shape = len(prompts), size - start

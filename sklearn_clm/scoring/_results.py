@@ -22,14 +22,16 @@ class Named:
 def by_name(argument: str, name: str, known: Mapping[str, Found], others: str) -> Found:
     """What a name stands for, or a ValueError that lists the names and what else is possible."""
     if name not in known:
-        names = sorted(known)
-        raise ValueError(f"{argument}={name!r} is unknown; wanted one of {names}{others}.")
+        raise ValueError(
+            f"{argument} must be one of {sorted(known)}{others}, got {name!r} instead."
+        )
     return known[name]
 
 
 def wrong_kind(argument: str, wanted: str, value: object) -> TypeError:
     """The error about an argument that is none of what is possible."""
-    return TypeError(f"{argument} must be {wanted}, got {type(value).__name__} {value!r:.80}.")
+    got = f"{type(value).__name__} {value!r:.80}"
+    return TypeError(f"{argument} must be {wanted}, got {got} instead.")
 
 
 def refuse_unfitted(classifier: object, argument: str) -> None:
@@ -40,8 +42,8 @@ def refuse_unfitted(classifier: object, argument: str) -> None:
         check_is_fitted(classifier)
     except NotFittedError as error:
         raise ValueError(
-            f"{argument} is a {type(classifier).__name__} that is not fitted; wanted one that was "
-            "fitted on other prompts (in a FrozenEstimator, where clones are to keep it)."
+            f"{argument} must be fitted on other prompts (in a FrozenEstimator, where clones are "
+            f"to keep it), got a {type(classifier).__name__} that is not fitted instead."
         ) from error
 
 
@@ -61,21 +63,13 @@ def as_bool(value: object) -> bool | None:
 
 def as_score(value: object, argument: str, scorer: object, where: str) -> float:
     """One real number, or a ValueError that names the argument."""
-    try:
-        array = np.asarray(value)
-        score = float(array) if array.ndim == 0 and array.dtype.kind not in "USO" else None
-    except (TypeError, ValueError, RuntimeError):
-        score = None
-    if score is None:
+    array = _as_numbers(value)
+    if array is None or array.ndim or np.isnan(array):
         raise ValueError(
-            f"{argument} {name_of(scorer)} returned {value!r:.80} ({type(value).__name__}) for "
-            f"{where}; wanted one real number."
+            f"{argument} {name_of(scorer)} must return one real number, got {value!r:.80} for "
+            f"{where} instead."
         )
-    if np.isnan(score):
-        raise ValueError(
-            f"{argument} {name_of(scorer)} returned NaN for {where}; wanted a real number."
-        )
-    return score
+    return float(array)
 
 
 def as_scores(
@@ -89,45 +83,45 @@ def as_scores(
 
     Only the entries of the boolean array `needed` must not be NaN; by default all.
     """
-    name = name_of(scorer)
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
+    array = _as_numbers(values)
+    if array is None or array.shape != shape:
+        got = f"{values!r:.80}" if array is None else f"an array of shape {array.shape}"
         raise ValueError(
-            f"{argument} {name} returned values of uneven lengths; wanted shape {shape}."
-        ) from error
-    if array.dtype.kind not in "biuf":
-        raise ValueError(
-            f"{argument} {name} returned an array of dtype {array.dtype}; wanted real numbers."
-        )
-    if array.shape != shape:
-        raise ValueError(
-            f"{argument} {name} returned an array of shape {array.shape}; wanted {shape}."
+            f"{argument} {name_of(scorer)} must return real numbers of shape {shape}, got {got} "
+            "instead."
         )
     array = array.astype(np.float64)
-    missing = np.isnan(array)
-    if missing.any() and needed is not None:
-        missing &= needed
+    missing = np.isnan(array) if needed is None else np.isnan(array) & needed
     if missing.any():
         first = tuple(int(i) for i in np.argwhere(missing)[0])
         raise ValueError(
-            f"{argument} {name} returned NaN at index {first}; wanted real numbers alone."
+            f"{argument} {name_of(scorer)} must return real numbers, got NaN at index {first} "
+            "instead."
         )
     return array
 
 
+def _as_numbers(values: object) -> np.ndarray | None:
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):  # such as of uneven lengths
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
 def check_draws(rows: Sequence[Sized], argument: str, start: int = 0) -> int:
     """Number of draws of each prompt, which must be the same for all and at least `start`."""
-    size = len(rows[0]) if len(rows) else 0
-    for i, row in enumerate(rows):
-        if len(row) != size:
-            raise ValueError(
-                f"{argument}[{i}] holds {len(row)} draws and {argument}[0] {size}; wanted the same "
-                "number for every prompt."
-            )
-    if not 0 <= start <= size:
-        raise ValueError(f"start must be between 0 and {size} (the draws so far), got {start!r}.")
-    return size
+    sizes = sorted({len(row) for row in rows}) or [0]
+    if len(sizes) > 1:
+        raise ValueError(
+            f"{argument} must hold as many draws for every prompt, got {sizes[0]} for one and "
+            f"{sizes[-1]} for another instead."
+        )
+    if not 0 <= start <= sizes[0]:
+        raise ValueError(
+            f"start must be from 0 to {sizes[0]}, the draws so far, got {start!r} instead."
+        )
+    return sizes[0]
 
 
 def near_boundary(values: np.ndarray, decimals: int, error: float) -> np.ndarray:

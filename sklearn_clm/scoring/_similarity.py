@@ -8,7 +8,7 @@ comparing them; numbering them anew for each matrix keeps most numbers below 256
 several times as fast as numbers that hold for a whole data set.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count, islice
@@ -32,7 +32,7 @@ _SEPARATOR = "A"
 _LONGEST_UNSTEMMED = 3
 # below this many prompts, names are done sooner than a worker process has its texts
 _PROMPTS_PER_WORKER = 256
-# pairs whose similarity is remembered, by a callable
+# pairs of responses that are looked at together, by a callable
 _MOST_PAIRS = 100_000
 # texts that are looked at for their script, and the share in another one that is warned of
 _TEXTS_LOOKED_AT = 1_000
@@ -59,11 +59,6 @@ def rouge_l(reference: str, response: str, *, use_stemmer: bool = False) -> floa
         ``2 L / (m + n)`` in [0, 1], for texts of m and n tokens with a longest common subsequence
         of L. Tokens are runs of ASCII letters and digits after lower-casing, as in the default
         tokenizer of the `rouge-score` package. 0.0 where a text has no token.
-
-    See Also
-    --------
-    rouge_l_matrix : The same for all pairs of two lists, several thousand times as fast.
-    RougeL : The measure with its options, as a similarity or a metric for admissions.
 
     Examples
     --------
@@ -197,8 +192,8 @@ class RougeL:
         measure[np.equal.outer(rows, columns)] = 1.0
         return measure
 
-    def compare_draws(self, responses: Rows, start: int = 0) -> np.ndarray:
-        """Similarity of draws `start` onwards to all draws of their prompt: (n, K - start, K)."""
+    def compare_draws(self, responses: Rows, start: int = 0) -> list[np.ndarray]:
+        """Similarity of texts from draw `start` on to all draws of their prompt."""
         size = len(responses[0]) if len(responses) else 0
         common = np.zeros((len(responses), size - start, size))
         halves = np.zeros((len(responses), size))
@@ -223,7 +218,7 @@ class RougeL:
             measure[i][same] = 1.0
         diagonal = np.arange(size - start)
         measure[:, diagonal, start + diagonal] = 1.0
-        return measure
+        return list(measure)
 
 
 def _f_measure(common: np.ndarray, halves_a: np.ndarray, halves_b: np.ndarray) -> np.ndarray:
@@ -346,65 +341,32 @@ def _as_texts(texts: Iterable[str], name: str) -> list[str]:
     return checked
 
 
-def exact_match_similarity(first: Response, second: Response) -> float:
-    """1.0 for responses that are equal as answers, else 0.0.
+@dataclass(frozen=True)
+class ExactMatch:
+    """1.0 for responses that are equal as answers, else 0.0."""
 
-    Parameters
-    ----------
-    first, second : str or object
-        Two responses.
+    def __call__(self, first: Response, second: Response) -> float:
+        """Similarity of two responses."""
+        return float(exact_match(first, second))
 
-    Returns
-    -------
-    float
-        1.0 where :func:`exact_match` holds, else 0.0.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import exact_match_similarity
-    >>> exact_match_similarity("The Beatles", "beatles")
-    1.0
-    """
-    return float(exact_match(first, second))
+    def compare_draws(self, responses: Rows, start: int = 0) -> list[np.ndarray]:
+        """Similarity of texts from draw `start` on to all draws of their prompt."""
+        blocks = []
+        for row in responses:
+            numbers: dict[tuple[bool, str], int] = {}
+            of = np.array([numbers.setdefault(answer_key(text), len(numbers)) for text in row])
+            blocks.append(np.equal.outer(of[start:], of).astype(np.float64))
+        return blocks
 
 
-_SIMILARITIES: dict[str, Similarity] = {"exact_match": exact_match_similarity, "rouge_l": RougeL()}
+_SIMILARITIES: dict[str, Similarity] = {"exact_match": ExactMatch(), "rouge_l": RougeL()}
 _OTHERS = "a callable, or an object with a method pairwise"
 
 
 def get_similarity(
     similarity: str | Similarity | PairwiseSimilarity,
 ) -> Similarity | PairwiseSimilarity:
-    """Similarity from its name.
-
-    Parameters
-    ----------
-    similarity : {"exact_match", "rouge_l"}, callable, or object with a method ``pairwise``
-        A callable ``f(a, b) -> float`` compares two responses. ``pairwise(a, b=None)`` compares
-        all of a list with all of another (None: itself), see :class:`PairwiseSimilarity`; it is
-        preferred where an object has both. "exact_match" is 1.0 for equal answers, and 0.0 for
-        others. "rouge_l", or the function :func:`rouge_l`, is ``RougeL()``: it sees ASCII letters
-        and digits alone, and so suits neither Cyrillic nor Chinese; only equality counts, as 1.0
-        or 0.0, for responses that are not texts, and equal responses are always 1.0 alike.
-
-    Returns
-    -------
-    callable or object
-        The similarity.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown.
-    TypeError
-        If it is none of these.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import get_similarity
-    >>> get_similarity("rouge_l")("a b", "a c")
-    0.5
-    """
+    """Similarity from its name; ``RougeL()`` for the function :func:`rouge_l`."""
     if isinstance(similarity, str):
         return by_name("similarity", similarity, _SIMILARITIES, f", {_OTHERS}")
     if isinstance(similarity, type) or not (
@@ -426,8 +388,11 @@ def similarity_tensor(
     Parameters
     ----------
     similarity : {"exact_match", "rouge_l"}, callable, or object with a method ``pairwise``
-        As in :func:`get_similarity`. A callable is given the later response first; equal
-        responses are compared once.
+        A callable ``f(a, b) -> float`` compares two responses, the later one first; equal responses
+        are compared once. ``pairwise(a, b=None)`` compares all of a list with all of another, see
+        :class:`PairwiseSimilarity`; it is preferred where an object has both. "exact_match" is 1.0
+        for equal answers, and 0.0 for others. "rouge_l" is ``RougeL()``: it sees ASCII letters and
+        digits alone, and so suits neither Cyrillic nor Chinese.
     responses : sequence of n sequences of K responses
         The draws so far, in draw order.
     start : int, default=0
@@ -459,41 +424,22 @@ def similarity_tensor(
     size = check_draws(responses, "responses", start)
     if not responses or start == size:
         return np.zeros((len(responses), size - start, size))
-    earlier = np.arange(size) < np.arange(start, size)[:, np.newaxis]
-    if isinstance(compare, PairScorer):
-        return _scored_pairs(compare, responses, earlier, n_jobs)
     texts = all(isinstance(response, str) for row in responses for response in row)
-    blocks: Callable[..., Sequence[np.ndarray]]
-    if texts and isinstance(compare, RougeL):
-        blocks, min_chunk = _rouge_blocks, _PROMPTS_PER_WORKER
-    elif texts and compare is exact_match_similarity:
-        blocks, min_chunk = _exact_blocks, _PROMPTS_PER_WORKER
-    elif isinstance(compare, PairwiseSimilarity) and not isinstance(compare, RougeL):
-        blocks, min_chunk = _pairwise_blocks, 1
+    if texts and isinstance(compare, (RougeL, ExactMatch)):
+        chunk = _PROMPTS_PER_WORKER
+        blocks = map_chunks(compare.compare_draws, responses, start, n_jobs=n_jobs, min_chunk=chunk)
+    elif isinstance(compare, PairwiseSimilarity):
+        blocks = map_chunks(_matrices, responses, compare, start, n_jobs=n_jobs)
     else:
-        blocks, min_chunk = _callable_blocks, 1
-    rows = map_chunks(blocks, responses, compare, start, n_jobs=n_jobs, min_chunk=min_chunk)
-    tensor = np.stack(rows)
-    tensor[:, ~earlier] = 0.0
+        some = max(1, _MOST_PAIRS // size**2)
+        parts = (responses[first : first + some] for first in range(0, len(responses), some))
+        blocks = [block for part in parts for block in _pair_by_pair(part, compare, start, n_jobs)]
+    tensor = np.stack(blocks)
+    tensor[:, np.arange(size) >= np.arange(start, size)[:, np.newaxis]] = 0.0
     return tensor
 
 
-def _rouge_blocks(responses: Rows, similarity: RougeL, start: int) -> list[np.ndarray]:
-    return list(similarity.compare_draws(responses, start))
-
-
-def _exact_blocks(responses: Rows, similarity: Similarity, start: int) -> list[np.ndarray]:
-    blocks = []
-    for row in responses:
-        numbers: dict[tuple[bool, str], int] = {}
-        of = np.array([numbers.setdefault(answer_key(text), len(numbers)) for text in row])
-        blocks.append((of[start:, np.newaxis] == of).astype(np.float64))
-    return blocks
-
-
-def _pairwise_blocks(
-    responses: Rows, similarity: PairwiseSimilarity, start: int
-) -> list[np.ndarray]:
+def _matrices(responses: Rows, similarity: PairwiseSimilarity, start: int) -> list[np.ndarray]:
     blocks = []
     for row in responses:
         distinct, of = _distinct(row)
@@ -512,41 +458,34 @@ def _pairwise_blocks(
     return blocks
 
 
-def _callable_blocks(responses: Rows, similarity: Similarity, start: int) -> list[np.ndarray]:
-    _, numbers = _distinct(response for row in responses for response in row)
-    known: dict[tuple[int, int], float] = {}
-    blocks = []
-    for i, row in enumerate(responses):
-        of = numbers[i * len(row) : (i + 1) * len(row)]
-        block = np.zeros((len(row) - start, len(row)))
-        for j in range(start, len(row)):
-            for earlier in range(j):
-                pair = of[j], of[earlier]
-                if pair not in known:
-                    known[pair] = as_score(
-                        similarity(row[j], row[earlier]),
-                        "similarity",
-                        similarity,
-                        f"the responses {row[j]!r:.80} and {row[earlier]!r:.80}",
-                    )
-                block[j - start, earlier] = known[pair]
-        blocks.append(block)
-        if len(known) > _MOST_PAIRS:
-            known.clear()
-    return blocks
-
-
-def _scored_pairs(
-    similarity: PairScorer, responses: Rows, wanted: np.ndarray, n_jobs: int | None
+def _pair_by_pair(
+    responses: Rows, similarity: Similarity, start: int, n_jobs: int | None
 ) -> np.ndarray:
-    later, earlier = (index.tolist() for index in np.nonzero(wanted))
-    start = wanted.shape[1] - wanted.shape[0]
-    tensor = np.zeros((len(responses), *wanted.shape))
-    first = [row[start + j] for row in responses for j in later]
-    second = [row[j] for row in responses for j in earlier]
-    values = similarity.score_pairs(first, second, n_jobs=n_jobs)
-    tensor[:, later, earlier] = values.reshape(len(responses), len(later))
+    """Similarity of later and earlier draws, each distinct pair of responses compared once."""
+    size = len(responses[0])
+    distinct, numbers = _distinct(response for row in responses for response in row)
+    of = np.reshape(numbers, (len(responses), size))
+    later, earlier = np.nonzero(np.tri(size, k=-1, dtype=bool)[start:])
+    wanted = list(zip(of[:, start + later].ravel().tolist(), of[:, earlier].ravel().tolist()))
+    pairs = list(dict.fromkeys(wanted))
+    firsts, seconds = ([distinct[pair[side]] for pair in pairs] for side in (0, 1))
+    if isinstance(similarity, PairScorer):
+        values = similarity.score_pairs(firsts, seconds, n_jobs=n_jobs).tolist()
+    else:
+        values = map_chunks(_compared, list(zip(firsts, seconds)), similarity, n_jobs=n_jobs)
+    known = dict(zip(pairs, values))
+    tensor = np.zeros((len(responses), size - start, size))
+    tensor[:, later, earlier] = np.reshape([known[pair] for pair in wanted], (len(responses), -1))
     return tensor
+
+
+def _compared(pairs: Sequence[tuple[Response, Response]], similarity: Similarity) -> list[float]:
+    return [
+        as_score(
+            similarity(a, b), "similarity", similarity, f"the responses {a!r:.80} and {b!r:.80}"
+        )
+        for a, b in pairs
+    ]
 
 
 def _distinct(row: Iterable[Response]) -> tuple[list[Response], list[int]]:

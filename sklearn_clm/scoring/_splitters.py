@@ -12,7 +12,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable
 from itertools import accumulate, pairwise
-from typing import cast
+from typing import Any
 
 from sklearn.base import BaseEstimator
 
@@ -21,7 +21,7 @@ from sklearn_clm.scoring._results import by_name, name_of, wrong_kind
 
 Offsets = list[Span]
 # gives offsets, or the parts themselves
-Splitter = Callable[[str], Iterable[object]]
+Splitter = Callable[[str], Iterable[Any]]
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _OTHER_SPACE = re.compile(r"[^\S\n ]")
@@ -92,48 +92,16 @@ class SentenceSplitter(BaseEstimator):
 
 
 def split_periods(text: str) -> Offsets:
-    """Offsets of the parts of a text that end in a period, as in the paper.
+    """Offsets of the parts of a text that end in a period, that of "3.5" or "Dr." too.
 
-    Parameters
-    ----------
-    text : str
-        A text.
-
-    Returns
-    -------
-    list of (int, int)
-        Start and stop of each part, its period included and the white space around it not.
-        Every period ends a part, that of "3.5" or "Dr." too. Parts of periods alone are left out.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import split_periods
-    >>> split_periods("One. Two... three")
-    [(0, 4), (5, 9), (12, 17)]
+    As in the paper. Parts of periods alone are left out.
     """
     parts = (match.span() for match in _PERIODS.finditer(_as_text(text)))
     return [(start, stop) for start, stop in _trimmed(text, parts) if text[start:stop] != "."]
 
 
 def split_lines(text: str) -> Offsets:
-    """Offsets of the lines of a text that are not empty.
-
-    Parameters
-    ----------
-    text : str
-        A text.
-
-    Returns
-    -------
-    list of (int, int)
-        Start and stop of each line, without the white space around it.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import split_lines
-    >>> split_lines("one\\n\\n two\\n")
-    [(0, 3), (6, 9)]
-    """
+    """Offsets of the lines of a text that are not empty."""
     lengths = map(len, _as_text(text).splitlines(keepends=True))
     return _trimmed(text, pairwise(accumulate(lengths, initial=0)))
 
@@ -148,40 +116,25 @@ class CheckedSplitter:
         """Offsets of the components of `text`, without the white space around them."""
         parts = self.function(_as_text(text))
         if isinstance(parts, str) or not isinstance(parts, Iterable):
-            wanted = "a list of (start, stop) offsets or of str"
-            raise TypeError(f"{self._returned(parts)}; wanted {wanted}.")
+            raise self._wrong(TypeError, "a list of (start, stop) offsets or of str", parts)
         offsets: Offsets = []
         end = 0
         for part in parts:
-            start, stop = self._offsets(part, text, end)
+            try:
+                start = text.find(part, end) if isinstance(part, str) else operator.index(part[0])
+                stop = start + len(part) if isinstance(part, str) else operator.index(part[1])
+            except (TypeError, LookupError):
+                raise self._wrong(TypeError, "(start, stop) offsets or str", part) from None
             if not end <= start <= stop <= len(text):
-                raise ValueError(
-                    f"{self._returned(part, 'the offsets ')} after position {end} of a text of "
-                    f"{len(text)} characters; wanted components in order, inside the text, that do "
-                    "not overlap."
-                )
+                wanted = f"components in order that do not overlap, in a text of {len(text)}"
+                raise self._wrong(ValueError, wanted, f"{part!r:.80} after position {end}")
             offsets.append((start, stop))
             end = stop
         return _trimmed(text, offsets)
 
-    def _offsets(self, part: object, text: str, end: int) -> tuple[int, int]:
-        if isinstance(part, str):
-            start = text.find(part, end)
-            if start < 0:
-                raise ValueError(
-                    f"{self._returned(part)}, which is not in the text after position {end}; "
-                    "wanted components as they stand in the text, in order."
-                )
-            return start, start + len(part)
-        try:
-            start, stop = cast(Span, part)
-            return operator.index(start), operator.index(stop)
-        except (TypeError, ValueError) as error:
-            wanted = "(start, stop) or a str"
-            raise TypeError(f"{self._returned(part)} as a component; wanted {wanted}.") from error
-
-    def _returned(self, value: object, what: str = "") -> str:
-        return f"splitter {name_of(self.function)} returned {what}{value!r:.80}"
+    def _wrong(self, kind: type[Exception], wanted: str, value: object) -> Exception:
+        got = f"got {value!r:.120} instead"
+        return kind(f"splitter {name_of(self.function)} must return {wanted}, {got}.")
 
     def __repr__(self) -> str:
         return f"get_splitter({name_of(self.function)})"
@@ -209,14 +162,6 @@ def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
     callable (text) -> list of (start, stop)
         Character offsets of the components, in order; without the white space around them, and
         without empty ones. A text without components gives an empty list.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown; when called, if offsets are out of order, overlap or leave the
-        text, or if a part is not in the text.
-    TypeError
-        If it is neither a name nor a callable; when called, if the text is not a text.
 
     Examples
     --------
@@ -250,8 +195,5 @@ def _trimmed(text: str, offsets: Iterable[tuple[int, int]]) -> Offsets:
 
 def _as_text(text: object) -> str:
     if not isinstance(text, str):
-        raise TypeError(
-            "splitter needs responses that are texts, got a response of type "
-            f"{type(text).__name__}: {text!r:.80}."
-        )
+        raise wrong_kind("response to be split", "a text", text)
     return text

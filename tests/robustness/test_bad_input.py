@@ -48,19 +48,10 @@ from sklearn_clm.policies import (
     LazyJudging,
     ThresholdPolicy,
 )
-from sklearn_clm.scoring import (
-    admission_matrix,
-    get_component_score,
-    get_quality,
-    get_set_score,
-    get_similarity,
-    get_splitter,
-    label_match,
-    likelihood,
-    quality_matrix,
-    similarity_tensor,
-    threshold_admission,
-)
+from sklearn_clm.scoring import admission_matrix, get_set_score, get_splitter, label_match, likelihood, quality_matrix, similarity_tensor, threshold_admission
+from sklearn_clm.scoring._components import get_component_score
+from sklearn_clm.scoring._quality import get_quality
+from sklearn_clm.scoring._similarity import get_similarity
 from tests.toy import ToyModel, Unscored, drawn, questions
 
 NAN, INF = math.nan, math.inf

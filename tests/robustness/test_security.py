@@ -282,7 +282,7 @@ def test_sql_is_a_value_like_any_other(tmp_path):
     rows = cached.sample(texts, 2)
     assert CachedGenerator(Echo(), path, key=SQL).sample(texts, 2) == rows
     judge = CachedAdmission(exact_match, path, key=SQL)
-    assert judge.judge_pairs([SQL, "a"], [SQL, SQL]).tolist() == [True, False]
+    assert dict(judge.judge_pairs([SQL, "a"], [SQL, SQL])) == {0: True, 1: False}
     cached.export_jsonl(tmp_path / "draws.jsonl")
     other = CachedGenerator(Echo(), tmp_path / "other.sqlite", key=SQL)
     assert other.import_jsonl(tmp_path / "draws.jsonl") == 12

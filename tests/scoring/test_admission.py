@@ -10,15 +10,15 @@ from numpy.testing import assert_array_equal
 from sklearn.metrics import f1_score
 
 from sklearn_clm.scoring import (
+    PairJudge,
     RougeL,
     admission_matrix,
     component_match,
     exact_match,
-    get_admission,
     rouge_l,
     threshold_admission,
-    warn_of_references,
 )
+from sklearn_clm.scoring._admission import warn_of_references
 
 word = st.sampled_from(["x", "The x", "y", "y!", "z", "", "1"])
 
@@ -117,31 +117,49 @@ def test_callables_see_each_distinct_response_of_their_prompt_once():
     assert asked == ["a", "b", "a", "c"]
 
 
-class PairJudge:
-    """Judges lists of pairs; counts what it is asked."""
+class Equal(PairJudge):
+    """Judges lists of pairs; keeps what it is asked, call by call."""
 
-    def __init__(self, spoil=None):
+    def __init__(self, spoil=enumerate):
         self.asked = []
         self.spoil = spoil
 
-    def __call__(self, reference, response):
-        raise AssertionError("judged one by one")
-
     def judge_pairs(self, references, responses):
-        self.asked += zip(references, responses)
-        verdicts = [a == b for a, b in zip(references, responses)]
-        return self.spoil(verdicts) if self.spoil else verdicts
+        self.asked.append(list(zip(references, responses)))
+        return self.spoil([a == b for a, b in zip(references, responses)])
 
 
-def test_judge_pairs_is_used_where_it_is():
-    judge = PairJudge()
-    admissible = admission_matrix(judge, [["a", "b"], ["c"]], [["b", "x", "b"], ["c", "c", "a"]])
+def test_a_judge_of_many_is_asked_for_all_at_once_and_next_references_where_it_must():
+    judge = Equal()
+    admissible = admission_matrix(
+        judge, [["a", "b"], ["c"]], [["b", "x", "b"], ["c", "c", "a"]], n_jobs=2
+    )
     assert_array_equal(admissible, [[1, 0, 1], [1, 1, 0]])
-    assert judge.asked == [(r, y) for y in "bx" for r in "ab"] + [("c", "c"), ("c", "a")]
-    with pytest.raises(ValueError, match="admission PairJudge gave 1 verdicts for 2 pairs"):
-        admission_matrix(PairJudge(lambda verdicts: verdicts[:1]), ["a"], [["a", "b"]])
-    with pytest.raises(TypeError, match="admission PairJudge returned 2"):
-        admission_matrix(PairJudge(lambda verdicts: [2] * len(verdicts)), ["a"], [["a", "b"]])
+    assert judge.asked == [
+        [("a", "b"), ("a", "x"), ("c", "c"), ("c", "a")],
+        [("b", "b"), ("b", "x")],
+    ]
+    assert judge("a", "a") is True
+    # in any order
+    assert_array_equal(
+        admission_matrix(Equal(lambda v: reversed([*enumerate(v)])), ["a"], [["a", "b"]]),
+        [[1, 0]],
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ([(0, True)], ValueError),
+        ([(0, True), (0, True)], ValueError),
+        ([(0, True), (2, True)], ValueError),
+        ([True, False], ValueError),
+        ([(0, True), (1, 2)], TypeError),
+    ],
+)
+def test_a_judge_of_many_gives_each_pair_one_verdict(given, error):
+    with pytest.raises(error, match="admission Equal"):
+        admission_matrix(Equal(lambda verdicts: given), ["a"], [["a", "b"]])
 
 
 @pytest.mark.slow
@@ -158,55 +176,42 @@ def test_results_that_are_no_booleans_are_refused(result):
     def vague(*args):
         return result
 
-    wanted = r"admission vague returned .* for {}the response 'a'; wanted a bool"
-    with pytest.raises(TypeError, match=wanted.format("the reference 'x' and ")):
+    with pytest.raises(TypeError, match=r"admission vague .*'x'.*'a'"):
         admission_matrix(vague, ["x"], [["a"]])
-    with pytest.raises(TypeError, match=wanted.format("")):
+    with pytest.raises(TypeError, match=r"admission vague .*'a'"):
         admission_matrix("exact_match", [vague], [["a"]])
 
 
-def test_mixed_callables_and_references_are_refused():
-    with pytest.raises(
-        TypeError, match=r"admissions\[0\] is a callable and admissions\[2\] a refe"
-    ):
-        admission_matrix("exact_match", [bool, bool, "x"], [["a"]] * 3)
-    with pytest.raises(
-        TypeError, match=r"admissions\[0\] is a reference and admissions\[1\] a call"
-    ):
-        admission_matrix("exact_match", ["x", bool], [["a"]] * 2)
+MISSING = [None, float("nan"), np.float32("nan"), ["x", None], ["x", float("nan")]]
+EMPTY = [[], (), set(), np.array([], dtype=str)]
 
 
 @pytest.mark.parametrize(
-    "missing", [None, float("nan"), np.float32("nan"), ["x", None], ["x", float("nan")]]
+    ("admissions", "error", "message"),
+    [
+        ([bool, "x"], TypeError, "at position 0 .* at 1"),
+        (["x", bool], TypeError, "at position 0 .* at 1"),
+        *((["x", one], ValueError, r"admissions\[1\]") for one in MISSING),
+        *((["x", one], ValueError, r"admissions\[1\]") for one in EMPTY),
+        (["x"], ValueError, "length 2"),
+        ("xy", TypeError, "admissions"),
+    ],
 )
-def test_missing_references_are_refused(missing):
-    with pytest.raises(ValueError, match=r"admissions\[1\] is .*; wanted a reference, or a list"):
-        admission_matrix("exact_match", ["x", missing], [["a"]] * 2)
+def test_wrong_references_are_named(admissions, error, message):
+    with pytest.raises(error, match=message):
+        admission_matrix("exact_match", admissions, [["a"], ["a"]])
 
 
 def test_pandas_missing_values_are_refused():
     pandas = pytest.importorskip("pandas")
-    with pytest.raises(ValueError, match=r"admissions\[1\] is <NA>"):
-        admission_matrix(
-            "exact_match", pandas.Series(["x", None], dtype="string[python]"), [["a"]] * 2
-        )
+    series = pandas.Series(["x", None], dtype="string[python]")
+    with pytest.raises(ValueError, match=r"admissions\[1\]"):
+        admission_matrix("exact_match", series, [["a"]] * 2)
 
 
-@pytest.mark.parametrize("empty", [[], (), set(), np.array([], dtype=str)])
-def test_empty_references_are_refused(empty):
-    with pytest.raises(
-        ValueError, match=r"admissions\[0\] is an empty .* of references; wanted at"
-    ):
-        admission_matrix("exact_match", [empty], [["a"]])
-
-
-def test_bad_shapes_are_named():
-    with pytest.raises(ValueError, match="admissions has length 1; wanted 2, one for each prompt"):
-        admission_matrix("exact_match", ["x"], [["a"], ["b"]])
-    with pytest.raises(ValueError, match=r"responses\[1\] holds 2 draws and responses\[0\] 1"):
+def test_rows_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match="responses must"):
         admission_matrix("exact_match", ["x", "y"], [["a"], ["b", "c"]])
-    with pytest.raises(TypeError, match=r"admissions must be a sequence .* got str 'xy'"):
-        admission_matrix("exact_match", "xy", [["a"], ["b"]])
 
 
 def test_shapes_of_nothing():
@@ -214,17 +219,13 @@ def test_shapes_of_nothing():
     assert admission_matrix("exact_match", ["x"], [[]]).shape == (1, 0)
 
 
-def test_get_admission():
-    assert get_admission("exact_match") is exact_match
-    assert get_admission("rouge_l") == threshold_admission(rouge_l, 0.4)
-    assert get_admission(eq) is eq
-    with pytest.raises(
-        ValueError, match=r"admission='bleu' is unknown; wanted one of \['exact_mat"
-    ):
-        get_admission("bleu")
-    for wrong in (3, None, PairJudge):
-        with pytest.raises(TypeError, match="admission must be a name or a callable"):
-            get_admission(wrong)
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [("bleu", ValueError), (3, TypeError), (None, TypeError), (Equal, TypeError)],
+)
+def test_admissions_that_are_none_are_named(wrong, error):
+    with pytest.raises(error, match="admission must be"):
+        admission_matrix(wrong, ["a"], [["a"]])
 
 
 def test_threshold_is_inclusive():
@@ -245,16 +246,13 @@ def test_threshold_admission_takes_metrics_of_scikit_learn():
 
 def test_threshold_admission_refuses_nan_and_wrong_types():
     acceptable = threshold_admission(lambda a, b: float("nan"), 0.5)
-    with pytest.raises(
-        ValueError, match=r"admission threshold_admission\(<lambda>, 0.5\) returned NaN"
-    ):
+    with pytest.raises(ValueError, match=r"threshold_admission\(<lambda>, 0.5\)"):
         acceptable("a", "b")
-    with pytest.raises(TypeError, match="metric must be a callable"):
+    with pytest.raises(TypeError, match="metric"):
         threshold_admission("rouge_l", 0.5)
-    with pytest.raises(TypeError, match=r"threshold must be a number, got '0\.5'"):
-        threshold_admission(rouge_l, "0.5")
-    with pytest.raises(ValueError, match="threshold must be a number, got NaN"):
-        threshold_admission(rouge_l, float("nan"))
+    for wrong in ("0.5", float("nan")):
+        with pytest.raises(TypeError, match="threshold"):
+            threshold_admission(rouge_l, wrong)
 
 
 @pytest.mark.parametrize("kind", [int, np.int64, np.uint8, np.bool_])
@@ -262,16 +260,10 @@ def test_zero_and_one_are_verdicts(kind):
     def equal(reference, response):
         return kind(reference == response)
 
-    class Pairs:
-        def __call__(self, reference, response):
-            raise AssertionError("judged one by one")
-
-        def judge_pairs(self, references, responses):
-            return np.array([equal(a, b) for a, b in zip(references, responses)], dtype=kind)
-
     expected = [[True, False], [False, True]]
     responses = [["a", "b"], ["c", "d"]]
-    for judge in (equal, Pairs(), component_match(equal)):
+    as_kind = Equal(lambda verdicts: enumerate(map(kind, verdicts)))
+    for judge in (equal, as_kind, component_match(equal)):
         verdicts = admission_matrix(judge, [["x", "a"], "d"], responses)
         assert verdicts.dtype == bool
         assert_array_equal(verdicts, expected)
@@ -294,9 +286,8 @@ def warnings_of(*args):
 @pytest.mark.parametrize("name", ["rouge_l", threshold_admission(RougeL(use_stemmer=True), 0.5)])
 def test_references_in_a_script_that_rouge_does_not_know_are_warned_of(name, text):
     (message,) = warnings_of(name, [text, [text, "an alias"], "Paris"] * 2)
-    assert "admission='rouge_l' compares ASCII letters and digits alone" in message
+    assert "admission='rouge_l' compares ASCII letters" in message
     assert f"{text!r}" in message
-    assert "help(sklearn_clm.scoring)" in message
     assert not warnings_of("exact_match", [text])
     assert not warnings_of(threshold_admission(lambda a, b: 1.0, 0.5), [text])
     assert not warnings_of(name, [bool])

@@ -11,17 +11,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.scoring import (
-    ComponentClassifier,
+from sklearn_clm.scoring import ComponentClassifier, SpanLikelihood, Support, rouge_l
+from sklearn_clm.scoring._components import (
     RandomScore,
-    SpanLikelihood,
-    Support,
     component_scores,
     component_spans,
+    distinct_components,
     get_component_score,
-    rouge_l,
 )
-from sklearn_clm.scoring._components import distinct_components
 
 SENTENCES = ["The heart is large.", "The heart is very large.", "No effusion.", "Clear lungs."]
 
@@ -63,14 +60,14 @@ def test_span_likelihood_without_tokens():
     orphan = Generation("One. Two.", -1.0, 1, (-1.0,), ((0, 4),))
     scores = component_scores(SpanLikelihood(), ["p"], [[orphan]], spans_of([[orphan]]))[0]
     assert scores[0][1] == 0.0
-    with pytest.raises(ValueError, match=r"needs the log-probability of each token.*sample 0 of"):
+    with pytest.raises(ValueError, match="token_logprobs"):
         scored(SpanLikelihood(), "One. Two.")
 
 
 @pytest.mark.parametrize("value", [3.5, math.inf, math.nan])
 def test_span_likelihood_refuses_impossible_log_probabilities(value):
     draws = [[Generation("One."), Generation("Two.", value, 1, (value,), ((0, 4),))]]
-    with pytest.raises(ValueError, match="log-probabilities of at most 0; sample 1 of prompt 0"):
+    with pytest.raises(ValueError, match="draw 1 of prompt 0"):
         SpanLikelihood().score_components(["p"], draws, [[[], [(0, 4)]]])
     sentinel = Generation("Two.", -9999.0, 1, (-9999.0,), ((0, 4),))
     assert SpanLikelihood().score_components(["p"], [[sentinel]], [[[(0, 4)]]]) == [[[0.0]]]
@@ -167,7 +164,7 @@ def test_classifier():
     assert [len(row) for row in scored(ComponentClassifier(classifier), "", "")] == [0, 0]
     three = LogisticRegression().fit([[0], [1], [2]], [0, 1, 2])
     by_length = ComponentClassifier(three, lambda prompt, part: [len(part)])
-    with pytest.raises(ValueError, match=r"shape \(1, 3\); wanted \(1, 2\)"):
+    with pytest.raises(ValueError, match=r"component_score .*\(1, 3\)"):
         scored(by_length, "No effusion.")
 
 
@@ -188,12 +185,20 @@ def test_names():
     assert get_component_score("random", seed=3).seed == 3
     support = Support(threshold=0.5)
     assert get_component_score(support) is support
-    with pytest.raises(ValueError, match=r"'spam' is unknown; wanted one of \['random', 'span_l"):
-        get_component_score("spam")
-    with pytest.raises(TypeError, match="component_score is the class Support"):
-        get_component_score(Support)
-    with pytest.raises(TypeError, match="got int 3"):
-        get_component_score(3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ("spam", ValueError),
+        (LogisticRegression(), ValueError),
+        (Support, TypeError),
+        (3, TypeError),
+    ],
+)
+def test_scores_that_are_none_are_named(wrong, error):
+    with pytest.raises(error, match="component_score must be"):
+        get_component_score(wrong)
 
 
 class Fixed:
@@ -205,24 +210,24 @@ class Fixed:
 
 
 @pytest.mark.parametrize(
-    ("rows", "error", "message"),
+    "rows",
     [
-        ([], ValueError, "scores for 0 prompts; wanted 1"),
-        ([[[0.5]]], ValueError, "scores for 1 samples of prompt 0; wanted 2"),
-        ([[[0.5], []]], ValueError, r"shape \(0,\) for sample 1 of prompt 0; wanted \(1,\)"),
-        ([[[0.5], [np.nan]]], ValueError, "nan for component 0 of sample 1"),
-        ([[[np.inf], [0.5]]], ValueError, "inf for component 0 of sample 0"),
-        ([[["high"], [0.5]]], TypeError, "wanted 1 numbers"),
+        [],
+        [[[0.5]]],
+        [[[0.5], []]],
+        [[[0.5], [np.nan]]],
+        [[[np.inf], [0.5]]],
+        [[["high"], [0.5]]],
     ],
 )
-def test_bad_scores(rows, error, message):
-    with pytest.raises(error, match=f"component_score Fixed returned .*{message}"):
+def test_bad_scores(rows):
+    with pytest.raises(ValueError, match="component_score Fixed"):
         scored(Fixed(rows), "No effusion.", "Clear lungs.")
 
 
 @pytest.mark.parametrize("value", ["high", None, [1, 2], np.nan])
 def test_bad_callables(value):
-    with pytest.raises(ValueError, match=r"component_score .*<lambda> returned .*'No effusion.'"):
+    with pytest.raises(ValueError, match=r"component_score .*'No effusion.'"):
         scored(get_component_score(lambda prompt, component: value), "No effusion.")
 
 

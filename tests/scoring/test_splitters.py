@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.scoring import SentenceSplitter, get_splitter, split_lines, split_periods
+from sklearn_clm.scoring import SentenceSplitter, get_splitter
 
 NAMES = ["line", "period", "sentence"]
 
@@ -117,47 +117,50 @@ def test_callables_may_give_offsets_or_parts():
 
 
 @pytest.mark.parametrize(
-    ("result", "error", "message"),
+    ("result", "error"),
     [
-        ([(0, 2), (1, 3)], ValueError, r"offsets \(1, 3\) after position 2 of a text of 3 char"),
-        ([(0, 4)], ValueError, r"returned the offsets \(0, 4\) after position 0"),
-        ([(2, 1)], ValueError, r"returned the offsets \(2, 1\)"),
-        ([(-1, 1)], ValueError, r"returned the offsets \(-1, 1\)"),
-        (["c", "a"], ValueError, "returned 'a', which is not in the text after position 3"),
-        ("abc", TypeError, "returned 'abc'; wanted a list of"),
-        (None, TypeError, "returned None; wanted a list of"),
-        ([3], TypeError, r"returned 3 as a component; wanted \(start, stop\) or a str"),
-        ([(0.0, 1.0)], TypeError, r"returned \(0.0, 1.0\) as a component"),
-        ([(0, 1, 2)], TypeError, r"returned \(0, 1, 2\) as a component"),
+        ([(0, 2), (1, 3)], ValueError),
+        ([(0, 4)], ValueError),
+        ([(2, 1)], ValueError),
+        ([(-1, 1)], ValueError),
+        (["c", "a"], ValueError),
+        (["x"], ValueError),
+        ("abc", TypeError),
+        (None, TypeError),
+        ([3], TypeError),
+        ([(0.0, 1.0)], TypeError),
+        ([(0,)], TypeError),
+        ([{"start": 0}], TypeError),
     ],
 )
-def test_bad_results_of_callables(result, error, message):
+def test_bad_results_of_callables(result, error):
     def bad(text):
         return result
 
-    with pytest.raises(error, match=f"splitter bad {message}|splitter bad returned the {message}"):
+    with pytest.raises(error, match="splitter bad"):
         get_splitter(bad)("abc")
 
 
-def test_get_splitter():
-    assert get_splitter("period") is split_periods
-    assert get_splitter(split_lines) is split_lines
+def test_splitters_are_their_own():
     sentences = SentenceSplitter("fr")
     assert get_splitter(sentences) is sentences
+    assert get_splitter(get_splitter("line")) is get_splitter("line")
     checked = get_splitter(str.split)
     assert get_splitter(checked) is checked
     assert repr(checked) == "get_splitter(split)"
     assert pickle.loads(pickle.dumps(checked))("a b") == [(0, 1), (2, 3)]
-    with pytest.raises(
-        ValueError, match=r"splitter='word' is unknown; wanted one of \['line', 'per"
-    ):
-        get_splitter("word")
-    for wrong in (3, None, SentenceSplitter):
-        with pytest.raises(TypeError, match="splitter must be a name or a callable"):
-            get_splitter(wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [("word", ValueError), (3, TypeError), (None, TypeError), (SentenceSplitter, TypeError)],
+)
+def test_splitters_that_are_none_are_named(wrong, error):
+    with pytest.raises(error, match="splitter must be"):
+        get_splitter(wrong)
 
 
 @pytest.mark.parametrize("splitter", [*NAMES, str.split])
 def test_responses_must_be_texts(splitter):
-    with pytest.raises(TypeError, match=r"splitter needs responses that are texts, got .* int: 3"):
+    with pytest.raises(TypeError, match="text, got int 3"):
         get_splitter(splitter)(3)

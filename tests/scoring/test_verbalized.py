@@ -7,7 +7,8 @@ import pytest
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.generators import BaseGenerator, Generation
-from sklearn_clm.scoring import PTrue, VerbalizedConfidence, get_quality, quality_matrix
+from sklearn_clm.scoring import PTrue, VerbalizedConfidence, quality_matrix
+from sklearn_clm.scoring._quality import get_quality
 
 DRAWS = [[Generation("Paris"), Generation("Lyon"), Generation("Paris")]]
 
