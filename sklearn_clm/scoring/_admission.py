@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from numbers import Number, Real
 from typing import Any, TypeAlias
@@ -288,7 +288,7 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> lis
     array = np.asarray(y) if hasattr(y, "__array__") and not single else None
     if array is not None and array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
-    if single or not isinstance(y, (Sized, np.ndarray)) or (array is not None and not array.ndim):
+    if single or (not array.ndim if array is not None else not isinstance(y, Collection)):
         raise TypeError(
             "admissions (y) must be a dense sequence with one entry per prompt, got "
             f"{type(y).__name__} {y!r:.60} instead."
