@@ -63,13 +63,11 @@ from sklearn_clm.policies._source import (
     warn_of_repeated_draws,
 )
 from sklearn_clm.scoring import likelihood
-from sklearn_clm.scoring._admission import get_admission
-from sklearn_clm.scoring._quality import get_quality
-from sklearn_clm.scoring._similarity import get_similarity
-from sklearn_clm.scoring._admission import check_admissions
+from sklearn_clm.scoring._admission import check_admissions, get_admission
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
 from sklearn_clm.scoring._protocols import Admission
-from sklearn_clm.scoring._quality import bind_quality
+from sklearn_clm.scoring._quality import bind_quality, get_quality
+from sklearn_clm.scoring._similarity import get_similarity
 
 _LOGGER = logging.getLogger("sklearn_clm")
 

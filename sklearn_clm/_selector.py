@@ -66,10 +66,12 @@ from sklearn_clm.policies._shift import Shift, needed_shift
 from sklearn_clm.policies._source import naming_position, seed_of_draws
 from sklearn_clm.policies._verdicts import ComponentVerdicts
 from sklearn_clm.scoring import get_splitter
-from sklearn_clm.scoring._components import get_component_admission
-from sklearn_clm.scoring._components import get_component_score
 from sklearn_clm.scoring._admission import check_admissions
-from sklearn_clm.scoring._components import DistinctComponents
+from sklearn_clm.scoring._components import (
+    DistinctComponents,
+    get_component_admission,
+    get_component_score,
+)
 from sklearn_clm.scoring._identity import frozen, score_fingerprint
 from sklearn_clm.scoring._similarity import warn_of_script
 

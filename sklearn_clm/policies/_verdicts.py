@@ -23,8 +23,7 @@ from sklearn_clm.calibration._components import components_to_ask
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.scoring import admission_matrix
-from sklearn_clm.scoring._admission import get_admission
-from sklearn_clm.scoring._admission import checked_admissions
+from sklearn_clm.scoring._admission import checked_admissions, get_admission
 from sklearn_clm.scoring._components import DistinctComponents
 from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response
 from sklearn_clm.scoring._results import name_of

@@ -388,7 +388,7 @@ def test_the_error_says_that_it_was_the_judge_that_asked(server):
     server.answer, server.refuses = (lambda prompt: "Yes"), "POISON"
     judge = LLMJudge(generator_for(server, logprobs=False, temperature=0))
     with pytest.raises(ServiceError, match="prompt: 'Judge whether") as caught:
-        judge.judge_pairs(["a", "b", "c"], ["x", "y", "POISON"])
+        dict(judge.judge_pairs(["a", "b", "c"], ["x", "y", "POISON"]))
     assert caught.value.__notes__ == [
         "It was LLMJudge that asked.",
         "It is about the response 'POISON' to the reference 'c'.",

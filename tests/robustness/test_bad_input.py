@@ -48,7 +48,16 @@ from sklearn_clm.policies import (
     LazyJudging,
     ThresholdPolicy,
 )
-from sklearn_clm.scoring import admission_matrix, get_set_score, get_splitter, label_match, likelihood, quality_matrix, similarity_tensor, threshold_admission
+from sklearn_clm.scoring import (
+    admission_matrix,
+    get_set_score,
+    get_splitter,
+    label_match,
+    likelihood,
+    quality_matrix,
+    similarity_tensor,
+    threshold_admission,
+)
 from sklearn_clm.scoring._components import get_component_score
 from sklearn_clm.scoring._quality import get_quality
 from sklearn_clm.scoring._similarity import get_similarity
