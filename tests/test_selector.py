@@ -448,7 +448,7 @@ def test_bad_calls(selector):
     long = PredictionSets([PredictionSet("q", ("a",), [1.0], [8], 9, 1.0, True, True)], k_max=9)
     with pytest.raises(ValueError, match="set of 9 draws, and calibration saw 6"):
         selector.predict(long)
-    with pytest.raises(TypeError, match="returned 2"):
+    with pytest.raises(TypeError, match="got 2"):
         ComponentSelector(sampler(), admission=lambda reference, component: 2).fit(X, Y)
 
 
