@@ -26,6 +26,7 @@ from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.metrics._sets import judge_sets, objective_of
 from sklearn_clm.policies import (
+    AuditedJudging,
     CovariateShift,
     ExitPolicy,
     Groups,
@@ -33,6 +34,7 @@ from sklearn_clm.policies import (
     Losses,
     ThresholdPolicy,
 )
+from sklearn_clm.policies._audited import AuditedThresholds
 from sklearn_clm.policies._base import Policy, Terms, draw_budgets
 from sklearn_clm.policies._calibration import SamplerCalibration
 from sklearn_clm.policies._collection import (
@@ -128,10 +130,12 @@ class ConformalSampler(  # type: ignore[call-arg]
         How sampling stops and what is returned, see :mod:`sklearn_clm.policies`: the thresholds
         of Algorithm 1 and the objective of Eq. 7, or one level of an exit policy that is learnt
         from the optimisation part. None is ``ThresholdPolicy()``, the paper's.
-    judging : {"all", "lazy"} or LazyJudging, default="all"
+    judging : {"all", "lazy"}, LazyJudging or AuditedJudging, default="all"
         Whether ``fit`` makes and judges all draws, or only those that a test's decision still
         needs. Lazily, the path of the tests comes from few labels, so that other configurations
-        may be certified; each decision is that of the full table, and p-values are bounds.
+        may be certified; each decision is that of the full table, and p-values are bounds. With
+        :class:`sklearn_clm.policies.AuditedJudging` people audit `admission`, and the guarantee is
+        about what they admit.
     groups : Groups, default=None
         A guarantee within each group of prompts, see :class:`sklearn_clm.policies.Groups`. None
         is one guarantee for all prompts together, unless ``fit`` is given groups.
@@ -255,7 +259,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         "quality": [str, callable, HasMethods("predict_proba"), HasMethods("score_draws")],
         "similarity": [str, callable, HasMethods("pairwise")],
         "policy": [None, Policy],
-        "judging": [StrOptions({"all", "lazy"}), LazyJudging],
+        "judging": [StrOptions({"all", "lazy"}), LazyJudging, AuditedJudging],
         "groups": [None, Groups],
         "shift": [None, CovariateShift],
         "losses": [None, Losses],
@@ -288,7 +292,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         quality: QualityLike = "likelihood",
         similarity: SimilarityLike = "rouge_l",
         policy: ThresholdPolicy | ExitPolicy | None = None,
-        judging: str | LazyJudging = "all",
+        judging: str | LazyJudging | AuditedJudging = "all",
         groups: Groups | None = None,
         shift: CovariateShift | None = None,
         losses: Losses | None = None,
@@ -369,7 +373,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             self.groups.of(None, 0)  # says what is missing
         if prompt_weight is None and self.shift is not None and self.shift.weight is None:
             self.shift.of(None, 0)
-        lazily = self.judging != "all"
+        lazily = self._is_lazy
         data = self._collect(X, y, groups, prompt_weight, None, lazily=lazily, tries=tries)
         return self.calibrate(data)
 
@@ -459,11 +463,10 @@ class ConformalSampler(  # type: ignore[call-arg]
             n_jobs=self.n_jobs,
             verbose=self.verbose,
         )
-        everything = self.judging == "all"
         collected.fill(
             1 if lazily else k_max,
-            judges=everything,
-            keeps=not everything or self.losses is not None or collected.verdicts.of_people,
+            judges=not self._is_lazy,
+            keeps=self.judging != "all" or self.losses is not None or collected.verdicts.of_people,
             file=memory,
             tries=tries,
         )
@@ -522,11 +525,14 @@ class ConformalSampler(  # type: ignore[call-arg]
         if len(rows) < data.n_prompts:
             data = data.take(rows)
             names = None if names is None else [names[i] for i in rows]
-        table = subject.table(data, lazily=self.judging != "all", k_max=budgets[-1])
+        table = subject.table(data, lazily=self._is_lazy, k_max=budgets[-1])
+        if isinstance(self.judging, AuditedJudging) and isinstance(policy, ThresholdPolicy):
+            people = subject.by_people(self.judging.people, data)
+            policy = AuditedThresholds(policy, self.judging, people, subject.source.seed)
         searched, tested = np.arange(0), np.arange(data.n_prompts)
         if policy.path is None and data.n_prompts > 1:
             searched, tested = split_of(data, self.optimization_fraction, self.random_state)
-        judging = self._judging if table.is_lazy else None
+        judging = self._lazy_judging if table.is_lazy else None
         losses = None if self.losses is None else subject.set_losses(self.losses)
         with subject.drawing(self.memory_):
             rules = policy.calibrate(
@@ -720,8 +726,12 @@ class ConformalSampler(  # type: ignore[call-arg]
         return ThresholdPolicy() if self.policy is None else self.policy
 
     @property
-    def _judging(self) -> LazyJudging:
-        return LazyJudging() if isinstance(self.judging, str) else self.judging
+    def _is_lazy(self) -> bool:
+        return self.judging == "lazy" or isinstance(self.judging, LazyJudging)
+
+    @property
+    def _lazy_judging(self) -> LazyJudging:
+        return self.judging if isinstance(self.judging, LazyJudging) else LazyJudging()
 
     @property
     def _set_score(self) -> Any:
@@ -735,6 +745,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         policy.refuse(self.k_max)
         if isinstance(self.judging, LazyJudging):
             self.judging.refuse(budgets[-1])
+        if isinstance(self.judging, AuditedJudging):
+            self.judging.refuse(policy, self.epsilon, self.delta)
         marginal = policy.guarantee == "marginal"
         if marginal and self.groups is not None and self.groups.guarantee == "all":
             raise ValueError(
@@ -853,7 +865,7 @@ class ConformalSampler(  # type: ignore[call-arg]
                 f"nothing smaller than the set of all {record.k_max} draws was certified: predict "
                 "returns all of them, with the guarantee. A larger epsilon or more prompts (of "
                 "another calibration) may give smaller sets"
-                f"{'' if self.judging == 'all' else ', or judging more of the optimisation part'}."
+                f"{', or judging more of the optimisation part' if self._is_lazy else ''}."
             )
         for remark in filter(None, remarks):
             warn(remark)

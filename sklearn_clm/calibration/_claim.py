@@ -49,6 +49,9 @@ class Claim:
         Whether it says anything of admissible responses.
     unknown : tuple of str
         What is not known to have collected the data: the guarantee rests on the user's word there.
+    audit : str, default=None
+        Where people audit the judge of calibration, what they judged, as a sentence: admissible is
+        then what they admit.
     null : str, default=None
         Why nothing is claimed; None where something is.
 
@@ -72,6 +75,7 @@ class Claim:
     losses: Mapping[str, float] = field(default_factory=dict)
     admission: bool = True
     unknown: tuple[str, ...] = ()
+    audit: str | None = None
     null: str | None = None
 
     @property
@@ -134,6 +138,8 @@ class Claim:
             promise = f"all components selected for {self.who()} are admissible"
         else:
             promise = f"the set for {self.who()} holds an admissible response"
+            if self.audit is not None:
+                promise += ", by people's standard,"
         promise += f" with probability at least {percent(1 - self.level)}"
         if self.guarantee == "marginal":
             promise = promise[0].upper() + promise[1:]
@@ -153,7 +159,7 @@ class Claim:
         -------
         tuple of str
         """
-        texts = []
+        texts = [] if self.audit is None else [self.audit]
         if self.within_groups is not None and not self.pooled:
             how = (
                 "each holds on its own, and nothing is said of all at once (Groups("

@@ -55,18 +55,17 @@ class _Design:
 
     def __init__(self, n_prompts: int, n_audited: int, epsilon: float) -> None:
         self.n_prompts, self.n_audited, self.epsilon = n_prompts, n_audited, epsilon
-        # rows with more refusals than epsilon N have G = -inf
-        refused = np.arange(min(n_prompts, int(np.ceil(n_prompts * epsilon))) + 1)
-        self.statistic = self._statistic(refused[:, np.newaxis], np.arange(n_audited + 1))
+        # where more than epsilon N are refused, or epsilon n rejected, G is -inf
+        refused = np.arange(int(np.ceil(n_prompts * epsilon)) + 1)
+        missed = np.arange(int(np.ceil(n_audited * epsilon)) + 1)
+        self.statistic = self._statistic(refused[:, np.newaxis], missed)
         # cells of equal width in the standard deviations of K and of X
         edges = epsilon * np.sin(np.linspace(0.0, np.pi / 2, _CELLS + 1)) ** 2
         a, b = edges[:-1], (epsilon - edges[1:]) / (1.0 - edges[1:])
         self._of_refused = _pmf(refused, n_prompts, a[:, np.newaxis])
-        # P(X <= x) for x = -1, 0, ..., n
-        below = np.arange(n_audited)
-        self._of_missed = np.zeros((_CELLS, n_audited + 2))
-        self._of_missed[:, 1:-1] = bdtr(below, n_audited, np.maximum(b, 0.0)[:, np.newaxis])
-        self._of_missed[:, -1] = 1.0
+        # P(X <= x) for x = -1, 0, 1, ...
+        self._of_missed = np.zeros((_CELLS, len(missed) + 1))
+        self._of_missed[:, 1:] = bdtr(missed, n_audited, np.maximum(b, 0.0)[:, np.newaxis])
 
     def _statistic(self, refused: np.ndarray, missed: np.ndarray) -> np.ndarray:
         n_prompts, n_audited, epsilon = self.n_prompts, self.n_audited, self.epsilon
@@ -112,9 +111,10 @@ class _Design:
     def p_values(self, refused: np.ndarray, missed: np.ndarray) -> np.ndarray:
         """P-values of observed counts."""
         lacking = np.maximum(self.n_audited - (self.n_prompts - refused), 0)
-        inside = refused < len(self.statistic)
-        observed = self.statistic[np.where(inside, refused, 0), missed + lacking]
-        observed = np.where(inside, observed, -np.inf)
+        missed, (n_rows, n_columns) = missed + lacking, self.statistic.shape
+        observed = np.full(refused.shape, -np.inf)
+        inside = (refused < n_rows) & (missed < n_columns)
+        observed[inside] = self.statistic[refused[inside], missed[inside]]
         levels, which = np.unique(observed, return_inverse=True)
         p_values = np.array([self.p_value(level) for level in levels.tolist()])
         return p_values[which.reshape(observed.shape)]
@@ -191,25 +191,9 @@ def two_phase_p_value(
     >>> round(binomial_p_value(5, 60, 0.15), 4)  # 60 verdicts of people alone: 4 + 1 missed
     0.0968
     """
-    named = {
-        "n_refused": n_refused,
-        "n_prompts": n_prompts,
-        "n_missed": n_missed,
-        "n_audited": n_audited,
-    }
-    counts = {name: _integers(value, name) for name, value in named.items()}
+    counts = _check_counts(n_refused, n_prompts, n_missed, n_audited)
     risk = check_probability(epsilon, "epsilon")
-    refused, prompts, missed, audited, risk = np.broadcast_arrays(*counts.values(), risk)
-    _check_audited(audited, prompts)
-    if np.any(refused < 0) or np.any(refused > prompts):
-        raise ValueError(
-            f"n_refused must lie between 0 and n_prompts={n_prompts!r}, got {n_refused!r} instead."
-        )
-    if np.any(missed < 0) or np.any(missed > np.minimum(audited, prompts - refused)):
-        raise ValueError(
-            "n_missed must lie between 0 and the number of audited prompts with a witness, got "
-            f"{n_missed!r} with n_audited={n_audited!r} instead."
-        )
+    refused, prompts, missed, audited, risk = np.broadcast_arrays(*counts, risk)
     shape = refused.shape
     designs = np.column_stack([one.reshape(-1) for one in (prompts, audited, risk)])
     p_values = np.empty(len(designs))
@@ -235,8 +219,8 @@ def two_phase_smallest_epsilon(
     Returns
     -------
     float
-        An epsilon with ``two_phase_p_value(..., epsilon) <= delta``, at most 1e-6 above one where
-        that does not hold; 1.0 where no epsilon below one has it.
+        An epsilon with ``two_phase_p_value(..., epsilon) <= delta``, at most 1e-5 above one where
+        that does not hold; 1.0 where none was found.
 
     Raises
     ------
@@ -251,10 +235,18 @@ def two_phase_smallest_epsilon(
     """
     level = check_level(delta, "delta")
     counts = n_refused, n_prompts, n_missed, n_audited
-    if two_phase_p_value(*counts, _LARGEST_EPSILON) > level:
+    _check_counts(*counts)
+    # the p-value is 1 up to the estimate of the risk
+    low = n_refused / n_prompts + (1.0 - n_refused / n_prompts) * n_missed / n_audited
+    step, high = 0.02, low
+    while high < _LARGEST_EPSILON:
+        high = min(low + step, _LARGEST_EPSILON)
+        if two_phase_p_value(*counts, high) <= level:
+            break
+        low, step = high, 2.0 * step
+    else:
         return 1.0
-    low, high = 0.0, _LARGEST_EPSILON
-    while high - low > 1e-6:
+    while high - low > 1e-5:
         middle = (low + high) / 2
         if two_phase_p_value(*counts, middle) <= level:
             high = middle
@@ -318,6 +310,33 @@ def two_phase_power(
     of_missed = binom.cdf(largest - lacking, audited - lacking, b[..., np.newaxis])
     power = np.sum(of_refused * of_missed, axis=-1)
     return float(power) if power.ndim == 0 else power
+
+
+def _check_counts(
+    n_refused: IntegerArray,
+    n_prompts: IntegerArray,
+    n_missed: IntegerArray,
+    n_audited: IntegerArray,
+) -> list[np.ndarray]:
+    named = {
+        "n_refused": n_refused,
+        "n_prompts": n_prompts,
+        "n_missed": n_missed,
+        "n_audited": n_audited,
+    }
+    counts = [_integers(value, name) for name, value in named.items()]
+    refused, prompts, missed, audited = np.broadcast_arrays(*counts)
+    _check_audited(audited, prompts)
+    if np.any(refused < 0) or np.any(refused > prompts):
+        raise ValueError(
+            f"n_refused must lie between 0 and n_prompts={n_prompts!r}, got {n_refused!r} instead."
+        )
+    if np.any(missed < 0) or np.any(missed > np.minimum(audited, prompts - refused)):
+        raise ValueError(
+            "n_missed must lie between 0 and the number of audited prompts with a witness, got "
+            f"{n_missed!r} with n_audited={n_audited!r} instead."
+        )
+    return counts
 
 
 def _integers(value: IntegerArray | Sequence[int], name: str) -> np.ndarray:

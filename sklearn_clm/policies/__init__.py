@@ -9,6 +9,7 @@ costs less. The choices are objects with parameters of their own, which searches
 |---|---|---|
 | `policy` | None, :class:`ThresholdPolicy`, :class:`ExitPolicy` | the stop, and the set |
 | `judging` | "all", "lazy", :class:`LazyJudging` | how many draws must be judged in ``fit`` |
+| | :class:`AuditedJudging` | whose standard the guarantee is about |
 | `groups` | None, :class:`Groups` | one guarantee within each group of prompts |
 | `shift` | None, :class:`CovariateShift` | new prompts are distributed otherwise |
 | `losses` | None, :class:`Losses` | other losses of a set, each at its own level |
@@ -66,6 +67,25 @@ the one it chooses, and of prompts that still lack a witness for another test, w
 where that one relies on quality alone and always draws K. An exit policy needs a prompt's draws up
 to its level, as many as `predict` makes. What is found is what all draws give.
 ``collect`` always makes all of them, for many calibrations of the same data.
+
+## People's standard, at the price of a model
+
+A model judges all draws, and people only some of the responses that it admits, drawn at random:
+:class:`AuditedJudging`. The guarantee is then about what people admit, and exact, however wrong the
+model is; a model that is rarely lenient saves most of their verdicts. Here a lax rule stands for
+the model and a strict one for people:
+
+>>> from sklearn_clm.policies import AuditedJudging
+>>> def lax(reference, response):  # one in a hundred wrong answers passes
+...     return response == reference or (int(reference) + int(response)) % 100 == 7
+>>> def people(reference, response):
+...     return response == reference
+>>> audited = fitted(admission=lax, judging=AuditedJudging(people, n_audits=60))
+>>> "by people's standard" in audited.calibration_.claim.sentence()
+True
+
+With a :class:`sklearn_clm.caching.HumanJudge` as `people` the verdicts are given on a page or by
+file, and ``calibrate`` goes on from there.
 
 ## Stopping when sure, and when hopeless
 
@@ -165,6 +185,7 @@ with a high `epsilon`, or give ``ThresholdPolicy(size_weight=0)``.
 True
 """
 
+from sklearn_clm.policies._audited import AuditedJudging
 from sklearn_clm.policies._exit import ExitPolicy
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._judging import LazyJudging
@@ -173,6 +194,7 @@ from sklearn_clm.policies._shift import CovariateShift, DensityRatio
 from sklearn_clm.policies._thresholds import ThresholdPolicy
 
 __all__ = [
+    "AuditedJudging",
     "CovariateShift",
     "DensityRatio",
     "ExitPolicy",

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from sklearn_clm._exceptions import warn
-from sklearn_clm.caching import DrawMemory, VerdictsWanted
+from sklearn_clm.caching import DrawMemory, HumanJudge, JudgedPrompt, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._arrays import mapped_array, refuse_unknown, release_pages
 from sklearn_clm.calibration._data import (
@@ -31,7 +31,7 @@ from sklearn_clm.policies._shift import CovariateShift, Shift, needed_shift
 from sklearn_clm.policies._source import DrawSource, naming_position, progress_bar, wanting
 from sklearn_clm.policies._verdicts import Verdicts, noting_lost_verdicts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
-from sklearn_clm.scoring._admission import judge, warn_of_references
+from sklearn_clm.scoring._admission import get_admission, judge, warn_of_references
 from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
@@ -126,6 +126,13 @@ class Elsewhere:
     def drawing(self, memory: DrawMemory) -> AbstractContextManager[None]:
         """Nothing is drawn meanwhile."""
         return nullcontext()
+
+    def by_people(self, people: str | Admission, data: CalibrationData) -> Verdicts:
+        """Verdicts of people who audit the admission."""
+        raise ValueError(
+            "data must be what this sampler has collected where people audit, got other data "
+            "instead: people judge responses, which data do not hold."
+        )
 
 
 class Collection(Elsewhere):
@@ -455,9 +462,34 @@ class Collection(Elsewhere):
                 "admissions that are functions are not in a pickle, and losses are to be given "
                 "them; call collect again."
             )
+        self._draw_again()
+        return SetLosses(losses, self.prompts, self.references, self.draws)
+
+    def by_people(self, people: str | Admission, data: CalibrationData) -> Verdicts:
+        """Verdicts of people who audit the admission; a HumanJudge is shown the prompts."""
+        if data.n_prompts < self.data.n_prompts:
+            raise ValueError(
+                "prompt_weight must be given to collect, or to fit, where people audit, got it in "
+                "calibrate instead."
+            )
+        if any(callable(one) or one is None for one in self.references):
+            raise ValueError(
+                "admissions must be references where people audit the admission, got functions "
+                "instead: these would judge in place of people."
+            )
+        references, auditor = self.references, get_admission(people)
+        if isinstance(auditor, HumanJudge):
+            asked = auditor.asked(self.prompts.prompts, references)
+            pairs = zip(references, asked)
+            references = [one if isinstance(one, JudgedPrompt) else shown for one, shown in pairs]
+        self._draw_again()
+        responses = [[draw.response for draw in row] for row in self.draws]
+        return Verdicts(people, references, responses, self._n_jobs, self.data.k_max)
+
+    def _draw_again(self) -> None:
+        """Have the draws at hand; those no longer in memory are made again."""
         if not all(self.draws):
             self.draws = self.source.draw(self._memory, self.prompts, self.n_draws)
-        return SetLosses(losses, self.prompts, self.references, self.draws)
 
     def _check_draws(self, rows: np.ndarray, n_draws: int) -> None:
         """Refuse empty responses; warn of draws, references and scores that will not do."""

@@ -137,7 +137,7 @@ def test_the_smallest_epsilon_is_certified_and_none_below_it():
     counts = 21, 300, 1, 60
     epsilon = two_phase_smallest_epsilon(*counts, 0.05)
     assert two_phase_p_value(*counts, epsilon) <= 0.05
-    assert np.all(two_phase_p_value(*counts, epsilon - np.array([1e-5, 0.01, 0.05])) > 0.05)
+    assert np.all(two_phase_p_value(*counts, epsilon - np.array([1e-4, 0.01, 0.05])) > 0.05)
     assert np.all(two_phase_p_value(*counts, np.linspace(epsilon, 0.9, 20)) <= 0.05)
     assert two_phase_smallest_epsilon(100, 100, 0, 10, 0.05) == 1.0
 

@@ -1,0 +1,284 @@
+"""People audit a model that judges, and the guarantee is about what people admit."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from sklearn.base import clone
+
+from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm.caching import HumanJudge, VerdictsWanted
+from sklearn_clm.calibration import CalibrationData, two_phase_p_value
+from sklearn_clm.generators import draw_stream
+from sklearn_clm.policies import (
+    AuditedJudging,
+    CovariateShift,
+    ExitPolicy,
+    Groups,
+    ThresholdPolicy,
+)
+from tests.toy import ToyModel, questions
+
+N_AUDITS = 40
+PROMPTS, REFERENCES = questions(240)
+
+
+def people(reference, response):
+    return response == reference
+
+
+def chance(reference, response):
+    return draw_stream(reference + response, 0, 0, salt=b"judge").random()
+
+
+def good(reference, response):
+    """Admits one wrong response of a hundred."""
+    return response == reference or chance(reference, response) < 0.01
+
+
+def lenient(reference, response):
+    return response == reference or chance(reference, response) < 0.1
+
+
+def strict(reference, response):
+    return response == reference and chance(reference, response) < 0.8
+
+
+def easily_led(reference, response):
+    """Admits anything where the prompt is hard."""
+    ease = draw_stream(f"item {reference.split()[-1]}", 0, 0, salt=b"ease").random()
+    return response == reference or ease < 0.15
+
+
+def audited(auditor=people, *, admission=good, n_audits=N_AUDITS, design="auto", **options):
+    options = {
+        "k_max": 3,
+        "epsilon": 0.3,
+        "delta": 0.1,
+        "policy": ThresholdPolicy(n_lambdas=3),
+        "random_state": 0,
+        **options,
+    }
+    judging = AuditedJudging(auditor, n_audits=n_audits, design=design)
+    return ConformalSampler(ToyModel(), admission=admission, judging=judging, **options)
+
+
+# --- validity ---------------------------------------------------------------------------------
+
+# of two draws none is right with probability E[(1 - p)^2], p uniform in (.15, .95)
+RISK_OF_TWO_DRAWS = (0.85**3 - 0.05**3) / 2.4
+
+
+def certified_in_vain(admission, design, n_calibrations):
+    """How many calibrations certify something, where no rule has so small a risk."""
+    found = 0
+    for i in range(n_calibrations):
+        sampler = audited(
+            admission=admission,
+            design=design,
+            k_max=2,
+            epsilon=RISK_OF_TWO_DRAWS - 0.001,
+            delta=0.2,
+            policy=ThresholdPolicy(n_lambdas=1),
+        )
+        found += sampler.fit(*questions(180, first=10_000 + 180 * i)).calibration_.certified
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("admission", [lenient, easily_led])
+def test_a_wrong_judge_does_not_certify_too_often(admission):
+    assert certified_in_vain(admission, "two-phase", 40) <= binom.ppf(1 - 1e-3, 40, 0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("design", ["two-phase", "people", "auto"])
+@pytest.mark.parametrize("admission", [people, good, lenient, strict, easily_led])
+def test_no_judge_makes_calibration_err_more_often_than_delta(admission, design):
+    assert certified_in_vain(admission, design, 400) <= binom.ppf(1 - 1e-4, 400, 0.2)
+
+
+# --- what is found ----------------------------------------------------------------------------
+
+
+def test_the_claim_is_about_people_and_gives_the_numbers_of_both():
+    sampler = audited(design="two-phase").fit(PROMPTS, REFERENCES)
+    claim, result = sampler.calibration_.claim, sampler.result_
+    assert sampler.calibration_.certified
+    assert "by people's standard" in claim.sentence()
+    n_refused, n_prompts = int(result.n_errors[0]), result.n_calibration
+    for number in (n_refused, n_prompts, N_AUDITS, result.n_missed):
+        assert str(number) in claim.conditions()[0]
+    assert len(result.rows) == len(set(result.rows)) == N_AUDITS
+    assert result.n_missed == np.sum(~result.verdicts)
+    draws = sampler.calibration_draws_
+    said = [
+        people(REFERENCES[sampler.calibration_indices_[i]], draws[i][j].response)
+        for i, j in zip(result.rows, result.draws)
+    ]
+    assert result.verdicts.tolist() == said
+    by_model = sampler.calibration_data_.admissible
+    assert by_model[result.rows, result.draws].all()
+    p_value = two_phase_p_value(n_refused, n_prompts, result.n_missed, N_AUDITS, 0.3)
+    assert result.p_values.tolist() == [p_value]
+    assert p_value <= 0.1
+    assert sampler.predict(questions(5, first=1000)[0])[0].claim == claim
+
+
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_rule_witnesses_and_prompts_are_chosen_before_people_speak():
+    agreeing = audited(design="two-phase").fit(PROMPTS, REFERENCES).result_
+    refusing = audited(lambda *_: False, design="two-phase").fit(PROMPTS, REFERENCES).result_
+    assert refusing.lambda_hat is None
+    assert refusing.n_missed == N_AUDITS
+    np.testing.assert_array_equal(agreeing.frontier.lambdas, refusing.frontier.lambdas)
+    np.testing.assert_array_equal(agreeing.rows, refusing.rows)
+    np.testing.assert_array_equal(agreeing.draws, refusing.draws)
+
+
+def test_the_order_of_the_prompts_does_not_change_who_is_audited():
+    found = []
+    for order in (np.arange(240), np.random.default_rng(0).permutation(240)):
+        sampler = audited(design="two-phase", random_state=None)
+        sampler.fit([PROMPTS[i] for i in order], [REFERENCES[i] for i in order])
+        indices = order[sampler.calibration_indices_[sampler.result_.rows]]
+        found.append((set(indices.tolist()), sampler.lambda_hat_))
+    assert found[0] == found[1]
+
+
+def test_the_cheaper_judge_of_the_two_is_asked():
+    """A rarely lenient model saves verdicts; of one that refuses much people know better."""
+    asked = []
+
+    def noting(reference, response):
+        asked.append(response)
+        return people(reference, response)
+
+    by_model = audited(noting).fit(PROMPTS, REFERENCES)
+    assert by_model.calibration_.claim.audit.startswith("The admission")
+    assert len(asked) == N_AUDITS
+    by_people = audited(noting, admission=strict).fit(PROMPTS, REFERENCES)
+    assert by_people.calibration_.claim.audit.startswith("People")
+
+
+@pytest.mark.parametrize("design", ["two-phase", "people"])
+def test_people_who_take_their_time_find_the_same(tmp_path, design):
+    judge = HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
+    sampler = audited(judge, design=design)
+    data, left = sampler.collect(PROMPTS, REFERENCES), []
+    while True:
+        try:
+            sampler.calibrate(data)
+        except VerdictsWanted as error:
+            left.append(error.n_at_most)
+            shown = {pair.asked.prompt for pair in error.wanted}
+            assert shown <= set(PROMPTS)
+            for pair in error.wanted[:25]:  # and leave the others for tomorrow
+                judge.record(pair, people(pair.asked.references[0], pair.response))
+        else:
+            break
+    by_rule = audited(design=design).fit(PROMPTS, REFERENCES)
+    assert sampler.lambda_hat_ == by_rule.lambda_hat_
+    assert sampler.calibration_.claim == by_rule.calibration_.claim
+    if design == "two-phase":
+        assert left == [40, 15]
+        assert len(judge.history()) == N_AUDITS
+
+
+def test_verdicts_that_were_taken_back_count_as_people_say_now(tmp_path):
+    judge = HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
+    sampler = audited(judge, design="two-phase")
+    data = sampler.collect(PROMPTS, REFERENCES)
+    with pytest.raises(VerdictsWanted) as wanted:
+        sampler.calibrate(data)
+    for pair in wanted.value.wanted:
+        judge.record(pair, True)
+    assert sampler.calibrate(data).result_.n_missed == 0
+    judge.record(wanted.value.wanted[0], False)
+    with pytest.warns(UserWarning, match="erdict"):
+        assert sampler.calibrate(data).result_.n_missed == 1
+
+
+def test_a_judge_that_refuses_nearly_everything_certifies_nothing():
+    sampler = audited(admission=lambda reference, _: reference == "answer 1", design="two-phase")
+    with pytest.warns(NullCalibrationWarning):
+        sampler.fit(PROMPTS, REFERENCES)
+    assert len(sampler.result_.rows) < N_AUDITS
+    assert sampler.result_.p_values.tolist() == [1.0]
+
+
+def test_each_group_has_audits_of_its_own():
+    groups = Groups(by=lambda prompt: int(prompt.split()[-1]) % 2)
+    sampler = audited(design="two-phase", groups=groups, n_audits=30).fit(PROMPTS, REFERENCES)
+    rows = [sampler.groups_[g].result.rows for g in (0, 1)]
+    indices = sampler.calibration_indices_
+    for g in (0, 1):
+        assert len(rows[g]) == 30
+        assert np.all(indices[rows[g]] % 2 == g)
+
+
+def test_a_frontier_from_other_data_spends_no_prompt_on_the_search():
+    frontier = audited().fit(*questions(200, first=5000)).calibration_.result.frontier
+    sampler = audited(design="two-phase", policy=ThresholdPolicy(frontier=frontier))
+    sampler.fit(PROMPTS, REFERENCES)
+    assert sampler.result_.n_calibration == 240
+
+
+def test_files_and_pickles_keep_the_claim(tmp_path):
+    sampler = audited(design="two-phase").fit(PROMPTS, REFERENCES)
+    claim = sampler.calibration_.claim
+    assert pickle.loads(pickle.dumps(sampler)).calibration_.claim == claim
+    sampler.save_calibration(tmp_path / "calibration.json")
+    loaded = clone(sampler).load_calibration(tmp_path / "calibration.json")
+    assert loaded.calibration_.claim == claim
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"policy": ExitPolicy()}, "policy"),
+        ({"n_audits": 5}, "n_audits"),
+        ({"n_audits": 0}, "n_audits"),
+        ({"auditor": "nobody"}, "nobody"),
+        ({"design": "betting"}, "design"),
+    ],
+)
+def test_parameters_that_certify_nothing_are_refused(options, name):
+    with pytest.raises(ValueError, match=name):
+        audited(**options).fit(PROMPTS, REFERENCES)
+
+
+def test_functions_cannot_stand_in_for_people():
+    rules = [lambda response, one=one: response == one for one in REFERENCES]
+    with pytest.raises(ValueError, match="admissions"):
+        audited().fit(PROMPTS, rules)
+
+
+def test_data_without_responses_are_refused(tmp_path):
+    sampler = audited()
+    sampler.collect(PROMPTS, REFERENCES).save(tmp_path / "data.npz")
+    with pytest.raises(ValueError, match="data"):
+        audited().calibrate(CalibrationData.load(tmp_path / "data.npz"))
+
+
+def test_weights_after_the_collection_are_refused():
+    sampler = audited(shift=CovariateShift(weight_bound=2.0))
+    data = sampler.collect(PROMPTS, REFERENCES, prompt_weight=np.ones(240))
+    sampler.calibrate(data)
+    sampler = audited()
+    data = sampler.collect(PROMPTS, REFERENCES)
+    sampler.set_params(shift=CovariateShift(weight_bound=2.0))
+    with pytest.raises(ValueError, match="prompt_weight"):
+        sampler.calibrate(data, prompt_weight=np.ones(240))
+
+
+def test_data_that_were_judged_lazily_are_refused():
+    sampler = audited().set_params(judging="lazy").fit(PROMPTS, REFERENCES)
+    sampler.set_params(judging=AuditedJudging(people, n_audits=N_AUDITS))
+    with pytest.raises(ValueError, match="data"):
+        sampler.calibrate(sampler.calibration_data_)
