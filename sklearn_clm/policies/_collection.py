@@ -405,8 +405,7 @@ class Collection(Elsewhere):
 
     def _judge(self, labels: np.ndarray, rows: np.ndarray, n_draws: int) -> None:
         """Fill in labels of the first draws of prompts; equal texts of a prompt share theirs."""
-        texts, draws = self.data.texts, np.arange(n_draws)
-        assert texts is not None
+        texts, draws = self.data.first, np.arange(n_draws)
         asked = [draws[(texts[i, :n_draws] == draws) & (labels[i, :n_draws] < 0)] for i in rows]
         references = [self.references[i] for i in rows.tolist()]
         responses = [[self.responses[i][j] for j in own] for i, own in zip(rows, asked)]

@@ -1,4 +1,4 @@
-"""The notebooks and the first example of the README, run as a reader would run them."""
+"""The notebooks and the programs of the pages, run as a reader would run them."""
 
 import json
 import re
@@ -58,9 +58,9 @@ def test_notebooks_run_and_certify(notebook):
 
 
 @pytest.mark.slow
-def test_the_examples_of_the_readme_run(tmp_path):
+def test_the_examples_of_the_gallery_run(tmp_path):
     code, judging = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.M | re.S
+        r"^```python\n(.*?)^```", (ROOT / "examples" / "README.md").read_text("utf-8"), re.M | re.S
     )
     serving = "from sklearn_clm.judging import serve"
     assert serving in judging
