@@ -362,7 +362,7 @@ def test_the_number_of_prompts_asked_for_is_the_least_that_suffices(epsilon, fra
         ({"epsilon": [[0.1]]}, ValueError, "epsilon must be a number or a sequence of numbers"),
         ({"delta": 1.0}, ValueError, r"delta must lie strictly between 0 and 1, got 1\.0"),
         ({"delta": [0.1]}, ValueError, r"delta must be a single number in \(0, 1\), got \[0\.1\]"),
-        ({"set_score": "min"}, ValueError, "set_score must be"),
+        ({"set_score": "min"}, ValueError, "set_score=.min. is unknown"),
         ({"n_lambdas": 0}, ValueError, "n_lambdas must be an integer >= 1, got 0"),
         ({"optimization_fraction": 1.0}, ValueError, "fraction must lie strictly between 0 and 1"),
         (
