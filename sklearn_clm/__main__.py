@@ -17,8 +17,9 @@ from sklearn.utils import check_scalar
 from sklearn_clm import ConformalSampler, NullCalibrationError, __version__
 from sklearn_clm._results import counted
 from sklearn_clm.caching import CachedGenerator, HumanJudge
-from sklearn_clm.calibration import CalibrationData, get_set_score
+from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._arrays import replacing
+from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.evaluation import TrialResults, plan, run_trials
 from sklearn_clm.generators import BaseGenerator, Generation, OpenAIGenerator
 from sklearn_clm.generators._records import json_lines, json_value, naming

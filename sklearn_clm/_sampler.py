@@ -14,13 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import report_null, warn, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets, visual_block
-from sklearn_clm.calibration import CalibrationData, Claim, Provenance, get_set_score
+from sklearn_clm.calibration import CalibrationData, Claim, Provenance
 from sklearn_clm.calibration._binomial import mistaken_delta, mistaken_epsilon
 from sklearn_clm.calibration._claim import nulls_of
 from sklearn_clm.calibration._data import (
     check_collected,
     split_of,
 )
+from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts

@@ -119,7 +119,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         a list, tuple or set of references it is called once with each; a dict is one reference.
     judging : {"all", "lazy"}, default="all"
         With "lazy" components are judged from the highest score down, until the threshold is
-        known: it is that of all labels, see :func:`sklearn_clm.calibration.judge_components`.
+        known: it is that of all labels.
         ``calibrate`` then asks, and not ``collect``.
     on_null : {"warn", "raise"}, default="warn"
         What happens if no threshold can be certified. With "warn" a

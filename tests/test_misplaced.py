@@ -22,7 +22,8 @@ from sklearn_clm import (
     NullCalibrationWarning,
 )
 from sklearn_clm.__main__ import main
-from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData, achievable_epsilon
+from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
+from sklearn_clm.calibration._learn_then_test import achievable_epsilon
 from sklearn_clm.evaluation import RiskMonitor, run_trials
 from sklearn_clm.generators import Generation
 from sklearn_clm.metrics import set_loss

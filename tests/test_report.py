@@ -17,9 +17,9 @@ from sklearn_clm.calibration import (
     ComponentCalibrationData,
     Provenance,
     binomial_p_value,
-    evaluate_configurations,
     smallest_epsilon,
 )
+from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import AchievableBandDisplay, CalibrationReport
 from sklearn_clm.policies import ThresholdPolicy

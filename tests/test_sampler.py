@@ -28,7 +28,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning
 from sklearn_clm.caching import CachedGenerator
-from sklearn_clm.calibration import CalibrationData, evaluate_configurations
+from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation, check_keyed
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ExitPolicy, Losses, ThresholdPolicy

@@ -144,43 +144,45 @@ from sklearn_clm.calibration._binomial import (
     prompts_needed,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._bounded_losses import betting_p_value, hoeffding_bentkus_p_value
-from sklearn_clm.calibration._claim import Claim
+from sklearn_clm.calibration._bounded_losses import (
+    betting_p_value,
+)
+from sklearn_clm.calibration._certify import (
+    fixed_sequence_test,
+)
+from sklearn_clm.calibration._claim import (
+    Claim,
+)
 from sklearn_clm.calibration._components import (
     ComponentCalibrationData,
     ComponentThreshold,
     component_learn_then_test,
-    judge_components,
 )
-from sklearn_clm.calibration._data import CalibrationData
-from sklearn_clm.calibration._e_processes import (
-    ConformalTestMartingale,
-    RiskEProcess,
-    confidence_sequence,
+from sklearn_clm.calibration._data import (
+    CalibrationData,
 )
-from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model, impute_labels
-from sklearn_clm.calibration._exit_policy import ExitRule
-from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
-from sklearn_clm.calibration._grid import threshold_grid
 from sklearn_clm.calibration._learn_then_test import (
-    AchievableEpsilon,
     LearnThenTestResult,
-    achievable_epsilon,
     learn_then_test,
 )
-from sklearn_clm.calibration._pareto import pareto_frontier
-from sklearn_clm.calibration._path import Frontier, search_frontier, sets_at_stop
-from sklearn_clm.calibration._provenance import Provenance
-from sklearn_clm.calibration._rule import Configuration, SamplingRule, relative_excess
-from sklearn_clm.calibration._set_scores import SetScore, get_set_score
-from sklearn_clm.calibration._shift import keep_by_weight, weighted_betting_p_value
+from sklearn_clm.calibration._provenance import (
+    Provenance,
+)
+from sklearn_clm.calibration._rule import (
+    Configuration,
+    SamplingRule,
+)
+from sklearn_clm.calibration._search import (
+    pareto_frontier,
+    search_frontier,
+)
+from sklearn_clm.calibration._shift import (
+    keep_by_weight,
+    weighted_betting_p_value,
+)
 from sklearn_clm.calibration._surface import (
-    ConfigurationRisks,
-    evaluate_configurations,
     risk_surface,
 )
-from sklearn_clm.calibration._table import Table, equal_texts
-from sklearn_clm.calibration._tests import LossTest
 from sklearn_clm.calibration._two_phase import (
     two_phase_p_value,
     two_phase_power,
@@ -188,49 +190,27 @@ from sklearn_clm.calibration._two_phase import (
 )
 
 __all__ = [
-    "AchievableEpsilon",
     "CalibrationData",
     "Claim",
     "ComponentCalibrationData",
     "ComponentThreshold",
     "Configuration",
-    "ConfigurationRisks",
-    "ConformalTestMartingale",
-    "ExitModel",
-    "ExitRule",
-    "Frontier",
     "LearnThenTestResult",
-    "LossTest",
     "Provenance",
-    "RiskEProcess",
     "SamplingRule",
-    "SetScore",
-    "Table",
-    "achievable_epsilon",
     "betting_p_value",
     "binomial_p_value",
     "clopper_pearson",
     "component_learn_then_test",
-    "confidence_sequence",
     "critical_count",
-    "equal_texts",
-    "evaluate_configurations",
-    "fit_exit_model",
     "fixed_sequence_test",
-    "get_set_score",
-    "hoeffding_bentkus_p_value",
-    "impute_labels",
-    "judge_components",
     "keep_by_weight",
     "learn_then_test",
     "pareto_frontier",
     "prompts_needed",
-    "relative_excess",
     "risk_surface",
     "search_frontier",
-    "sets_at_stop",
     "smallest_epsilon",
-    "threshold_grid",
     "two_phase_p_value",
     "two_phase_power",
     "two_phase_smallest_epsilon",

@@ -136,14 +136,15 @@ def as_float(array: np.ndarray, name: str, ndim: int, *, keep_single: bool) -> n
     return array.astype(np.float32 if single else np.float64)
 
 
-def as_labels(values: ArrayLike, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray | None]:
+def as_labels(values: ArrayLike, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray | None]:
     """The labels as booleans of the wanted shape, and where they are unknown (-1), if anywhere."""
     array = as_array(values, "admissible")
     if array.dtype.kind not in "fiub":
         raise TypeError(f"admissible must hold booleans or 0 and 1, got dtype {array.dtype}.")
     if array.shape != shape:
         raise ValueError(
-            f"admissible must have shape {shape} like quality, got shape {array.shape}."
+            f"admissible must have shape {shape}, one label for each score, got {array.shape} "
+            "instead."
         )
     if array.dtype.kind == "b":
         return array.astype(bool), None

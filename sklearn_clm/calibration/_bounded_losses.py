@@ -85,31 +85,7 @@ def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.n
 
 
 def hoeffding_bentkus_p_value(losses: ArrayLike, epsilon: float) -> np.ndarray:
-    """P-value of a mean loss above epsilon, by the Hoeffding-Bentkus bound.
-
-    Parameters
-    ----------
-    losses, epsilon
-        As in :func:`betting_p_value`.
-
-    Returns
-    -------
-    ndarray of shape () or (m,)
-        The p-values, in [0, 1].
-
-    Raises
-    ------
-    ValueError
-        As in :func:`betting_p_value`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import hoeffding_bentkus_p_value
-    >>> losses = np.random.default_rng(0).beta(1.0, 9.0, 300)  # mean 0.1
-    >>> bool(hoeffding_bentkus_p_value(losses, 0.2) < 0.01)
-    True
-    """
+    """P-values of a mean loss above epsilon by the Hoeffding-Bentkus bound, as by betting."""
     values = _check_tested(losses)
     check_probability(epsilon, "epsilon")
     n = len(values)

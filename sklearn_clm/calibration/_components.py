@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import SavedArrays, read_npy, refuse_unknown
+from sklearn_clm.calibration._arrays import SavedArrays, as_labels, read_npy, refuse_unknown
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_level,
@@ -17,16 +17,15 @@ from sklearn_clm.calibration._binomial import (
     prompts_needed,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._certify import Entries, may_ask, settle
+from sklearn_clm.calibration._certify import Entries, fixed_sequence_test, may_ask, settle
 from sklearn_clm.calibration._data import checked_digests
-from sklearn_clm.calibration._fixed_sequence import fixed_sequence_test
 from sklearn_clm.calibration._provenance import Provenance, with_budget
 
 ComponentJudge = Callable[[np.ndarray], Iterable[bool]]
 """``judge(positions)``: verdicts on components, named by their positions in the flat arrays."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class ComponentCalibrationData(SavedArrays):
     """Scores and labels of the distinct components of each calibration prompt.
 
@@ -59,7 +58,7 @@ class ComponentCalibrationData(SavedArrays):
     ValueError
         If shapes, offsets or scores are not as described.
     TypeError
-        If `admissible` does not hold booleans (or zeros and ones).
+        If scores or labels are no numbers.
 
     Notes
     -----
@@ -90,42 +89,29 @@ class ComponentCalibrationData(SavedArrays):
     unknown: np.ndarray | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        scores = _as_numbers(self.scores).astype(np.float64, copy=False)
-        offsets = np.asarray(self.offsets)
-        if scores.ndim != 1:
-            raise ValueError(f"scores has shape {scores.shape}; wanted a 1-D array.")
-        labels = _as_labels(self.admissible)
-        admissible, unknown = labels == 1, labels == -1
-        if admissible.shape != scores.shape:
+        self.scores = _as_numbers(self.scores)
+        if self.scores.ndim != 1 or not np.all(self.scores < np.inf):
             raise ValueError(
-                f"admissible has shape {admissible.shape} and scores {scores.shape}; wanted one "
-                "label for each score."
+                "scores must be a 1-D array of numbers below +inf, got one of shape "
+                f"{self.scores.shape} instead, {np.sum(~(self.scores < np.inf))} of them NaN or "
+                "+inf."
             )
-        if offsets.ndim != 1 or offsets.size < 2 or offsets.dtype.kind not in "iu":
+        self.admissible, self.unknown = as_labels(self.admissible, self.scores.shape)
+        given = self.offsets = np.asarray(self.offsets)
+        if given.ndim != 1 or given.size < 2 or given.dtype.kind not in "iu":
             raise ValueError(
-                f"offsets has shape {offsets.shape} and dtype {offsets.dtype}; wanted n + 1 "
-                "integers for n >= 1 prompts."
+                f"offsets must be n + 1 integers for n >= 1 prompts, got dtype {given.dtype} of "
+                f"shape {given.shape} instead."
             )
-        offsets = offsets.astype(np.int64)
-        if offsets[0] != 0 or offsets[-1] != scores.size or (np.diff(offsets) < 0).any():
+        self.offsets = given.astype(np.int64)
+        if given[0] != 0 or given[-1] != self.n_components or (np.diff(self.offsets) < 0).any():
             raise ValueError(
-                f"offsets must rise from 0 to {scores.size} (the number of scores); got "
-                f"{offsets[0]} to {offsets[-1]}, lowest step {np.diff(offsets).min()}."
-            )
-        bad = np.isnan(scores) | (scores == np.inf)
-        if bad.any():
-            first = int(np.argmax(bad))
-            prompt = int(np.searchsorted(offsets, first, side="right")) - 1
-            raise ValueError(
-                f"scores holds {scores[first]} for component {first - offsets[prompt]} of prompt "
-                f"{prompt} ({int(bad.sum())} such in all); wanted numbers below +inf."
+                f"offsets must rise from 0 to {self.n_components}, the number of scores, got "
+                f"{given.tolist()!r:.80} instead."
             )
         if self.prompts is not None:
-            object.__setattr__(self, "prompts", checked_digests(self.prompts, len(offsets) - 1))
-        for name, value in zip(self._members, (scores, admissible, offsets)):
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "unknown", unknown if unknown.any() else None)
-        object.__setattr__(self, "provenance", with_budget(self.provenance, None))
+            self.prompts = checked_digests(self.prompts, self.n_prompts)
+        self.provenance = with_budget(self.provenance, None)
 
     def __repr__(self) -> str:
         return (
@@ -189,9 +175,9 @@ class ComponentCalibrationData(SavedArrays):
             If labels are unknown.
         """
         refuse_unknown(self, "component here")
-        distinct, ranks = _ranked(self)
-        worst = _worst(self, ranks, ~self.admissible)
-        return distinct[worst[worst >= 0]]
+        entries = ComponentEntries(self)
+        worst = entries.largest(~self.admissible)
+        return entries.thresholds[worst[worst >= 0].astype(np.intp)]
 
     def take(self, indices: ArrayLike) -> "ComponentCalibrationData":
         """Data of some of the prompts.
@@ -270,32 +256,35 @@ class ComponentCalibrationData(SavedArrays):
         >>> data.scores
         array([0.8, 0.5])
         """
-        scores = read_npy(scores, "scores", mmap=False)
-        labels = read_npy(labels, "labels", mmap=False)
+        scores, labels = read_npy(scores, "scores"), read_npy(labels, "labels")
         if prompt_index is None:
             if component_index is not None:
                 raise ValueError("component_index was given without prompt_index; wanted both.")
-            return cls(*_flatten(scores, labels), provenance or Provenance(), prompts)
-        scores = _as_numbers(scores)
-        known = _as_labels(labels)
-        owner = np.asarray(prompt_index)
+            n_prompts = len(scores)
+            scores, labels, prompt_index = _flat(scores, labels)
+        scores, owner = _as_numbers(scores), np.asarray(prompt_index)
         if not owner.size:
             owner = owner.astype(np.intp)
-        if component_index is None:
-            component_index = np.arange(scores.size)
-        components = np.asarray(component_index)
-        shapes = [scores.shape, known.shape, owner.shape, components.shape]
-        if scores.ndim != 1 or len(set(shapes)) > 1:
+        components = np.arange(scores.size) if component_index is None else component_index
+        components = np.asarray(components)
+        if scores.ndim != 1 or not scores.shape == np.shape(labels) == owner.shape:
             raise ValueError(
-                "scores, labels, prompt_index and component_index have shapes "
-                f"{', '.join(map(str, shapes))}; wanted four 1-D arrays of one length."
+                "scores, labels and prompt_index must be 1-D arrays of one length, got shapes "
+                f"{scores.shape}, {np.shape(labels)} and {owner.shape} instead."
             )
-        n = (int(owner.max()) + 1 if owner.size else 0) if n_prompts is None else n_prompts
-        if owner.size and (owner.dtype.kind not in "iu" or owner.min() < 0 or owner.max() >= n):
+        if components.shape != scores.shape:
             raise ValueError(
-                f"prompt_index holds {owner.dtype} from {owner.min()} to {owner.max()}; wanted "
-                f"integers from 0 to n_prompts - 1 = {n - 1}."
+                f"component_index must have shape {scores.shape} like scores, got "
+                f"{components.shape} instead."
             )
+        n = int(owner.max(initial=-1)) + 1 if n_prompts is None else n_prompts
+        if owner.dtype.kind not in "iu" or owner.min(initial=0) < 0 or owner.max(initial=-1) >= n:
+            raise ValueError(
+                f"prompt_index must hold integers from 0 to n_prompts - 1 = {n - 1}, got "
+                f"{owner.tolist()!r:.80} instead."
+            )
+        admissible, unknown = as_labels(labels, scores.shape)
+        known = admissible.astype(np.int8) if unknown is None else admissible - unknown.astype(int)
         merged = _merge_occurrences(scores, known, owner, components, n)
         return cls(*merged, provenance or Provenance(), prompts)
 
@@ -336,65 +325,47 @@ def _merge_occurrences(
     return np.maximum.reduceat(scores, starts), label, offsets
 
 
-def _flatten(
+def _flat(
     scores: np.ndarray | Sequence[np.ndarray], labels: np.ndarray | Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    if len(scores) != len(labels):
-        raise ValueError(
-            f"scores is for {len(scores)} prompts and labels for {len(labels)}; wanted the same."
-        )
+    """Scores, labels and prompts of padded or ragged rows."""
     if isinstance(scores, np.ndarray) and scores.ndim == 2:
         labels = np.asarray(labels)
         if labels.shape != scores.shape:
             raise ValueError(
-                f"scores has shape {scores.shape} and labels {labels.shape}; wanted the same."
+                f"labels must have shape {scores.shape} like scores, got {labels.shape} instead."
             )
-        scores = _as_numbers(scores)
-        present = ~np.isnan(scores)
-        offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
-        return scores[present], labels[present], offsets
+        present = ~np.isnan(_as_numbers(scores))
+        return scores[present], labels[present], np.nonzero(present)[0]
     if any(np.ndim(row) != 1 for row in scores):
         raise ValueError(
             "scores must hold one 1-D array for each prompt (or be 2-D, padded with NaN); for "
             "flat scores give prompt_index too."
         )
-    counts = [len(row) for row in scores]
-    for i, (count, row) in enumerate(zip(counts, labels)):
-        if len(row) != count:
-            raise ValueError(
-                f"scores has {count} components for prompt {i} and labels {len(row)}; wanted "
-                "the same."
-            )
-    rows = [_as_numbers(row) for row in scores]
-    flat_labels = [np.asarray(row) for row in labels if len(row)]
-    return (
-        np.concatenate(rows) if rows else np.empty(0),
-        np.concatenate(flat_labels) if flat_labels else np.empty(0, dtype=bool),
-        np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
+    counts, of_labels = [len(row) for row in scores], [len(row) for row in labels]
+    if counts != of_labels:
+        raise ValueError(
+            f"labels must be as many as scores for each prompt, {counts!r:.80}, got "
+            f"{of_labels!r:.80} instead."
+        )
+    if not sum(counts):
+        return np.empty(0), np.empty(0), np.empty(0, dtype=np.intp)
+    flat_scores, flat_labels = (
+        np.concatenate([np.asarray(row) for row in rows if len(row)]) for rows in (scores, labels)
     )
+    return flat_scores, flat_labels, np.repeat(np.arange(len(counts)), counts)
 
 
 def _as_numbers(scores: ArrayLike) -> np.ndarray:
     array = np.asarray(scores)
     if array.size and array.dtype.kind not in "fiub":
-        raise TypeError(f"scores must be numbers, got {array.dtype} such as {array.ravel()[0]!r}.")
-    return array if array.dtype.kind == "f" else array.astype(np.float64)
-
-
-def _as_labels(labels: ArrayLike) -> np.ndarray:
-    """1, 0, or -1 for unknown, as int8."""
-    labels = np.asarray(labels)
-    if labels.size and (labels.dtype.kind not in "biuf" or not np.isin(labels, (-1, 0, 1)).all()):
-        raise TypeError(
-            f"admissible must hold booleans (or zeros and ones), got {labels.dtype} with values "
-            f"such as {labels.ravel()[0]!r}."
-        )
-    return labels.astype(np.int8)
+        raise TypeError(f"scores must be numbers, got dtype {array.dtype} instead.")
+    return array.astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True)
 class ComponentThreshold:
-    """Result of :func:`component_learn_then_test` or :func:`component_fraction_test`.
+    """Result of :func:`component_learn_then_test`.
 
     Parameters
     ----------
@@ -402,15 +373,14 @@ class ComponentThreshold:
         The lowest certified threshold. +inf, which selects nothing and is always valid, where
         none could be certified.
     thresholds : ndarray of shape (t,)
-        The distinct scores of the calibration data, or those of the path part, from the largest
-        down.
+        The distinct scores of the calibration data, from the largest down.
     n_errors : ndarray of shape (t,), int64
         Number of prompts with an inadmissible component that scores at least the threshold. It
         never falls along the array. Where it is not `exact`: the most there can be for a certified
         threshold, and the fewest for the others.
     p_values : ndarray of shape (t,)
-        P(Binom(n, alpha) <= n_errors), or that of the fractions. Where the count is not `exact`, a
-        certified threshold has a p-value of at most this.
+        P(Binom(n, alpha) <= n_errors). Where the count is not `exact`, a certified threshold has a
+        p-value of at most this.
     n_components : ndarray of shape (t,)
         Mean number of components per prompt that score at least the threshold.
     alpha, delta : float
@@ -427,11 +397,6 @@ class ComponentThreshold:
         What the data were collected with.
     exact : ndarray of bool, shape (t,)
         Whether the labels that are known settle the count of errors at a threshold.
-    loss : {"any", "fraction"}
-        What is bounded: the share of prompts with any wrong component selected, or the mean
-        fraction of wrong components.
-    losses : ndarray of shape (t,)
-        Mean loss at each threshold.
 
     Examples
     --------
@@ -454,8 +419,6 @@ class ComponentThreshold:
     achievable_alpha: tuple[float, float]
     provenance: Provenance = field(default_factory=Provenance)
     exact: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=bool), repr=False)
-    loss: Literal["any", "fraction"] = "any"
-    losses: np.ndarray = field(default_factory=lambda: np.empty(0), repr=False)
 
     @property
     def n_valid(self) -> int:
@@ -468,37 +431,15 @@ class ComponentThreshold:
         return int(self.n_errors[0]) if self.n_errors.size and self.exact[0] else None
 
     def bound(self, i: int) -> str:
-        """What stands before the errors and the p-value of test i: nothing where they are exact.
-
-        Parameters
-        ----------
-        i : int
-            Position among the thresholds.
-
-        Returns
-        -------
-        {"", "at most ", "at least "}
-        """
+        """ "at most " or "at least " before the errors and p-value of test i, "" where exact."""
         if self.exact[i]:
             return ""
         return "at most " if i < self.n_valid else "at least "
 
 
-@overload
-def component_learn_then_test(
-    data: ComponentCalibrationData, alpha: float, delta: float = ...
-) -> ComponentThreshold: ...
-
-
-@overload
-def component_learn_then_test(
-    data: ComponentCalibrationData, alpha: Sequence[float] | np.ndarray, delta: float = ...
-) -> tuple[ComponentThreshold, ...]: ...
-
-
 def component_learn_then_test(
     data: ComponentCalibrationData, alpha: float | Sequence[float] | np.ndarray, delta: float = 0.05
-) -> ComponentThreshold | tuple[ComponentThreshold, ...]:
+) -> Any:
     """Find the lowest safe threshold on component scores.
 
     With probability at least 1 - delta over the calibration data, all components of a new prompt
@@ -509,7 +450,7 @@ def component_learn_then_test(
     ----------
     data : ComponentCalibrationData
         Scores and labels of the distinct components of all K samples, n prompts. Labels may be
-        unknown where no test needs them, see :func:`judge_components`.
+        unknown where no test needs them.
     alpha : float in (0, 1), or a sequence of them
         Tolerated probability of selecting any inadmissible component for a prompt.
     delta : float in (0, 1), default=0.05
@@ -553,12 +494,12 @@ def component_learn_then_test(
     for value in alphas.tolist():
         _check_enough_prompts(data.n_prompts, value, delta)
 
-    distinct, ranks = _ranked(data)
-    thresholds, labels = distinct[::-1], data.labels
-    bounds = [_worst(data, ranks, chosen) for chosen in (labels == 0, labels != 1)]
+    entries = ComponentEntries(data)
+    thresholds, labels = entries.thresholds[::-1], data.labels
+    worst_known, worst_possible = entries.largest(labels == 0), entries.largest(labels != 1)
     fewest, most, n_selected = (
-        np.cumsum(np.bincount(found[found >= 0], minlength=len(distinct))[::-1])
-        for found in (*bounds, ranks)
+        _count_from(values, len(thresholds))
+        for values in (worst_known, worst_possible, entries.scores)
     )
     n = data.n_prompts
     exact = fewest == most
@@ -571,8 +512,8 @@ def component_learn_then_test(
         if not np.array_equal(certified, fewest <= allowed):
             raise ValueError(
                 f"data must have the labels that decide the tests at alpha={value:g}, got "
-                f"{int(np.sum(labels < 0))} unknown labels instead; judge_components asks "
-                "for those that are needed."
+                f"{int(np.sum(labels < 0))} unknown labels instead; lazy judging "
+                "asks for those that are needed."
             )
         n_errors = np.where(certified, most, fewest)
         smallest = smallest_epsilon(n_errors[0], n, delta) if n_errors.size else math.nan
@@ -590,19 +531,28 @@ def component_learn_then_test(
                 achievable_alpha=achievable,
                 provenance=data.provenance,
                 exact=exact,
-                losses=n_errors / n,
             )
         )
     return results[0] if np.ndim(alpha) == 0 else tuple(results)
 
 
-class ComponentEntries(Entries):
-    """Components whose labels are asked for; V is the highest score of an inadmissible one."""
+def _count_from(ranks: np.ndarray, n_thresholds: int) -> np.ndarray:
+    """How many ranks are at least each of the ranks, from the highest down; -inf counts never."""
+    counted = ranks[ranks >= 0].astype(np.intp)
+    return np.cumsum(np.bincount(counted, minlength=n_thresholds)[::-1])
 
-    def __init__(self, data: ComponentCalibrationData, judge: ComponentJudge) -> None:
+
+class ComponentEntries(Entries):
+    """Components whose labels are asked for; V is the highest score of an inadmissible one.
+
+    Scores are ranks among the distinct scores, `thresholds`, which order as they do and tell a
+    component that scores -inf from none.
+    """
+
+    def __init__(self, data: ComponentCalibrationData, judge: ComponentJudge | None = None) -> None:
         super().__init__(data.prompt_index, data.n_prompts, wanted=0)
-        # ranks order as scores do, and tell a component that scores -inf from none
-        self._scores = _ranked(data)[1].astype(np.float64)
+        self.thresholds, ranks = np.unique(data.scores, return_inverse=True)
+        self._scores = ranks.astype(np.float64)
         self._labels, self._judge = data.labels, judge
 
     @property
@@ -614,6 +564,8 @@ class ComponentEntries(Entries):
         return self._labels
 
     def ask(self, entries: np.ndarray) -> None:
+        if self._judge is None:
+            raise ValueError("data must have a label for each component, as nobody is asked.")
         verdicts = np.array([bool(verdict) for verdict in self._judge(entries)], dtype=np.int8)
         if len(verdicts) != len(entries):
             raise ValueError(
@@ -628,50 +580,10 @@ def judge_components(
 ) -> ComponentCalibrationData:
     """Label the components that the tests need, from the highest score down.
 
-    Parameters
-    ----------
-    data : ComponentCalibrationData
-        Scores, and the labels that are known; the others are -1.
-    alpha, delta : float in (0, 1)
-        As in :func:`component_learn_then_test`.
-    judge : callable
-        ``judge(positions)`` gives the verdicts on components of different prompts; `positions`
-        are those in the flat arrays of `data`.
-
-    Returns
-    -------
-    ComponentCalibrationData
-        With the labels that were given. :func:`component_learn_then_test` then finds the
-        threshold of the full table of labels.
-
-    Raises
-    ------
-    ValueError
-        If there are too few prompts for any p-value to reach delta, or the judge gives another
-        number of verdicts than it was asked for.
-
-    Notes
-    -----
     Let V_i be the highest score of an inadmissible component of prompt i. A threshold is certified
     if and only if it lies above the (c + 1)-th largest V, where c is the largest number of errors
     with which a test succeeds: a nested level, of which few labels are asked for.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import ComponentCalibrationData
-    >>> from sklearn_clm.calibration import component_learn_then_test, judge_components
-    >>> rng = np.random.default_rng(0)
-    >>> scores = rng.random((500, 6))
-    >>> truth = ComponentCalibrationData.from_arrays(scores, rng.random((500, 6)) < scores)
-    >>> unlabelled = truth.with_labels(np.full(3000, -1))
-    >>> data = judge_components(unlabelled, 0.3, 0.05, lambda which: truth.admissible[which])
-    >>> component_learn_then_test(data, 0.3).gamma_hat == component_learn_then_test(
-    ...     truth, 0.3
-    ... ).gamma_hat
-    True
-    >>> bool(np.sum(data.labels >= 0) < 1500)
-    True
+    :func:`component_learn_then_test` then finds the threshold of the full table of labels.
     """
     _check_enough_prompts(data.n_prompts, alpha, delta)
     entries = ComponentEntries(data, judge)
@@ -682,34 +594,9 @@ def judge_components(
 def components_to_ask(
     data: ComponentCalibrationData, alpha: float, delta: float = 0.05
 ) -> np.ndarray:
-    """Positions of all components that :func:`judge_components` may still ask for.
-
-    Parameters
-    ----------
-    data : ComponentCalibrationData
-        Scores, and the labels that are known; the others are -1.
-    alpha, delta : float in (0, 1)
-        As in :func:`component_learn_then_test`.
-
-    Returns
-    -------
-    ndarray of int
-    """
+    """Positions of all components that :func:`judge_components` may still ask for."""
     rank = int(critical_count(data.n_prompts, alpha, delta)) + 1
-    return np.flatnonzero(may_ask(ComponentEntries(data, lambda which: []), rank))
-
-
-def _ranked(data: ComponentCalibrationData) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct scores, ascending, and the position of each component's among them."""
-    distinct, ranks = np.unique(data.scores, return_inverse=True)
-    return distinct, ranks
-
-
-def _worst(data: ComponentCalibrationData, ranks: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Highest rank of a chosen component, for each prompt; -1 where none is chosen."""
-    worst = np.full(data.n_prompts, -1)
-    np.maximum.at(worst, data.prompt_index[chosen], ranks[chosen])
-    return worst
+    return np.flatnonzero(may_ask(ComponentEntries(data), rank))
 
 
 def _check_enough_prompts(n_prompts: int, alpha: float, delta: float) -> None:

@@ -67,22 +67,7 @@ class _Mixture:
 
 
 class RiskEProcess:
-    """E-process against a risk of at most epsilon.
-
-    Parameters
-    ----------
-    epsilon : float
-        The risk that is not to be exceeded, in (0, 1).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import RiskEProcess
-    >>> losses = np.random.default_rng(0).random(400) < 0.45
-    >>> e_values = RiskEProcess(epsilon=0.3).update(losses)
-    >>> int(np.argmax(e_values >= 1 / 0.05)) + 1  # outcomes until the alarm
-    160
-    """
+    """E-process against a risk of at most epsilon; start to finish, e-values of losses in order."""
 
     def __init__(self, epsilon: float) -> None:
         self.epsilon = float(check_probability(epsilon, "epsilon"))
@@ -92,22 +77,9 @@ class RiskEProcess:
         return f"<RiskEProcess epsilon={self.epsilon:g}, {self._mixture.count} losses>"
 
     def update(self, losses: ArrayLike) -> np.ndarray:
-        """Go on with further losses.
+        """The e-value after each of further losses, (n,) or (n, m) for m processes side by side.
 
-        Parameters
-        ----------
-        losses : array-like of shape (n,) or (n, m)
-            Losses in [0, 1], in the order of arrival; of m processes side by side.
-
-        Returns
-        -------
-        ndarray of the same shape
-            The e-value after each loss. At least 1 / alpha at any time: alarm at level alpha.
-
-        Raises
-        ------
-        ValueError
-            If a loss is out of range, or the shape is not that of the losses before.
+        At least 1 / alpha at any time: alarm at level alpha.
         """
         values = check_losses(losses)
         if values.ndim not in (1, 2):
@@ -130,31 +102,8 @@ def confidence_sequence(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Limits for a mean loss, valid at all times together.
 
-    Parameters
-    ----------
-    totals : array-like of float
-        Sum of the first n losses, each in [0, 1].
-    n : array-like of int
-        Numbers of losses, >= 0.
-    alpha : float, default=0.05
-        Probability of missing the mean at any time, in (0, 1).
-
-    Returns
-    -------
-    low, high : ndarray
-        Limits in [0, 1]; each is wrong at any time with probability at most ``alpha / 2``.
-
-    Raises
-    ------
-    ValueError
-        If a total is not between 0 and n, or `alpha` is out of range.
-
-    Examples
-    --------
-    >>> from sklearn_clm.calibration import confidence_sequence
-    >>> low, high = confidence_sequence([20, 200], [100, 1000])
-    >>> low.round(3), high.round(3)
-    (array([0.092, 0.16 ]), array([0.354, 0.244]))
+    `totals` are sums of the first `n` losses, each in [0, 1]. Each limit is wrong at any time with
+    probability at most ``alpha / 2``.
     """
     check_probability(alpha, "alpha")
     total, count = np.broadcast_arrays(np.asarray(totals, dtype=np.float64), np.asarray(n))
@@ -180,24 +129,9 @@ def _lower_limit(total: np.ndarray, n: np.ndarray, level: float) -> np.ndarray:
 
 
 class ConformalTestMartingale:
-    """E-process against exchangeability of new scores with reference scores.
+    """E-process against exchangeability of new scores with `reference` scores.
 
-    Parameters
-    ----------
-    reference : array-like of shape (n,)
-        Scores of the prompts that are compared with.
-    seed : int, default=0
-        Seed of the random numbers that break ties.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import ConformalTestMartingale
-    >>> rng = np.random.default_rng(0)
-    >>> same, lower = rng.random(300), rng.random(300) - 0.3
-    >>> reference = rng.random(200)
-    >>> [bool(ConformalTestMartingale(reference).update(x).max() > 20) for x in (same, lower)]
-    [False, True]
+    The random numbers that break ties come from `seed`.
     """
 
     def __init__(self, reference: ArrayLike, *, seed: int = 0) -> None:
@@ -207,23 +141,7 @@ class ConformalTestMartingale:
         self._mixture = _Mixture()
 
     def update(self, scores: ArrayLike) -> np.ndarray:
-        """Go on with further scores.
-
-        Parameters
-        ----------
-        scores : array-like of shape (n,)
-            Scores of new prompts, in the order of arrival.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            The e-value after each score.
-
-        Raises
-        ------
-        ValueError
-            If a score is NaN, or the shape is another.
-        """
+        """The e-value after each of further scores, in the order of arrival."""
         values = _check_scores(scores, "scores")
         e_values = np.empty(len(values))
         for t, score in enumerate(values.tolist()):

@@ -177,21 +177,8 @@ def _arrival_features(
 class ExitModel:
     """What was learnt on the optimisation part.
 
-    Parameters
-    ----------
-    text_classifier : Classifier
-        Probability that a text is admissible and none of higher quality is, from its features.
-    arrival_classifier : Classifier
-        Chance that a first admissible text arrives within the next draws.
-    quality_scale, similarity_scale : ScoreScale
-        Scales of the scores.
-    rho : float
-        The chance of arrival is divided by it: a larger one stops earlier.
-    k_max : int
-        Budget of draws K.
-    seen : ndarray of uint64, shape (n,), (n, 1) or (n, 2), or None
-        Digests by which the n prompts that it was learnt from are known again, of their scores and
-        of the prompts themselves, as far as these are known; None where nothing is.
+    `text_classifier` gives p_k(c), `arrival_classifier` g_k, which is divided by `rho`. `seen`
+    holds digests by which the prompts that it was learnt from are known again.
     """
 
     text_classifier: Classifier
@@ -215,21 +202,10 @@ class ExitModel:
     def scores(
         self, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """tau of every text and m after every draw, from all K draws.
+        """tau of every text and m after every draw, both (n, K), from all K draws.
 
-        Parameters
-        ----------
-        quality : ndarray of shape (n, K)
-        similarity : ndarray of shape (n, K, K)
-        first : ndarray of int, shape (n, K)
-            Draw in which each draw's text occurs first.
-
-        Returns
-        -------
-        tau : ndarray of shape (n, K)
-            At the first occurrence of each text; -inf elsewhere.
-        exits : ndarray of shape (n, K)
-            m_k after draw k.
+        `first` is the draw in which each draw's text occurs first; tau stands there, -inf
+        elsewhere.
         """
         found = ExitScores(self, len(quality))
         rows = np.arange(len(quality))
@@ -241,8 +217,8 @@ class ExitModel:
 class ExitScores:
     """tau and m of prompts, as their draws are made.
 
-    `tau`, of shape (n, K), is as :func:`exit_scores` gives it, and -inf where the draws so far do
-    not tell; `exits` holds m_k after draw k, and -inf after the last and for draws not made.
+    `tau`, of shape (n, K), stands at the first occurrence of each text, -inf where the draws so far
+    do not tell; `exits` holds m_k after draw k, and -inf after the last and for draws not made.
     """
 
     def __init__(self, model: ExitModel, n_prompts: int) -> None:
@@ -279,32 +255,10 @@ class ExitScores:
 
 
 def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.ndarray, np.ndarray]:
-    """tau and m from the probabilities after each draw.
+    """tau and m, both (n, K), from the probabilities after each draw.
 
-    Parameters
-    ----------
-    text : ndarray of shape (n, K, K)
-        p_k(c): [i, k, c] for the text that occurs first in draw c, after draw k; -inf elsewhere.
-    arrival : ndarray of shape (n, K)
-        g_k.
-    rho : float
-        Divides `arrival`, > 0.
-
-    Returns
-    -------
-    tau : ndarray of shape (n, K)
-        At the first occurrence of each text; -inf elsewhere.
-    exits : ndarray of shape (n, K)
-        m_k after draw k; -inf for the last.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration._exit_model import exit_scores
-    >>> text = np.array([[[0.5, -np.inf], [0.3, 0.9]]])
-    >>> tau, exits = exit_scores(text, np.array([[0.4, 0.0]]), rho=1.0)
-    >>> tau, exits
-    (array([[0.5, 0.4]]), array([[ 0.4, -inf]]))
+    `text`, of shape (n, K, K), is p_k(c) for the text that occurs first in draw c, after draw k,
+    and -inf elsewhere; `arrival` is g_k.
     """
     exits = np.minimum.accumulate(arrival / rho, axis=1)
     exits[:, -1] = -np.inf
@@ -329,14 +283,13 @@ def fit_exit_model(
 ) -> ExitModel:
     """Learn the probabilities and choose rho, on the optimisation part alone.
 
-    Probabilities that choose rho are cross-fitted: those of a prompt come from models that have
-    not seen it. Where the labels are all alike, or prompts are too few for folds, the
-    probabilities are constants, and the policy orders texts by when they arrived.
+    Probabilities that choose rho are cross-fitted: those of a prompt come from models that have not
+    seen it. Where the labels are all alike, or prompts are too few for folds, the probabilities are
+    constants, and the policy orders texts by when they arrived.
 
     Parameters
     ----------
-    quality : ndarray of shape (n, K)
-    similarity : ndarray of shape (n, K, K)
+    quality, similarity : ndarray of shape (n, K), (n, K, K)
     first : ndarray of int, shape (n, K)
         Draw in which each draw's text occurs first.
     admissible : ndarray of int8, shape (n, K)
@@ -355,11 +308,6 @@ def fit_exit_model(
         share of the budget that is drawn.
     random_state : int, default=0
         Seed of the folds, and of the labels that stand in for unknown ones.
-
-    Returns
-    -------
-    ExitModel
-        The model.
     """
     n, k_max = quality.shape
     rng = np.random.default_rng(random_state)
@@ -538,7 +486,7 @@ def impute_labels(
     new_classifier: Callable[[], Classifier],
     random_state: int = 0,
 ) -> np.ndarray:
-    """Labels for the optimisation part, where few draws of each prompt were judged.
+    """Labels for the optimisation part, of shape (n, K), where few draws were judged.
 
     A classifier on quality, frequency and similarity to judged draws gives each unjudged text a
     probability, and its label is drawn from it, so that shares of admissible texts are right on
@@ -547,37 +495,7 @@ def impute_labels(
     copies is learnt from the pairs of judged texts.
 
     Only for the optimisation part: there labels shape the path of the tests, and the guarantee
-    needs nothing of them.
-
-    Parameters
-    ----------
-    data : CalibrationData
-        Scores of the draws; its labels are not looked at.
-    first : ndarray of int, shape (n, K)
-        Draw in which each draw's text occurs first.
-    known : ndarray of int8, shape (n, K)
-        1, 0, or -1 where a draw was not judged. Draws of equal text have equal labels.
-    new_classifier : callable
-        Gives an unfitted classifier.
-    random_state : int, default=0
-        Seed of the labels that are drawn.
-
-    Returns
-    -------
-    ndarray of bool, shape (n, K)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from sklearn_clm.calibration import CalibrationData, impute_labels
-    >>> data = CalibrationData([[0.9, 0.2]] * 4, np.zeros((4, 2, 2)), np.zeros((4, 2)))
-    >>> known = np.array([[1, -1], [-1, 0], [1, -1], [-1, 0]], dtype=np.int8)
-    >>> impute_labels(data, np.tile([0, 1], (4, 1)), known, lambda: LogisticRegression(C=1e6))
-    array([[ True, False],
-           [ True, False],
-           [ True, False],
-           [ True, False]])
+    needs nothing of them. `known` is 1, 0, or -1 where a draw was not judged.
     """
     n, k_max = data.quality.shape
     rows = np.arange(n)

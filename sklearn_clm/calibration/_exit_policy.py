@@ -38,16 +38,7 @@ from sklearn_clm.calibration._table import Table
 
 
 class ExitRule:
-    """The exit policy for one prompt at one level: feed it probabilities until it says stop.
-
-    Parameters
-    ----------
-    level : float
-        u.
-    rho : float
-        Divides the chance of arrival, > 0.
-    k_max : int
-        Budget of draws, >= 1.
+    """The exit policy for one prompt at level u: feed it probabilities until it says stop.
 
     Attributes
     ----------
@@ -59,15 +50,6 @@ class ExitRule:
         m_k.
     stopped : bool
         Whether the exit fell below the level, as opposed to the budget being used up.
-
-    Examples
-    --------
-    >>> from sklearn_clm.calibration import ExitRule
-    >>> rule = ExitRule(level=0.45, rho=1.0, k_max=2)
-    >>> rule.update([0.5], 0.4)
-    True
-    >>> rule.members, rule.n_samples, rule.stopped
-    ([0], 1, True)
     """
 
     def __init__(self, level: float, rho: float, k_max: int) -> None:
@@ -85,25 +67,7 @@ class ExitRule:
         return self.stopped or self.n_samples >= self.k_max
 
     def update(self, text: "np.ndarray | list[float]", arrival: float) -> bool:
-        """Take the probabilities after the next draw.
-
-        Parameters
-        ----------
-        text : sequence of float
-            p_k(c) at the first occurrence of each text; -inf elsewhere.
-        arrival : float
-            g_k.
-
-        Returns
-        -------
-        bool
-            Whether to stop.
-
-        Raises
-        ------
-        RuntimeError
-            If the rule had already stopped.
-        """
+        """Take p_k(c) at the first occurrence of each text, and g_k; returns whether to stop."""
         if self.done:
             raise RuntimeError("the exit rule has stopped; it takes no further draw")
         before, self.n_samples = self.exit, self.n_samples + 1

@@ -21,19 +21,19 @@ from sklearn_clm.calibration._data import (
     refuse_common_prompts,
     split_of,
 )
-from sklearn_clm.calibration._path import (
-    Columns,
+from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._provenance import Provenance
+from sklearn_clm.calibration._rule import Configuration
+from sklearn_clm.calibration._search import (
     Frontier,
     check_budgets,
     check_weights_of_objective,
     search_frontier,
 )
-from sklearn_clm.calibration._provenance import Provenance
-from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import ConfigurationRisks, Weights
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.calibration._tests import AdmissionTest, LossTest, Test
+from sklearn_clm.calibration._tests import AdmissionTest, LossTest, StepTest
 
 _SUSPICIOUS = 0.9  # error of all draws, above which references may be wrong
 
@@ -41,18 +41,8 @@ _SUSPICIOUS = 0.9  # error of all draws, above which references may be wrong
 class AchievableEpsilon(NamedTuple):
     """The risks that are neither out of reach nor trivial (appendix C).
 
-    Parameters
-    ----------
-    low : float
-        Share of prompts none of whose K draws is admissible: no set can do better.
-    high : float
-        Share of prompts whose first draw is not admissible: one draw does as well.
-
-    Examples
-    --------
-    >>> from sklearn_clm.calibration import AchievableEpsilon
-    >>> AchievableEpsilon(low=0.1, high=0.6)
-    AchievableEpsilon(low=0.1, high=0.6)
+    `low` is the share of prompts none of whose K draws is admissible: no set can do better. `high`
+    is the share of prompts whose first draw is not admissible: one draw does as well.
     """
 
     low: float
@@ -60,17 +50,7 @@ class AchievableEpsilon(NamedTuple):
 
     @classmethod
     def of_labels(cls, admissible: np.ndarray) -> "AchievableEpsilon":
-        """The band of some prompts.
-
-        Parameters
-        ----------
-        admissible : ndarray of bool, shape (n, K)
-            Whether each draw is admissible.
-
-        Returns
-        -------
-        AchievableEpsilon
-        """
+        """The band of prompts whose draws are `admissible`, bool of shape (n, K)."""
         wrong = ~admissible
         return cls(low=float(wrong.all(axis=1).mean()), high=float(wrong[:, 0].mean()))
 
@@ -161,19 +141,7 @@ class LearnThenTestResult:
         return int(np.flatnonzero(same & (self.frontier.k_max == self.k_max_hat))[0])
 
     def within(self, n_optimization: int, band: AchievableEpsilon) -> "LearnThenTestResult":
-        """The result with what is known of the optimisation part.
-
-        Parameters
-        ----------
-        n_optimization : int
-            Its number of prompts.
-        band : AchievableEpsilon
-            Of both parts together.
-
-        Returns
-        -------
-        LearnThenTestResult
-        """
+        """The result with what is known of the optimisation part, the band that of both parts."""
         return replace(self, n_optimization=n_optimization, achievable_epsilon=band)
 
     @property
@@ -190,42 +158,14 @@ class LearnThenTestResult:
         return int(self.n_errors[0])
 
     def bound(self, i: int) -> str:
-        """What stands before the errors and the p-value of test i: nothing where they are exact.
-
-        Parameters
-        ----------
-        i : int
-            Position in the frontier.
-
-        Returns
-        -------
-        {"", "at most ", "at least "}
-        """
+        """What stands before errors and p-value of test i: nothing where they are exact."""
         if self.exact is None or self.exact[i]:
             return ""
         return "at most " if i < len(self.valid_lambdas) else "at least "
 
 
 def achievable_epsilon(data: CalibrationData) -> AchievableEpsilon:
-    """Estimate the band of epsilon for which calibration is both possible and worthwhile.
-
-    Parameters
-    ----------
-    data : CalibrationData
-        The prompts.
-
-    Returns
-    -------
-    AchievableEpsilon
-        Error of always taking all K draws, and error of always taking the first.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import CalibrationData, achievable_epsilon
-    >>> achievable_epsilon(CalibrationData([[0.2, 0.9]], np.zeros((1, 2, 2)), [[False, True]]))
-    AchievableEpsilon(low=0.0, high=1.0)
-    """
+    """The band of epsilon for which calibration is both possible and worthwhile."""
     check_data(data)
     return AchievableEpsilon.of_labels(data.admissible)
 
@@ -370,32 +310,13 @@ def certify_frontier(
 ) -> LearnThenTestResult:
     """Test a frontier on prompts that are known to be others than those it was searched on.
 
-    Parameters
-    ----------
-    columns : Columns
-        What each configuration makes of the prompts that test.
-    admission : AdmissionTest
-        Test of the risk that a set holds no admissible response.
-    others : sequence of LossTest, default=()
-        Tests of other losses, all of which must pass as well.
-    delta : float
-        Level of the tests.
-    weights : Weights
-        Prices of the objective.
-    select : {"objective", "last"}
-        Which of the certified configurations is chosen.
-    tests_admission : bool, default=True
-        Whether admission is tested at all; otherwise it only prices the configurations.
-
-    Returns
-    -------
-    LearnThenTestResult
-        Without what is known of the optimisation part. Of a table that is filled on demand it
-        holds bounds of errors and p-values, and the objective leaves out the excess, which would
-        need labels that no test asks for.
+    All of `others` must pass as well. Without `tests_admission`, admission only prices the
+    configurations. The result lacks what is known of the optimisation part. Of a table that is
+    filled on demand it holds bounds of errors and p-values, and the objective leaves out the
+    excess, which would need labels that no test asks for.
     """
     frontier, n, m = columns.frontier, admission.n_prompts, len(columns)
-    tests: list[Test] = [*([admission] if tests_admission else []), *others]
+    tests: list[StepTest] = [*([admission] if tests_admission else []), *others]
     lazily = columns.table.is_lazy
     start, before = 0, columns.table.n_judgements
     if lazily:
@@ -441,7 +362,7 @@ def certify_frontier(
     )
 
 
-def _all_pass(tests: Sequence[Test], step: int) -> bool:
+def _all_pass(tests: Sequence[StepTest], step: int) -> bool:
     """Whether all tests pass; each is made, so that the largest p-value of a step is known."""
     passed = [test.passes(step) for test in tests]
     return all(passed)

@@ -23,18 +23,10 @@ import numpy as np
 class Part(NamedTuple):
     """Prompts that are tested together.
 
-    Parameters
-    ----------
-    rows : ndarray of int
-        Their positions, ascending.
-    searched : ndarray of int
-        Positions of the prompts of the same kind that searched the path.
-    delta : float
-        Level of their tests.
-    group : hashable or None
-        The group that they are; None for all prompts together.
-    claimed : bool
-        Whether predictions may rest on the test; otherwise it is made for comparison.
+    `rows` are their positions, ascending, and `searched` those of the prompts of the same kind that
+    searched the path; `delta` is the level of their tests. `group` is None for all prompts
+    together. `claimed` says whether predictions may rest on the test; otherwise it is made for
+    comparison.
     """
 
     rows: np.ndarray
@@ -55,22 +47,8 @@ def parts_of(
 ) -> list[Part]:
     """The parts that are tested: each group, where there are any, and at last all prompts.
 
-    Parameters
-    ----------
-    searched, tested : ndarray of int
-        Positions of the prompts that search a path, and of those that test it.
-    delta : float
-        The confidence is 1 - delta.
-    groups : sequence of hashable, default=None
-        The group of each prompt.
-    together : bool, default=False
-        Whether all claims hold with that confidence, or each one does.
-    pooled : bool, default=False
-        Whether the claim for all prompts together is one of the claims.
-
-    Returns
-    -------
-    list of Part
+    With `together` all claims hold with confidence 1 - delta, otherwise each one does. With
+    `pooled` the claim for all prompts together is one of the claims.
     """
     if groups is None:
         return [Part(tested, searched, delta)]

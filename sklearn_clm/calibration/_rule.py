@@ -151,26 +151,9 @@ class SamplingRule:
 
 
 def relative_excess(n_samples: ArrayLike, first_admissible: ArrayLike) -> np.ndarray:
-    """Share of the draws taken after the first admissible one (Eq. 7).
+    """Share of the draws taken after the first admissible one, ``max(S - S*, 0) / S`` (Eq. 7).
 
-    Parameters
-    ----------
-    n_samples : array-like of int
-        Draws taken, S, rejected ones included.
-    first_admissible : array-like of int
-        Number of the first admissible draw, S*, rejected or not, counted from 1; 0 where none
-        of the K draws is admissible.
-
-    Returns
-    -------
-    ndarray
-        ``max(S - S*, 0) / S``, and 0 where no draw is admissible or none was taken.
-
-    Examples
-    --------
-    >>> from sklearn_clm.calibration import relative_excess
-    >>> relative_excess([4, 2, 5], [1, 3, 0])
-    array([0.75, 0.  , 0.  ])
+    S*, rejected or not, counts from 1 and is 0 where no draw is admissible; the excess is then 0.
     """
     samples, first = np.broadcast_arrays(n_samples, first_admissible)
     late = np.where(first > 0, np.maximum(samples - first, 0), 0)

@@ -26,32 +26,11 @@ class Weights(TypedDict):
 
 @dataclass(frozen=True)
 class ConfigurationRisks:
-    """Losses and costs of single configurations, as means over the prompts.
+    """Losses and costs of m configurations, as means over the prompts.
 
-    Parameters
-    ----------
-    n_errors : ndarray of int, shape (m,)
-        Prompts whose set holds no admissible response.
-    loss : ndarray of shape (m,)
-        ``n_errors / n_prompts``.
-    size : ndarray of shape (m,)
-        Mean number of accepted responses at the stop.
-    samples : ndarray of shape (m,)
-        Mean number of draws taken, rejected ones included.
-    excess : ndarray of shape (m,)
-        Mean share of the draws taken after the first admissible one, in [0, 1).
-    n_prompts : int
-        Number of prompts.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import ConfigurationRisks
-    >>> risks = ConfigurationRisks(
-    ...     np.array([1]), np.array([0.5]), np.array([2.0]), np.array([3.0]), np.array([0.4]), 2
-    ... )
-    >>> risks.objective(0.5, 0.5)
-    array([1.2])
+    `n_errors` counts prompts whose set holds no admissible response, and `loss` is their share;
+    `size` is the mean set size at the stop, `samples` the mean number of draws, rejected ones
+    included, and `excess` the mean share of draws taken after the first admissible one.
     """
 
     n_errors: np.ndarray
@@ -64,47 +43,14 @@ class ConfigurationRisks:
     def objective(
         self, size_weight: float = 0.5, excess_weight: float = 0.5, draw_weight: float = 0.0
     ) -> np.ndarray:
-        """Objective of Eq. 7, plus a price for each draw.
-
-        Parameters
-        ----------
-        size_weight, excess_weight : float, default=0.5
-            rho_1 and rho_2, >= 0.
-        draw_weight : float, default=0.0
-            Price of a draw, >= 0; 0 is Eq. 7.
-
-        Returns
-        -------
-        ndarray
-            ``size_weight * size + excess_weight * excess + draw_weight * samples``, one value
-            per configuration.
-        """
+        """Objective of Eq. 7, of each configuration, plus a price for each draw."""
         objective = size_weight * self.size + excess_weight * self.excess
         return objective + draw_weight * self.samples if draw_weight else objective
 
 
 @dataclass(frozen=True)
 class RiskSurface(ConfigurationRisks):
-    """Losses and costs on a grid: the arrays have one axis for each threshold.
-
-    Parameters
-    ----------
-    n_errors, loss, size, samples, excess : ndarray of shape (L1, L2, L3)
-        As in :class:`ConfigurationRisks`.
-    n_prompts : int
-        Number of prompts.
-    similarity_thresholds, quality_thresholds, set_score_thresholds : ndarray
-        The grid, in the order it was given; shapes (L1,), (L2,) and (L3,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import CalibrationData, risk_surface
-    >>> data = CalibrationData([[0.2, 0.9]], np.zeros((1, 2, 2)), [[False, True]])
-    >>> risk_surface(data, [1.0], [0.0, 0.5], [0.1, 0.9], set_score="max").samples
-    array([[[1., 2.],
-            [2., 2.]]])
-    """
+    """Losses and costs on a grid: the arrays have one axis for each threshold, (L1, L2, L3)."""
 
     similarity_thresholds: np.ndarray
     quality_thresholds: np.ndarray
@@ -196,41 +142,9 @@ def evaluate_configurations(
     n_jobs: int | None = None,
     verbose: int = 0,
 ) -> ConfigurationRisks:
-    """Loss, size, draws and excess of Algorithm 1 for a list of configurations.
+    """Losses and costs of Algorithm 1 for configurations `lambdas`, of shape (m, 3).
 
-    Parameters
-    ----------
-    data : CalibrationData
-        The prompts.
-    lambdas : array-like of shape (m, 3)
-        Configurations (similarity, quality, set score).
-    set_score : str, callable or SetScore
-        The set function F.
-    k_max : int, array-like of int of shape (m,), or None, default=None
-        Budget of each configuration, 1 to ``data.k_max``; None is ``data.k_max``.
-    n_jobs, verbose
-        As in :func:`risk_surface`.
-
-    Returns
-    -------
-    ConfigurationRisks
-        Means over the prompts, and the integer numbers of errors, of shape (m,).
-
-    Raises
-    ------
-    ValueError
-        If `lambdas` has another shape or holds NaN, or a budget is out of range.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import CalibrationData, evaluate_configurations
-    >>> data = CalibrationData([[0.2, 0.9]], np.zeros((1, 2, 2)), [[False, True]])
-    >>> risks = evaluate_configurations(
-    ...     data, [(1.0, 0.0, 0.9), (1.0, 0.0, 0.9)], set_score="max", k_max=[2, 1]
-    ... )
-    >>> risks.n_errors, risks.samples
-    (array([0, 1]), array([2., 1.]))
+    `k_max` gives one budget, or that of each configuration; None is ``data.k_max``.
     """
     check_data(data)
     score = get_set_score(set_score)

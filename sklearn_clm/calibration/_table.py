@@ -20,16 +20,9 @@ they become known. Those given before an error are kept."""
 class Table:
     """Draws of n prompts with scores and labels, as far as they are filled.
 
-    Parameters
-    ----------
-    data : CalibrationData
-        What is known. The arrays of scores are shared with it: where draws are missing, `draw`
-        writes them there.
-    draw : callable, default=None
-        ``draw(rows, n_draws)`` makes draws until the prompts at `rows` have so many each. None
-        where no draw is missing.
-    judge : callable, default=None
-        Who is asked for labels, see :data:`Judge`. None where none is missing.
+    `data` is what is known; its arrays of scores are shared: where draws are missing, ``draw(rows,
+    n_draws)`` makes them there until the prompts at `rows` have so many each. `judge` is asked for
+    labels, see :data:`Judge`. Either is None where nothing is missing.
 
     Attributes
     ----------
@@ -37,21 +30,6 @@ class Table:
         How many draws of each prompt were made.
     n_judgements : int
         How many texts were judged.
-
-    Raises
-    ------
-    ValueError
-        If known labels of equal texts differ.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import CalibrationData, Table
-    >>> data = CalibrationData([[0.1, 0.2]], np.zeros((1, 2, 2)), [[-1, -1]], texts=[[0, 0]])
-    >>> table = Table(data, judge=lambda rows, draws: [True] * len(rows))
-    >>> table.ask(np.array([0]), np.array([1]))
-    >>> table.labels, table.n_judgements
-    (array([[1, 1]], dtype=int8), 1)
     """
 
     def __init__(
@@ -113,20 +91,7 @@ class Table:
         return data
 
     def ensure(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
-        """Make draws, until the prompts at `rows` have so many each.
-
-        Parameters
-        ----------
-        rows : ndarray of int, shape (m,)
-            Positions.
-        n_draws : int or ndarray of int, shape (m,)
-            How many.
-
-        Raises
-        ------
-        ValueError
-            If draws are missing and there is nobody to make them.
-        """
+        """Make draws, until the prompts at `rows` have so many each."""
         wanted = np.broadcast_to(n_draws, rows.shape)
         lacking = self.n_draws[rows] < wanted
         if not lacking.any():
@@ -139,16 +104,7 @@ class Table:
     def ask(self, rows: np.ndarray, draws: np.ndarray) -> None:
         """Ask for the labels of the texts of single draws that have none.
 
-        Parameters
-        ----------
-        rows, draws : ndarray of int, shape (m,)
-            Positions.
-
-        Raises
-        ------
-        ValueError
-            If there is nobody to ask, or the judge gives another number of verdicts than it was
-            asked for, or both verdicts for equal texts.
+        Verdicts that were given before an error are kept.
         """
         if self.judge is None:
             raise ValueError("data must have a label for each draw where there is nobody to ask.")
@@ -184,23 +140,9 @@ class Table:
 
 
 def equal_texts(responses: Iterable[Iterable[object]]) -> np.ndarray:
-    """For each draw the first draw of its prompt with an equal response.
+    """For each draw the first draw of its prompt with an equal response: int of shape (n, K).
 
-    Parameters
-    ----------
-    responses : sequence of n sequences of length K
-        The responses: texts or other hashable values; values that cannot be hashed are compared
-        by their representation.
-
-    Returns
-    -------
-    ndarray of int, shape (n, K)
-
-    Examples
-    --------
-    >>> from sklearn_clm.calibration import equal_texts
-    >>> equal_texts([["a", "b", "a"]])
-    array([[0, 1, 0]])
+    Values that cannot be hashed are compared by their representation.
     """
     rows = []
     for row in responses:

@@ -15,7 +15,7 @@ from sklearn_clm.calibration._certify import Entries, may_ask, settle
 from sklearn_clm.calibration._path import Columns
 
 
-class Test(Protocol):
+class StepTest(Protocol):
     """A test of each step of a path."""
 
     def passes(self, m: int) -> bool:
@@ -118,14 +118,7 @@ class AdmissionTest:
 class LossTest:
     """Betting test of the mean of a loss in [0, 1].
 
-    Parameters
-    ----------
-    n_steps : int
-        Steps of the path.
-    losses : callable
-        ``losses(m)`` gives the loss of each prompt's set at step m, of shape (n,).
-    level, delta : float
-        Tolerated mean, and level of the test.
+    ``losses(m)`` gives the loss of each prompt's set at step m, of shape (n,).
     """
 
     def __init__(

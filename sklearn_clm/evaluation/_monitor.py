@@ -19,14 +19,13 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._results import counted
 from sklearn_clm.caching._store import Store, open_store
-from sklearn_clm.calibration import (
-    Claim,
+from sklearn_clm.calibration import Claim, keep_by_weight
+from sklearn_clm.calibration._binomial import check_probability
+from sklearn_clm.calibration._e_processes import (
     ConformalTestMartingale,
     RiskEProcess,
     confidence_sequence,
-    keep_by_weight,
 )
-from sklearn_clm.calibration._binomial import check_probability
 from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._calibration import places_of_groups
@@ -62,7 +61,7 @@ class RiskMonitor:
     *Why one may look at any time.* Each stake leaves every factor positive, and under the
     hypothesis no factor has a mean above 1. Hence the e-value is a nonnegative supermartingale
     that starts at 1, and by Ville's inequality it *ever* reaches 1 / alpha with probability at
-    most alpha (:class:`sklearn_clm.calibration.RiskEProcess`).
+    most alpha.
 
     *What it needs.* The audited requests must be all requests or a random share of them. With
     `share` below 1 :meth:`should_audit` chooses, by the request and the seed alone. A prompt that

@@ -16,19 +16,18 @@ from sklearn_clm._exceptions import MORE_PROMPTS
 from sklearn_clm._results import counted
 from sklearn_clm.calibration import (
     CalibrationData,
-    Frontier,
     binomial_p_value,
     clopper_pearson,
     critical_count,
-    evaluate_configurations,
     prompts_needed,
     search_frontier,
     smallest_epsilon,
 )
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._data import check_data, optimization_size, size_that_leaves
+from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.calibration._surface import Weights
+from sklearn_clm.calibration._surface import Weights, evaluate_configurations
 from sklearn_clm.evaluation._expectations import first_k_errors, mean_interval
 from sklearn_clm.evaluation._results import markdown_table
 from sklearn_clm.evaluation._trials import choose, largest_budget

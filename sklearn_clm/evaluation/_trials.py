@@ -13,14 +13,13 @@ from tqdm.auto import tqdm
 from sklearn_clm.calibration import (
     CalibrationData,
     LearnThenTestResult,
-    SetScore,
     critical_count,
-    evaluate_configurations,
-    get_set_score,
     learn_then_test,
 )
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._data import check_data, split_prompts
+from sklearn_clm.calibration._set_scores import SetScore, get_set_score
+from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.evaluation._results import TrialResults
 
 Method = str | Callable[..., float] | SetScore

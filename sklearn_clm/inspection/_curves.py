@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm.calibration import SetScore
+from sklearn_clm.calibration._set_scores import SetScore
 from sklearn_clm.evaluation import run_component_trials, run_trials
 from sklearn_clm.evaluation._results import LevelResults
 from sklearn_clm.evaluation._trials import RandomState

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from sklearn_clm._results import counted
-from sklearn_clm.calibration import CalibrationData, LearnThenTestResult, get_set_score
+from sklearn_clm.calibration import CalibrationData, LearnThenTestResult
 from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._data import describe_repetitions
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
+from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.evaluation._expectations import first_k_errors
 from sklearn_clm.inspection._budgets import AchievableBandDisplay
 from sklearn_clm.inspection._frontier import FrontierDisplay

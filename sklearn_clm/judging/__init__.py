@@ -45,7 +45,7 @@ A verdict that is changed later is a new row, and the newest counts: the next ``
 A sentence is judged in the response around it. ``ComponentSelector(sampler, admission=judge,
 judging="lazy")`` asks from the highest score down, as its test walks, and no more of a prompt that
 is known to have a wrong one; the threshold is that of all labels
-(:func:`sklearn_clm.calibration.judge_components`). Give it a question of its own, such as
+(:meth:`sklearn_clm.ComponentSelector.fit`). Give it a question of its own, such as
 ``HumanJudge(path, question="Is this true?")``: the file may be the same. The verdict is one on the
 sentence, whatever response holds it.
 

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from sklearn_clm._results import ComponentSets, PredictionSets
-from sklearn_clm.calibration import relative_excess
+from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.scoring import admission_matrix
 from sklearn_clm.scoring._admission import check_admissions, warn_of_references
 from sklearn_clm.scoring._protocols import Admission, Reference

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from sklearn_clm.calibration import (
-    AchievableEpsilon,
     CalibrationData,
     Claim,
     ComponentCalibrationData,
@@ -18,6 +17,7 @@ from sklearn_clm.calibration import (
     LearnThenTestResult,
     Provenance,
 )
+from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.generators import Generator

@@ -9,15 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from sklearn_clm.calibration import (
-    CalibrationData,
-    Claim,
-    ExitModel,
-    critical_count,
-    fit_exit_model,
-    relative_excess,
-    smallest_epsilon,
-)
+from sklearn_clm.calibration import CalibrationData, Claim, critical_count, smallest_epsilon
 from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._data import (
@@ -26,10 +18,11 @@ from sklearn_clm.calibration._data import (
     refuse_common_prompts,
     refuse_missing_draws,
 )
-from sklearn_clm.calibration._exit_model import texts_of_draws
+from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model, texts_of_draws
 from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.policies._base import Policy, Terms
@@ -126,8 +119,7 @@ class ExitPolicy(Policy[ExitModel]):
         data : CalibrationData
             Draws of prompts that will not calibrate.
         first : ndarray of int, shape (n, K)
-            Draw in which each draw's text occurs first, see
-            :func:`sklearn_clm.calibration.equal_texts`.
+            Draw in which each draw's text occurs first.
         labels : ndarray of int8, shape (n, K), default=None
             1, 0, or -1 for unknown. None are the labels of `data`.
         epsilon : float, default=0.3

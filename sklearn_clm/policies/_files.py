@@ -19,13 +19,14 @@ import sklearn
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm._version import __version__
-from sklearn_clm.calibration import Claim, Configuration, ExitModel, Provenance
+from sklearn_clm.calibration import Claim, Configuration, Provenance
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.calibration._exit_model import (
     ARRIVAL_FEATURES,
     TEXT_FEATURES,
     Classifier,
     ConstantClassifier,
+    ExitModel,
     ScoreScale,
 )
 from sklearn_clm.generators._records import json_value, naming

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from sklearn_clm.calibration import impute_labels
+from sklearn_clm.calibration._exit_model import impute_labels
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies._verdicts import Verdicts
 from sklearn_clm.scoring._admission import get_admission

@@ -8,9 +8,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm._results import PredictionSet
-from sklearn_clm.calibration import LossTest, SamplingRule
+from sklearn_clm.calibration import SamplingRule
 from sklearn_clm.calibration._binomial import not_the_coverage
 from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._tests import LossTest
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.scoring._protocols import Prompt, Reference

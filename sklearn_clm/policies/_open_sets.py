@@ -9,15 +9,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from sklearn_clm._results import PredictionSet
-from sklearn_clm.calibration import (
-    Claim,
-    Configuration,
-    ExitModel,
-    ExitRule,
-    SamplingRule,
-    SetScore,
-)
-from sklearn_clm.calibration._exit_model import text_of_draw
+from sklearn_clm.calibration import Claim, Configuration, SamplingRule
+from sklearn_clm.calibration._exit_model import ExitModel, text_of_draw
+from sklearn_clm.calibration._exit_policy import ExitRule
+from sklearn_clm.calibration._set_scores import SetScore
 from sklearn_clm.calibration._table import text_key
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts

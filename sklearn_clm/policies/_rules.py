@@ -8,16 +8,10 @@ import joblib
 import numpy as np
 
 from sklearn_clm._results import PredictionSet
-from sklearn_clm.calibration import (
-    CalibrationData,
-    Claim,
-    Configuration,
-    ExitModel,
-    LearnThenTestResult,
-    relative_excess,
-    sets_at_stop,
-)
-from sklearn_clm.calibration._exit_model import ConstantClassifier
+from sklearn_clm.calibration import CalibrationData, Claim, Configuration, LearnThenTestResult
+from sklearn_clm.calibration._exit_model import ConstantClassifier, ExitModel
+from sklearn_clm.calibration._path import sets_at_stop
+from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.generators import Generation
 from sklearn_clm.policies._open_sets import (

@@ -7,22 +7,18 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_clm.calibration import (
-    AchievableEpsilon,
-    CalibrationData,
-    Claim,
-    Frontier,
-    LearnThenTestResult,
-    SetScore,
-    get_set_score,
-    search_frontier,
-)
+from sklearn_clm.calibration import CalibrationData, Claim, LearnThenTestResult, search_frontier
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._data import refuse_common_prompts
-from sklearn_clm.calibration._learn_then_test import certify_frontier, doubts_of_admission
+from sklearn_clm.calibration._learn_then_test import (
+    AchievableEpsilon,
+    certify_frontier,
+    doubts_of_admission,
+)
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._rows import Part
-from sklearn_clm.calibration._set_scores import SetScoreLike
+from sklearn_clm.calibration._search import Frontier
+from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest

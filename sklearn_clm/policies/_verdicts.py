@@ -14,12 +14,8 @@ from sklearn_clm.caching import (
     VerdictsWanted,
     WantedVerdict,
 )
-from sklearn_clm.calibration import (
-    ComponentCalibrationData,
-    judge_components,
-    prompts_needed,
-)
-from sklearn_clm.calibration._components import components_to_ask
+from sklearn_clm.calibration import ComponentCalibrationData, prompts_needed
+from sklearn_clm.calibration._components import components_to_ask, judge_components
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.scoring import admission_matrix

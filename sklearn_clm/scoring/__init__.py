@@ -128,7 +128,7 @@ guarantee rests on it. A classifier (:class:`ComponentClassifier`) selects most 
 trained.
 """
 
-from sklearn_clm.calibration import SetScore, get_set_score
+from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.generators._draws import Occurrence
 from sklearn_clm.scoring._admission import admission_matrix, label_match, threshold_admission
 from sklearn_clm.scoring._components import (

@@ -4,7 +4,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from sklearn_clm.calibration import SetScore
+from sklearn_clm.calibration._set_scores import SetScore
 from sklearn_clm.generators._fingerprint import digest_of
 
 

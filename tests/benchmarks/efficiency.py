@@ -28,21 +28,20 @@ from sklearn.linear_model import LogisticRegression
 from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
-    Frontier,
-    Table,
     clopper_pearson,
     critical_count,
-    evaluate_configurations,
-    get_set_score,
-    impute_labels,
     learn_then_test,
     search_frontier,
 )
 from sklearn_clm.calibration._certify import settle
-from sklearn_clm.calibration._exit_model import ExitModel
+from sklearn_clm.calibration._exit_model import ExitModel, impute_labels
 from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._search import Frontier
+from sklearn_clm.calibration._set_scores import get_set_score
+from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies import ExitPolicy, LazyJudging
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from joblib import cpu_count
 
-from sklearn_clm.calibration import CalibrationData, threshold_grid
+from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.evaluation import run_trials
 
 from . import Row, measured_apart

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm.calibration import CalibrationData, risk_surface, threshold_grid
+from sklearn_clm.calibration import CalibrationData, risk_surface
+from sklearn_clm.calibration._search import threshold_grid
 
 from . import Row, measured_apart
 from ._memory import forget_peak, peak_gib

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from sklearn_clm.calibration import CalibrationData, Table
+from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration._table import Table
 
 
 def lazy_table(data: CalibrationData, *, draws=True, known=None, judge=None) -> Table:

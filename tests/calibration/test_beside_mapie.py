@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 
-from sklearn_clm.calibration import (
-    RiskEProcess,
-    binomial_p_value,
-    confidence_sequence,
-    hoeffding_bentkus_p_value,
-)
+from sklearn_clm.calibration import binomial_p_value
+from sklearn_clm.calibration._bounded_losses import hoeffding_bentkus_p_value
+from sklearn_clm.calibration._e_processes import RiskEProcess, confidence_sequence
 
 EPSILONS = (0.05, 0.1, 0.3)
 

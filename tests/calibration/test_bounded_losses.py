@@ -5,11 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import binom
 
-from sklearn_clm.calibration import (
-    betting_p_value,
-    binomial_p_value,
-    hoeffding_bentkus_p_value,
-)
+from sklearn_clm.calibration import betting_p_value, binomial_p_value
+from sklearn_clm.calibration._bounded_losses import hoeffding_bentkus_p_value
 
 P_VALUES = [betting_p_value, hoeffding_bentkus_p_value]
 

@@ -7,18 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.calibration import (
-    CalibrationData,
-    Frontier,
-    Table,
-    equal_texts,
-    get_set_score,
-    learn_then_test,
-    search_frontier,
-)
+from sklearn_clm.calibration import CalibrationData, learn_then_test, search_frontier
 from sklearn_clm.calibration._certify import Entries, count_passed, may_ask, settle
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._search import Frontier
+from sklearn_clm.calibration._set_scores import get_set_score
+from sklearn_clm.calibration._table import Table, equal_texts
 from sklearn_clm.calibration._tests import AdmissionTest
 from tests.calibration.strategies import calibration_data, thresholds
 from tests.calibration.tables import lazy_table

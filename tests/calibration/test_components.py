@@ -230,28 +230,20 @@ def test_prompts_of_flat_arrays_are_counted():
     assert with_empty.offsets.tolist() == [0, 1, 3, 3, 3]
     nothing = ComponentCalibrationData.from_arrays([], [], prompt_index=[], n_prompts=2)
     assert (nothing.n_prompts, nothing.n_components) == (2, 0)
-    with pytest.raises(ValueError, match=r"wanted n \+ 1 integers for n >= 1 prompts"):
+    with pytest.raises(ValueError, match="offsets must be"):
         ComponentCalibrationData.from_arrays([], [], prompt_index=[])
 
 
 @pytest.mark.parametrize(
     ("scores", "labels", "message"),
     [
-        ([[0.5], [np.nan]], [[1], [1]], "scores holds nan for component 0 of prompt 1"),
-        ([[0.5, np.inf]], [[1, 1]], "scores holds inf for component 1 of prompt 0"),
-        ([[0.5]], [[1], [1]], "scores is for 1 prompts and labels for 2"),
-        (
-            [[0.5, 0.4]],
-            [[1]],
-            r"scores has 2 .* prompt 0 and labels 1; wanted the same\.$",
-        ),
-        (
-            [0.5, 0.4],
-            [1, 1],
-            r"^scores must hold one 1-D .* flat scores give prompt_index",
-        ),
-        ([], [], r"offsets has shape \(1,\) and dtype int64; wanted n \+ 1 integers"),
-        (np.ones((2, 3)), np.ones((2, 2)), r"shape \(2, 3\) and labels \(2, 2\)"),
+        ([[0.5], [np.nan]], [[1], [1]], "scores must be a 1-D array"),
+        ([[0.5, np.inf]], [[1, 1]], "scores must be a 1-D array"),
+        ([[0.5]], [[1], [1]], "labels must be as many as scores"),
+        ([[0.5, 0.4]], [[1]], "labels must be as many as scores"),
+        ([0.5, 0.4], [1, 1], "scores must hold one 1-D array"),
+        ([], [], "offsets must be"),
+        (np.ones((2, 3)), np.ones((2, 2)), "labels must have shape"),
     ],
 )
 def test_bad_arrays(scores, labels, message):
@@ -260,38 +252,32 @@ def test_bad_arrays(scores, labels, message):
 
 
 def test_bad_labels_and_indices():
-    with pytest.raises(TypeError, match=r"admissible must hold booleans .* float64 .*0\.7"):
-        ComponentCalibrationData.from_arrays([[0.5]], [[0.7]])
-    with pytest.raises(TypeError, match=r"admissible must hold booleans .* <U3 .*'yes'"):
-        ComponentCalibrationData.from_arrays([[0.5]], [["yes"]])
-    with pytest.raises(TypeError, match=r"scores must be numbers, got <U4 such as .*'high'"):
-        ComponentCalibrationData.from_arrays([["high"]], [[1]])
-    with pytest.raises(ValueError, match=r"scores has shape \(2, 1\); wanted a 1-D array"):
+    flat = ComponentCalibrationData.from_arrays
+    with pytest.raises(ValueError, match=r"admissible must hold booleans .*0\.7"):
+        flat([[0.5]], [[0.7]])
+    with pytest.raises(TypeError, match="admissible must hold booleans"):
+        flat([[0.5]], [["yes"]])
+    with pytest.raises(TypeError, match="scores must be numbers, got dtype <U4"):
+        flat([["high"]], [[1]])
+    with pytest.raises(ValueError, match="scores must be a 1-D array"):
         ComponentCalibrationData(np.ones((2, 1)), np.ones((2, 1)), np.array([0, 2]))
-    wanted = "labels differ between occurrences of component 3 of prompt 1"
-    with pytest.raises(ValueError, match=wanted):
-        ComponentCalibrationData.from_arrays(
-            [0.5, 0.6, 0.7], [0, 0, 1], prompt_index=[0, 1, 1], component_index=[3, 3, 3]
-        )
+    with pytest.raises(ValueError, match="labels differ between"):
+        flat([0.5, 0.6, 0.7], [0, 0, 1], prompt_index=[0, 1, 1], component_index=[3, 3, 3])
     for strange in (2, -1, 0.5):
-        with pytest.raises(ValueError, match="wanted integers from 0 to n_prompts - 1 = 1"):
-            ComponentCalibrationData.from_arrays([0.5], [0], prompt_index=[strange], n_prompts=2)
-    with pytest.raises(ValueError, match=r"^component_index was given without .* wanted both\.$"):
-        ComponentCalibrationData.from_arrays([[0.5]], [[0]], component_index=[0])
-    wanted = r"^scores, .* shapes \(2,\), \(1,\), \(2,\), \(2,\); wanted four 1-D arrays of one"
-    with pytest.raises(ValueError, match=wanted):
-        ComponentCalibrationData.from_arrays([0.5, 0.6], [0], prompt_index=[0, 0])
-    for offsets, got in (
-        ([0, 3, 2], "0 to 2, lowest step -1"),
-        ([1, 2], "1 to 2, lowest step 1"),
-        ([0, 1], "0 to 1, lowest step 1"),
-    ):
-        wanted = rf"offsets must rise from 0 to 2 \(the number of scores\); got {got}\.$"
-        with pytest.raises(ValueError, match=wanted):
+        with pytest.raises(ValueError, match="prompt_index must hold integers from 0 to"):
+            flat([0.5], [0], prompt_index=[strange], n_prompts=2)
+    with pytest.raises(ValueError, match="component_index was given without"):
+        flat([[0.5]], [[0]], component_index=[0])
+    with pytest.raises(ValueError, match="component_index must have shape"):
+        flat([0.5, 0.6], [0, 0], prompt_index=[0, 0], component_index=[0])
+    with pytest.raises(ValueError, match="scores, labels and prompt_index must be"):
+        flat([0.5, 0.6], [0], prompt_index=[0, 0])
+    for offsets in ([0, 3, 2], [1, 2], [0, 1]):
+        with pytest.raises(ValueError, match="offsets must rise from 0 to 2"):
             ComponentCalibrationData(np.ones(2), np.ones(2), np.array(offsets))
-    with pytest.raises(ValueError, match=r"offsets has shape \(1,\)"):
+    with pytest.raises(ValueError, match="offsets must be"):
         ComponentCalibrationData(np.ones(0), np.ones(0), np.array([0]))
-    with pytest.raises(ValueError, match="wanted one label for each score"):
+    with pytest.raises(ValueError, match="admissible must have shape"):
         ComponentCalibrationData(np.ones(2), np.ones(3), np.array([0, 2]))
 
 

@@ -387,7 +387,7 @@ good = (np.ones((2, 3)), np.zeros((2, 3, 3)), np.ones((2, 3)))
         (1, np.ones((2, 3)), ValueError, r"similarity must have 3 dimensions, got shape \(2, 3\)"),
         (1, np.ones((2, 3, 2)), ValueError, r"must have shape \(2, 3, 3\) .* got \(2, 3, 2\)"),
         (1, np.full((2, 3, 3), None), TypeError, "similarity must be an array of numbers"),
-        (2, np.ones((2, 2)), ValueError, r"admissible must have shape \(2, 3\) like quality"),
+        (2, np.ones((2, 2)), ValueError, r"admissible must have shape \(2, 3\)"),
         (2, np.full((2, 3), 0.5), ValueError, "must hold booleans or 0 and 1, got .*0.5"),
         (2, np.full((2, 3), np.nan), ValueError, "must hold booleans or 0 and 1, got .*nan"),
         (2, [[1, 0, 0.5], [0.25, 1, 0]], ValueError, "booleans or 0 and 1, got .*0.5"),

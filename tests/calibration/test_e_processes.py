@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from sklearn_clm.calibration import (
+from sklearn_clm.calibration import binomial_p_value
+from sklearn_clm.calibration._e_processes import (
     ConformalTestMartingale,
     RiskEProcess,
-    binomial_p_value,
     confidence_sequence,
 )
 

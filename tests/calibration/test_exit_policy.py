@@ -8,10 +8,11 @@ from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from sklearn_clm.calibration import CalibrationData, ExitRule, Table, fit_exit_model
+from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._certify import ranked, settle
-from sklearn_clm.calibration._exit_model import exit_scores
-from sklearn_clm.calibration._exit_policy import ExitEntries
+from sklearn_clm.calibration._exit_model import exit_scores, fit_exit_model
+from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
+from sklearn_clm.calibration._table import Table
 from tests.calibration.tables import lazy_table
 
 VALUES = [0.0, 0.1, 0.5, 0.5, 0.9, 1.0]

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from sklearn_clm.calibration import CalibrationData, threshold_grid
-from sklearn_clm.calibration._grid import observed_quantiles
+from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration._search import observed_quantiles, threshold_grid
 from tests.calibration.strategies import calibration_data
 
 
@@ -97,7 +97,7 @@ def test_single_precision_values_are_kept_as_they_are():
 
 
 def test_large_data_are_thinned_out(monkeypatch):
-    import sklearn_clm.calibration._grid as grid
+    import sklearn_clm.calibration._search as grid
 
     rng = np.random.default_rng(0)
     data = CalibrationData(rng.random((300, 3)), rng.random((300, 3, 3)), rng.random((300, 3)) < 1)

@@ -9,9 +9,8 @@ from sklearn_clm.calibration import (
     ComponentCalibrationData,
     component_learn_then_test,
     critical_count,
-    judge_components,
 )
-from sklearn_clm.calibration._components import components_to_ask
+from sklearn_clm.calibration._components import components_to_ask, judge_components
 
 
 def component_data(rng, n, *, ties):
@@ -128,5 +127,5 @@ def test_unknown_labels_are_kept_and_refused_where_they_matter(tmp_path):
         component_learn_then_test(unlabelled, 0.5)
     with pytest.raises(ValueError, match=r"one verdict for each of \d+ components, got 0 instead"):
         judge_components(unlabelled, 0.5, 0.05, lambda which: [])
-    with pytest.raises(TypeError, match="admissible must hold booleans"):
+    with pytest.raises(ValueError, match="admissible must hold booleans"):
         data.with_labels(np.full(30, 2))

@@ -9,19 +9,19 @@ from numpy.testing import assert_array_equal
 from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
-    achievable_epsilon,
     binomial_p_value,
     critical_count,
-    evaluate_configurations,
     fixed_sequence_test,
     learn_then_test,
     pareto_frontier,
     risk_surface,
     search_frontier,
     smallest_epsilon,
-    threshold_grid,
 )
 from sklearn_clm.calibration._engine import _sums
+from sklearn_clm.calibration._learn_then_test import achievable_epsilon
+from sklearn_clm.calibration._search import threshold_grid
+from sklearn_clm.calibration._surface import evaluate_configurations
 from tests.calibration import oracle
 
 SET_SCORES = ["first_k", "first_k_reject", "max", "sum"]

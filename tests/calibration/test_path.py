@@ -4,15 +4,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.calibration import (
-    Configuration,
-    Frontier,
-    SamplingRule,
-    Table,
-    get_set_score,
-    sets_at_stop,
-)
-from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration import Configuration, SamplingRule
+from sklearn_clm.calibration._path import Columns, sets_at_stop
+from sklearn_clm.calibration._search import Frontier
+from sklearn_clm.calibration._set_scores import get_set_score
+from sklearn_clm.calibration._table import Table
 from tests.calibration.strategies import calibration_data, thresholds
 from tests.calibration.tables import lazy_table
 

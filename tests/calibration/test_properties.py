@@ -15,11 +15,11 @@ from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
     SamplingRule,
-    evaluate_configurations,
     learn_then_test,
     risk_surface,
-    threshold_grid,
 )
+from sklearn_clm.calibration._search import threshold_grid
+from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._rules import Certified, ThresholdRule

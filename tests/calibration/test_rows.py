@@ -4,13 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from sklearn_clm.calibration import (
-    CalibrationData,
-    evaluate_configurations,
-    learn_then_test,
-    search_frontier,
-)
+from sklearn_clm.calibration import CalibrationData, learn_then_test, search_frontier
 from sklearn_clm.calibration._rows import check_groups, parts_of
+from sklearn_clm.calibration._surface import evaluate_configurations
 
 EPSILON, DELTA = 0.3, 0.1
 

@@ -5,14 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.calibration import (
-    CalibrationData,
-    Configuration,
-    SamplingRule,
-    evaluate_configurations,
-    get_set_score,
-    learn_then_test,
-)
+from sklearn_clm.calibration import CalibrationData, Configuration, SamplingRule, learn_then_test
+from sklearn_clm.calibration._set_scores import get_set_score
+from sklearn_clm.calibration._surface import evaluate_configurations
 
 KEEP_ALL = Configuration(math.inf, -math.inf, 0.9)
 

@@ -4,16 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_clm.calibration import (
-    CalibrationData,
-    SetScore,
-    _surface,
-    evaluate_configurations,
-    risk_surface,
-    threshold_grid,
-)
+from sklearn_clm.calibration import CalibrationData, _surface, risk_surface
 from sklearn_clm.calibration._engine import _sums
 from sklearn_clm.calibration._engine._packing import Packing
+from sklearn_clm.calibration._search import threshold_grid
+from sklearn_clm.calibration._set_scores import SetScore
+from sklearn_clm.calibration._surface import evaluate_configurations
 from tests.calibration import oracle
 from tests.calibration.strategies import calibration_data, thresholds
 

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from sklearn_clm.calibration import CalibrationData, Table, equal_texts, learn_then_test
+from sklearn_clm.calibration import CalibrationData, learn_then_test
 from sklearn_clm.calibration._certify import settle
-from sklearn_clm.calibration._path import Columns, Frontier
+from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
+from sklearn_clm.calibration._table import Table, equal_texts
 from sklearn_clm.calibration._tests import Members
 from tests.calibration.tables import lazy_table
 

@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from sklearn_clm.calibration import (
-    CalibrationData,
-    evaluate_configurations,
-    learn_then_test,
-    threshold_grid,
-)
+from sklearn_clm.calibration import CalibrationData, learn_then_test
+from sklearn_clm.calibration._search import threshold_grid
+from sklearn_clm.calibration._surface import evaluate_configurations
 
 N_CALIBRATIONS = 400
 EPSILON, DELTA = 0.3, 0.1

@@ -7,10 +7,10 @@ from scipy.stats import binom
 from sklearn_clm.calibration import (
     CalibrationData,
     binomial_p_value,
-    evaluate_configurations,
     fixed_sequence_test,
     learn_then_test,
 )
+from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.evaluation import random_splits, run_trials
 from sklearn_clm.scoring import get_set_score
 from tests.evaluation.simulated import simulated_data

@@ -13,10 +13,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm.calibration import (
-    CalibrationData,
-    evaluate_configurations,
-)
+from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.generators import EstimatorGenerator
 from sklearn_clm.policies import CovariateShift, DensityRatio, ExitPolicy, ThresholdPolicy
 from tests.toy import ToyModel, drawn, questions

@@ -16,7 +16,8 @@ from sklearn_clm import (
     NullCalibrationError,
     NullCalibrationWarning,
 )
-from sklearn_clm.calibration import CalibrationData, evaluate_configurations, learn_then_test
+from sklearn_clm.calibration import CalibrationData, learn_then_test
+from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.policies import ExitPolicy, Groups, LazyJudging, ThresholdPolicy
 from tests.toy import ToyModel, drawn, questions
 

@@ -6,7 +6,8 @@ from sklearn.base import clone
 from sklearn.naive_bayes import GaussianNB
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.calibration import CalibrationData, Table, equal_texts
+from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration._table import Table, equal_texts
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.policies import ExitPolicy, LazyJudging
 from tests.toy import ToyModel

@@ -20,14 +20,14 @@ from sklearn_clm.calibration import (
     SamplingRule,
     binomial_p_value,
     component_learn_then_test,
-    evaluate_configurations,
     fixed_sequence_test,
     learn_then_test,
     pareto_frontier,
     risk_surface,
     smallest_epsilon,
-    threshold_grid,
 )
+from sklearn_clm.calibration._search import threshold_grid
+from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.evaluation import RiskMonitor, plan, run_component_trials, run_trials
 from sklearn_clm.generators import (
     EstimatorGenerator,

@@ -16,8 +16,8 @@ from sklearn_clm.calibration import (
     learn_then_test,
     risk_surface,
     smallest_epsilon,
-    threshold_grid,
 )
+from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.generators import BaseGenerator, Generation, PrecomputedGenerator, draw_stream
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import (

@@ -13,10 +13,10 @@ from sklearn_clm.calibration import (
     betting_p_value,
     binomial_p_value,
     fixed_sequence_test,
-    hoeffding_bentkus_p_value,
     keep_by_weight,
     weighted_betting_p_value,
 )
+from sklearn_clm.calibration._bounded_losses import hoeffding_bentkus_p_value
 
 from .procedures import Setting, groups_of
 from .worlds import World, make_world

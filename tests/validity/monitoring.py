@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binomtest
 
-from sklearn_clm.calibration import RiskEProcess, binomial_p_value
+from sklearn_clm.calibration import binomial_p_value
+from sklearn_clm.calibration._e_processes import RiskEProcess
 
 __all__ = ["MonitoringResult", "monitoring_markdown", "monitoring_results"]
 

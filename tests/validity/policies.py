@@ -9,19 +9,18 @@ from sklearn.tree import DecisionTreeClassifier
 
 from sklearn_clm.calibration import (
     CalibrationData,
-    ExitModel,
-    Frontier,
-    Table,
     critical_count,
-    evaluate_configurations,
-    fit_exit_model,
-    get_set_score,
     learn_then_test,
     search_frontier,
 )
 from sklearn_clm.calibration._certify import Entries, ranked, settle
+from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model
 from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._search import Frontier
+from sklearn_clm.calibration._set_scores import get_set_score
+from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies import LazyJudging
 

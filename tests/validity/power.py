@@ -7,10 +7,10 @@ import numpy as np
 from sklearn_clm.calibration import (
     betting_p_value,
     binomial_p_value,
-    hoeffding_bentkus_p_value,
     keep_by_weight,
     weighted_betting_p_value,
 )
+from sklearn_clm.calibration._bounded_losses import hoeffding_bentkus_p_value
 
 __all__ = ["power_markdown", "power_of_losses", "power_under_shift"]
 

@@ -10,12 +10,12 @@ from sklearn_clm.calibration import (
     CalibrationData,
     ComponentCalibrationData,
     component_learn_then_test,
-    evaluate_configurations,
     learn_then_test,
     prompts_needed,
     search_frontier,
 )
 from sklearn_clm.calibration._rows import parts_of
+from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.scoring import get_set_score
 
 from .worlds import World

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sklearn_clm.calibration import Configuration, SamplingRule, evaluate_configurations
+from sklearn_clm.calibration import Configuration, SamplingRule
+from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.scoring import get_set_score
 
 from .estimators import estimators, files, sampler_for

@@ -1,0 +1,299 @@
+"""The search of a frontier: which configurations are tested, and in which order.
+
+The optimisation part lays out a grid of thresholds, from observed values alone, and keeps the
+Pareto frontier of loss and objective, from the safest configuration on. Whatever path comes of it,
+fixed sequence testing on *other* prompts holds; a bad one only certifies less.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sklearn_clm.calibration._data import CalibrationData, check_data, prompt_digests
+from sklearn_clm.calibration._engine._acceptance import (
+    Pairs,
+    accepted_sets,
+    conflict_sets,
+    quality_sets,
+)
+from sklearn_clm.calibration._engine._distinct import distinct_sets
+from sklearn_clm.calibration._engine._stopping import scores_of_prefixes
+from sklearn_clm.calibration._rule import Configuration
+from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
+from sklearn_clm.calibration._surface import Weights, sum_over_grid
+
+# sets that are built to see which set scores occur, and similarities or qualities that are sorted
+_MAX_SETS = 20_000
+_MAX_VALUES = 4_000_000
+
+_COUNTING = (get_set_score("first_k"), get_set_score("first_k_reject"))
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """The configurations to be tested, in the order of testing: from the safest.
+
+    The first accepts everything: no rejection, no stop before the largest budget is used up. No
+    configuration errs on fewer prompts, so that it passes whenever any other does. The second is
+    the same without responses that are nearly equal to earlier ones, where that cost no error on
+    the optimisation part: certified next to nothing else, it spares users sets full of copies.
+
+    Parameters
+    ----------
+    lambdas : ndarray of shape (m, 3)
+        Thresholds (similarity, quality, set score).
+    k_max : ndarray of int, shape (m,)
+        Budgets.
+    loss, objective : ndarray of shape (m,)
+        Mean loss (ascending) and objective (descending) on the optimisation part.
+    seen : ndarray of uint64, shape (n, 1) or (n, 2), or None
+        Digests by which the n prompts that were searched are known again, of their scores and of
+        the prompts themselves, as far as these are known; None where nothing is.
+    """
+
+    lambdas: np.ndarray
+    k_max: np.ndarray
+    loss: np.ndarray
+    objective: np.ndarray
+    seen: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.lambdas)
+
+    def __repr__(self) -> str:
+        return f"Frontier(n_configurations={len(self)})"
+
+    def configuration(self, m: int) -> Configuration:
+        """The thresholds of step m."""
+        return Configuration(*self.lambdas[m].tolist())
+
+    def ordered(self, order: np.ndarray) -> "Frontier":
+        """The same configurations in another order."""
+        return Frontier(
+            self.lambdas[order],
+            self.k_max[order],
+            self.loss[order],
+            self.objective[order],
+            self.seen,
+        )
+
+
+def search_frontier(
+    optimization: CalibrationData,
+    *,
+    set_score: SetScoreLike = "max",
+    n_lambdas: int = 25,
+    size_weight: float = 0.5,
+    excess_weight: float = 0.5,
+    draw_weight: float = 0.0,
+    k_max: int | Sequence[int] | None = None,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+) -> Frontier:
+    """Search the configurations that are worth testing.
+
+    Parameters
+    ----------
+    optimization : CalibrationData
+        Prompts that will not calibrate. Labels that were estimated shape the search alone.
+    set_score, n_lambdas, size_weight, excess_weight, draw_weight, k_max, n_jobs, verbose
+        As in :func:`learn_then_test`.
+
+    Returns
+    -------
+    Frontier
+        *Accept everything*, the same without copies, then the Pareto frontier from the safest
+        configuration on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.calibration import CalibrationData, learn_then_test, search_frontier
+    >>> rng = np.random.default_rng(0)
+    >>> quality = rng.random((600, 5))
+    >>> data = CalibrationData(quality, rng.random((600, 5, 5)), rng.random((600, 5)) < quality)
+    >>> frontier = search_frontier(data.take(np.arange(200)))
+    >>> learn_then_test(data.take(np.arange(200, 600)), 0.3, frontier=frontier).n_calibration
+    400
+    """
+    check_data(optimization)
+    budgets = check_budgets(k_max, optimization.k_max)
+    weights = check_weights_of_objective(size_weight, excess_weight, draw_weight)
+    optimization = optimization.truncate(int(budgets.max()))
+    score = get_set_score(set_score)
+    l1, l2, l3 = threshold_grid(optimization, set_score=score, n_lambdas=n_lambdas)
+    risks = sum_over_grid(optimization, l1, l2, l3, score, budgets, n_jobs, verbose)
+    # the frontier keeps the first of several equals, so the most cautious comes first: the least
+    # rejection, the largest budget, the latest stop
+    loss, objective = (
+        np.flip(costs, axis=(0, 2, 3)).ravel() for costs in (risks.loss, risks.objective(**weights))
+    )
+    chosen = pareto_frontier(np.column_stack((loss, objective)))
+    if chosen[0] != 0:
+        # position 0 accepts everything. Another may err as rarely on this part, but none does on
+        # the calibration part: tested first, it costs no power and spares needless nulls
+        chosen = np.concatenate(([0], _without_copies(loss, objective, len(l1), chosen), chosen))
+    a, b, k, c = np.unravel_index(chosen, risks.loss.shape)
+    return Frontier(
+        lambdas=np.column_stack((l1[::-1][a], l2[b], l3[::-1][c])),
+        k_max=budgets[::-1][k],
+        loss=loss[chosen],
+        objective=objective[chosen],
+        seen=prompt_digests(optimization),
+    )
+
+
+def _without_copies(
+    loss: np.ndarray, objective: np.ndarray, n_similarities: int, chosen: np.ndarray
+) -> np.ndarray:
+    """Position of what accepts everything but near copies, if it errs as rarely and is not chosen.
+
+    Similarity thresholds descend along the first axis of the flattened grid.
+    """
+    step = len(loss) // n_similarities
+    places = np.arange(1, n_similarities) * step
+    rejecting = places[objective[places] < objective[0]][:1]
+    return rejecting[(loss[rejecting] == loss[0]) & ~np.isin(rejecting, chosen)]
+
+
+def check_weights_of_objective(
+    size_weight: float, excess_weight: float, draw_weight: float
+) -> Weights:
+    """The weights, finite and at least 0."""
+    for name, weight in zip(Weights.__annotations__, (size_weight, excess_weight, draw_weight)):
+        if not isinstance(weight, Real) or not 0.0 <= weight < math.inf:
+            raise ValueError(f"{name} must be finite and at least 0, got {weight!r}.")
+    return {"size_weight": size_weight, "excess_weight": excess_weight, "draw_weight": draw_weight}
+
+
+def check_budgets(k_max: int | Sequence[int] | None, available: int) -> np.ndarray:
+    """The budgets, ascending and distinct."""
+    budgets = np.atleast_1d(available if k_max is None else np.asarray(k_max))
+    if budgets.ndim != 1 or not len(budgets) or budgets.dtype.kind not in "iu":
+        raise ValueError(f"k_max must be an integer or a sequence of integers, got {k_max!r}.")
+    if budgets.min() < 1 or budgets.max() > available:
+        raise ValueError(
+            f"k_max must lie between 1 and {available}, the number of draws in data, got {k_max!r}."
+        )
+    return np.unique(budgets)
+
+
+def pareto_frontier(costs: ArrayLike) -> np.ndarray:
+    """Indices of the points that no other point beats.
+
+    A point is beaten by another that is no worse in both costs and better in one. Of several
+    points with equal costs, the first is kept.
+
+    Parameters
+    ----------
+    costs : array-like of shape (m, 2)
+        Two costs of each point, lower is better.
+
+    Returns
+    -------
+    ndarray of int, shape (f,)
+        Indices of the frontier, by ascending first cost (so by descending second cost).
+
+    Raises
+    ------
+    ValueError
+        If `costs` has another shape or holds NaN.
+
+    Examples
+    --------
+    >>> from sklearn_clm.calibration import pareto_frontier
+    >>> pareto_frontier([[0.2, 3.0], [0.1, 4.0], [0.2, 5.0], [0.3, 1.0], [0.1, 4.0]])
+    array([1, 0, 3])
+    """
+    points = np.asarray(costs, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != 2:
+        raise ValueError(f"costs must have shape (m, 2), got {points.shape}.")
+    if np.isnan(points).any():
+        raise ValueError("costs must not be NaN.")
+    if not len(points):
+        return np.empty(0, dtype=np.intp)
+    # lexsort is stable: among equal points the lowest index comes first
+    order = np.lexsort((points[:, 1], points[:, 0]))
+    second = points[order, 1]
+    best_before = np.concatenate(([np.inf], np.minimum.accumulate(second)[:-1]))
+    keep = second < best_before
+    # inf is never < inf, but a point of infinite second cost can still have the lowest first one
+    keep[0] = True
+    return order[keep]
+
+
+def threshold_grid(
+    data: CalibrationData, *, set_score: SetScoreLike, n_lambdas: int = 25
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Thresholds that are worth trying, taken from the values that occur in the data.
+
+    Each dimension gets up to `n_lambdas` observed values, evenly spread over their distribution,
+    and -inf and +inf; the counting set scores get 1, 2, ..., K. Being observed values, they decide
+    ties as the data do. Set scores are observed on running sets, under no rejection and under
+    several strengths of it, because rejection shifts their distribution. Very large data are
+    thinned out at regular steps first.
+    """
+    score = get_set_score(set_score)
+    if not (isinstance(n_lambdas, (int, np.integer)) and n_lambdas >= 1):
+        raise ValueError(f"n_lambdas must be an integer >= 1, got {n_lambdas!r}.")
+    l1, l2 = np.array([np.inf]), np.array([-np.inf])
+    if score.rejects_similarity:
+        l1 = _between_infinities(_observed_similarities(data), n_lambdas)
+    if score.rejects_quality:
+        step = max(1, -(-data.quality.size // _MAX_VALUES))
+        l2 = _between_infinities(data.quality[::step].ravel(), n_lambdas)
+    if score in _COUNTING:
+        return l1, l2, np.arange(1.0, data.k_max + 1.0)
+    return l1, l2, _between_infinities(_observed_set_scores(data, score, l1, l2), n_lambdas)
+
+
+def observed_quantiles(values: np.ndarray, n: int) -> np.ndarray:
+    """Up to `n` distinct values that occur, evenly spread over their distribution, ascending."""
+    values = np.sort(values[np.isfinite(values)])
+    chosen = np.empty(0, dtype=values.dtype)
+    # where quantiles coincide in a tie, the places left over go to the remaining values
+    while len(chosen) < n and len(values):
+        missing = n - len(chosen)
+        positions = ((np.arange(missing) + 0.5) / missing * len(values)).astype(np.intp)
+        new = np.unique(values[positions])
+        chosen = np.union1d(chosen, new)
+        values = values[~np.isin(values, new)]
+    return chosen.astype(np.float64)
+
+
+def _between_infinities(values: np.ndarray, n: int) -> np.ndarray:
+    return np.concatenate(([-np.inf], observed_quantiles(values, n), [np.inf]))
+
+
+def _observed_similarities(data: CalibrationData) -> np.ndarray:
+    k = data.k_max
+    later, earlier = np.tril_indices(k, -1)
+    step = max(1, -(-data.n_prompts * len(later) // _MAX_VALUES))
+    rows = _every(data, step).similarity
+    return rows.reshape(len(rows), k * k)[:, later * k + earlier].ravel()
+
+
+def _every(data: CalibrationData, step: int) -> CalibrationData:
+    return data if step == 1 else data.take(np.arange(0, data.n_prompts, step))
+
+
+def _observed_set_scores(
+    data: CalibrationData, score: SetScore, l1: np.ndarray, l2: np.ndarray
+) -> np.ndarray:
+    # from rejecting nothing to rejecting nearly half by either criterion
+    l1 = np.unique(l1[[len(l1) // 4, len(l1) // 2, 3 * len(l1) // 4, -1]])
+    l2 = np.unique(l2[[0, len(l2) // 4, len(l2) // 2]])
+    step = max(1, -(-data.n_prompts * len(l1) * len(l2) // _MAX_SETS))
+    thinned = _every(data, step)
+    quality = thinned.quality
+    conflicts = conflict_sets(np.asarray(thinned.similarity), l1)
+    pairs = Pairs.of_grid(len(l1), len(l2))
+    words = accepted_sets(quality_sets(quality, l2), conflicts, pairs)
+    sets = distinct_sets(words, data.k_max)
+    of_set = np.take(np.ascontiguousarray(quality.T), sets.prompt, axis=1)
+    prefixes = np.flatnonzero(sets.new_prefixes())
+    return scores_of_prefixes(score, of_set, sets.accepted, prefixes)
