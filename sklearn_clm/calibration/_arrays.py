@@ -22,7 +22,6 @@ from sklearn_clm.calibration._provenance import Provenance
 # what stands for an array: values, or the path of a .npy file
 Source = ArrayLike | str | os.PathLike[str]
 
-_NPY_BEGINS = b"\x93NUMPY"
 _ROWS_AT_ONCE = 1024
 _CHUNK_BYTES = 64 * 2**20
 
@@ -158,14 +157,12 @@ def as_labels(values: ArrayLike, shape: tuple[int, ...]) -> tuple[np.ndarray, np
 
 def as_array(values: ArrayLike, name: str) -> np.ndarray:
     """`values` as an array; rows of different lengths are refused."""
-    if isinstance(values, np.ndarray):
-        return values
     try:
-        return np.asarray(values)
+        return np.asanyarray(values)
     except ValueError as error:
         raise ValueError(
-            f"{name} must be an array of numbers, the same number of draws for every prompt; got "
-            "rows of different lengths."
+            f"{name} must be an array with as many draws for every prompt, got rows of different "
+            "lengths instead."
         ) from error
 
 
@@ -198,17 +195,23 @@ def write_arrays(
 
 
 @contextlib.contextmanager
+def naming(path: str | os.PathLike[str], what: str, argument: str = "") -> Iterator[None]:
+    """Make whatever goes wrong over the bytes of a file a ValueError that names it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    # bytes of unknown origin: the zip, deflate and npy readers raise all sorts of errors
+    except Exception as error:
+        prefix = f"{argument}: " if argument else ""
+        raise ValueError(f"{prefix}{os.fspath(path)!r} {what}: {error}") from error
+
+
+@contextlib.contextmanager
 def opened(path: str | os.PathLike[str], writer: str) -> Iterator[IO[bytes]]:
-    """A file to read; whatever goes wrong over its bytes is a ValueError that names it."""
-    name = os.fspath(path)
-    with open(name, "rb") as file:
-        try:
-            yield file
-        # bytes of unknown origin: the zip, deflate and npy readers raise all sorts of errors
-        except Exception as error:
-            raise ValueError(
-                f"{name!r} is not an intact file written by {writer}: {error}"
-            ) from error
+    """A file to read, which a writer of ours has written."""
+    with open(path, "rb") as file, naming(path, f"is not an intact file written by {writer}"):
+        yield file
 
 
 def read_arrays(
@@ -222,23 +225,21 @@ def read_arrays(
     if not zipfile.is_zipfile(file):
         raise ValueError("it is not a .npz archive.")
     file.seek(0)
-    wanted = [*names] if format_ is None else ["format", *names]
     with np.load(file, allow_pickle=False) as archive:
+        wanted = [*names]
+        if format_ is not None:
+            version = str(archive["format"]) if "format" in archive.files else "no format"
+            if version not in (f"{format_}1", f"{format_}2"):
+                raise ValueError(f"it was not written in the format {format_}1 or {format_}2.")
+            wanted += [name for name in optional if name in archive.files]
+            wanted += ["provenance"] * version.endswith("2")
         missing = [name for name in wanted if name not in archive.files]
         if missing:
             raise ValueError(f"it has no member {', '.join(missing)}.")
-        arrays: dict[str, Any] = {name: np.asarray(archive[name]) for name in names}
-        if format_ is None:
-            return arrays
-        written_as = str(archive["format"])
-        if written_as not in (f"{format_}1", f"{format_}2"):
-            raise ValueError(f"it was not written in the format {format_}1 or {format_}2.")
-        if written_as.endswith("2"):
-            if "provenance" not in archive.files:
-                raise ValueError("it has no member provenance.")
-            arrays["provenance"] = Provenance.from_array(archive["provenance"])
-        arrays |= {name: np.asarray(archive[name]) for name in optional if name in archive.files}
-        return arrays
+        arrays: dict[str, Any] = {name: np.asarray(archive[name]) for name in wanted}
+    if "provenance" in arrays:
+        arrays["provenance"] = Provenance.from_array(arrays["provenance"])
+    return arrays
 
 
 class SavedArrays:
@@ -265,18 +266,8 @@ class SavedArrays:
         Parameters
         ----------
         path : str or path
-            Name of the file, used as given. An existing file is replaced only once the new one
-            is complete.
-
-        Examples
-        --------
-        >>> import os, tempfile
-        >>> from sklearn_clm.calibration import ComponentCalibrationData
-        >>> data = ComponentCalibrationData.from_arrays([[0.9, 0.4], [0.7]], [[1, 0], [1]])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     data.save(os.path.join(folder, "components.npz"))
-        ...     ComponentCalibrationData.load(os.path.join(folder, "components.npz"))
-        ComponentCalibrationData(n_prompts=2, n_components=3)
+            Name of the file, used as given. An existing file is replaced only once the new one is
+            complete.
         """
         arrays = {name: getattr(self, name) for name in (*self._members, *self._optional)}
         if self.unknown is not None:
@@ -328,19 +319,9 @@ def read_npy(source: Source, name: str, *, mmap: bool = False) -> ArrayLike:
     """The array of a .npy file; what is no path is returned as it is."""
     if not isinstance(source, (str, os.PathLike)):
         return source
-    try:
+    with naming(source, "is not an intact .npy file of numbers", name):
         array = np.load(source, mmap_mode="r" if mmap else None, allow_pickle=False)
-    except FileNotFoundError:
-        raise
-    except Exception as error:
-        why = str(error)
-        with open(source, "rb") as file:
-            if file.read(len(_NPY_BEGINS)) != _NPY_BEGINS:  # NumPy takes any such file for a pickle
-                why = "it does not begin as one does; write it with numpy.save"
-        raise ValueError(
-            f"{name}: {os.fspath(source)!r} is not an intact .npy file of numbers: {why}"
-        ) from error
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise ValueError(f"{name}: {os.fspath(source)!r} is an archive, wanted a .npy file.")
+        if not isinstance(array, np.ndarray):
+            array.close()
+            raise ValueError("it is an archive.")
     return array

@@ -1,8 +1,6 @@
 """The binomial test (section 4.3), its critical counts and its confidence limits."""
 
 import math
-import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +33,7 @@ def check_level(value: Any, name: str) -> float:
 
 
 def mistaken_delta(delta: float) -> str | None:
-    """What is said of a delta that is a confidence, as it seems."""
+    """The advice for a delta that seems to be a confidence."""
     if delta <= 0.5:
         return None
     return (
@@ -45,7 +43,7 @@ def mistaken_delta(delta: float) -> str | None:
 
 
 def mistaken_epsilon(epsilon: float, first_error: float) -> str | None:
-    """What is said of an epsilon that is a coverage, as it seems, where one draw errs less."""
+    """The advice for an epsilon that seems to be a coverage: one draw errs less often."""
     if epsilon <= 0.5 or not first_error <= epsilon:
         return None
     return (
@@ -55,20 +53,11 @@ def mistaken_epsilon(epsilon: float, first_error: float) -> str | None:
 
 
 def not_the_coverage(epsilon: float) -> str:
-    """What a coverage in place of epsilon should have been."""
+    """The advice for a coverage in place of epsilon."""
     return (
         "epsilon is the tolerated share of errors, not the coverage: for a coverage of "
         f"{epsilon:g} give epsilon={1 - epsilon:g}."
     )
-
-
-def warn_caller(*messages: str | None) -> None:
-    """Warn where a user has called the function that calls this one; estimators warn themselves."""
-    caller = str(sys._getframe(2).f_globals.get("__name__"))
-    if caller.startswith("sklearn_clm.") and caller != "sklearn_clm.__main__":
-        return
-    for message in filter(None, messages):
-        warnings.warn(message, stacklevel=3)
 
 
 def _check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, np.ndarray]:

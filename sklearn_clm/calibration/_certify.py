@@ -44,17 +44,9 @@ from sklearn_clm.calibration._binomial import check_level
 class Entries(ABC):
     """Entries of n prompts, with scores and labels that may be unknown.
 
-    Parameters
-    ----------
-    owner : ndarray of int, shape (m,)
-        The prompt of each entry.
-    n_prompts : int
-        n.
-    wanted : {0, 1}
-        The label whose largest score counts.
-    preference : ndarray of shape (m,), default=None
-        Which of the entries with the largest score of their prompt is asked for first. It decides
-        how many labels are needed, never the outcome.
+    Each belongs to the prompt `owner`; the largest score of a `wanted` label counts, 0 or 1.
+    `preference` decides which of the entries with the largest score of their prompt is asked for
+    first: how many labels are needed, never the outcome.
     """
 
     reach: np.ndarray | None = None  # of shape (n,): bounds the scores of draws to come
@@ -102,20 +94,7 @@ def ranked(values: np.ndarray, r: int) -> float:
 
 
 def settle(entries: Entries, r: int) -> float:
-    """The r-th largest V, from no more labels and draws than decide it.
-
-    Parameters
-    ----------
-    entries : Entries
-        Scores, what is known of the labels, and who is asked.
-    r : int
-        Rank, >= 1.
-
-    Returns
-    -------
-    float
-        -inf where fewer than r prompts have a wanted entry.
-    """
+    """The r-th largest V, from no more labels and draws than decide it (-inf: there is none)."""
     while True:
         labels = entries.labels
         low, seen, high = _bounds(entries, labels)
@@ -162,18 +141,10 @@ def _heads(entries: Entries, chosen: np.ndarray, largest: np.ndarray) -> np.ndar
 
 
 def may_ask(entries: Entries, r: int) -> np.ndarray:
-    """Which entries :func:`settle` may still ask for.
+    """Which entries :func:`settle` may still ask for: bool of shape (m,).
 
-    Parameters
-    ----------
-    entries, r
-        As in :func:`settle`.
-
-    Returns
-    -------
-    ndarray of bool, shape (m,)
-        Those without a label that score more than every wanted entry that is known of their
-        prompt, and more than the r-th largest of these; none once the answer is settled.
+    Those without a label that score more than every wanted entry that is known of their prompt, and
+    more than the r-th largest of these; none once the answer is settled.
     """
     labels = entries.labels
     low, _, high = _bounds(entries, labels)
@@ -190,22 +161,9 @@ def count_passed(passes: Callable[[int], bool], n_steps: int, start: int = 0) ->
     """How many steps pass before the first that fails (fixed sequence testing).
 
     Each decision is a function of the data alone, so that they may be made in any order. Where
-    labels are asked for, the search begins at the step where the last to pass is expected:
+    labels are asked for, the search begins at `start`, where the last to pass is expected:
     witnesses that are found in its small sets are, as a rule, in the larger ones of the steps
     before, which then cost nothing.
-
-    Parameters
-    ----------
-    passes : callable
-        ``passes(m) -> bool``.
-    n_steps : int
-        Number of steps.
-    start : int, default=0
-        Which step is decided first.
-
-    Returns
-    -------
-    int
     """
     start = min(start, n_steps - 1)
     if n_steps and not passes(start):

@@ -89,26 +89,11 @@ class Claim:
         return "epsilon" if self.about == "responses" else "alpha"
 
     def nullified(self, why: str) -> "Claim":
-        """The claim of nothing.
-
-        Parameters
-        ----------
-        why : str
-            Why, without a subject.
-
-        Returns
-        -------
-        Claim
-        """
+        """The claim of nothing; `why` has no subject."""
         return replace(self, null=why)
 
     def why_null(self) -> str | None:
-        """Why nothing is claimed, as a sentence; None where something is.
-
-        Returns
-        -------
-        str or None
-        """
+        """Why nothing is claimed, as a sentence; None where something is."""
         if self.null is None:
             return None
         subject = "Calibration" if self.about == "responses" else "Calibration of components"
@@ -119,12 +104,7 @@ class Claim:
         return f"{subject} is null: {self.null}"
 
     def sentence(self) -> str:
-        """The guarantee in words.
-
-        Returns
-        -------
-        str
-        """
+        """The guarantee in words."""
         if self.null is not None:
             return self._nothing()
         confidence = f"With confidence {percent(1 - self.delta)} over the calibration prompts,"
@@ -153,12 +133,7 @@ class Claim:
         return text
 
     def conditions(self) -> tuple[str, ...]:
-        """What groups, weights and unknown provenance make of the guarantee, in sentences.
-
-        Returns
-        -------
-        tuple of str
-        """
+        """What groups, weights and unknown provenance make of the guarantee, in sentences."""
         texts = [] if self.audit is None else [self.audit]
         if self.within_groups is not None and not self.pooled:
             how = (
@@ -183,13 +158,7 @@ class Claim:
         return tuple(texts)
 
     def remarks(self) -> list[str]:
-        """What a reader of one set must know of its guarantee, in few words.
-
-        Returns
-        -------
-        list of str
-            Empty for the usual guarantee.
-        """
+        """What a reader of one set must know of its guarantee; nothing for the usual one."""
         group = [] if self.group is None else [f"group {self.group!r}"]
         if not self.holds:
             return [*group, NO_GUARANTEE]
@@ -229,20 +198,9 @@ class Claim:
 
 
 def too_few(n: int, needed: int, claim: Claim, in_all: int | None = None) -> str:
-    """Why so few prompts certify nothing, and how many would.
+    """Why n calibration prompts certify nothing, and how many would.
 
-    Parameters
-    ----------
-    n, needed : int
-        Calibration prompts that there are, and that any test needs.
-    claim : Claim
-        What was asked for.
-    in_all : int, default=None
-        How many prompts leave so many for calibration, where some are spent on a search.
-
-    Returns
-    -------
-    str
+    `in_all` prompts leave so many for calibration, where some are spent on a search.
     """
     if claim.guarantee == "marginal":
         reason = f"no level is certified on average at epsilon={claim.level:g}"
@@ -260,26 +218,10 @@ def too_few(n: int, needed: int, claim: Claim, in_all: int | None = None) -> str
 def nothing_passed(
     claim: Claim, n: int, what: str, smallest: float, *, exact: bool = True, advice: str = ""
 ) -> str:
-    """Why no test passed, and at which level one would have.
+    """Why no test of `what` passed, and the smallest level at which one would have.
 
-    Parameters
-    ----------
-    claim : Claim
-        What was asked for.
-    n : int
-        Calibration prompts.
-    what : str
-        What was tested: "configuration", "exit level", "threshold".
-    smallest : float
-        The smallest level that would have worked; NaN where it is not known.
-    exact : bool, default=True
-        Whether it is known exactly, or only that none below would have.
-    advice : str, default=""
-        What else is worth knowing.
-
-    Returns
-    -------
-    str
+    That level is NaN where it is not known; not `exact`, it is known only that none below would
+    have.
     """
     delta = "" if claim.guarantee == "marginal" else f", delta={claim.delta:g}"
     text = (
@@ -301,16 +243,7 @@ def nothing_passed(
 
 
 def nulls_of(claims: Iterable[Claim]) -> str | None:
-    """Why claims are null, a few of them in full; None where all hold.
-
-    Parameters
-    ----------
-    claims : iterable of Claim
-
-    Returns
-    -------
-    str or None
-    """
+    """Why claims are null, a few of them in full; None where all hold."""
     claims = list(claims)
     nulls = [claim.why_null() for claim in claims if not claim.holds]
     shown = [null for null in nulls[:_MOST_NAMED] if null is not None]

@@ -431,7 +431,7 @@ class ComponentThreshold:
         return int(self.n_errors[0]) if self.n_errors.size and self.exact[0] else None
 
     def bound(self, i: int) -> str:
-        """ "at most " or "at least " before the errors and p-value of test i, "" where exact."""
+        """What stands before errors and p-value of test i: nothing where they are exact."""
         if self.exact[i]:
             return ""
         return "at most " if i < self.n_valid else "at least "

@@ -113,24 +113,20 @@ class CalibrationData(SavedArrays):
         self.admissible, self.unknown = as_labels(admissible, (n, k))
         self.texts = None if texts is None else _checked_texts(texts, (n, k))
         self.prompts = None if prompts is None else checked_digests(prompts, n)
-        self.n_draws = None if n_draws is None else self._checked_n_draws(np.asarray(n_draws))
+        self.n_draws = None if n_draws is None else self._checked_n_draws(n_draws)
         refuse_nan(self.quality, self.similarity)
         self.provenance = with_budget(provenance, k)
 
-    def _checked_n_draws(self, n_draws: np.ndarray) -> np.ndarray | None:
+    def _checked_n_draws(self, n_draws: ArrayLike) -> np.ndarray | None:
         n, k = self.quality.shape
-        if n_draws.dtype.kind not in "iu" or n_draws.shape != (n,):
-            raise ValueError(
-                f"n_draws must be integers of shape ({n},), got dtype {n_draws.dtype} of shape "
-                f"{n_draws.shape} instead."
-            )
-        missing = np.arange(k) >= n_draws[:, np.newaxis]
-        if n_draws.min() < 0 or n_draws.max() > k or np.any(missing & (self.labels >= 0)):
+        made = _integers(n_draws, "n_draws", (n,))
+        missing = np.arange(k) >= made[:, np.newaxis]
+        if made.min() < 0 or made.max() > k or np.any(missing & (self.labels >= 0)):
             raise ValueError(
                 f"n_draws must lie between 0 and {k}, with unknown labels of draws that were not "
-                f"made, got values from {n_draws.min()} to {n_draws.max()} instead."
+                f"made, got values from {made.min()} to {made.max()} instead."
             )
-        return n_draws.astype(np.intp) if missing.any() else None
+        return made if missing.any() else None
 
     def _part(self, rows: slice | np.ndarray, k: int, similarity: np.ndarray) -> "CalibrationData":
         """Some prompts with their first k draws, whose similarities are given."""
@@ -169,8 +165,8 @@ class CalibrationData(SavedArrays):
         Returns
         -------
         CalibrationData
-            It shares the other arrays with this one. Who gave the labels is not known:
-            `provenance.admission` is None.
+            It shares the other arrays. Who gave the labels is not known: `provenance.admission` is
+            None.
         """
         data = self._part(slice(None), self.k_max, self.similarity)
         data.quality = self.quality
@@ -224,35 +220,17 @@ class CalibrationData(SavedArrays):
         >>> data.take([2, 0]).quality.ravel()
         array([0.3, 0.1])
         """
-        positions = np.asarray(indices)
-        if positions.ndim != 1 or positions.dtype.kind not in "iub":
+        chosen = np.asarray(indices)
+        positions = np.arange(self.n_prompts)[chosen] if chosen.size else chosen
+        if positions.ndim != 1 or not len(positions):
             raise ValueError(
-                f"indices must be a one-dimensional array of integers or booleans, got "
-                f"{positions.dtype} of shape {positions.shape}."
+                "indices must be one-dimensional and select a prompt, got some of shape "
+                f"{np.shape(indices)} instead."
             )
-        if positions.dtype.kind == "b":
-            if len(positions) != self.n_prompts:
-                raise IndexError(
-                    f"a boolean mask must have length {self.n_prompts}, got {len(positions)}."
-                )
-            positions = np.flatnonzero(positions)
-        if not len(positions):
-            raise ValueError("indices selects no prompt.")
         return self._part(positions, self.k_max, copy_rows(self.similarity, positions))
 
     def rows(self, rows: slice) -> "CalibrationData":
-        """A view of consecutive prompts.
-
-        Parameters
-        ----------
-        rows : slice
-            Their positions, at least one.
-
-        Returns
-        -------
-        CalibrationData
-            The prompts; nothing is copied.
-        """
+        """A view of consecutive prompts; nothing is copied."""
         return self._part(rows, self.k_max, self.similarity[rows])
 
     def truncate(self, k: int) -> "CalibrationData":
@@ -375,6 +353,16 @@ class CalibrationData(SavedArrays):
         )
 
 
+def _integers(values: ArrayLike, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" or array.shape != shape:
+        raise ValueError(
+            f"{name} must be integers of shape {shape}, got dtype {array.dtype} of shape "
+            f"{array.shape} instead."
+        )
+    return array.astype(np.intp)
+
+
 def checked_digests(prompts: ArrayLike, n: int) -> np.ndarray:
     """Digests of n prompts."""
     digests = np.asarray(prompts)
@@ -397,10 +385,7 @@ def row_digests(quality: np.ndarray) -> np.ndarray:
 
 
 def prompt_digests(data: CalibrationData) -> np.ndarray:
-    """Numbers by which prompts are known again: by their scores, and by themselves where known.
-
-    Array of uint64, shape (n, 1) or (n, 2).
-    """
+    """What prompts are known by, uint64 (n, 1) or (n, 2): scores, and themselves where known."""
     columns = [row_digests(data.quality)] + ([] if data.prompts is None else [data.prompts])
     return np.stack(columns, axis=1)
 
@@ -469,12 +454,9 @@ def split_prompts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split rows at random into two parts, those with equal digests into the same part.
 
-    The first part has as near to `n_first` rows as whole prompts allow. Either part has a prompt;
-    a single one is in the first part. With None the digests alone decide, in whatever order they
-    stand.
-
-    Returns the positions of both parts, each ascending: so they read a memory map from front to
-    back.
+    The first part has as near to `n_first` rows as whole prompts allow. Either part has a prompt; a
+    single one is in the first part. With None the digests alone decide, in whatever order they
+    stand. The positions ascend, so that they read a memory map from front to back.
     """
     distinct, first_row, prompt_of_row, n_rows = np.unique(
         digests, return_index=True, return_inverse=True, return_counts=True
@@ -492,9 +474,8 @@ def split_prompts(
 def describe_repetitions(digests: np.ndarray) -> str | None:
     """What repeated prompts do to a guarantee; None where they are few.
 
-    Rows whose prompt stands there m times are counted m times by a test, and at worst succeed or
-    fail together: n rows are then worth n ** 2 / sum(m ** 2) independent ones. Below nine tenths
-    of n, they are many.
+    Rows of one prompt at worst succeed or fail together: with m of each, n rows are then worth
+    n ** 2 / sum(m ** 2) independent ones. Below nine tenths of n, repetitions are many.
     """
     n_rows = np.unique(digests, return_counts=True)[1]
     n = len(digests)
@@ -512,17 +493,10 @@ def describe_repetitions(digests: np.ndarray) -> str | None:
 
 
 def _checked_texts(texts: ArrayLike, shape: tuple[int, int]) -> np.ndarray:
-    array = np.asarray(texts)
-    if array.dtype.kind not in "iu" or array.shape != shape:
-        raise ValueError(
-            f"texts must be integers of shape {shape} like quality, got dtype {array.dtype} of "
-            f"shape {array.shape} instead."
-        )
-    array = array.astype(np.intp)
+    array = _integers(texts, "texts", shape)
     draws = np.arange(shape[1])
-    if array.min() < 0 or np.any(array > draws):
-        raise ValueError("texts must name an earlier draw, or the draw itself, for each draw.")
-    if not np.array_equal(np.take_along_axis(array, array, axis=1), array):
+    named = np.all((array >= 0) & (array <= draws))
+    if not named or not np.array_equal(np.take_along_axis(array, array, axis=1), array):
         raise ValueError("texts must name the first draw with an equal response for each draw.")
     return array
 

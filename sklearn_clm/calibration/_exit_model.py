@@ -195,7 +195,7 @@ class ExitModel:
 
     def probabilities(self, paths: TextPaths, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """p_k(c) of shape (m, K), -inf where there is no text, and g_k of shape (m,)."""
-        text = _text_probabilities(self.text_classifier, *paths.text_features(rows))
+        text = _probabilities(self.text_classifier, *paths.text_features(rows))
         arrival = probability(self.arrival_classifier, paths.arrival_features(rows, text))
         return text, arrival
 
@@ -310,7 +310,7 @@ def fit_exit_model(
         Seed of the folds, and of the labels that stand in for unknown ones.
     """
     n, k_max = quality.shape
-    rng = np.random.default_rng(random_state)
+    rng, everybody = np.random.default_rng(random_state), np.ones(n, dtype=bool)
     earlier, later = np.triu_indices(k_max, 1)
     scales = ScoreScale.of(quality), ScoreScale.of(similarity[:, later, earlier])
     paths, rows = TextPaths(n, k_max, *scales), np.arange(n)
@@ -320,31 +320,28 @@ def fit_exit_model(
         paths.update(rows, quality[:, k], similarity[:, k], first[:, k])
         present[:, k], features[:, k] = paths.text_features(rows)
     folds = rng.permutation(n) % max(min(n_folds, n), 1)
+    # after the first draws each one more tells much, later ones little
+    moments = np.unique(np.geomspace(1, k_max, 8).round().astype(np.intp)) - 1
+    taught = np.zeros_like(present)
+    taught[:, moments] = present[:, moments]
     labels = admissible > 0
     if np.any(admissible < 0):
         known = np.broadcast_to(admissible[:, np.newaxis, :], present.shape)
-        learner = _Learner(new_classifier, present, features, known)
-        chance = learner.text_probabilities(learner.text_classifier(rows), rows)[:, -1]
+        guess = _Learner(new_classifier, features, known > 0, taught & (known >= 0))
+        chance = _probabilities(guess.classifier(everybody), present[:, -1], features[:, -1])
         labels = completed(admissible, first, chance, rng)
-    learner = _Learner(new_classifier, present, features, _best(labels, present, features))
-    text = np.full(present.shape, -np.inf)
-    for fold in np.unique(folds):
-        train, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        classifier = learner.text_classifier(train)
-        text[held] = learner.text_probabilities(classifier, held)
-    arrival_features = _arrival_features(present.sum(axis=2), np.arange(1, k_max + 1), text, k_max)
-    arrives = _arrives(labels, look_ahead)
-    arrival = np.empty((n, k_max))
-    for fold in np.unique(folds):
-        train, held = folds != fold, folds == fold
-        classifier = fitted(
-            new_classifier, arrival_features[train].reshape(-1, 5), arrives[train].ravel()
-        )
-        chances = probability(classifier, arrival_features[held].reshape(-1, 5))
-        arrival[held] = chances.reshape(-1, k_max)
+    texts = _Learner(new_classifier, features, _best(labels, present, features), taught)
+    text = texts.cross_fitted(folds, present)
+    arrivals = _Learner(
+        new_classifier,
+        _arrival_features(present.sum(axis=2), np.arange(1, k_max + 1), text, k_max),
+        _arrives(labels, look_ahead),
+        np.ones((n, k_max), dtype=bool),
+    )
+    arrival = arrivals.cross_fitted(folds, arrivals.taught)
     return ExitModel(
-        learner.text_classifier(rows),
-        fitted(new_classifier, arrival_features.reshape(-1, 5), arrives.ravel()),
+        texts.classifier(everybody),
+        arrivals.classifier(everybody),
         *scales,
         rho=_best_rho(text, arrival, labels, epsilon, cost or _size_and_draws),
         k_max=k_max,
@@ -352,29 +349,29 @@ def fit_exit_model(
     )
 
 
+@dataclass
 class _Learner:
-    """Rows of texts to learn from, and classifiers learnt from some prompts' rows."""
+    """Learns labels from features, of shape (..., f), the first axis of which counts prompts."""
 
-    def __init__(
-        self,
-        new_classifier: Callable[[], Classifier],
-        present: np.ndarray,
-        features: np.ndarray,
-        labels: np.ndarray,
-    ) -> None:
-        self.new_classifier, self.labels = new_classifier, labels
-        self.present, self.features = present, features
-        k_max = present.shape[1]
-        # after the first draws each one more tells much, later ones little
-        self.moments = np.unique(np.geomspace(1, k_max, 8).round().astype(np.intp)) - 1
+    new_classifier: Callable[[], Classifier]
+    features: np.ndarray
+    labels: np.ndarray
+    taught: np.ndarray  # where there is something to learn from
 
-    def text_classifier(self, rows: np.ndarray) -> Classifier:
-        at = np.ix_(rows, self.moments)
-        known = self.present[at] & (self.labels[at] >= 0)
-        return fitted(self.new_classifier, self.features[at][known], self.labels[at][known] > 0)
+    def classifier(self, members: np.ndarray) -> Classifier:
+        """What is learnt from some prompts, bool of shape (n,)."""
+        rows = self.taught.copy()
+        rows[~members] = False
+        return fitted(self.new_classifier, self.features[rows], self.labels[rows])
 
-    def text_probabilities(self, classifier: Classifier, rows: np.ndarray) -> np.ndarray:
-        return _text_probabilities(classifier, self.present[rows], self.features[rows])
+    def cross_fitted(self, folds: np.ndarray, present: np.ndarray) -> np.ndarray:
+        """Probabilities where there is something, those of a fold learnt from the others."""
+        found = np.full(present.shape, -np.inf)
+        for fold in np.unique(folds):
+            held = folds == fold
+            classifier = self.classifier(~held)
+            found[held] = _probabilities(classifier, present[held], self.features[held])
+        return found
 
 
 class ConstantClassifier:
@@ -418,12 +415,10 @@ def probability(classifier: Classifier, features: np.ndarray) -> np.ndarray:
     return np.round(found, 6)
 
 
-def _text_probabilities(
-    classifier: Classifier, present: np.ndarray, features: np.ndarray
-) -> np.ndarray:
-    text = np.full(present.shape, -np.inf)
-    text[present] = probability(classifier, features[present])
-    return text
+def _probabilities(classifier: Classifier, present: np.ndarray, features: np.ndarray) -> np.ndarray:
+    found = np.full(present.shape, -np.inf)
+    found[present] = probability(classifier, features[present])
+    return found
 
 
 def _best(labels: np.ndarray, present: np.ndarray, features: np.ndarray) -> np.ndarray:
@@ -519,8 +514,7 @@ def impute_labels(
     features = np.concatenate((features, np.stack(nearest, axis=2)), axis=2)
     judged = present & (known >= 0)
     classifier = fitted(new_classifier, features[judged], known[judged] > 0)
-    chance = np.zeros((n, k_max))
-    chance[present] = probability(classifier, features[present])
+    chance = _probabilities(classifier, present, features)
     return completed(known, first, chance, np.random.default_rng(random_state))
 
 

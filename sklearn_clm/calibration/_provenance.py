@@ -78,18 +78,7 @@ class Provenance:
         )
 
     def differences(self, other: "Provenance") -> tuple[str, ...]:
-        """Names of the fields known in both that differ.
-
-        Parameters
-        ----------
-        other : Provenance
-            What to compare with.
-
-        Returns
-        -------
-        tuple of str
-            Empty where nothing is known to differ.
-        """
+        """Names of the fields known in both that differ."""
         return tuple(
             field.name
             for field in fields(self)
@@ -103,23 +92,7 @@ class Provenance:
 
     @classmethod
     def from_array(cls, array: np.ndarray) -> "Provenance":
-        """Read what :meth:`to_array` wrote.
-
-        Parameters
-        ----------
-        array : ndarray
-            The 0-d array.
-
-        Returns
-        -------
-        Provenance
-            The fields, checked.
-
-        Raises
-        ------
-        ValueError
-            If the text is damaged.
-        """
+        """Read what :meth:`to_array` wrote."""
         try:
             known = json.loads(str(array))
             known.pop("precision", None)  # which earlier versions wrote
