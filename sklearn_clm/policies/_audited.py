@@ -25,22 +25,21 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_clm.calibration import (
-    AchievableEpsilon,
     CalibrationData,
     Claim,
-    Frontier,
     LearnThenTestResult,
     critical_count,
-    get_set_score,
     prompts_needed,
     two_phase_p_value,
     two_phase_power,
     two_phase_smallest_epsilon,
 )
 from sklearn_clm.calibration._claim import nothing_passed
-from sklearn_clm.calibration._learn_then_test import certify_frontier
+from sklearn_clm.calibration._learn_then_test import AchievableEpsilon, certify_frontier
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._search import Frontier
+from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
