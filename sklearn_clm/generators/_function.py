@@ -167,12 +167,11 @@ class FunctionGenerator(BaseGenerator):
                 return said
             except Exception as error:
                 attempt += 1
-                if attempt > self.max_retries or stopping.is_set():
+                _logger.info("ask failed, attempt %d: %r", attempt, error)
+                if attempt > self.max_retries or stopping.wait(pause_after(attempt)):
                     times = "" if attempt == 1 else f", {attempt} times"
                     error.add_note(f"Raised by ask{times}, for the prompt {prompt_line(prompt)}.")
                     raise
-                _logger.info("asking again in %.1f s: %r", pause_after(attempt), error)
-                stopping.wait(pause_after(attempt))
 
 
 def _takes_seed(ask: Callable[..., Any]) -> bool:
