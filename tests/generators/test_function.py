@@ -1,6 +1,7 @@
 """A function as a generator: what it may return, how it is called, what is not lost."""
 
 import asyncio
+import os
 import random
 import signal
 import threading
@@ -156,25 +157,19 @@ def test_draws_under_way_are_handed_in_before_an_error():
 
 @pytest.mark.usefixtures("keyboard_interrupts")
 def test_an_interrupt_loses_no_draw(tmp_path):
-    def interrupt(*_):
-        raise KeyboardInterrupt
+    count, once = Counting(0.01), threading.Lock()
 
-    ask, path = Counting(0.01), tmp_path / "draws.sqlite"
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        for _ in range(50):
-            cached = CachedGenerator(FunctionGenerator(ask, max_concurrency=4), path, key="ask")
-            signal.setitimer(signal.ITIMER_REAL, 0.08)
-            try:
-                rows = cached.sample(PROMPTS, 5)
-                break
-            except KeyboardInterrupt:
-                pass
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert ask.n_calls == 60 == len({draw.response for row in rows for draw in row})
+    def ask(prompt):
+        if count.n_calls >= 20 and once.acquire(blocking=False):
+            os.kill(os.getpid(), signal.SIGINT)
+        return count(prompt)
+
+    cached = CachedGenerator(FunctionGenerator(ask), tmp_path / "draws.sqlite", key="ask")
+    with pytest.raises(KeyboardInterrupt):
+        cached.sample(PROMPTS, 5)
+    assert cached.stats()["n_stored"] == count.n_calls < 60
+    rows = cached.sample(PROMPTS, 5)
+    assert count.n_calls == 60 == len({draw.response for row in rows for draw in row})
 
 
 def test_it_works_where_an_event_loop_is_running():
