@@ -29,7 +29,7 @@ has a witness that people reject; a set holds no response that people admit at m
    p = max over a in [0, epsilon] of P_{a, b(a)}(G >= observed G) is a p-value.
 6. *Bounded, not searched.* [0, epsilon] is cut into cells. In a cell from a to a' the probability
    is at most that at (a, b(a')), as b falls in a. The p-value is the largest of these bounds. It
-   lies above the maximum by the width of a cell, never below it.
+   lies above the maximum by what a cell's width makes, and not below it but for rounding.
 7. *One rule.* The rule that makes the sets is fixed before the prompts are looked at, and which
    member is the witness is decided by scores and by the model's verdicts alone. Each rule of a path
    would need audits of its own.
@@ -41,7 +41,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import bdtr, gammaln, xlog1py, xlogy
+from scipy.special import gammaln, xlog1py, xlogy
 from scipy.stats import binom
 
 from sklearn_clm.calibration._binomial import IntegerArray, check_level, check_probability
@@ -65,7 +65,8 @@ class _Design:
         self._of_refused = _pmf(refused, n_prompts, a[:, np.newaxis])
         # P(X <= x) for x = -1, 0, 1, ...
         self._of_missed = np.zeros((_CELLS, len(missed) + 1))
-        self._of_missed[:, 1:] = bdtr(missed, n_audited, np.maximum(b, 0.0)[:, np.newaxis])
+        chances = _pmf(missed, n_audited, np.maximum(b, 0.0)[:, np.newaxis])
+        np.cumsum(chances, axis=1, out=self._of_missed[:, 1:])
 
     def _statistic(self, refused: np.ndarray, missed: np.ndarray) -> np.ndarray:
         n_prompts, n_audited, epsilon = self.n_prompts, self.n_audited, self.epsilon

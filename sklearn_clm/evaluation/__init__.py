@@ -40,6 +40,9 @@ calibrations of growing data, each with delta / 3.
 >>> smallest_epsilons(30, 300, [100, 300, 3000], delta=0.05).round(3)
 array([0.164, 0.133, 0.109])
 
+:func:`plan_audits` compares, from a pilot that a model and people have both judged, how many
+verdicts of people it takes if they audit the model, and if they judge alone.
+
 ## A watch on the risk in use
 
 A calibration holds for the distribution that it saw. :class:`RiskMonitor` takes outcomes of sets
@@ -56,6 +59,7 @@ must be of all prompts or of a random share of them, never of complaints.
 After an alarm, calibrate again on new prompts. The absence of one renews no certificate.
 """
 
+from sklearn_clm.evaluation._audit_plan import AuditPlan, plan_audits
 from sklearn_clm.evaluation._component_trials import reference_scores, run_component_trials
 from sklearn_clm.evaluation._expectations import chance_of_null, smallest_epsilons
 from sklearn_clm.evaluation._monitor import RiskMonitor
@@ -64,6 +68,7 @@ from sklearn_clm.evaluation._results import ComponentTrialResults, PairedDiffere
 from sklearn_clm.evaluation._trials import random_splits, run_trials
 
 __all__ = [
+    "AuditPlan",
     "ComponentTrialResults",
     "PairedDifference",
     "Plan",
@@ -71,6 +76,7 @@ __all__ = [
     "TrialResults",
     "chance_of_null",
     "plan",
+    "plan_audits",
     "random_splits",
     "reference_scores",
     "run_component_trials",

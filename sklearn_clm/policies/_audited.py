@@ -81,8 +81,8 @@ class AuditedJudging(BaseEstimator):
         alone are better.
     rejected : float, default=0.02
         Share of the responses admitted by the model that people are expected to reject, from a
-        pilot on other prompts. The choice of the rule and of the design rests on it, no guarantee
-        does.
+        pilot on other prompts (:func:`sklearn_clm.evaluation.plan_audits`). The choice of the rule
+        and of the design rests on it, no guarantee does.
 
     Notes
     -----

@@ -1,0 +1,207 @@
+"""How many verdicts of people an audit takes, and of which design, from a small pilot."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import binom
+
+from sklearn_clm.calibration import critical_count, prompts_needed, two_phase_power
+from sklearn_clm.calibration._binomial import check_level
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_N_SIZES, _N_TRUTHS = 15, 100
+_NEARLY = 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class AuditPlan:
+    """Numbers of verdicts for two designs of :class:`sklearn_clm.policies.AuditedJudging`.
+
+    Parameters
+    ----------
+    refused, rejected, missed : float
+        Estimates from the pilot: share of prompts that the model refuses; of the others, share
+        whose witness people reject; share of prompts that people refuse.
+    n_audits : ndarray of int, shape (s,)
+        Numbers of audited prompts.
+    two_phase, people : ndarray of shape (s,)
+        Expected power of two phases, and of people alone, with so many audits: averaged over what
+        the pilot leaves open.
+    n_two_phase, n_people : int or None
+        How many audits have the power that was asked for; None where all prompts have not.
+    design : {"two-phase", "people"}
+        What has that power, or nearly the largest that there is, with fewer audits.
+    n_prompts : int
+        Prompts that calibrate.
+    epsilon, delta, power : float
+        As asked for.
+
+    Examples
+    --------
+    See :func:`plan_audits`.
+    """
+
+    refused: float
+    rejected: float
+    missed: float
+    n_audits: np.ndarray
+    two_phase: np.ndarray
+    people: np.ndarray
+    n_two_phase: int | None
+    n_people: int | None
+    n_prompts: int
+    epsilon: float
+    delta: float
+    power: float
+
+    @property
+    def design(self) -> Literal["two-phase", "people"]:
+        best = np.maximum(self.two_phase, self.people)
+        enough = np.flatnonzero(best >= min(self.power, _NEARLY * best.max()))[0]
+        return "people" if self.people[enough] > self.two_phase[enough] else "two-phase"
+
+    def __str__(self) -> str:
+        numbers = [
+            "no number is enough" if n is None else f"{n} are enough"
+            for n in (self.n_two_phase, self.n_people)
+        ]
+        start = "People alone are better here" if self.design == "people" else "Two phases"
+        return (
+            f"{start}. For a power of {self.power:g} with {self.n_prompts} prompts: of audits in "
+            f"two phases {numbers[0]}, of prompts that people judge alone {numbers[1]}."
+        )
+
+    def to_frame(self) -> "pd.DataFrame":
+        """The power of both designs, one row for each number of audits.
+
+        Returns
+        -------
+        DataFrame
+        """
+        import pandas as pd
+
+        columns = {"two_phase": self.two_phase, "people": self.people}
+        return pd.DataFrame(columns, index=pd.Index(self.n_audits, name="n_audits"))
+
+
+def plan_audits(
+    by_model: ArrayLike,
+    by_people: ArrayLike,
+    *,
+    n_prompts: int,
+    epsilon: float,
+    delta: float = 0.05,
+    power: float = 0.8,
+) -> AuditPlan:
+    """Plan how people audit a model that judges, from a pilot that both have judged.
+
+    Parameters
+    ----------
+    by_model : array-like of bool, shape (m,)
+        Whether the model admits a response of each prompt of the pilot; some 50 are enough.
+    by_people : array-like of bool, shape (m,)
+        Whether people do: the witness where the model admits one, any response elsewhere.
+    n_prompts : int
+        Prompts that will calibrate, none of them of the pilot.
+    epsilon : float
+        Tolerated risk, in (0, 1).
+    delta : float, default=0.05
+        Level of the test, in (0, 1).
+    power : float, default=0.8
+        Wanted probability that something is certified, in (0, 1).
+
+    Returns
+    -------
+    AuditPlan
+        Its `design`, `rejected` and the number of audits are for
+        :class:`sklearn_clm.policies.AuditedJudging`. The plan rests on the pilot, the guarantee
+        does not. Choose before the calibration labels are known, never after.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_clm.evaluation import plan_audits
+    >>> by_model = np.arange(100) >= 3  # three of a hundred are refused, by people as well
+    >>> plan = plan_audits(by_model, by_model, n_prompts=500, epsilon=0.1)
+    >>> plan.design, plan.n_two_phase < plan.n_people / 2
+    ('two-phase', True)
+    """
+    model, people = np.asarray(by_model), np.asarray(by_people)
+    for name, verdicts in (("by_model", model), ("by_people", people)):
+        if (
+            verdicts.dtype != bool
+            or verdicts.ndim != 1
+            or len(verdicts) != len(model)
+            or not len(model)
+        ):
+            raise ValueError(
+                f"{name} must be booleans of shape (m,), one for each prompt of the pilot, got "
+                f"dtype {verdicts.dtype} of shape {verdicts.shape} instead."
+            )
+    epsilon, delta = check_level(epsilon, "epsilon"), check_level(delta, "delta")
+    power = check_level(power, "power")
+    fewest = prompts_needed(epsilon, delta)
+    if n_prompts < fewest:
+        raise ValueError(
+            f"n_prompts must be at least {fewest}, since fewer certify nothing at "
+            f"epsilon={epsilon:g}, delta={delta:g}, got {n_prompts} instead."
+        )
+    # admitted by both, by the model, by people, by none; Perks' prior
+    counts = [np.sum((model == x) & (people == y)) for x in (True, False) for y in (True, False)]
+    posterior = np.array(counts) + 0.25
+    truths = np.random.default_rng(0).dirichlet(posterior, size=_N_TRUTHS).T
+    refused, missed = truths[2] + truths[3], truths[1] + truths[3]
+    rejected = truths[1] / (truths[0] + truths[1])
+
+    def of_two_phases(n: int) -> float:
+        return float(np.mean(two_phase_power(refused, rejected, n_prompts, n, epsilon, delta)))
+
+    def of_people(n: int) -> float:
+        return float(np.mean(binom.cdf(critical_count(n, epsilon, delta), n, missed)))
+
+    sizes = np.unique(np.geomspace(fewest, n_prompts, _N_SIZES).astype(int))
+    two_phase = np.array([of_two_phases(n) for n in sizes.tolist()])
+    alone = np.array([of_people(n) for n in sizes.tolist()])
+    mean = posterior / posterior.sum()
+    return AuditPlan(
+        refused=float(mean[2] + mean[3]),
+        rejected=float(mean[1] / (mean[0] + mean[1])),
+        missed=float(mean[1] + mean[3]),
+        n_audits=sizes,
+        two_phase=two_phase,
+        people=alone,
+        n_two_phase=_enough(of_two_phases, sizes, two_phase, power),
+        n_people=_enough(of_people, sizes, alone, power),
+        n_prompts=n_prompts,
+        epsilon=epsilon,
+        delta=delta,
+        power=power,
+    )
+
+
+def _enough(
+    power_of: Callable[[int], float], sizes: np.ndarray, powers: np.ndarray, power: float
+) -> int | None:
+    """A number with enough power; power is not quite monotone, so that a smaller one may do."""
+    reached = np.flatnonzero(powers >= power)
+    if not len(reached):
+        return None
+    first = int(reached[0])
+    low, high = int(sizes[first - 1]) if first else int(sizes[0]) - 1, int(sizes[first])
+    while high - low > 1:
+        middle = (low + high) // 2
+        if power_of(middle) >= power:
+            high = middle
+        else:
+            low = middle
+    return high
