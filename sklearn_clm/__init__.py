@@ -169,11 +169,13 @@ The package refuses or warns of what it can see. It cannot see the following, an
 
 | not noticed | what to do instead |
 |---|---|
-| prompts on which the model, its template or its decoding were chosen | calibrate on others |
+| prompts that trained, or chose, a frozen model, a score or a template | calibrate on others |
 | epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
+| trying again after a null with another seed, `RandomState` or subset | one try; new prompts |
 | collecting until a calibration succeeds | fix n beforehand, or `plan(looks=m)` and delta / m |
-| a measure on prompts that calibrated (only logged) | measure on prompts of their own |
+| a measure on prompts that calibrated or trained (only logged) | measure on prompts of their own |
 | paraphrases, or turns of a dialogue, in separate rows | one row for each; the dialogue as prompt |
+| near copies: other white space, noise, SMOTE, augmentation | the originals alone |
 | new prompts that are distributed otherwise | `shift=`, or a `RiskMonitor` in use |
 | a promise read for each prompt, or for each topic | `groups=` fixed beforehand |
 | a judge, or references, that are wrong | the promise is about them: audit the judge |

@@ -435,7 +435,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             weights = needed_shift(self.shift).of(prompt_weight, len(checked), checked)
         self._check_scores(self.generator)
         warn_of_supervised_steps()
-        warn_of_repetitions(checked)
+        warn_of_repetitions(checked.digests())
         source, rows = DrawSource.train(
             self.generator,
             checked,
@@ -521,6 +521,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         budgets, policy = draw_budgets(self.k_max), self._policy
         refuse_other_data(data, budgets[-1], self._fingerprints())
         subject = self._subject(data)
+        if subject.prompts is None and data.prompts is not None:  # collect has looked at its own
+            warn_of_repetitions(data.prompts)
         names = subject.groups_of(self.groups, groups, data)
         rows, shift = subject.weighted(data, self.shift, prompt_weight)
         if len(rows) < data.n_prompts:
@@ -576,10 +578,12 @@ class ConformalSampler(  # type: ignore[call-arg]
         checked = check_fitted_prompts(self, X)
         known = self.calibration_.data
         if known is not None and known.prompts is not None:
-            n_known = int(np.isin(checked.digests(), known.prompts).sum())
+            seen = np.append(known.prompts, self.calibration_.source.trained_on)
+            n_known = int(np.isin(checked.digests(), seen).sum())
             if n_known:
                 _LOGGER.info(
-                    "predict: %d of %d prompts calibrated this sampler; do not measure it on them.",
+                    "predict: %d of %d prompts calibrated this sampler, or trained its generator; "
+                    "do not measure it on them.",
                     n_known,
                     len(checked),
                 )

@@ -429,6 +429,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         check_components(data)
         refuse_other_parts(data.provenance, self._fingerprints())
         own = self._collected_of(data)
+        if own is None and data.prompts is not None:  # collect has looked at its own
+            warn_of_repetitions(data.prompts)
         names = self._groups_of(data, own, groups)
         sampler = self._sampler_of(data, own)
         options, everybody = self.groups or Groups(), np.arange(data.n_prompts)
@@ -640,7 +642,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         """The sampler, fitted on the prompts where it was not, and which of them may calibrate."""
         given = _fitted(self.sampler)
         if given is not None:
-            warn_of_repetitions(prompts)
+            warn_of_repetitions(prompts.digests())
             return given, unseen_prompts(given.calibration_, prompts)
         sampler = ConformalSampler() if self.sampler is None else clone(self.sampler)
         if sampler.random_state is None:
@@ -671,7 +673,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         numeric = bool(sampler._numeric_prompts) if hasattr(sampler, "_numeric_prompts") else False
         checked = CheckedPrompts(np.asarray(prompts) if numeric else prompts, numeric)
         if not sets.of_fit:  # the sampler has said so
-            warn_of_repetitions(checked)
+            warn_of_repetitions(checked.digests())
         return sampler, checked, unseen_prompts(record, checked, warns=not sets.of_fit)
 
     # --- calibrate ----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import ResamplingGenerator
-from tests.toy import ToyModel, questions
+from tests.toy import ToyModel, Trained, questions
 
 
 def null_sampler(generator=None):
@@ -38,6 +38,14 @@ def test_predicting_what_calibrated_is_logged(caplog):
     assert not caplog.records
     sampler.score(prompts[:20] + questions(5, first=60)[0], references[:25])
     assert "20 of 25 prompts" in caplog.text
+
+
+def test_predicting_what_trained_is_logged(caplog):
+    prompts, references = questions(60)
+    sampler = ConformalSampler(Trained(), k_max=5, epsilon=0.45, random_state=0)
+    caplog.set_level(logging.INFO, logger="sklearn_clm")
+    sampler.fit(prompts, references).predict(prompts)
+    assert "60 of 60 prompts" in caplog.text
 
 
 def test_nothing_is_printed_without_a_handler():

@@ -574,7 +574,10 @@ def test_a_sampler_that_was_fitted_anew():
 def test_sets_and_prompts_of_a_training():
     inner = reporter(TrainedReportModel())
     sets = inner.fit_transform(REPORTS, REPORTS_Y)
-    assert len(selector(inner).fit(sets, REPORTS_Y).predict(sets)) == N
+    own = selector(inner).fit(sets, REPORTS_Y)
+    kept = pickle.loads(pickle.dumps(sets))  # without their sampler
+    for given in (sets, kept):
+        assert sum(one.guaranteed for one in own.predict(given)) == N - 60
     for given in (REPORTS, inner.predict(REPORTS)):
         with pytest.warns(UserWarning, match="60 of which trained the generator"):
             selector(inner).fit(given, REPORTS_Y)

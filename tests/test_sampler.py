@@ -26,7 +26,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
-from sklearn_clm import ConformalSampler, NullCalibrationError, NullCalibrationWarning
+from sklearn_clm import (
+    ComponentSelector,
+    ConformalSampler,
+    NullCalibrationError,
+    NullCalibrationWarning,
+)
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._surface import evaluate_configurations
@@ -628,6 +633,19 @@ def test_prompts_that_repeat_earlier_ones_are_warned_of_once():
         warnings.simplefilter("error")
         toy_sampler().collect(X[:78] + X[:2], y)
         toy_sampler().collect(X[:20], [[*each] for each in zip(y[:20], y[1:21], y[2:22], y[3:23])])
+
+
+def test_data_of_repeated_prompts_are_warned_of(tmp_path):
+    X, y = questions(60)
+    sampler = toy_sampler()
+    data = sampler.collect(X, y)
+    data.take(np.repeat(np.arange(60), 2)).save(tmp_path / "data.npz")
+    with pytest.warns(UserWarning, match="60 of 120 prompts repeat"):
+        sampler.calibrate(CalibrationData.load(tmp_path / "data.npz"))
+    selector = ComponentSelector(sampler.fit(X, y), admission="exact_match", alpha=0.5)
+    parts = selector.collect(X, y)
+    with pytest.warns(UserWarning, match="60 of 120 prompts repeat"):
+        selector.calibrate(parts.take(np.repeat(np.arange(60), 2)))
 
 
 @pytest.mark.parametrize("kind", ["numbers", "frame", "texts and numbers"])

@@ -445,8 +445,13 @@ def split_of(
     if data.prompts is not None:
         return split_prompts(data.prompts, n_optimization, random_state)
     # each row counts as a prompt of its own
-    seed = _seed_from(data.quality) if random_state is None else random_state
-    return split_prompts(np.arange(data.n_prompts), n_optimization, seed)
+    rows = np.arange(data.n_prompts)
+    if random_state is not None:
+        return split_prompts(rows, n_optimization, random_state)
+    digests = row_digests(data.quality)
+    order = np.argsort(digests, kind="stable")  # whatever the order in which rows stand
+    first, second = split_prompts(rows, n_optimization, _seed_from(digests[order]))
+    return np.sort(order[first]), np.sort(order[second])
 
 
 def split_prompts(

@@ -572,9 +572,9 @@ def noting_kept_draws() -> Iterator[None]:
         raise
 
 
-def warn_of_repetitions(prompts: CheckedPrompts) -> None:
+def warn_of_repetitions(digests: np.ndarray) -> None:
     """Warn of prompts that stand there again, where they are many."""
-    if (text := describe_repetitions(prompts.digests())) is not None:
+    if (text := describe_repetitions(digests)) is not None:
         warn(text)
 
 

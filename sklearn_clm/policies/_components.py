@@ -190,9 +190,10 @@ def select_components(
     split = iter(components_of_sets(record.splitter, record.component_score, shown))
     nothing = DistinctComponents([], np.empty(0), [])
     trained = np.zeros(len(sets), dtype=bool)
-    if sets.of_fit and sets.sampler is not None:
+    maker = record.sampler if sets.sampler is None else sets.sampler  # lost in a pickle of sets
+    if sets.of_fit and maker is not None:
         digests = CheckedPrompts([one.prompt for one in sets], False).digests()
-        trained = np.isin(digests, sets.sampler.calibration_.source.trained_on)
+        trained = np.isin(digests, maker.calibration_.source.trained_on)
     selected = []
     for one, gamma, name, seen in zip(sets, thresholds, of_set, trained, strict=True):
         components, scores, occurrences = next(split) if gamma < np.inf else nothing

@@ -290,7 +290,8 @@ class ExitPolicy(Policy[ExitModel]):
                 f"{self.same_text:g} takes it for the same text as an earlier one that is not: "
                 "give a similarity that tells them apart, a larger same_text, or None."
             )
-        return nothing_passed(claim, n, "exit level", result.smallest_epsilon, advice=advice)
+        smallest = result.smallest_epsilon
+        return nothing_passed(claim, n, "exit level", smallest, exact=not lazily, advice=advice)
 
     def __sklearn_clone__(self) -> Self:
         # a policy that was fitted on other data stays so, as a frozen estimator does

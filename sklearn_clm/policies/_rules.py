@@ -107,6 +107,7 @@ class LevelResult:
         Mean set size and mean number of draws of the calibration prompts at the level.
     smallest_epsilon : float
         The smallest epsilon at which these prompts calibrate; NaN where too few labels are known.
+        Of a null with lazy judging it is a bound: none below would have worked.
     n_errors : int or None
         Calibration prompts whose set at the level has no admissible response; None from a file.
         With lazy judging, those in whose set none is known: the most that there can be.

@@ -228,6 +228,8 @@ def test_split_without_a_seed_comes_from_the_data():
         np.random.seed(seed)  # noqa: NPY002, the global state has no part in it
         assert_same(data.split(0.5)[0], first)
     assert not np.array_equal(other.split(0.5)[0].quality, first.quality)
+    reversed_ = data.take(np.arange(30)[::-1])
+    assert set(first.quality[:, 0]) == set(reversed_.split(0.5)[0].quality[:, 0])
     data.prompts = np.random.default_rng(0).integers(2**63, size=30, dtype=np.uint64)
     reversed_ = data.take(np.arange(30)[::-1])
     assert set(data.split(0.5)[0].prompts) == set(reversed_.split(0.5)[0].prompts)

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from sklearn_clm import ConformalSampler
+from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData, search_frontier
 from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
 from tests.toy import ToyModel, questions
@@ -107,6 +107,13 @@ def test_another_epsilon_draws_what_is_new(policy, tmp_path):
         CalibrationData(data.quality, data.similarity, np.ones((150, K)), n_draws=data.n_draws)
     with pytest.raises(ValueError, match="must hold all 6 draws"):
         one.calibrate(data.with_labels(np.ones((150, K))))
+
+
+@pytest.mark.parametrize("policy", [None, ExitPolicy(), ExitPolicy(guarantee="marginal")])
+def test_a_null_names_no_epsilon_that_nobody_knows(policy):
+    prompts, references = questions(90)
+    with pytest.warns(NullCalibrationWarning, match="No epsilon below"):
+        sampler(epsilon=0.05, policy=policy).fit(prompts, references)
 
 
 def test_all_draws_are_made_where_nothing_is_certified():
