@@ -168,6 +168,7 @@ class Claim:
         """The remarks that are not about one group."""
         remarks = {
             POOLED: self.pooled,
+            "guaranteed for other losses alone": not self.admission,
             "guaranteed on average": self.guarantee == "marginal",
             "approximate: weights are estimated": self.approximate,
             "provenance unknown": bool(self.unknown),
