@@ -1,5 +1,6 @@
 """ConformalSampler: what it returns, what it draws, what it refuses, what it guarantees."""
 
+import functools
 import json
 import math
 import pickle
@@ -39,15 +40,14 @@ from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ExitPolicy, Losses, ThresholdPolicy
 from sklearn_clm.scoring import likelihood, rouge_l
+from tests import toy
 from tests.toy import ToyModel, Trained, Unscored, drawn, questions
 
 N_FIT = 150
 KEPT = json.loads((Path(__file__).parent / "sets.json").read_text())
 
 
-def toy_sampler(**params):
-    defaults = {"k_max": 8, "epsilon": 0.3, "random_state": 3}
-    return ConformalSampler(ToyModel(log=params.pop("log", None)), **(defaults | params))
+toy_sampler = functools.partial(toy.toy_sampler, k_max=8, epsilon=0.3, random_state=3)
 
 
 @pytest.fixture(scope="module")
@@ -239,12 +239,8 @@ def test_calibrate_on_loaded_data_without_collecting(tmp_path):
     first.calibration_data_.save(tmp_path / "data.npz")
     second = toy_sampler().calibrate(CalibrationData.load(tmp_path / "data.npz"))
     assert second.predict(X[:9]) == first.predict(X[:9])
-    with pytest.raises(NotFittedError, match=r"is fitted on prompts .*learn_then_test"):
+    with pytest.raises(NotFittedError, match="learn_then_test"):
         ConformalSampler(k_max=8).calibrate(first.calibration_data_)
-    with pytest.raises(TypeError, match="data must"):
-        second.calibrate([1])
-    with pytest.raises(ValueError, match="k_max=9 asks for more draws than the 8"):
-        second.set_params(k_max=9).calibrate(first.calibration_data_)
 
 
 def test_budget_inside_the_guarantee():
@@ -357,65 +353,14 @@ def test_too_few_prompts_says_how_many_it_takes():
 # --- errors ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"epsilon": 0.0}, "'epsilon' parameter"),
-        ({"epsilon": 1.0}, "'epsilon' parameter"),
-        ({"epsilon": math.nan}, "'epsilon' parameter"),
-        ({"delta": 1.5}, "'delta' parameter"),
-        ({"k_max": 0}, "k_max"),
-        ({"k_max": []}, "k_max must"),
-        ({"k_max": [3, 0]}, "k_max must"),
-        ({"k_max": [3, 2.5]}, "k_max must"),
-        ({"k_max": 2.5}, "'k_max' parameter"),
-        ({"policy": ThresholdPolicy(size_weight=-1)}, "size_weight"),
-        ({"on_null": "ignore"}, "'on_null' parameter"),
-        ({"optimization_fraction": 1.0}, "'optimization_fraction' parameter"),
-        ({"training_fraction": 0.0}, "'training_fraction' parameter"),
-        ({"generator": "gpt"}, "'generator' parameter"),
-        ({"quality": "likelyhood"}, "quality must be"),
-        ({"similarity": "rouge"}, "similarity must be"),
-        ({"policy": ThresholdPolicy(set_score="mean")}, "set_score"),
-        ({"admission": "equal"}, "admission must be"),
-        ({"quality": 3}, "quality"),
-    ],
-)
-def test_bad_parameters_are_refused_before_drawing(tmp_path, params, message):
-    log = tmp_path / "draws"
-    sampler = toy_sampler(log=str(log)).set_params(**params)
-    with pytest.raises((ValueError, TypeError), match=message):
-        sampler.fit(*questions(30))
-    assert not log.exists()
-    assert not [name for name in vars(sampler) if name.endswith("_")]
-
-
-def test_likelihood_of_a_generator_without_log_probabilities(tmp_path):
-    log = tmp_path / "draws"
-    sampler = ConformalSampler(Unscored(log=str(log)), k_max=3)
-    with pytest.raises(ValueError, match=r"needs log-probabilities, which Unscored.*consistency"):
-        sampler.fit(*questions(40))
-    assert not log.exists()
-    sampler.set_params(quality="self_consistency", random_state=0, epsilon=0.6)
-    sampler.fit(*questions(60))
+def test_draws_without_log_probabilities():
+    sampler = ConformalSampler(
+        Unscored(), k_max=3, quality="self_consistency", random_state=0, epsilon=0.6
+    ).fit(*questions(60))
     prompts, _ = questions(25, first=800)
     together = sampler.predict(prompts)
     assert [sampler.predict([prompt])[0] for prompt in prompts] == list(together)
     assert sampler.fit_transform(*questions(60)) == sampler.predict(questions(60)[0])
-
-
-def test_predict_before_fit():
-    for method in ("predict", "transform"):
-        with pytest.raises(NotFittedError):
-            getattr(toy_sampler(), method)(["item 1"])
-    with pytest.raises(NotFittedError):
-        toy_sampler().score(["item 1"], ["answer 1"])
-
-
-@pytest.mark.parametrize("name", ["sample_weight", "weights"])
-def test_unknown_fit_parameters_are_refused(name):
-    with pytest.raises(TypeError, match=name):
-        toy_sampler().fit(*questions(30), **{name: np.ones(30)})
 
 
 class Answering(BaseGenerator):
@@ -428,17 +373,14 @@ class Answering(BaseGenerator):
         return self.rows(prompts, n_samples)
 
 
-@pytest.mark.parametrize(
-    ("rows", "error", "message"),
-    [
-        (lambda p, k: [["a"] * (k - 1) for _ in p], ValueError, "Answering.*k|draws"),
-        (lambda p, k: [[None] * k for _ in p], TypeError, "Answering"),
-        (lambda p, k: [["  "] * k for _ in p], ValueError, "empty responses for all 30 prompts"),
-    ],
-)
-def test_generators_that_misbehave(rows, error, message):
-    sampler = ConformalSampler(Answering(rows), k_max=3, quality=lambda prompt, draw: 1.0)
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize("row", [["  "] * 3, ["", "yes", "yes"]])
+def test_empty_responses_are_draws_unless_all_are_empty(row):
+    generator = Answering(lambda prompts, k: [row for _ in prompts])
+    sampler = ConformalSampler(generator, k_max=3, quality=lambda prompt, draw: 1.0, random_state=0)
+    if "yes" in row:
+        assert sampler.fit(questions(30)[0], ["yes"] * 30).lambda_hat_ is not None
+        return
+    with pytest.raises(ValueError, match="empty responses for all 30 prompts"):
         sampler.fit(*questions(30))
     assert not hasattr(sampler, "generator_")
 
@@ -463,9 +405,7 @@ class Cutting(ToyModel):
 def test_responses_that_were_cut_off_are_warned_of(judging):
     generator = CachedGenerator(Cutting(10))
     sampler = ConformalSampler(generator, k_max=2, epsilon=0.5, judging=judging)
-    with pytest.warns(
-        UserWarning, match=r"\d+ of \d+ responses of CachedGenerator.*Raise max_tokens \(now 9\)"
-    ) as caught:
+    with pytest.warns(UserWarning, match=r"CachedGenerator.*max_tokens") as caught:
         sampler.fit(*questions(30))
     assert sum("were cut off" in str(one.message) for one in caught) == 1
     with warnings.catch_warnings():
@@ -473,72 +413,6 @@ def test_responses_that_were_cut_off_are_warned_of(judging):
         # few of them, or the single token that was wanted
         for generator in (Cutting(5), Cutting(10, n_tokens=1)):
             sampler.set_params(generator=generator).fit(*questions(30))
-
-
-def test_a_single_empty_string_is_a_draw():
-    def rows(prompts, k):
-        return [["", *["yes"] * (k - 1)] for _ in prompts]
-
-    sampler = ConformalSampler(
-        Answering(rows), k_max=3, quality=lambda prompt, draw: 1.0, random_state=0
-    ).fit(questions(30)[0], ["yes"] * 30)
-    assert sampler.lambda_hat_ is not None
-
-
-@pytest.mark.parametrize(
-    ("params", "y", "error", "message"),
-    [
-        ({"admission": lambda a, b: 2}, None, TypeError, "must return a bool"),
-        ({"admission": lambda a, b: None}, None, TypeError, "must return a bool"),
-        ({"quality": lambda p, g: math.nan}, None, ValueError, "quality"),
-        ({"quality": lambda p, g: [1.0, 2.0]}, None, (TypeError, ValueError), "quality"),
-        ({"similarity": lambda a, b: math.nan}, None, ValueError, "similarity"),
-    ],
-)
-def test_a_failing_score_loses_no_draw_and_leaves_nothing_half_fitted(
-    tmp_path, params, y, error, message
-):
-    log = tmp_path / "draws"
-    X, references = questions(30)
-    sampler = toy_sampler(log=str(log)).set_params(**params)
-    with pytest.raises(error, match=message) as caught:
-        sampler.fit(X, references if y is None else y)
-    assert not [name for name in vars(sampler) if name.endswith("_")]
-    assert len(drawn(log)) == 4 * 2  # the first draws of the first prompts
-    assert "set_params" in " ".join(caught.value.__notes__)
-    defaults = toy_sampler()
-    sampler.set_params(**{name: getattr(defaults, name) for name in params})
-    sampler.fit(X, references)
-    assert len(drawn(log)) == 30 * 8
-    data, wanted = sampler.calibration_data_, toy_sampler().fit(X, references).calibration_data_
-    assert data.quality.tolist() == wanted.quality.tolist()
-    assert data.admissible.tolist() == wanted.admissible.tolist()
-
-
-class Dying(ToyModel):
-    """Fails after so many prompts, once."""
-
-    chunk_size = 10
-    alive = 3
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        Dying.alive -= 1
-        if Dying.alive == 0:
-            raise ConnectionError("the line is dead")
-        return super().sample(prompts, n_samples, start=start, seed=seed)
-
-
-def test_an_interrupted_collection_resumes(tmp_path):
-    log = tmp_path / "draws"
-    sampler = toy_sampler().set_params(generator=Dying(log=str(log)))
-    X, y = questions(50)
-    Dying.alive = 3
-    with pytest.raises(ConnectionError):
-        sampler.fit(X, y)
-    assert len(drawn(log)) == 4 * 2 + 10 * 8
-    sampler.fit(X, y)
-    assert len(drawn(log)) == len(set(drawn(log))) == 50 * 8
-    assert sampler.lambda_hat_ == toy_sampler().fit(X, y).lambda_hat_
 
 
 def qualities(sampler):
@@ -575,14 +449,6 @@ def test_a_failed_refit_leaves_the_earlier_fit_whole(fitted):
 
 
 # --- ordinary life --------------------------------------------------------------------------------
-
-
-def test_changing_a_parameter_of_the_generator_does_not_reach_the_fitted_one():
-    X, y = questions(N_FIT)
-    sampler = toy_sampler().fit(X, y)
-    before = sampler.predict(X[:10])
-    sampler.set_params(generator__temperature=3.0)
-    assert sampler.predict(X[:10]) == before
 
 
 def test_progress_counts_draws(capsys):
@@ -821,47 +687,6 @@ def test_generation_of_plain_strings():
     assert isinstance(sets[0].generations[0], Generation)
 
 
-def test_changed_parameters_do_not_reach_what_was_calibrated(tmp_path):
-    X, y = questions(N_FIT)
-    sampler = toy_sampler(k_max=[4, 8]).fit(X, y)
-    new, _ = questions(60, first=7000)
-    sets = sampler.predict(new)
-    sampler.set_params(
-        quality=lambda prompt, draw: 0.0,
-        similarity="exact_match",
-        policy=ThresholdPolicy(set_score="first_k"),
-        epsilon=0.01,
-        k_max=2,
-    )
-    assert sampler.predict(new) == sets
-    assert "at least 70 %" in CalibrationReport.from_estimator(sampler).to_markdown()
-    sampler.save_calibration(tmp_path / "lambda.json")
-    again = toy_sampler(k_max=[4, 8]).load_calibration(tmp_path / "lambda.json")
-    assert again.predict(new) == sets
-    with pytest.raises(ValueError, match=r"other .*: .* is "):
-        clone(sampler).load_calibration(tmp_path / "lambda.json")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("quality", lambda prompt, draw: 0.0),
-        ("similarity", "exact_match"),
-        ("admission", "rouge_l"),
-    ],
-)
-def test_data_of_other_scores_are_not_calibrated_on(name, value):
-    sampler = toy_sampler(k_max=4)
-    data = sampler.collect(*questions(N_FIT))
-    before = sampler.get_params()[name]
-    expected = f"data was collected with {name}=.*edited or moved.*fit, again: .* in this process"
-    with pytest.raises(ValueError, match=expected):
-        sampler.set_params(**{name: value}).calibrate(data)
-    sampler.set_params(**{name: before}).calibrate(data)
-    with pytest.raises(ValueError, match=f"data was collected with {name}="):
-        sampler.set_params(**{name: value, "k_max": 3}).calibrate(sampler.calibration_data_)
-
-
 def test_a_null_calibration_never_stops_whatever_the_score():
     sampler = toy_sampler(k_max=4, epsilon=0.001, quality=lambda prompt, draw: np.inf)
     with pytest.warns(NullCalibrationWarning):
@@ -886,14 +711,15 @@ def test_data_of_another_generator_bring_that_generator():
 @pytest.mark.parametrize(
     ("model", "wrapper"),
     [
-        (LogisticRegression(C=2.0), r"EstimatorGenerator\(LogisticRegression"),
-        ("my/model", r"TransformersGenerator\('my/model'\) or OpenAIGenerator\('my/model'\)"),
-        (SimpleNamespace(generate=print), r"TransformersGenerator\(model, tokenizer"),
+        (LogisticRegression(C=2.0), "EstimatorGenerator"),
+        ("my/model", "TransformersGenerator"),
+        (SimpleNamespace(generate=print), "TransformersGenerator"),
+        (lambda prompt: "an answer", "FunctionGenerator"),
     ],
 )
 def test_a_bare_model_is_told_its_generator(model, wrapper):
-    with pytest.raises(ValueError, match=rf"'generator' parameter .* wrap it .*{wrapper}"):
-        ConformalSampler(model).fit(["a"], ["b"])
+    with pytest.raises(ValueError, match=f"(?s)'generator' parameter .*{wrapper}"):
+        ConformalSampler(model).fit(*questions(30))
 
 
 def test_an_admission_that_admits_nothing_is_suspected():
@@ -924,16 +750,6 @@ def test_a_null_warning_points_at_the_line_of_the_caller():
         with pytest.warns(NullCalibrationWarning) as caught:
             call()
         assert [one.filename for one in caught] == [__file__]
-
-
-def test_references_that_cannot_match_are_warned_of_once():
-    X, _ = questions(60)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        toy_sampler(epsilon=0.5, on_null="warn").fit(X, [i % 7 for i in range(60)])
-    texts = [str(one.message) for one in caught if one.filename == __file__]
-    expected = "References are of type int and responses of type str"
-    assert sum(expected in text for text in texts) == 1
 
 
 class _IgnoresStart(ToyModel):

@@ -1,12 +1,15 @@
-"""A small text model for the tests: keyed, with a known distribution, and able to count."""
+"""Doubles for the tests: a text model with a known distribution, and what goes with it."""
 
 import bisect
 import functools
 import math
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from sklearn_clm import ConformalSampler
 from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
 
 N_WRONG = 6
@@ -70,6 +73,70 @@ class Trained(ToyModel):
     def sample(self, prompts, n_samples, *, start=0, seed=0):
         taught = ToyModel(self.temperature, self.skill_, self.log)
         return taught.sample(prompts, n_samples, start=start, seed=seed)
+
+
+class Keyed(BaseGenerator):
+    """Draws that carry all that a draw can carry; clones share the list of what was asked."""
+
+    chunk_size = 3
+    asked = []
+
+    def __init__(self, temperature=1.0, template="{prompt}"):
+        self.temperature = temperature
+        self.template = template
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        rows = []
+        for prompt in prompts:
+            self.asked.extend((prompt, seed, j) for j in range(start, start + n_samples))
+            rows.append([self.draw(prompt, seed, j) for j in range(start, start + n_samples)])
+        return rows
+
+    def draw(self, prompt, seed, j):
+        value = draw_stream(prompt, seed, j).random() / self.temperature
+        text = f"{prompt}\u2028\ud7ffé{value!r}"
+        spans = ((0, 2), (2, len(text)))
+        return Generation(text, -value, 2, (-value / 2, -value / 2), spans, "stop")
+
+
+class Streaming(Keyed):
+    """Draws arrive one by one, the last one first, and may end early."""
+
+    def __init__(self, temperature=1.0, fail_after=None, error=RuntimeError):
+        super().__init__(temperature)
+        self.fail_after = fail_after
+        self.error = error
+
+    def sample(self, prompts, n_samples, *, start=0, seed=0):
+        return BaseGenerator.sample(self, prompts, n_samples, start=start, seed=seed)
+
+    def stream(self, prompts, n_samples, *, start=0, seed=0):
+        n = 0
+        for j in reversed(range(start, start + n_samples)):
+            for i, prompt in enumerate(prompts):
+                if n == self.fail_after:
+                    raise self.error("the service went away")
+                n += 1
+                self.asked.append((prompt, seed, j))
+                yield i, j, self.draw(prompt, seed, j)
+
+
+def toy_sampler(generator=None, *, log=None, **params):
+    """A sampler of the toy model."""
+    params = {"k_max": 5, "epsilon": 0.4, "random_state": 0} | params
+    return ConformalSampler(ToyModel(log=log) if generator is None else generator, **params)
+
+
+def together(calls):
+    """Run all calls at once, each in a thread of its own that waits for the others."""
+    start = threading.Barrier(len(calls))
+
+    def run(call):
+        start.wait()
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))
 
 
 def questions(n, first=0):

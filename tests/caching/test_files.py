@@ -13,29 +13,17 @@ from pathlib import Path
 import pytest
 
 from sklearn_clm.caching import CachedAdmission, CachedGenerator
-from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
+from tests.toy import ToyModel
 
 PROMPTS = [f"prompt {i}" for i in range(40)]
 
 
-class Model(BaseGenerator):
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        return [
-            [self.draw(prompt, seed, j) for j in range(start, start + n_samples)]
-            for prompt in prompts
-        ]
-
-    def draw(self, prompt, seed, j):
-        value = float(draw_stream(prompt, seed, j).random())
-        return Generation(f"answer {value!r}", -value, 3, (-value, 0.0, 0.0))
-
-
-class Gone(Model):
+class Gone(ToyModel):
     def sample(self, prompts, n_samples, *, start=0, seed=0):
         raise AssertionError("asked for a draw")
 
 
-def cache(path, model=Model):
+def cache(path, model=ToyModel):
     return CachedGenerator(model(), path, key="model")
 
 
@@ -98,7 +86,7 @@ def test_a_flipped_bit_never_changes_a_draw(tmp_path):
             for line in (tmp_path / "draws.jsonl").read_text().splitlines():
                 record = json.loads(line)
                 if record["prompt"] is not None:
-                    draw = Model().draw(record["prompt"], record["seed"], record["draw"])
+                    draw = ToyModel()._draw(record["prompt"], record["seed"], record["draw"])
                     assert record["response"] == draw.response
         except (ValueError, OSError) as error:
             messages.append((str(path), str(error)))
@@ -109,7 +97,7 @@ def test_a_flipped_bit_never_changes_a_draw(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE entries SET value = replace(value, 'answer 0', 'answer 1')",
+        "UPDATE entries SET value = replace(value, 'guess', 'answer')",
         "UPDATE entries SET draw = draw + 4",
         "CREATE TABLE other AS SELECT digest FROM keys WHERE id = 2;"
         "UPDATE keys SET digest = x'00' WHERE id = 2;"
@@ -121,7 +109,7 @@ def test_a_flipped_bit_never_changes_a_draw(tmp_path):
 def test_values_that_are_not_as_written_are_refused(tmp_path, change):
     path = tmp_path / "draws.sqlite"
     cache(path).sample(PROMPTS, 4)
-    CachedGenerator(Model(), path, key="other").sample(PROMPTS, 2)
+    CachedGenerator(ToyModel(), path, key="other").sample(PROMPTS, 2)
     folded(path)
     connection = sqlite3.connect(path)
     connection.executescript(change)

@@ -13,24 +13,15 @@ from hypothesis import strategies as st
 
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.generators import BaseGenerator, DrawQueue, Generation, draw_stream
+from tests.toy import Streaming, together
 
 
-class Counting(BaseGenerator):
-    """Draws that differ by key; counts what it was asked."""
+class Counting(Streaming):
+    """Counts by itself what it was asked."""
 
     def __init__(self, temperature=1.0, fail_after=None, error=RuntimeError):
-        self.temperature = temperature
-        self.fail_after = fail_after
-        self.error = error
+        super().__init__(temperature, fail_after, error)
         self.asked = []
-
-    def stream(self, prompts, n_samples, *, start=0, seed=0):
-        for j in reversed(range(start, start + n_samples)):
-            for i, prompt in enumerate(prompts):
-                if len(self.asked) == self.fail_after:
-                    raise self.error("the service went away")
-                self.asked.append((prompt, seed, j))
-                yield i, j, draw(prompt, seed, j, self.temperature)
 
     def fingerprint(self):
         return f"temperature {self.temperature}"
@@ -61,20 +52,14 @@ class Serving(Counting):
                 continue
             i, j = under_way.pop(-1)
             self.asked.append((queue.prompts[i], queue.seed, j))
-            queue.put(i, j, draw(queue.prompts[i], queue.seed, j, self.temperature))
-
-
-def draw(prompt, seed, j, temperature=1.0):
-    value = draw_stream(prompt, seed, j).random() / temperature
-    text = f"{prompt}\u2028é{value!r}"
-    return Generation(text, -value, 2, (-value / 2, -value / 2), ((0, 2), (2, len(text))), "stop")
+            queue.put(i, j, self.draw(queue.prompts[i], queue.seed, j))
 
 
 PROMPTS = ["a", "b", "a", "c", "d", "e"]
 
 
 def rows_of(prompts, n, start=0, seed=0):
-    return [[draw(prompt, seed, j) for j in range(start, start + n)] for prompt in prompts]
+    return [[Streaming().draw(p, seed, j) for j in range(start, start + n)] for p in prompts]
 
 
 @pytest.mark.parametrize("make", [Counting, Serving])
@@ -147,7 +132,7 @@ def test_generators_seeds_and_prompts_do_not_share_draws():
     memory = DrawMemory()
     cold, hot = Counting(), Counting(temperature=2.0)
     memory.sample(cold, ["1"], 2)
-    assert memory.sample(hot, ["1"], 2)[0][0] == draw("1", 0, 0, 2.0)
+    assert memory.sample(hot, ["1"], 2)[0][0] == hot.draw("1", 0, 0)
     memory.sample(cold, ["1"], 2, seed=1)
     memory.sample(cold, [1], 2)
     assert len(cold.asked) == 6
@@ -299,21 +284,12 @@ def test_copies_and_pickles_are_empty():
 
 
 def test_threads_share_a_memory():
-    memory, results = DrawMemory(max_bytes=20_000), [None] * 8
-
-    def work(k):
-        results[k] = memory.sample(Counting(), PROMPTS * 5, 10)
-
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(rows == rows_of(PROMPTS * 5, 10) for rows in results)
+    memory = DrawMemory(max_bytes=20_000)
+    for rows in together([lambda: memory.sample(Counting(), PROMPTS * 5, 10)] * 8):
+        assert rows == rows_of(PROMPTS * 5, 10)
 
 
-def test_max_bytes_is_checked():
-    with pytest.raises(ValueError, match="max_bytes"):
-        DrawMemory(-1)
-    with pytest.raises(TypeError, match="max_bytes"):
-        DrawMemory("1 GB")
+@pytest.mark.parametrize("value", [-1, "1 GB"])
+def test_max_bytes_is_checked(value):
+    with pytest.raises((ValueError, TypeError), match="max_bytes"):
+        DrawMemory(value)

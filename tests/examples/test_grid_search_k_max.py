@@ -1,20 +1,15 @@
 """The worked example of a search over k_max, on fewer candidates."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
+
+from tests.examples.loading import EXAMPLES, load
 
 pytest.importorskip("matplotlib")
 
 
 @pytest.fixture
-def example():
-    path = Path(__file__).parents[2] / "examples" / "grid_search_k_max.py"
-    spec = importlib.util.spec_from_file_location("grid_search_k_max", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def example(monkeypatch):
+    return load(EXAMPLES / "grid_search_k_max.py", monkeypatch)
 
 
 @pytest.mark.slow

@@ -1,44 +1,33 @@
-import importlib.util
 import json
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests.examples.loading import EXAMPLES, assert_disjoint, load
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("babel")
 pytest.importorskip("matplotlib")
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CHECKPOINT = EXAMPLES / "checkpoints" / "territory_names"
-
-
-def load(name, path, monkeypatch):
-    """Import a script under a name of its own, as if run from its folder."""
-    monkeypatch.syspath_prepend(str(path.parent))
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, name, module)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
 def open_domain_qa(monkeypatch):
-    return load("examples_open_domain_qa", EXAMPLES / "open_domain_qa.py", monkeypatch)
+    return load(EXAMPLES / "open_domain_qa.py", monkeypatch)
 
 
 @pytest.fixture
 def language_families(monkeypatch):
-    return load("examples_language_families", EXAMPLES / "language_families.py", monkeypatch)
+    return load(EXAMPLES / "language_families.py", monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def questions():
     """Imported once: reading the names takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        return load("territory_questions", CHECKPOINT / "questions.py", patch)
+        return load(CHECKPOINT / "questions.py", patch)
 
 
 def write_questions(path, n):
@@ -85,12 +74,6 @@ def test_header_shows_no_question_that_is_asked(open_domain_qa, tmp_path):
     assert not any(prompt in header for prompt in prompts)
 
 
-def test_data_of_no_more_than_the_header_is_refused(open_domain_qa, tmp_path):
-    path = write_questions(tmp_path / "questions.jsonl", 4)
-    with pytest.raises(SystemExit, match="no question is left behind --shots 4"):
-        open_domain_qa.main(["--data", path])
-
-
 def test_answers_and_aliases_end_where_the_authors_end_them(open_domain_qa, tmp_path):
     records = [
         {"prompt": f"Q: {i}? A:", "reference": ["St. Lucia, an island", f"{i}", ".net"]}
@@ -114,6 +97,7 @@ def test_answers_and_aliases_end_where_the_authors_end_them(open_domain_qa, tmp_
         ('\n{"prompt": "Q", "reference": []}', "line 2: empty or not a text"),
         ('{"prompt": "Q", "reference": 3}', "line 1: empty or not a text"),
         ('["Q", "A"]', "line 1: .*wanted"),
+        ('{"prompt": "Q", "reference": "A"}', "no question is left behind --shots 4"),
     ],
 )
 def test_bad_data_is_named(open_domain_qa, tmp_path, text, message):
@@ -121,9 +105,6 @@ def test_bad_data_is_named(open_domain_qa, tmp_path, text, message):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(SystemExit, match=message):
         open_domain_qa.main(["--data", str(path)])
-
-
-def test_a_missing_file_is_named(open_domain_qa, tmp_path):
     with pytest.raises(SystemExit, match="No such file"):
         open_domain_qa.main(["--data", str(tmp_path / "nowhere.jsonl")])
 
@@ -134,9 +115,7 @@ def test_parts_are_disjoint_and_large_enough(questions):
         part: {(q.territory, q.language) for q in asked} | {q.prompt for q in asked}
         for part, asked in parts.items()
     }
-    assert not pairs["train"] & pairs["held_out"]
-    assert not pairs["validation"] & pairs["held_out"]
-    assert not pairs["train"] & pairs["validation"]
+    assert_disjoint(pairs.values())
     assert len(parts["held_out"]) >= 3500
     assert all(q.answers and all(q.answers) for asked in parts.values() for q in asked)
 
@@ -171,7 +150,7 @@ def test_checkpoint_is_small_and_safe(questions):
 def test_training_reads_no_held_out_question(questions, monkeypatch, tmp_path):
     from transformers import AutoModelForCausalLM
 
-    train = load("territory_train", CHECKPOINT / "train.py", monkeypatch)
+    train = load(CHECKPOINT / "train.py", monkeypatch)
     read = []
 
     def few(part):

@@ -1,30 +1,23 @@
 """The example on images: its data, its parts, and a short run of the whole."""
 
-import importlib.util
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.examples.loading import EXAMPLES, load
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("matplotlib")
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CHECKPOINT = EXAMPLES / "checkpoints" / "digit_reports"
 
 
 @pytest.fixture
 def example(monkeypatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    path = EXAMPLES / "report_generation.py"
-    spec = importlib.util.spec_from_file_location("examples_report_generation", path)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
+    return load(EXAMPLES / "report_generation.py", monkeypatch)
 
 
 @pytest.fixture

@@ -1,25 +1,15 @@
-import importlib.util
 import re
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests.examples.loading import EXAMPLES, assert_disjoint, load
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("matplotlib")
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CHECKPOINT = EXAMPLES / "checkpoints" / "docstring_summaries"
-
-
-def load(name, path, monkeypatch):
-    monkeypatch.syspath_prepend(str(path.parent))
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, name, module)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -42,9 +32,7 @@ def test_parts_are_disjoint(few_docstrings):
         for part in ("train", "validation", "held_out")
     }
     assert all(len(summaries) > 10 for summaries in parts.values())
-    assert not parts["train"] & parts["held_out"]
-    assert not parts["validation"] & parts["held_out"]
-    assert not parts["train"] & parts["validation"]
+    assert_disjoint(parts.values())
 
 
 def test_a_docstring_is_parted_from_its_summary(few_docstrings, tmp_path):
@@ -85,7 +73,7 @@ def test_checkpoint_is_small_and_safe():
 
 @pytest.mark.slow
 def test_reduced_run_writes_tables_and_figures(few_docstrings, monkeypatch, tmp_path, capsys):
-    example = load("examples_summarization", EXAMPLES / "summarization.py", monkeypatch)
+    example = load(EXAMPLES / "summarization.py", monkeypatch)
     options = "--texts 120 --classifier-texts 60 --k-max 4 --trials 4"
     report = example.main([*options.split(), "--output", str(tmp_path)])
     printed = capsys.readouterr().out
@@ -98,7 +86,7 @@ def test_reduced_run_writes_tables_and_figures(few_docstrings, monkeypatch, tmp_
 
 
 def test_classifier_and_evaluation_use_different_texts(few_docstrings, monkeypatch):
-    example = load("examples_summarization", EXAMPLES / "summarization.py", monkeypatch)
+    example = load(EXAMPLES / "summarization.py", monkeypatch)
     (train_texts, _), (texts, references) = example.load_data(example.parse(["--texts", "100"]))
     assert len(texts) == len(references) == 100
     assert not set(train_texts) & set(texts)
@@ -108,7 +96,7 @@ def test_classifier_and_evaluation_use_different_texts(few_docstrings, monkeypat
 def test_training_reads_no_held_out_docstring(few_docstrings, monkeypatch, tmp_path):
     from transformers import AutoModelForSeq2SeqLM
 
-    train = load("docstrings_train", CHECKPOINT / "train.py", monkeypatch)
+    train = load(CHECKPOINT / "train.py", monkeypatch)
     read = []
 
     def few(part):

@@ -18,12 +18,6 @@ from sklearn_clm.generators import OpenAIGenerator
 PROMPTS = [f"question {i}" for i in range(7)]
 
 
-@pytest.fixture
-def server():
-    with FaultServer() as server:
-        yield server
-
-
 def generator_for(server, **params):
     params = {"timeout": 5.0, "max_retries": 20, **params}
     return OpenAIGenerator("tiny", base_url=server.url, api_key="sk-test", **params)
@@ -67,10 +61,6 @@ def completion(text, tokens=("Hel", "lo.")):
         for token in tokens
     ]
     return {
-        "id": "chatcmpl-123",
-        "object": "chat.completion",
-        "created": 1711652795,
-        "model": "gpt-4o-mini",
         "choices": [
             {
                 "index": 0,
@@ -237,29 +227,21 @@ def test_answers_of_others_are_refused(tmp_path):
     line = answered(requests_in([path])[0], completion("Hello."))
     output = write_lines(tmp_path / "output.jsonl", [line])
     assert len(list(generator.read_batch(output, seed=3))) == 1
-    message = "custom_id must be one that write_batch gave for this generator and seed"
     for other, seed in ((generator, 4), (OpenAIGenerator("n"), 3)):
-        with pytest.raises(ValueError, match=rf"{message}.*line 1 of "):
+        with pytest.raises(ValueError, match=r"custom_id must be one .*line 1 of "):
             list(other.read_batch(output, seed=seed))
-    for custom_id in ("request-1", None, "x" * 54 + "-1-1", "ä" * 54 + "-1-1"):
+    stem = line["custom_id"][:-4]
+    numbers = ("0-" + "9" * 13, "9" * 5000 + "-1", "-1-1", "\u0660-1", "00-1", "0-1-1")
+    ids = [f"{stem}-{number}" for number in numbers]
+    ids += ["request-1", None, [["x"]], "x" * 54 + "-1-1", "\u00e9" * 54 + "-0-1"]
+    for custom_id in ids:
         write_lines(output, [line | {"custom_id": custom_id}])
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match="custom_id must be one"):
             list(generator.read_batch(output, seed=3))
-    output.write_text("{\n")
-    with pytest.raises(ValueError, match=r"line 1 of .*: it is not JSON"):
-        list(generator.read_batch(output))
-    output.write_text("[]\n")
-    with pytest.raises(ValueError, match=r"line 1 of .*: a line must be an object, got"):
-        list(generator.read_batch(output))
-
-
-def test_bad_prompts_leave_no_file(tmp_path):
-    generator = OpenAIGenerator("m")
-    with pytest.raises(TypeError, match="got a NoneType"):
-        generator.write_batch(["a", None], 1, tmp_path / "requests.jsonl")
-    with pytest.raises(TypeError, match="prompts must be a sequence of prompts"):
-        generator.write_batch("a", 1, tmp_path / "requests.jsonl")
-    assert list(tmp_path.iterdir()) == []
+    for text in ("{\n", "[]\n"):
+        output.write_text(text)
+        with pytest.raises(ValueError, match="line 1 of "):
+            list(generator.read_batch(output))
 
 
 @pytest.fixture
@@ -389,20 +371,3 @@ def test_what_is_paid_for_is_never_replaced(server, work, tmp_path, capsys):
     assert main(work(server, "write", "--store", "new.sqlite", "--output", "new.sqlite")) == 2
     assert main(work(server, "read", "answers.jsonl")) == 0
     assert "Nothing is missing." in capsys.readouterr().out
-
-
-def test_absurd_ids_are_refused(tmp_path):
-    generator = OpenAIGenerator("m")
-    (path,) = generator.write_batch(["a"], 1, tmp_path / "requests.jsonl")
-    (line,) = requests_in([path])
-    stem = line["custom_id"][:-4]
-    for numbers in ("0-" + "9" * 13, "9" * 5000 + "-1", "-1-1", "\u0660-1", "00-1", "0-1-1"):
-        bad = line | {"custom_id": f"{stem}-{numbers}"}
-        output = write_lines(tmp_path / "output.jsonl", [answered(bad, completion("Hello."))])
-        with pytest.raises(ValueError, match="custom_id must be one"):
-            list(generator.read_batch(output))
-    for id_ in ("*" + line["custom_id"][1:54] + "-0-1", "\u00e9" * 54 + "-0-1", [["x"]], None):
-        bad = line | {"custom_id": id_}
-        output = write_lines(tmp_path / "output.jsonl", [answered(bad, completion("Hello."))])
-        with pytest.raises(ValueError, match="custom_id must be one"):
-            list(generator.read_batch(output))

@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 import numpy as np
-import pandas as pd
 import pytest
 from generators.fault_server import FAULTS, FaultServer, tokens, words
 from sklearn.base import clone
@@ -26,20 +25,7 @@ from sklearn_clm.scoring import LLMJudge
 
 PROMPTS = [f"question {i}" for i in range(6)]
 ENDPOINTS = ("chat", "completions")
-
-
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch):
-    monkeypatch.setattr("sklearn_clm.generators._concurrent._FIRST_PAUSE", 0.01)
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-
-
-@pytest.fixture
-def server():
-    with FaultServer() as server:
-        yield server
+pytestmark = pytest.mark.usefixtures("short_waits")
 
 
 def generator_for(server, **params):
@@ -210,33 +196,17 @@ def http_date(seconds):
 
 
 @pytest.mark.parametrize("written", [str, http_date])
-def test_retry_after_is_honoured(server, monkeypatch, written):
+def test_retry_after_is_honoured_and_one_of_hours_is_an_error_at_once(server, monkeypatch, written):
     waits = []
     generator = generator_for(server)
     generator.probe()
-    server.planned, server.retry_after = ["429"], written(50.0)
     monkeypatch.setattr("openai._base_client.time.sleep", waits.append)
+    server.planned, server.retry_after = ["429"], written(50.0)
     assert generator.sample(["a"], 1)[0][0].response
     assert [wait for wait in waits if wait > 5.0] == [pytest.approx(50.0, abs=2.0)]
-
-
-@pytest.mark.parametrize("written", [str, http_date])
-def test_a_retry_after_of_hours_is_an_error_at_once(server, written):
-    generator = generator_for(server)
-    generator.probe()
     server.planned, server.retry_after = ["429"], written(7200)
     with pytest.raises(ServiceError, match="status 429"):
-        generator.sample(["a"], 1)
-
-
-def test_a_timeout_holds_for_the_whole_body(server):
-    generator = generator_for(server, timeout=0.5, max_retries=0)
-    generator.probe()
-    server.planned = ["dripping"]
-    begun = time.monotonic()
-    with pytest.raises(ServiceError, match="did not answer in time"):
-        generator.sample(["a"], 1)
-    assert time.monotonic() - begun < 5.0
+        generator.sample(["b"], 1)
 
 
 def test_a_body_that_decompresses_to_much_takes_little_memory(server):
@@ -261,14 +231,20 @@ def test_compressed_bodies_are_read(server):
 
 @pytest.mark.parametrize(
     ("fault", "message"),
-    [("nested", "the body is not JSON"), ("half_character", "half a character")],
+    [
+        ("nested", "the body is not JSON"),
+        ("half_character", "half a character"),
+        ("dripping", "did not answer in time"),
+    ],
 )
-def test_bodies_that_python_cannot_read_are_plain_errors(server, fault, message):
-    generator = generator_for(server, max_retries=0)
+def test_bodies_that_cannot_be_read_are_plain_errors(server, fault, message):
+    generator = generator_for(server, timeout=0.5, max_retries=0)
     generator.probe()
     server.planned = [fault]
+    begun = time.monotonic()
     with pytest.raises(ServiceError, match=message):
         generator.sample(["a"], 1)
+    assert time.monotonic() - begun < 5.0  # a timeout holds for the whole body
 
 
 def test_log_probabilities_of_reasoning_are_unknown_with_one_warning(server):
@@ -395,45 +371,33 @@ def test_the_error_says_that_it_was_the_judge_that_asked(server):
     ]
 
 
-def test_a_service_that_stays_broken_is_an_error(server):
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("503", r"status 503 \(3 attempts\): .*\(prompt: 'a'\)"),
+        ("404", r"404 at http://\S+/chat/completions"),
+        ("malformed", r"3 in a row: the body is not JSON"),
+        ("hang", r"did not answer in time \(3 attempts\)"),
+        ("dropped", "cannot be reached"),
+    ],
+)
+def test_a_service_that_stays_broken_is_an_error(server, fault, message):
     generator = generator_for(server, max_retries=2)
     generator.probe()
-    server.fault_rate, server.faults = 1.0, ["503"]
-    with pytest.raises(ServiceError, match=r"status 503 \(3 attempts\): .*\(prompt: 'a'\)"):
+    server.fault_rate, server.faults = 1.0, [fault]
+    with pytest.raises(ServiceError, match=message):
         generator.sample(["a"], 1)
-    server.fault_rate, server.faults = 1.0, ["malformed"]
-    with pytest.raises(ServiceError, match=r"unusable responses, 3 in a row: the body is not JSON"):
-        generator.sample(["a"], 1)
-    server.faults = ["hang"]
-    with pytest.raises(ServiceError, match=r"did not answer in time \(3 attempts\)"):
-        generator.sample(["a"], 1)
-    server.faults = ["dropped"]
-    with pytest.raises(ServiceError, match="cannot be reached"):
-        generator.sample(["a"], 1)
-
-
-def test_no_service_at_all():
-    generator = OpenAIGenerator("m", base_url="http://127.0.0.1:9/v1", max_retries=0)
-    with pytest.raises(ServiceError, match=r"cannot be reached \(ConnectError\)") as one:
-        generator.sample(["a"], 1)
-    assert str(one.value).endswith(" at http://127.0.0.1:9/v1/chat/completions.")
 
 
 def test_the_address_in_an_error_holds_no_secret():
     url = "http://127.0.0.1:9/sk-secret/v1?token=hidden"
     generator = OpenAIGenerator("m", base_url=url, api_key="sk-secret", max_retries=0)
-    with pytest.raises(ServiceError, match=r" at http://127\.0\.0\.1:9/") as caught:
+    with pytest.raises(
+        ServiceError, match=r"cannot be reached .* at http://127\.0\.0\.1:9/"
+    ) as one:
         generator.sample(["a"], 1)
-    for secret in ("sk-secret", "hidden"):
-        assert secret not in str(caught.value)
-
-
-def test_an_address_that_a_server_does_not_know_is_named(server):
-    generator = generator_for(server)
-    generator.probe()
-    server.fault_rate, server.faults = 1.0, ["404"]
-    with pytest.raises(ServiceError, match=r"404 at http://\S+/chat/completions \(base_url mostly"):
-        generator.sample(["a"], 1)
+    assert "sk-secret" not in str(one.value)
+    assert "hidden" not in str(one.value)
 
 
 def test_at_most_max_concurrency_requests_at_a_time(server):
@@ -530,41 +494,23 @@ def test_nothing_to_draw_costs_nothing(server):
 
 
 @pytest.mark.parametrize(
-    ("params", "prompt", "error", "message"),
+    ("params", "prompt", "name"),
     [
-        ({"endpoint": "complete"}, "a", ValueError, "'endpoint' parameter of OpenAIGenerator"),
-        ({"temperature": -0.1}, "a", ValueError, "'temperature' parameter"),
-        ({"n_per_request": 0}, "a", ValueError, "'n_per_request' parameter"),
-        ({"max_draws": -1}, "a", ValueError, "'max_draws' parameter"),
-        ({"prompt_template": "Q:"}, "a", ValueError, r"prompt_template must hold '\{prompt\}'"),
-        ({"prices": {"prompt": 1.0}}, "a", ValueError, "prices must give a price to 'prompt'"),
-        (
-            {"endpoint": "completions", "system_prompt": "x"},
-            "a",
-            ValueError,
-            "system_prompt needs endpoint='chat'",
-        ),
-        ({"endpoint": "completions"}, [{"role": "user", "content": "a"}], TypeError, "got a list"),
-        (
-            {"prompt_template": "{prompt}"},
-            3,
-            TypeError,
-            "a prompt is a int, which the text prompt_template cannot take",
-        ),
-        ({}, np.array([1.0]), TypeError, "takes prompts that are text or lists of messages"),
-        ({}, None, TypeError, "got a NoneType: None"),
-        ({}, "half \ud83e", ValueError, r"prompts\[1\] holds .* half of a character"),
-        (
-            {"prompt_template": lambda prompt: f"{prompt} \ud83e"},
-            "a",
-            ValueError,
-            "a prompt holds .* half of a character",
-        ),
-        ({}, [{"role": "user", "content": b"x"}], TypeError, "must be made of what JSON can hold"),
+        ({"max_draws": -1}, "a", "max_draws"),
+        ({"prompt_template": "Q:"}, "a", "prompt_template"),
+        ({"prices": {"prompt": 1.0}}, "a", "prices"),
+        ({"endpoint": "completions", "system_prompt": "x"}, "a", "system_prompt"),
+        ({"endpoint": "completions"}, [{"role": "user", "content": "a"}], "prompt"),
+        ({"prompt_template": "{prompt}"}, 3, "prompt_template"),
+        ({"prompt_template": lambda prompt: f"{prompt} \ud83e"}, "a", "a prompt"),
+        ({}, np.array([1.0]), "prompts"),
+        ({}, None, "got a NoneType"),
+        ({}, "half \ud83e", r"prompts\[1\]"),
+        ({}, [{"role": "user", "content": b"x"}], "JSON"),
     ],
 )
-def test_bad_parameters_and_prompts_cost_nothing(server, params, prompt, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_parameters_and_prompts_cost_nothing(server, params, prompt, name):
+    with pytest.raises((ValueError, TypeError), match=name):
         generator_for(server, **params).sample(["fine", prompt], 1)
     assert server.requests == []
 
@@ -634,9 +580,3 @@ def test_a_progress_bar_shows_what_it_costs(server, capsys):
     shown = capsys.readouterr().err
     assert "draws=10" in shown
     assert f"cost={(5 * len('question 0') * 2) + 2 * 30}" in shown
-
-
-def test_prompts_of_a_series_count_by_position(server):
-    shuffled = pd.Series(PROMPTS[:3], index=[2, 0, 1])
-    wanted = generator_for(server).sample(PROMPTS[:3], 2, seed=4)
-    assert generator_for(server).sample(shuffled, 2, seed=4) == wanted

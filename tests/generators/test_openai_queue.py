@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-from generators.fault_server import FaultServer
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import CachedGenerator
@@ -14,17 +13,10 @@ from sklearn_clm.generators import (
     BudgetExceededError,
     DrawQueue,
     OpenAIGenerator,
-    QueueGenerator,
     ServiceError,
 )
 
 PROMPTS = [f"question {i}" for i in range(12)]
-
-
-@pytest.fixture
-def server():
-    with FaultServer() as server:
-        yield server
 
 
 def generator_for(server, **params):
@@ -32,7 +24,6 @@ def generator_for(server, **params):
         "timeout": 10.0,
         "max_retries": 0,
         "logprobs": False,
-        "draw_ahead": False,
         **params,
     }
     return OpenAIGenerator("tiny", base_url=server.url, api_key="sk-test", **params)
@@ -69,10 +60,6 @@ def random_delays(seed):
         threading.Event().wait(seconds)
 
     return delay
-
-
-def test_it_is_declared(server):
-    assert isinstance(generator_for(server), QueueGenerator)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -136,9 +123,12 @@ def test_all_allowed_requests_are_under_way(server):
     assert server.most_at_a_time == 4
 
 
-@pytest.mark.parametrize(("max_draws", "n_at_a_time"), [(None, 4), (100, 1)])
-def test_idle_requests_draw_ahead_for_open_prompts(server, tmp_path, max_draws, n_at_a_time):
-    """A rule that wants one draw after the other, three in all; each answer waits for the rest."""
+@pytest.mark.parametrize(
+    ("options", "n_at_a_time"),
+    [({"draw_ahead": True}, 4), ({"draw_ahead": True, "max_draws": 100}, 1), ({}, 1)],
+)
+def test_idle_requests_draw_ahead_for_open_prompts(server, tmp_path, options, n_at_a_time):
+    """Each answer waits for the rest."""
     full = threading.Event()
 
     def delay(request):
@@ -148,15 +138,9 @@ def test_idle_requests_draw_ahead_for_open_prompts(server, tmp_path, max_draws, 
 
     server.delay = delay
     used = []
-
-    def decide(arrived):
-        for _, draws in arrived:
-            used.extend(draws)
-            yield len(used) + 1 if len(used) < 3 else 0
-
-    generator = generator_for(server, max_concurrency=4, draw_ahead=True, max_draws=max_draws)
+    generator = generator_for(server, max_concurrency=4, **options)
     cached = CachedGenerator(generator, tmp_path / "draws.sqlite")
-    cached.serve(DrawQueue(["only one"], 20, decide=decide))
+    cached.serve(DrawQueue(["only one"], 20, decide=first_three(used)))
     assert server.most_at_a_time == n_at_a_time
     wait_for_requests()
     n_asked = len(server.requests)
@@ -243,14 +227,6 @@ def test_a_repeated_prompt_is_asked_about_once(server):
     assert len(server.requests) == len(rule.draws[0]) + len(rule.draws[1])
 
 
-def test_several_draws_in_one_request(server):
-    queue = DrawQueue(PROMPTS, 5, first=[1] * len(PROMPTS), seed=3)
-    generator = generator_for(server, n_per_request=3)
-    generator.serve(queue)
-    sizes = sorted(request.get("n", 1) for request in server.requests)
-    assert sizes == [1] * len(PROMPTS) + [3] * len(PROMPTS)
-
-
 def test_a_budget_ends_a_queue_and_loses_nothing(server):
     generator = generator_for(server, max_draws=7, max_concurrency=3)
     arrived = []
@@ -307,14 +283,6 @@ def test_an_interrupt_while_a_draw_is_handed_on_loses_no_answer(server):
     with pytest.raises(KeyboardInterrupt):
         generator_for(server, max_concurrency=8).serve(DrawQueue(["a"], 100, on_draw=on_draw))
     assert len(arrived) == len(server.requests)
-
-
-def test_no_draw_is_made_in_vain_by_default(server):
-    used = []
-    generator = OpenAIGenerator("m", base_url=server.url, api_key="sk-test", logprobs=False)
-    generator.serve(DrawQueue(["a"], 20, decide=first_three(used)))
-    wait_for_requests()
-    assert len(server.requests) == len(used) == 3
 
 
 def test_nothing_wanted_costs_nothing(server):

@@ -19,13 +19,7 @@ from sklearn_clm.generators.openai._service import redacted
 
 KEY = "sk-proj-T0pS3cret"
 PROMPTS = ["a", "b"]
-
-
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch):
-    monkeypatch.setattr("sklearn_clm.generators._concurrent._FIRST_PAUSE", 0.01)
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+pytestmark = pytest.mark.usefixtures("short_waits")
 
 
 @pytest.fixture(params=["argument", "environment"])
@@ -45,13 +39,12 @@ def sent_keys(server):
     return {headers.get("Authorization") or headers["authorization"] for headers in server.headers}
 
 
-def test_the_service_gets_the_key(origin):
-    with FaultServer() as server:
-        generator = generator_for(server, origin)
-        clone(CachedGenerator(generator)).sample(PROMPTS, 2)
-        for twin in (copy.copy(generator), copy.deepcopy(CachedGenerator(generator))):
-            twin.sample(PROMPTS, 2)
-        assert sent_keys(server) == {f"Bearer {KEY}"}
+def test_the_service_gets_the_key(server, origin):
+    generator = generator_for(server, origin)
+    clone(CachedGenerator(generator)).sample(PROMPTS, 2)
+    for twin in (copy.copy(generator), copy.deepcopy(CachedGenerator(generator))):
+        twin.sample(PROMPTS, 2)
+    assert sent_keys(server) == {f"Bearer {KEY}"}
 
 
 def test_no_repr_pickle_or_copy_of_parameters_holds_it(tmp_path, origin):
@@ -70,13 +63,12 @@ def test_no_repr_pickle_or_copy_of_parameters_holds_it(tmp_path, origin):
             assert not [text for text in shown if KEY in text]
 
 
-def test_unpickled_generators_take_the_key_of_their_environment(monkeypatch):
-    with FaultServer() as server:
-        generator = pickle.loads(pickle.dumps(generator_for(server, "argument")))
-        assert generator.api_key is None
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-process")
-        generator.sample(PROMPTS, 1)
-        assert sent_keys(server) == {"Bearer sk-of-this-process"}
+def test_unpickled_generators_take_the_key_of_their_environment(server, monkeypatch):
+    generator = pickle.loads(pickle.dumps(generator_for(server, "argument")))
+    assert generator.api_key is None
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-process")
+    generator.sample(PROMPTS, 1)
+    assert sent_keys(server) == {"Bearer sk-of-this-process"}
 
 
 @pytest.mark.parametrize("fault", ["400", "401", "429", "500", "hang", "dropped", "malformed"])
@@ -130,16 +122,24 @@ def test_no_file_holds_it(tmp_path, origin):
         assert not [file for file in files if KEY.encode() in file.read_bytes()]
 
 
-def test_a_password_in_the_address_is_refused():
-    generator = OpenAIGenerator("m", base_url=f"https://me:{KEY}@host/v1")
-    with pytest.raises(ValueError, match="base_url holds a user name or password") as caught:
-        generator.sample(PROMPTS, 1)
-    assert KEY not in str(caught.value)
+@pytest.mark.parametrize(
+    ("params", "name"),
+    [
+        ({"base_url": f"https://me:{KEY}@host/v1"}, "base_url"),
+        ({"base_url": "http://127.0.0.1:9/v1", "api_key": f"{KEY}\u2028"}, "api_key"),
+    ],
+)
+def test_no_error_about_a_parameter_holds_it(params, name):
+    with pytest.raises(ValueError, match=name) as caught:
+        OpenAIGenerator("m", max_retries=0, **params).sample(PROMPTS, 1)
+    error = caught.value
+    while error is not None:
+        assert KEY not in repr(error.args)
+        error = error.__cause__ or error.__context__
 
 
-def test_a_missing_key_is_named(monkeypatch):
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(ValueError, match=r"api_key is missing.*OPENAI_API_KEY"):
+def test_a_missing_key_is_named():
+    with pytest.raises(ValueError, match="api_key"):
         OpenAIGenerator("m").sample(PROMPTS, 1)
 
 
@@ -153,13 +153,3 @@ def test_secrets():
     assert pickle.loads(pickle.dumps(secret)).reveal() is None
     assert bool(secret)
     assert redacted(f"x{KEY}y Bearer abc, d", KEY, None) == "x<secret>y Bearer <secret>, d"
-
-
-def test_a_key_that_is_not_ascii_is_in_no_error():
-    url, key = "http://127.0.0.1:9/v1", f"{KEY}\u2028"
-    with pytest.raises(ValueError, match="api_key") as raised:
-        OpenAIGenerator("m", base_url=url, api_key=key, max_retries=0).sample(PROMPTS, 1)
-    error = raised.value
-    while error is not None:
-        assert KEY not in repr(error.args)
-        error = error.__cause__ or error.__context__

@@ -231,11 +231,6 @@ def test_prompts_of_very_different_length_share_a_batch(llama_path):
             assert a.token_logprobs == pytest.approx(b.token_logprobs, abs=1e-4)
 
 
-def test_an_empty_prompt_begins_with_the_first_token_of_a_text(gpt2_path):
-    draws = TransformersGenerator(gpt2_path, max_new_tokens=4).sample([""], 2)[0]
-    assert all(draw.n_tokens >= 1 for draw in draws)
-
-
 def test_a_draw_ends_where_the_positions_of_the_model_end(gpt2_path):
     prompt = "two " * 24  # 120 letters and more tokens than 100, of 128 positions
     generator = TransformersGenerator(gpt2_path, max_new_tokens=500, top_k=None)

@@ -29,39 +29,22 @@ def loaded(path):
 
 
 @pytest.mark.parametrize(
-    ("params", "words"),
+    ("name", "value"),
     [
-        ({"temperature": 0.0}, ["temperature", "(0.0, inf)", "0.0"]),
-        ({"temperature": -1.0}, ["temperature", "-1.0"]),
-        ({"temperature": float("nan")}, ["temperature", "nan"]),
-        ({"top_p": 0.0}, ["top_p", "(0.0, 1.0]"]),
-        ({"top_p": 1.5}, ["top_p", "1.5"]),
-        ({"top_k": -1}, ["top_k", "-1"]),
-        ({"top_k": 2.5}, ["top_k", "2.5"]),
-        ({"max_new_tokens": 0}, ["max_new_tokens", "0"]),
-        ({"batch_size": 0}, ["batch_size", "0"]),
-        ({"dtype": "int8"}, ["dtype", "int8", "bfloat16"]),
-        ({"stop": 3}, ["stop", "3"]),
-        ({"stop": ["\n", ""]}, ["stop", "''", "not empty"]),
-        ({"stop": [1]}, ["stop", "1", "strings"]),
-        ({"prompt_template": "Q: A:"}, ["prompt_template", "{prompt}"]),
-        ({"prompt_template": 3}, ["prompt_template", "3"]),
-        ({"preprocess": "resize"}, ["preprocess", "resize"]),
-        ({"tokenizer": 3}, ["tokenizer", "3"]),
-        ({"model": 3}, ["model", "3"]),
-        ({"trust_remote_code": "yes"}, ["trust_remote_code", "yes"]),
-        ({"tokenizer": "/nowhere/at/all"}, ["tokenizer", "/nowhere/at/all"]),
-        ({"model": "/nowhere/at/all"}, ["model='/nowhere/at/all'", "could not be loaded"]),
-        ({"device": "cuda:99"}, ["device", "'cuda:99'"]),
-        ({"device": "gpu"}, ["device", "'gpu'"]),
+        *(("temperature", value) for value in (-1.0, float("nan"))),
+        *(("stop", value) for value in (3, ["\n", ""], [1])),
+        *(("prompt_template", value) for value in ("Q: A:", 3)),
+        *(("tokenizer", value) for value in (3, "/nowhere/at/all")),
+        *(("device", value) for value in ("cuda:99", "gpu")),
+        ("top_k", 2.5),
+        ("preprocess", "resize"),
+        ("model", 3),
     ],
 )
-def test_bad_parameters_are_named(llama_path, params, words):
-    generator = TransformersGenerator(**{"model": llama_path, **params})
-    with pytest.raises(ValueError) as error:
+def test_bad_parameters_are_named(llama_path, name, value):
+    generator = TransformersGenerator(**{"model": llama_path, name: value})
+    with pytest.raises(ValueError, match=name):
         generator.sample(["one"], 1)
-    for word in words:
-        assert word in str(error.value)
 
 
 @pytest.mark.parametrize("argument", ["model", "tokenizer", "processor"])
@@ -87,22 +70,18 @@ def test_the_home_directory_is_expanded(llama_path, monkeypatch):
 
 def test_a_loaded_model_needs_its_tokenizer(llama_path):
     model, tokenizer = loaded(llama_path)
-    with pytest.raises(ValueError, match=r"tokenizer must be given.*LlamaForCausalLM"):
+    with pytest.raises(ValueError, match="tokenizer must be given"):
         TransformersGenerator(model).sample(["one"], 1)
-    with pytest.raises(ValueError, match=r"device, dtype and model_kwargs .* LlamaForCausalLM"):
+    with pytest.raises(ValueError, match="dtype"):
         TransformersGenerator(model, tokenizer=tokenizer, dtype="float64").sample(["one"], 1)
 
 
 def test_a_model_without_a_head_is_refused(llama_path):
     model, tokenizer = loaded(llama_path)
-    with pytest.raises(ValueError, match="LlamaModel, which cannot generate"):
-        TransformersGenerator(_headless(model), tokenizer=tokenizer).sample(["one"], 1)
-
-
-def _headless(model):
     body = model.model
     body.generate = lambda: None  # looks like a language model at first sight
-    return body
+    with pytest.raises(ValueError, match="LlamaModel"):
+        TransformersGenerator(body, tokenizer=tokenizer).sample(["one"], 1)
 
 
 def test_a_checkpoint_of_another_kind_is_refused(tmp_path):
@@ -177,25 +156,29 @@ def test_remote_code_is_not_run(tmp_path, llama_path):
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("prompt", [3, None, {"role": "user"}, b"one", ["one"]])
+@pytest.mark.parametrize("prompt", [3, None, {"role": "user"}, b"one", ["one"], "half \ud83d"])
 def test_prompts_that_are_no_text_are_named(llama_path, prompt):
-    with pytest.raises(TypeError, match=r"prompts\[1\].*wanted a str"):
+    with pytest.raises((TypeError, ValueError), match=r"prompts\[1\]"):
         TransformersGenerator(llama_path).sample(["one", prompt], 1)
-    with pytest.raises(TypeError, match=r"prompts\[0\].*prompt_template"):
-        TransformersGenerator(llama_path, prompt_template="{prompt}").sample([prompt], 1)
+    if not isinstance(prompt, str):
+        with pytest.raises(TypeError, match=r"prompts\[0\].*prompt_template"):
+            TransformersGenerator(llama_path, prompt_template="{prompt}").sample([prompt], 1)
 
 
-def test_a_template_that_gives_no_text_is_named(llama_path):
-    generator = TransformersGenerator(llama_path, prompt_template=lambda prompt: None)
-    with pytest.raises(TypeError, match=r"prompt_template gave, for prompts\[0\], a NoneType"):
-        generator.sample(["one"], 1)
-
-
-def test_text_for_a_model_of_images_is_named(vit_gpt2_path, llama_path):
-    with pytest.raises(TypeError, match=r"prompts\[0\] is text.*takes images"):
-        TransformersGenerator(vit_gpt2_path).sample(["one"], 1)
-    with pytest.raises(TypeError, match=r"prompts\[0\] is a ndarray"):
-        TransformersGenerator(llama_path).sample([np.zeros((4, 4))], 1)
+@pytest.mark.parametrize(
+    ("kind", "prompt", "options", "name"),
+    [
+        ("llama", "one", {"prompt_template": lambda prompt: None}, "prompt_template"),
+        ("llama", np.zeros((4, 4)), {}, r"prompts\[0\] is a ndarray"),
+        ("vit_gpt2", "one", {}, r"prompts\[0\] is text"),
+        ("t5", [{"role": "user", "content": "x"}], {}, "chat_template"),
+        ("gpt2", "two " * 400, {}, r"prompts\[0\] has \d+ tokens.*128"),
+    ],
+)
+def test_prompts_that_a_model_cannot_take(request, kind, prompt, options, name):
+    generator = TransformersGenerator(request.getfixturevalue(f"{kind}_path"), **options)
+    with pytest.raises((TypeError, ValueError), match=name):
+        generator.sample([prompt], 1)
 
 
 def test_a_model_of_images_without_processor_wants_pixel_values(vit_gpt2_path):
@@ -208,16 +191,6 @@ def test_a_model_of_images_without_processor_wants_pixel_values(vit_gpt2_path):
     generator.set_params(preprocess=lambda prompt: object())
     with pytest.raises(TypeError, match=r"processor=None.*\(channels, height, width\)"):
         generator.sample([np.zeros((4, 4))], 1)
-
-
-def test_chat_messages_without_a_chat_template(t5_path):
-    with pytest.raises(ValueError, match="chat_template"):
-        TransformersGenerator(t5_path).sample([[{"role": "user", "content": "x"}]], 1)
-
-
-def test_a_prompt_longer_than_the_model_is_named(gpt2_path):
-    with pytest.raises(ValueError, match=r"prompts\[1\] has \d+ tokens.*128"):
-        TransformersGenerator(gpt2_path).sample(["one", "two " * 400], 1)
 
 
 def test_clones_share_the_model(llama_path):
@@ -250,25 +223,17 @@ def test_a_checkpoint_written_anew_is_loaded_anew(tmp_path):
     assert generator.fingerprint() != digest
 
 
-def test_a_pickle_refers_to_the_model_by_name(llama_path):
-    generator = TransformersGenerator(llama_path, max_new_tokens=4)
-    draws = generator.sample(["one"], 2)
-    stored = pickle.dumps(generator)
-    assert len(stored) < 2000
-    assert pickle.loads(stored).sample(["one"], 2) == draws
-
-
-def test_a_pickle_refers_to_a_loaded_model_by_where_it_came_from(llama_path):
-    model, _ = loaded(llama_path)
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_pickle_refers_to_a_model_by_where_it_came_from(llama_path, is_loaded):
+    model = loaded(llama_path)[0] if is_loaded else llama_path
     generator = TransformersGenerator(model, tokenizer=llama_path, max_new_tokens=4)
     draws, fingerprint = generator.sample(["one"], 2), generator.fingerprint()
     stored = pickle.dumps(generator)
     assert len(stored) < 2000
     restored = pickle.loads(stored)
     assert restored.model == llama_path
-    assert restored.sample(["one"], 2) == draws
+    assert restored.sample(["one"], 2) == clone(restored).sample(["one"], 2) == draws
     assert restored.fingerprint() == fingerprint
-    assert clone(restored).sample(["one"], 2) == draws
 
 
 def test_a_model_changed_since_it_was_loaded_is_not_mistaken(llama_path):
@@ -345,12 +310,6 @@ def test_fingerprints_are_equal_in_another_process(llama_path):
     assert run.stdout.split()[-1] == generator.fingerprint()
 
 
-def test_parameters_are_searchable_through_nested_names(llama_path):
-    generator = TransformersGenerator(llama_path)
-    assert generator.set_params(temperature=0.3).get_params()["temperature"] == 0.3
-    assert "TransformersGenerator" in repr(generator)
-
-
 def test_logits_of_past_steps_are_not_kept(tmp_path):
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -394,63 +353,13 @@ def test_logits_of_past_steps_are_not_kept(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 def test_other_precisions(llama_path, dtype):
-    generator = TransformersGenerator(llama_path, dtype=dtype, max_new_tokens=5)
-    draws = generator.sample(["one", "two three"], 3)
-    assert draws == generator.sample(["one", "two three"], 3)
-    assert all(draw.logprob < 0 for row in draws for draw in row)
-
-
-def test_double_precision_gives_the_same_log_probabilities_in_any_batch(llama_path):
     prompts = ["one", "two three four five", "The heart is enlarged."]
-    generator = TransformersGenerator(llama_path, dtype="float64", max_new_tokens=6, batch_size=7)
+    generator = TransformersGenerator(llama_path, dtype=dtype, max_new_tokens=6, batch_size=7)
     together = generator.sample(prompts, 4)
-    assert together == [generator.sample([prompt], 4)[0] for prompt in prompts]
-
-
-@pytest.mark.parametrize("family", ["mamba", "mistral"])
-def test_models_with_other_caches(family):
-    import transformers
-
-    torch.manual_seed(0)
-    tokenizer = tiny_models.byte_level_tokenizer()
-    common = {"vocab_size": len(tokenizer), "eos_token_id": 1, "bos_token_id": 0}
-    if family == "mamba":  # a recurrent state: nothing that could be copied row by row
-        config = transformers.MambaConfig(
-            **common, hidden_size=16, state_size=4, num_hidden_layers=2, initializer_range=0.5
-        )
-        model = transformers.MambaForCausalLM(config)
-    else:  # a window that slides past the prompt
-        config = transformers.MistralConfig(
-            **common,
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            sliding_window=8,
-            initializer_range=0.4,
-        )
-        model = transformers.MistralForCausalLM(config)
-    generator = TransformersGenerator(
-        model.eval(), tokenizer=tokenizer, max_new_tokens=8, batch_size=8
-    )
-    prompts = [
-        "one two three four five six",
-        "two",
-        "The heart is enlarged. There is no edema.",
-        "1",
-    ]
-    together = generator.sample(prompts, 3)
-    assert (generator._checkpoint._forward.layout is not None) == (family == "mistral")
-    for prompt, row in zip(prompts, together):
-        ids = tokenizer(prompt)["input_ids"]
-        for draw, alone in zip(row, generator.sample([prompt], 3)[0]):
-            assert draw.response == alone.response
-            assert draw.token_logprobs == pytest.approx(alone.token_logprobs, abs=1e-4)
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([ids])).logits[0, -1].double().log_softmax(-1)
-        first = min(abs(float(p) - row[0].token_logprobs[0]) for p in logits)
-        assert first < 1e-4
+    assert together == generator.sample(prompts, 4)
+    assert all(draw.logprob < 0 for row in together for draw in row)
+    if dtype == "float64":  # the same log-probabilities in any batch
+        assert together == [generator.sample([prompt], 4)[0] for prompt in prompts]
 
 
 def test_what_responses_are_made_to_begin_with_is_part_of_a_generator(t5_path):
@@ -465,16 +374,3 @@ def test_what_responses_are_made_to_begin_with_is_part_of_a_generator(t5_path):
     assert seen[0] == seen[2]
     assert seen[0][0] != seen[1][0]
     assert seen[0][1] != seen[1][1]
-
-
-@pytest.mark.parametrize(
-    ("prompt", "error", "message"),
-    [
-        (b"why", TypeError, r"prompts\[1\] is a bytes; wanted a str, or a list of chat messages"),
-        (None, TypeError, r"prompts\[1\] is a NoneType; wanted a str"),
-        ("half \ud83d", ValueError, r"prompts\[1\] holds '\\ud83d' at position 5, half of a char"),
-    ],
-)
-def test_prompts_that_are_no_text(llama_path, prompt, error, message):
-    with pytest.raises(error, match=message):
-        TransformersGenerator(llama_path, max_new_tokens=2).sample(["why", prompt], 1)

@@ -146,7 +146,7 @@ ZOO = {
     ),
 }
 EXPERTS = ("deepseek_v3", "mixtral")
-QUICK = ("gpt_neo", "gemma3", "trocr", "bart")
+QUICK = ("gpt_neo", "gemma3", "trocr", "bart", "mamba", "mistral")
 
 
 @pytest.fixture
@@ -157,23 +157,27 @@ def doubles():
     torch.set_default_dtype(torch.float32)
 
 
+def random_model(model_class, config_class, arguments):
+    torch.manual_seed(0)
+    model = getattr(transformers, model_class)(getattr(transformers, config_class)(**arguments))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.3)
+    return model.double().eval()
+
+
 @pytest.mark.usefixtures("doubles")
 @pytest.mark.filterwarnings("ignore:.*only prompts of equal length")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in ZOO]
 )
 def test_log_probabilities_are_teacher_forced_and_draws_the_same_in_any_batch(name):
-    model_class, config_class, arguments, ragged = ZOO[name]
-    torch.manual_seed(0)
-    model = getattr(transformers, model_class)(getattr(transformers, config_class)(**arguments))
-    model = model.double().eval()
+    *parts, ragged = ZOO[name]
+    model = random_model(*parts)
     if name in EXPERTS:
         # the default, a grouped product of matrices, takes no double precision
         model.set_experts_implementation("eager")
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(0, 0.3)
     tokenizer = tiny_models.byte_level_tokenizer()
     options = {"tokenizer": tokenizer, "max_new_tokens": N_NEW, "n_threads": None}
     generator = TransformersGenerator(model, batch_size=5, **options)
@@ -232,14 +236,7 @@ LONG_ROPE_ZOO = {
 @pytest.mark.usefixtures("doubles")
 @pytest.mark.parametrize("name", LONG_ROPE_ZOO)
 def test_long_rows_change_nothing_for_short_ones_where_rope_has_two_scales(name):
-    model_class, config_class, arguments = LONG_ROPE_ZOO[name]
-    torch.manual_seed(0)
-    model = getattr(transformers, model_class)(getattr(transformers, config_class)(**arguments))
-    model = model.double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(0, 0.3)
+    model = random_model(*LONG_ROPE_ZOO[name])
     tokenizer = tiny_models.byte_level_tokenizer()
     header = "one two three four five "
     prompts = [header + "one " * n for n in (0, 1, 2, 3, 4, 5, 9)]

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from sklearn_clm.caching import Context, HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
+from sklearn_clm.caching import Context, JudgedPrompt, VerdictsWanted, WantedVerdict
 
 from .serving import PAIRS, Server, ServerInThread
 
@@ -41,11 +41,6 @@ def server():
     server = ServerInThread()
     yield server
     server.stop()
-
-
-@pytest.fixture
-def judge(tmp_path):
-    return HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
 
 
 def wait_for(condition):

@@ -41,11 +41,6 @@ def judge_all(judge, pairs, rule):
     assert judge.import_(path).n_new == len(pairs)
 
 
-@pytest.fixture
-def judge(tmp_path):
-    return HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
-
-
 @pytest.mark.parametrize("judging", ["all", "lazy"])
 def test_the_thresholds_are_those_of_the_same_verdicts_given_as_a_rule(judge, judging):
     sampler = ConformalSampler(ToyModel(), judging=judging, **OPTIONS)

@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from urllib.parse import urlsplit
 
 import pytest
 
 from sklearn_clm.caching import HumanJudge
+from tests.toy import together
 
 from .serving import PAIRS, Server, ask, is_even, until_it_ends
 
@@ -81,25 +83,18 @@ def test_a_server_that_is_killed_while_it_writes_keeps_all_or_nothing(files):
 @pytest.mark.slow
 def test_two_people_at_two_servers_share_the_work(files):
     servers = [Server(*files), Server(*files, name="Grace")]
-    failures = []
 
     def work(server):
-        try:
-            turn = server.ask("a")
-            while turn["pair"] is not None:
-                pair = turn["pair"]
-                turn = server.ask("a", {"id": pair["id"], "key": "y" if is_even(pair) else "n"})
-        except Exception as error:
-            failures.append(error)
+        turn = server.ask("a")
+        while turn["pair"] is not None:
+            pair = turn["pair"]
+            turn = server.ask("a", {"id": pair["id"], "key": "y" if is_even(pair) else "n"})
 
-    threads = [threading.Thread(target=work, args=(server,)) for server in servers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for server in servers:
-        server.kill()
-    assert failures == []
+    try:
+        together([partial(work, server) for server in servers])
+    finally:
+        for server in servers:
+            server.kill()
     judge = HumanJudge(files[0])
     assert judge.verdicts(PAIRS) == [i % 2 == 0 for i in range(40)]
 

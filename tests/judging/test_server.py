@@ -10,18 +10,13 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from sklearn_clm.caching import Context, HumanJudge, JudgedPrompt, WantedVerdict
+from sklearn_clm.caching import Context, JudgedPrompt, WantedVerdict
 from sklearn_clm.judging import JudgingSession, judging_app
 
 TOKEN, PORT = "token-of-this-test", 4321
 ORIGIN = f"http://127.0.0.1:{PORT}"
 PAIRS = [WantedVerdict(JudgedPrompt("prompt", ("a b", "c")), f"a d {i}") for i in range(3)]
 STEERING = "\u202e\u2066\u200f\u061c\u2028\x1b\x00"
-
-
-@pytest.fixture
-def judge(tmp_path):
-    return HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
 
 
 def client(judge, pairs=PAIRS, **options):
@@ -33,6 +28,15 @@ def post(page, pair, key="y", *, path=f"/{TOKEN}/verdict", **headers):
     headers = {"origin": ORIGIN, "content-type": "application/json", **headers}
     content = json.dumps({"id": pair.id, "key": key})
     return page.post(path, content=content, headers=headers)
+
+
+def bare(judge, method, path, receive, send):
+    """A request that no client would make."""
+    fields = {"host": f"127.0.0.1:{PORT}", "origin": ORIGIN, "content-type": "application/json"}
+    headers = [(name.encode(), value.encode()) for name, value in fields.items()]
+    scope = {"type": "http", "method": method, "path": path, "headers": headers}
+    app = judging_app(JudgingSession(judge, PAIRS), token=TOKEN, port=PORT)
+    asyncio.run(app({**scope, "query_string": b"", "root_path": ""}, receive, send))
 
 
 def view(judge, pair, **options):
@@ -76,29 +80,29 @@ def test_nothing_is_found_without_the_token(judge, token, path):
     assert judge.history() == []
 
 
+NAMES = ["evil.example", f"evil.example:{PORT}", "127.0.0.1", "127.0.0.1:1", "", f"127.1:{PORT}"]
+ORIGINS = ["http://evil.example", "null", "http://127.0.0.1:1", f"https://127.0.0.1:{PORT}", ""]
+
+
 @pytest.mark.parametrize(
-    "host",
-    ["evil.example", f"evil.example:{PORT}", "127.0.0.1", "127.0.0.1:1", "", f"127.1:{PORT}"],
+    "headers",
+    [
+        *({"host": name, "origin": f"http://{name}"} for name in NAMES),
+        *({"origin": origin} for origin in (*ORIGINS, f"http://localhost:{PORT}")),
+    ],
 )
-def test_other_names_of_the_machine_are_refused(judge, host):
+def test_other_names_of_the_machine_and_other_origins_are_refused(judge, headers):
     page = client(judge)
-    assert page.get(f"/{TOKEN}/", headers={"host": host}).status_code == 403
-    assert post(page, PAIRS[0], host=host, origin=f"http://{host}").status_code == 403
-    assert judge.history() == []
-
-
-@pytest.mark.parametrize(
-    "origin",
-    ["http://evil.example", "null", "http://127.0.0.1:1", f"https://127.0.0.1:{PORT}", "",
-     f"http://localhost:{PORT}"],
-)  # fmt: skip
-def test_other_origins_are_refused(judge, origin):
-    page = client(judge)
-    assert post(page, PAIRS[0], origin=origin).status_code == 403
-    answer = page.get(f"/{TOKEN}/turn", headers={"origin": origin})
+    assert post(page, PAIRS[0], **headers).status_code == 403
+    answer = page.get(f"/{TOKEN}/turn", headers=headers)
     assert answer.status_code == 403
     assert not any(name.startswith("access-control") for name in answer.headers)
     assert judge.history() == []
+
+
+def test_localhost_is_the_same_machine(judge):
+    name = f"localhost:{PORT}"
+    assert post(client(judge), PAIRS[0], host=name, origin=f"http://{name}").status_code == 200
 
 
 def test_a_verdict_needs_an_origin_and_json(judge):
@@ -114,11 +118,6 @@ def test_a_verdict_needs_an_origin_and_json(judge):
     # by a link in a notebook, say
     link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
     assert page.get(f"/{TOKEN}/", headers=link).status_code == 200
-
-
-def test_localhost_is_the_same_machine(judge):
-    name = f"localhost:{PORT}"
-    assert post(client(judge), PAIRS[0], host=name, origin=f"http://{name}").status_code == 200
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "LINK"])
@@ -148,11 +147,7 @@ def test_paths_that_are_none_are_not_found(judge, path):
     async def send(message):
         answers.append(message)
 
-    headers = [(b"host", f"127.0.0.1:{PORT}".encode())]
-    scope = {"type": "http", "method": "OPTIONS", "path": path, "headers": headers}
-    scope |= {"query_string": b"", "root_path": ""}
-    app = judging_app(JudgingSession(judge, PAIRS), token=TOKEN, port=PORT)
-    asyncio.run(app(scope, None, send))
+    bare(judge, "OPTIONS", path, None, send)
     assert answers[0]["status"] == 404
 
 
@@ -201,12 +196,7 @@ def test_a_body_without_end_is_not_read(judge):
     async def send(message):
         answers.append(message)
 
-    host, origin = f"127.0.0.1:{PORT}".encode(), ORIGIN.encode()
-    headers = [(b"host", host), (b"origin", origin), (b"content-type", b"application/json")]
-    scope = {"type": "http", "method": "POST", "path": f"/{TOKEN}/verdict", "query_string": b""}
-    scope |= {"root_path": "", "headers": headers}
-    app = judging_app(JudgingSession(judge, PAIRS), token=TOKEN, port=PORT)
-    asyncio.run(app(scope, receive, send))
+    bare(judge, "POST", f"/{TOKEN}/verdict", receive, send)
     assert answers[0]["status"] == 413
     assert sent == 3
 

@@ -1,19 +1,16 @@
 """The order of pairs, what is kept, what is taken back, and when a calibration goes on."""
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 
 from sklearn_clm.caching import Context, HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
 from sklearn_clm.judging import JudgingSession, wanted_from_file
+from tests.toy import together
 
 PAIRS = [WantedVerdict(JudgedPrompt("prompt", ("a",)), f"response {i}") for i in range(6)]
-
-
-@pytest.fixture
-def judge(tmp_path):
-    return HumanJudge(tmp_path / "verdicts.sqlite", judge="Ada")
 
 
 def test_pairs_come_in_order_and_verdicts_are_kept(judge):
@@ -99,11 +96,7 @@ def test_two_windows_at_once_lose_nothing(judge):
         while turn.pair is not None:
             turn = session.act(tab, turn.pair.id, "y" if turn.pair.asked.prompt[-1] < "5" else "n")
 
-    threads = [threading.Thread(target=work, args=(tab,)) for tab in "ab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together([partial(work, tab) for tab in "ab"])
     assert judge.verdicts(pairs) == [i % 10 < 5 for i in range(60)]
     assert len(judge.history()) == 60
 
@@ -215,18 +208,15 @@ def test_pairs_are_read_from_a_file(judge, tmp_path):
     judge.export(file, pairs)
     assert wanted_from_file(file) == pairs
     assert wanted_from_file(file)[-1].asked.context == context
-    file.write_text('{"response": "a"}\n{"response": "a", "id": "00"}\n')
-    with pytest.raises(ValueError, match=r"line 2 of .* cannot be read: the id is of another pair"):
-        wanted_from_file(file)
-    file.write_text('{"response": "a", "context": ["b a", 2, 9]}\n')
-    with pytest.raises(ValueError, match=r"context must be \[response, start, stop\], got"):
-        wanted_from_file(file)
-    file.write_text('{"prompt": "a"}\n')
-    with pytest.raises(ValueError, match=r"line 1 of .* cannot be read"):
-        wanted_from_file(file)
-    file.write_text('{"response": "a", "references": "b"}\n')
-    with pytest.raises(ValueError, match="references must be a list, got 'b' instead"):
-        wanted_from_file(file)
+    for text, message in (
+        ('{"response": "a"}\n{"response": "a", "id": "00"}\n', "line 2 of .* id"),
+        ('{"response": "a", "context": ["b a", 2, 9]}\n', "context must"),
+        ('{"prompt": "a"}\n', "line 1 of"),
+        ('{"response": "a", "references": "b"}\n', "references must"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            wanted_from_file(file)
 
 
 def test_two_people_are_given_different_prompts_and_the_first_verdict_stays(judge):
@@ -254,18 +244,14 @@ def test_two_people_who_press_at_once_give_one_verdict(tmp_path):
     pairs = [WantedVerdict(JudgedPrompt(f"prompt {i}"), "response") for i in range(30)]
     path = tmp_path / "verdicts.sqlite"
     sessions = {name: JudgingSession(HumanJudge(path), pairs, judged_by=name) for name in "abc"}
-    together = threading.Barrier(3)
+    barrier = threading.Barrier(3)
 
     def work(name):
         for pair in pairs:
-            together.wait()
+            barrier.wait()
             sessions[name].act("window", pair.id, "y")
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in sessions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together([partial(work, name) for name in sessions])
     assert len(HumanJudge(path).history()) == 30
 
 

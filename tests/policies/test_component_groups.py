@@ -12,7 +12,6 @@ from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import (
     ComponentSelector,
-    ConformalSampler,
     NullCalibrationError,
     NullCalibrationWarning,
 )
@@ -23,6 +22,7 @@ from sklearn_clm.calibration import (
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, Groups, ThresholdPolicy
 from tests.reports import ReportModel, cases
+from tests.toy import toy_sampler
 
 N = 120
 X, Y = cases(N)
@@ -41,13 +41,8 @@ def weight_of(prompt):
 
 
 def sampler(log=None, **changes):
-    options = {
-        "k_max": 3,
-        "epsilon": 0.5,
-        "random_state": 0,
-        "policy": ThresholdPolicy(n_lambdas=3),
-    } | changes
-    return ConformalSampler(ReportModel(log), **options)
+    options = {"k_max": 3, "epsilon": 0.5, "policy": ThresholdPolicy(n_lambdas=3)} | changes
+    return toy_sampler(ReportModel(log), **options)
 
 
 def selector(given=None, **changes):
@@ -110,7 +105,7 @@ def test_a_callable_tells_the_groups_and_the_sampler_has_its_own(fitted):
     assert told.groups_ == fitted.groups_
     new = [f"case {3000 + i}" for i in range(6)]  # 3000 is a multiple of 3
     assert told.predict(new) == fitted.predict(new, groups=NEW_NAMES[:6])
-    with pytest.raises(ValueError, match=r"either as a list or by .* got both"):
+    with pytest.raises(ValueError, match="groups must"):
         told.predict(new, groups=NEW_NAMES[:6])
     both = selector(sampler(groups=Groups(), epsilon=0.6)).fit(X, Y, groups=NAMES)
     assert set(both.sampler_.groups_) == set(both.groups_)
@@ -126,7 +121,7 @@ def test_a_callable_tells_the_groups_and_the_sampler_has_its_own(fitted):
 
 def test_unknown_and_small_groups(fitted):
     data = fitted.calibration_data_
-    with pytest.raises(ValueError, match=r"among those that were calibrated.*got 'attic' instead"):
+    with pytest.raises(ValueError, match=r"groups must.*'attic'"):
         fitted.predict(NEW[:1], groups=["attic"])
     pooled = selector(fitted.sampler_, groups=Groups(unknown="pooled"))
     pooled.calibrate(data, groups=NAMES)
@@ -240,23 +235,17 @@ def test_groups_and_weights_through_pipelines_and_searches():
 
 
 @pytest.mark.parametrize(
-    ("metadata", "error", "message"),
+    ("metadata", "name"),
     [
-        ({"groups": NAMES[:-1]}, ValueError, "groups must"),
-        ({"groups": [None, *NAMES[1:]]}, ValueError, "groups must"),
-        ({"groups": [np.nan, *NAMES[1:]]}, ValueError, "groups must"),
-        ({"prompt_weight": WEIGHTS[1:]}, ValueError, "prompt_weight must"),
-        ({"prompt_weight": -WEIGHTS}, ValueError, "prompt_weight must"),
-        ({"prompt_weight": WEIGHTS * 2}, ValueError, r"must lie in \[0, bound=1.5\], got 3.0"),
-        ({"prompt_weight": WEIGHTS * np.nan}, ValueError, r"\[0, bound=1.5\], got nan"),
-        ({"prompt_weight": WEIGHTS * 0}, ValueError, "prompt_weight must not all be zero"),
-        ({}, ValueError, "prompt_weight must"),
+        ({"groups": NAMES[:-1]}, "groups"),
+        ({"groups": [None, *NAMES[1:]]}, "groups"),
+        ({"prompt_weight": WEIGHTS * 2}, "prompt_weight"),
+        ({}, "prompt_weight"),
     ],
 )
-def test_bad_metadata_is_refused_before_anything_is_drawn(metadata, error, message):
-    log = []
-    shift = CovariateShift(weight_bound=1.5)
-    with pytest.raises(error, match=message):
+def test_bad_metadata_is_refused_before_anything_is_drawn(metadata, name):
+    log, shift = [], CovariateShift(weight_bound=1.5)
+    with pytest.raises(ValueError, match=f"{name} must"):
         selector(sampler(log, shift=shift)).fit(X, Y, **metadata)
     assert log == []
 
@@ -281,8 +270,6 @@ def test_misuse(fitted):
         alone.predict(NEW, groups=NEW_NAMES)
     with pytest.raises(AttributeError, match="groups_"):
         _ = alone.groups_
-    with pytest.raises(ValueError, match="'guarantee' parameter of Groups must"):
-        selector(groups=Groups(guarantee="every")).fit(X, Y, groups=NAMES)
     with pytest.raises(ValueError, match="shift must"):
         selector().fit(X, Y, prompt_weight=WEIGHTS)
     with pytest.raises(ValueError, match="prompt_weight must"):

@@ -12,14 +12,13 @@ from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import (
     ComponentSelector,
-    ConformalSampler,
     NullCalibrationError,
     NullCalibrationWarning,
 )
 from sklearn_clm.calibration import CalibrationData, learn_then_test
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.policies import ExitPolicy, Groups, LazyJudging, ThresholdPolicy
-from tests.toy import ToyModel, drawn, questions
+from tests.toy import drawn, questions, toy_sampler
 
 N = 300
 X, Y = questions(N)
@@ -29,14 +28,7 @@ NEW_NAMES = [f"group {i % 3}" for i in range(1000, 1030)]
 
 
 def sampler(log=None, **options):
-    options = {
-        "k_max": 5,
-        "epsilon": 0.4,
-        "random_state": 0,
-        "policy": ThresholdPolicy(n_lambdas=6),
-        **options,
-    }
-    return ConformalSampler(ToyModel(log=log), **options)
+    return toy_sampler(log=log, **{"policy": ThresholdPolicy(n_lambdas=6)} | options)
 
 
 def group_of(prompt):
@@ -126,9 +118,7 @@ def test_a_callable_tells_the_groups(fitted, tmp_path):
 
 def test_unknown_groups(fitted):
     names = ["group 1", "group 7"]
-    with pytest.raises(
-        ValueError, match=r"among those that were calibrated.*got 'group 7' instead"
-    ):
+    with pytest.raises(ValueError, match=r"groups must.*'group 7'"):
         fitted.predict(NEW[:2], groups=names)
     data = fitted.calibration_data_
     pooled = sampler(groups=Groups(unknown="pooled")).calibrate(data, groups=NAMES)
@@ -220,24 +210,6 @@ def test_groups_through_pipelines_and_searches():
     assert plain.predict(NEW, groups=NEW_NAMES) == sets
 
 
-@pytest.mark.parametrize(
-    ("groups", "error", "message"),
-    [
-        (NAMES[:-1], ValueError, "groups must"),
-        ([None, *NAMES[1:]], ValueError, "groups must"),
-        ([float("nan"), *NAMES[1:]], ValueError, "not be missing, got nan at position 0"),
-        ([["a"]] * N, TypeError, "groups must"),
-        ("group", TypeError, "groups must"),
-        (np.zeros((N, 1)), ValueError, "groups must"),
-    ],
-)
-def test_bad_groups_are_refused_before_anything_is_drawn(groups, error, message, tmp_path):
-    log = tmp_path / "draws"
-    with pytest.raises(error, match=message):
-        sampler(log=str(log)).fit(X, Y, groups=groups)
-    assert drawn(log) == []
-
-
 def test_misuse(fitted, tmp_path):
     with pytest.raises(ValueError, match="groups must"):
         sampler(str(tmp_path / "draws"), groups=Groups()).fit(X, Y)
@@ -249,20 +221,6 @@ def test_misuse(fitted, tmp_path):
         alone.predict(NEW, groups=NEW_NAMES)
     with pytest.raises(AttributeError, match="groups_"):
         _ = alone.groups_
-    for name in ("groups", "shift", "losses"):
-        with pytest.raises(ValueError, match=f"The '{name}' parameter of ConformalSampler must be"):
-            sampler().set_params(**{name: group_of}).fit(X, Y)
-    for wrong, advice in (
-        ({"groups": NAMES}, r"Groups\(by=function\); .*fit\(X, y, groups=\.\.\.\)"),
-        ({"shift": group_of}, r"CovariateShift\(weight=function\)"),
-        ({"policy": ExitPolicy}, r"must be an instance"),
-    ):
-        with pytest.raises(ValueError, match=advice) as refusal:
-            sampler().set_params(**wrong).fit(X, Y)
-        assert len(str(refusal.value)) < 260
-        assert "._" not in str(refusal.value)
-    with pytest.raises(ValueError, match="'guarantee' parameter of Groups must"):
-        sampler(groups=Groups(group_of, guarantee="every")).fit(X, Y)
     marginal = sampler(groups=Groups(guarantee="all"), policy=ExitPolicy(guarantee="marginal"))
     with pytest.raises(ValueError, match="groups must have guarantee='each'"):
         marginal.fit(X, Y, groups=NAMES)

@@ -1,5 +1,6 @@
 """With lazy judging ``fit`` finds what it finds with all draws, and makes fewer."""
 
+import functools
 import warnings
 
 import numpy as np
@@ -8,24 +9,12 @@ import pytest
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData, search_frontier
 from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
-from tests.toy import ToyModel, questions
+from tests.toy import drawn, questions, toy_sampler
 
 K = 6
 
 
-class Counting(ToyModel):
-    """Counts the draws that it makes."""
-
-    made = 0
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        type(self).made += len(prompts) * n_samples
-        return super().sample(prompts, n_samples, start=start, seed=seed)
-
-
-def sampler(generator=None, **options):
-    options = {"k_max": K, "epsilon": 0.4, "random_state": 0, "judging": "lazy", **options}
-    return ConformalSampler(generator or ToyModel(), **options)
+sampler = functools.partial(toy_sampler, k_max=K, judging="lazy")
 
 
 def same(one, other):
@@ -44,12 +33,12 @@ def same(one, other):
 @pytest.mark.parametrize("k_max", [K, [2, 4, K]])
 @pytest.mark.parametrize("select", ["objective", "last"])
 @pytest.mark.parametrize("set_score", ["max", "sum", "first_k", "first_k_reject"])
-def test_thresholds(set_score, select, k_max):
+def test_thresholds(set_score, select, k_max, tmp_path):
     prompts, references = questions(150)
     options = {"policy": ThresholdPolicy(set_score=set_score, select=select), "k_max": k_max}
-    Counting.made = 0
-    lazy = sampler(Counting(), **options).fit(prompts, references)
-    assert lazy.n_draws_ == Counting.made <= 150 * K
+    log = tmp_path / "draws"
+    lazy = sampler(log=str(log), **options).fit(prompts, references)
+    assert lazy.n_draws_ == len(drawn(log)) <= 150 * K
     full = sampler(**options)
     full.calibrate(full.collect(prompts, references))
     assert full.n_draws_ == 150 * K
@@ -62,12 +51,12 @@ def test_thresholds(set_score, select, k_max):
 
 @pytest.mark.parametrize("guarantee", ["pac", "marginal"])
 @pytest.mark.parametrize("same_text", [None, 0.5])
-def test_exit_policies(guarantee, same_text):
+def test_exit_policies(guarantee, same_text, tmp_path):
     prompts, references = questions(150)
     options = {"policy": ExitPolicy(same_text=same_text, guarantee=guarantee)}
-    Counting.made = 0
-    lazy = sampler(Counting(), **options).fit(prompts, references)
-    assert lazy.n_draws_ == Counting.made < 150 * K
+    log = tmp_path / "draws"
+    lazy = sampler(log=str(log), **options).fit(prompts, references)
+    assert lazy.n_draws_ == len(drawn(log)) < 150 * K
     full = sampler(**options)
     full.calibrate(full.collect(prompts, references))
     assert same(lazy, full)
@@ -78,7 +67,7 @@ def test_exit_policies(guarantee, same_text):
     assert np.mean(searched) < 0.9
     assert [len(row) for row in lazy.calibration_draws_] == made.tolist()
     assert lazy.fit_transform(prompts, references) == full.predict(prompts)
-    assert Counting.made == lazy.n_draws_ + np.maximum(sets.n_samples - made, 0).sum()
+    assert len(drawn(log)) == lazy.n_draws_ + np.maximum(sets.n_samples - made, 0).sum()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from sklearn_clm.calibration import Configuration, betting_p_value, binomial_p_v
 from sklearn_clm.calibration._path import sets_at_stop
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, ExitPolicy, Losses, ThresholdPolicy
-from tests.toy import ToyModel, questions
+from tests.toy import questions, toy_sampler
 
 N = 240
 X, Y = questions(N)
@@ -30,14 +30,8 @@ def price(prompt, reference, one):
 
 
 def sampler(**options):
-    options = {
-        "k_max": 4,
-        "epsilon": 0.5,
-        "random_state": 0,
-        "policy": ThresholdPolicy(n_lambdas=5),
-        **options,
-    }
-    return ConformalSampler(ToyModel(), **options)
+    fixed = {"k_max": 4, "epsilon": 0.5, "policy": ThresholdPolicy(n_lambdas=5)}
+    return toy_sampler(**fixed | options)
 
 
 def share_of_wrong(data, rows, configuration):
@@ -126,37 +120,25 @@ def test_files_and_pickles(tmp_path):
         sampler().load_calibration(tmp_path / "file.json")
 
 
-@pytest.mark.parametrize(
-    ("value", "error", "message"),
-    [
-        (1.5, ValueError, "loss 'bad' must"),
-        (-0.1, ValueError, "loss 'bad' must"),
-        (float("nan"), ValueError, "loss 'bad' must"),
-        ("much", TypeError, "loss 'bad' must"),
-        (None, TypeError, "loss 'bad' must"),
-    ],
-)
-def test_bad_losses(value, error, message):
-    def bad(prompt, reference, one):
-        return value
-
-    with pytest.raises(error, match=message):
-        sampler(losses=Losses(bad)).fit(X[:60], Y[:60])
+@pytest.mark.parametrize("value", [1.5, -0.1, float("nan"), "much", None])
+def test_bad_losses(value):
+    with pytest.raises((ValueError, TypeError), match="loss 'bad' must"):
+        sampler(losses=Losses({"bad": lambda *asked: value})).fit(X[:60], Y[:60])
 
 
 @pytest.mark.parametrize(
-    ("losses", "error", "message"),
+    ("losses", "name"),
     [
-        (Losses({"a": wrong}, {"b": 0.1}), ValueError, "levels must"),
-        (Losses({}), ValueError, "levels must"),
-        (Losses({"a": 3}), TypeError, "functions must"),
-        (Losses(wrong, 0.0), ValueError, "levels must"),
-        (Losses(wrong, {"wrong": 2}), ValueError, "levels must"),
-        (Losses("wrong"), ValueError, "'functions' parameter of Losses"),
+        (Losses({"a": wrong}, {"b": 0.1}), "levels"),
+        (Losses({}), "levels"),
+        (Losses({"a": 3}), "functions"),
+        (Losses(wrong, 0.0), "levels"),
+        (Losses(wrong, {"wrong": 2}), "levels"),
+        (Losses("wrong"), "functions"),
     ],
 )
-def test_bad_parameters(losses, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_parameters(losses, name):
+    with pytest.raises((ValueError, TypeError), match=name):
         sampler(losses=losses).fit(X, Y)
 
 

@@ -1,5 +1,6 @@
 """Samplers with an exit policy, lazy judging and the marginal guarantee."""
 
+import functools
 import warnings
 
 import numpy as np
@@ -9,20 +10,18 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
-from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
+from sklearn_clm import ComponentSelector, NullCalibrationWarning
 from sklearn_clm.caching import CachedAdmission, HumanJudge, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.policies import ExitPolicy, LazyJudging, ThresholdPolicy
 from sklearn_clm.scoring import likelihood
-from tests.toy import ToyModel, questions
+from tests.toy import questions, toy_sampler
 
 N, K = 150, 6
 
 
-def sampler(**options):
-    options = {"k_max": K, "epsilon": 0.4, "random_state": 0, **options}
-    return ConformalSampler(ToyModel(), **options)
+sampler = functools.partial(toy_sampler, k_max=K)
 
 
 class CountingJudge:
@@ -258,33 +257,20 @@ def test_selectors_after_an_exit_policy():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "name"),
     [
-        ({"policy": ExitPolicy(), "k_max": [2, 4]}, "k_max must be one integer"),
-        ({"policy": "exit"}, "policy"),
-        ({"judging": 3}, "judging"),
-        ({"policy": ExitPolicy(guarantee="both")}, "guarantee"),
-        ({"policy": ThresholdPolicy(draw_weight=-1.0)}, "draw_weight"),
-        ({"judging": LazyJudging(optimization_judgements=-1)}, "optimization_judgements"),
+        ({"policy": ExitPolicy(), "k_max": [2, 4]}, "k_max"),
         ({"policy": ExitPolicy(look_ahead=0)}, "look_ahead"),
         ({"policy": ExitPolicy(estimator=object())}, "predict_proba"),
-        ({"policy": ThresholdPolicy(select="first")}, "select"),
+        (
+            {"k_max": 2, "judging": LazyJudging(optimization_judgements=3)},
+            "optimization_judgements",
+        ),
     ],
 )
-def test_bad_choices_cost_no_draw(options, message, tmp_path):
-    prompts, references = questions(20)
-    one = sampler(**options)
-    one.generator.log = str(tmp_path / "log")
-    with pytest.raises(ValueError, match=message):
-        one.fit(prompts, references)
-    assert not (tmp_path / "log").exists()
-
-
-def test_more_judgements_than_draws_are_refused():
-    prompts, references = questions(60)
-    one = sampler(k_max=2, judging=LazyJudging(optimization_judgements=3))
-    with pytest.raises(ValueError, match="optimization_judgements must"):
-        one.fit(prompts, references)
+def test_choices_that_do_not_go_together(options, name):
+    with pytest.raises(ValueError, match=name):
+        sampler(**options).fit(*questions(60))
 
 
 def test_prediction_compares_accepted_draws_alone():
@@ -328,10 +314,6 @@ class Repeating(BaseGenerator):
         return Generation(text, logprob=-float(rng.exponential()), n_tokens=1)
 
 
-def equality(a, b):
-    return float(a == b)
-
-
 def test_scores_that_many_prompts_share_are_no_sign_of_common_prompts():
     rng = np.random.default_rng(0)
 
@@ -348,10 +330,14 @@ def test_exit_policies_calibrated_without_texts_predict_without_them():
     # bare arrays do not tell which responses are equal: predict must not merge them either
     epsilon, delta, n_new = 0.3, 0.05, 400
     prompts = [str(i) for i in range(1, 500)]
-    one = ConformalSampler(
-        Repeating(), k_max=8, epsilon=epsilon, delta=delta, similarity=equality, random_state=0,
+    one = sampler(
+        Repeating(),
+        k_max=8,
+        epsilon=epsilon,
+        delta=delta,
+        similarity=lambda a, b: float(a == b),
         policy=ExitPolicy(),
-    )  # fmt: skip
+    )
     data = one.collect(prompts, ["right"] * len(prompts))
     bare = CalibrationData(data.quality, data.similarity, data.admissible, data.provenance)
     one.calibrate(bare)

@@ -3,31 +3,25 @@
 import functools
 import gc
 import operator
-import threading
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
 
 import joblib
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_clm import ComponentSelector, ConformalSampler
+from sklearn_clm import ComponentSelector
 from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
 from sklearn_clm.generators import BaseGenerator, Generation, PrecomputedGenerator
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import likelihood, rouge_l
-from tests.toy import ToyModel, drawn, questions
+from tests.toy import ToyModel, drawn, questions, together, toy_sampler
 
 X, Y = questions(60)
 NEW, _ = questions(48, first=500)
 
 
-def sampler(generator=None, **params):
-    return ConformalSampler(
-        ToyModel() if generator is None else generator,
-        **{"k_max": 6, "epsilon": 0.5, "random_state": 0} | params,
-    )
+sampler = functools.partial(toy_sampler, k_max=6, epsilon=0.5)
 
 
 def cached(folder):
@@ -59,18 +53,6 @@ PARTS = {
     },
     "equal or not": lambda folder: {"similarity": "exact_match"},
 }
-
-
-def together(calls):
-    """Run all calls at once, each in a thread of its own that waits for the others."""
-    start = threading.Barrier(len(calls))
-
-    def run(call):
-        start.wait()
-        return call()
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(run, calls))
 
 
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS.keys())
@@ -157,21 +139,21 @@ def test_many_prompts_leave_nothing_behind():
 
 
 class Interrupted(ToyModel):
-    """Someone presses Ctrl-C while prompt 25 is drawn, once."""
+    """Someone presses Ctrl-C, or the line goes dead, while prompt 25 is drawn, once."""
 
     chunk_size = 8
-    pressed = False
+    error = None
 
     def sample(self, prompts, n_samples, *, start=0, seed=0):
-        if "item 25" in prompts and not Interrupted.pressed:
-            Interrupted.pressed = True
-            raise KeyboardInterrupt
+        if "item 25" in prompts and Interrupted.error is not None:
+            error, Interrupted.error = Interrupted.error, None
+            raise error
         return super().sample(prompts, n_samples, start=start, seed=seed)
 
 
 @pytest.fixture
 def interrupted(tmp_path):
-    Interrupted.pressed = False
+    Interrupted.error = KeyboardInterrupt
     return Interrupted(log=str(tmp_path / "draws"))
 
 
@@ -194,10 +176,13 @@ def test_an_interrupted_collection_goes_on_from_the_cache(make, interrupted, tmp
     assert len(drawn(tmp_path / "draws")) == 60 * 6
 
 
-def test_an_interrupted_collection_goes_on_without_a_cache(interrupted, tmp_path):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ConnectionError])
+def test_an_interrupted_collection_goes_on_without_a_cache(interrupted, error, tmp_path):
+    Interrupted.error = error
     new = sampler(interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(error):
         new.fit(X, Y)
+    assert len(drawn(tmp_path / "draws")) == 24 * 6
     with pytest.raises(NotFittedError):
         check_is_fitted(new)
     new.fit(X, Y)

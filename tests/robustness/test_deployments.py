@@ -1,6 +1,7 @@
 """Groups, shifts, losses and watches in use: what they see, keep and refuse."""
 
 import copy
+import functools
 import json
 import pickle
 from dataclasses import dataclass
@@ -8,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
+from sklearn_clm import ComponentSelector, NullCalibrationWarning
 from sklearn_clm.evaluation import RiskMonitor, plan
 from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses, ThresholdPolicy
-from tests.toy import ToyModel, questions
+from tests.toy import questions, toy_sampler
 
 N = 240
 X, Y = questions(N)
@@ -22,9 +23,7 @@ WEIGHTS = np.where(np.arange(N) % 2, 2.0, 0.8)
 FEW = ThresholdPolicy(n_lambdas=6)
 
 
-def sampler(**options):
-    options = {"k_max": 5, "epsilon": 0.4, "random_state": 0, "policy": FEW, **options}
-    return ConformalSampler(ToyModel(), **options)
+sampler = functools.partial(toy_sampler, policy=FEW)
 
 
 def states(reference, component):

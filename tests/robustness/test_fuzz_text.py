@@ -1,6 +1,7 @@
 """JSON, JSON Lines and SQLite from anywhere: nothing but our own errors comes out."""
 
 import contextlib
+import functools
 import json
 import sqlite3
 
@@ -9,13 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import Generation, PrecomputedGenerator
 from sklearn_clm.scoring import exact_match
 from tests.robustness import hostile
-from tests.toy import ToyModel, questions
+from tests.toy import ToyModel, questions, toy_sampler
 
 quick = settings(
     max_examples=50,
@@ -24,8 +24,7 @@ quick = settings(
 )
 
 
-def new_sampler():
-    return ConformalSampler(ToyModel(), k_max=3, epsilon=0.5, random_state=0)
+new_sampler = functools.partial(toy_sampler, k_max=3, epsilon=0.5)
 
 
 @pytest.fixture(scope="module")

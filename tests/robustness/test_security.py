@@ -94,12 +94,6 @@ model.eval()
     assert len(list(faults(ast.parse(code)))) == 9
 
 
-def test_remote_code_is_off_unless_asked_for():
-    from sklearn_clm.generators import TransformersGenerator
-
-    assert TransformersGenerator("x").trust_remote_code is False
-
-
 @pytest.mark.slow
 def test_bandit_finds_nothing():
     pytest.importorskip("bandit")

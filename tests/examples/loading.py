@@ -1,0 +1,23 @@
+"""Scripts of the examples as modules."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def load(path, monkeypatch):
+    """Import a script under a name of its own, as if run from its folder."""
+    monkeypatch.syspath_prepend(str(path.parent))
+    name = f"example_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def assert_disjoint(parts):
+    """Nothing of one part is in another."""
+    assert sum(map(len, parts)) == len(set().union(*parts))
