@@ -21,12 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import estimator_html_repr
 
-from sklearn_clm import (
-    ComponentSelector,
-    ConformalSampler,
-    NullCalibrationWarning,
-    PredictionSets,
-)
+from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning, PredictionSets
 from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
 from sklearn_clm.generators import EstimatorGenerator
 from sklearn_clm.metrics import SCORERS, set_coverage, set_outcomes

@@ -247,10 +247,5 @@ def test_nothing_to_learn_is_said(tasks):
     generator = PrecomputedGenerator(images, [["All is well."]] * 2)
     with pytest.raises(SystemExit, match="all 2 sentences drawn for 2 prompts are right"):
         tasks.train_sentence_classifier(
-            generator,
-            images,
-            ["All is well."] * 2,
-            tasks.image_and_words,
-            n_samples=1,
-            seed=0,
+            generator, images, ["All is well."] * 2, tasks.image_and_words, n_samples=1, seed=0
         )

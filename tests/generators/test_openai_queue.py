@@ -9,23 +9,13 @@ import pytest
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import CachedGenerator
-from sklearn_clm.generators import (
-    BudgetExceededError,
-    DrawQueue,
-    OpenAIGenerator,
-    ServiceError,
-)
+from sklearn_clm.generators import BudgetExceededError, DrawQueue, OpenAIGenerator, ServiceError
 
 PROMPTS = [f"question {i}" for i in range(12)]
 
 
 def generator_for(server, **params):
-    params = {
-        "timeout": 10.0,
-        "max_retries": 0,
-        "logprobs": False,
-        **params,
-    }
+    params = {"timeout": 10.0, "max_retries": 0, "logprobs": False, **params}
     return OpenAIGenerator("tiny", base_url=server.url, api_key="sk-test", **params)
 
 

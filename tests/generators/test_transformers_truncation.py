@@ -13,11 +13,7 @@ from sklearn_clm.generators.transformers._tokens import choose, truncate
 
 def processed(logits, temperature, top_k, top_p):
     """Probabilities after the processors of transformers, in its order."""
-    from transformers import (
-        TemperatureLogitsWarper,
-        TopKLogitsWarper,
-        TopPLogitsWarper,
-    )
+    from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
     scores = logits
     if temperature != 1.0:

@@ -10,15 +10,8 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 
-from sklearn_clm import (
-    ComponentSelector,
-    NullCalibrationError,
-    NullCalibrationWarning,
-)
-from sklearn_clm.calibration import (
-    ComponentCalibrationData,
-    component_learn_then_test,
-)
+from sklearn_clm import ComponentSelector, NullCalibrationError, NullCalibrationWarning
+from sklearn_clm.calibration import ComponentCalibrationData, component_learn_then_test
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, Groups, ThresholdPolicy
 from tests.reports import ReportModel, cases
