@@ -676,17 +676,6 @@ def test_fit_transform_equals_transform_and_calibration_risk(n, k_max, epsilon, 
         assert sampler.score(X, y) == pytest.approx(-risks.objective(0.5, 0.5)[0])
 
 
-def test_generation_of_plain_strings():
-    class Plain(BaseGenerator):
-        def sample(self, prompts, n_samples, *, start=0, seed=0):
-            rows = ToyModel().sample(prompts, n_samples, start=start, seed=seed)
-            return [[draw.response for draw in row] for row in rows]
-
-    sampler = ConformalSampler(Plain(), k_max=4, quality="self_consistency", random_state=0)
-    sets = sampler.fit(*questions(60)).predict(["item 5"])
-    assert isinstance(sets[0].generations[0], Generation)
-
-
 def test_a_null_calibration_never_stops_whatever_the_score():
     sampler = toy_sampler(k_max=4, epsilon=0.001, quality=lambda prompt, draw: np.inf)
     with pytest.warns(NullCalibrationWarning):

@@ -213,39 +213,3 @@ def test_bad_lines_are_named(example, folder, line, message):
     path.write_text(path.read_text("utf-8") + line, encoding="utf-8")
     with pytest.raises(SystemExit, match=message):
         example.main(["--data", str(path), "--output", str(folder)])
-
-
-def test_bad_files_and_options_are_named(example, folder, capsys):
-    path = folder / "reports.jsonl"
-    output = ["--output", str(folder)]
-    with pytest.raises(SystemExit, match="No such file"):
-        example.main(["--data", str(folder / "nowhere.jsonl"), *output])
-    for name in ("nowhere:label", "json:nothing", "json", ""):
-        with pytest.raises(SystemExit, match=r"--labeler .*; wanted MODULE:FUNCTION"):
-            example.main(["--data", str(path), "--labeler", name, *output])
-    (folder / "images" / "7.png").write_bytes(b"no image")
-    with pytest.raises(SystemExit, match=r"7\.png is no readable image"):
-        example.main(["--data", str(path), *output])
-    (folder / "few.jsonl").write_text(path.read_text("utf-8").split("\n")[0], encoding="utf-8")
-    with pytest.raises(SystemExit, match="1 images are too few"):
-        example.main(["--data", str(folder / "few.jsonl"), *output])
-    for options, message in (
-        (["--labeler", "json:loads"], "--labeler judges reports of --data, which is not given"),
-        (["--images", "1"], "--images 1: wanted some hundreds"),
-    ):
-        with pytest.raises(SystemExit):
-            example.main(options)
-        assert message in capsys.readouterr().err
-
-
-def test_nothing_to_learn_is_said(tasks):
-    from PIL import Image
-
-    from sklearn_clm.generators import PrecomputedGenerator
-
-    images = [Image.new("RGB", (8, 8), color) for color in ("black", "white")]
-    generator = PrecomputedGenerator(images, [["All is well."]] * 2)
-    with pytest.raises(SystemExit, match="all 2 sentences drawn for 2 prompts are right"):
-        tasks.train_sentence_classifier(
-            generator, images, ["All is well."] * 2, tasks.image_and_words, n_samples=1, seed=0
-        )

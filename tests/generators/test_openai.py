@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 import numpy as np
+import pandas as pd
 import pytest
 from generators.fault_server import FAULTS, FaultServer, tokens, words
 from sklearn.base import clone
@@ -569,6 +570,12 @@ def test_calibration_through_faults_is_that_without(tmp_path, n_per_request, n):
     assert found.quality.tolist() == wanted.quality.tolist()
     assert found.similarity.tolist() == wanted.similarity.tolist()
     assert faulty.generator.stats()["n_stored"] == n * 4
+
+
+def test_prompts_of_a_series_count_by_position(server):
+    shuffled = pd.Series(PROMPTS[:3], index=[2, 0, 1])
+    wanted = generator_for(server).sample(PROMPTS[:3], 2, seed=4)
+    assert generator_for(server).sample(shuffled, 2, seed=4) == wanted
 
 
 def test_a_progress_bar_shows_what_it_costs(server, capsys):

@@ -5,8 +5,6 @@ import gc
 import itertools
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -294,20 +292,6 @@ def test_fingerprints_tell_what_shapes_a_draw(llama_path):
         assert TransformersGenerator(**{**base, **change}).fingerprint() == reference
     digests = [TransformersGenerator(**{**base, **change}).fingerprint() for change in other]
     assert len({reference, *digests}) == 1 + len(other)
-
-
-@pytest.mark.slow  # another process imports torch and transformers
-def test_fingerprints_are_equal_in_another_process(llama_path):
-    code = (
-        "from sklearn_clm.generators import TransformersGenerator;"
-        f"print(TransformersGenerator({llama_path!r}, stop='.').fingerprint())"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
-    )
-    generator = TransformersGenerator(llama_path, stop=".")
-    generator.sample(["one"], 1)
-    assert run.stdout.split()[-1] == generator.fingerprint()
 
 
 def test_logits_of_past_steps_are_not_kept(tmp_path):

@@ -253,24 +253,23 @@ def test_data_that_lack_their_groups_are_refused():
     assert list(one.calibrate(part, groups=NAMES[:90]).groups_) == NAMES[:3]
 
 
-def test_misuse(fitted):
-    with pytest.raises(ValueError, match="groups must"):
-        selector(groups=Groups()).fit(X, Y)
-    with pytest.raises(ValueError, match="groups must"):
-        fitted.predict(NEW)
+def test_groups_and_weights_where_there_are_none(fitted):
     alone = selector(fitted.sampler_).calibrate(fitted.calibration_data_.take(np.arange(60)))
-    with pytest.raises(ValueError, match="groups must"):
-        alone.predict(NEW, groups=NEW_NAMES)
-    with pytest.raises(AttributeError, match="groups_"):
-        _ = alone.groups_
+    for call in (
+        lambda: selector(groups=Groups()).fit(X, Y),
+        lambda: fitted.predict(NEW),
+        lambda: alone.predict(NEW, groups=NEW_NAMES),
+    ):
+        with pytest.raises(ValueError, match="groups must"):
+            call()
+    assert not hasattr(alone, "groups_")
     with pytest.raises(ValueError, match="shift must"):
         selector().fit(X, Y, prompt_weight=WEIGHTS)
-    with pytest.raises(ValueError, match="prompt_weight must"):
-        selector(fitted.sampler_).fit(X, Y, prompt_weight=WEIGHTS)
     shifted = sampler(shift=CovariateShift(weight_bound=1.5))
     sets = shifted.fit_transform(X, Y, prompt_weight=WEIGHTS)
-    with pytest.raises(ValueError, match="prompt_weight must"):
-        ComponentSelector().fit(sets, Y, prompt_weight=WEIGHTS)
+    for of, given in ((fitted.sampler_, X), (None, sets)):
+        with pytest.raises(ValueError, match="prompt_weight must"):
+            ComponentSelector(of).fit(given, Y, prompt_weight=WEIGHTS)
 
 
 @pytest.mark.slow

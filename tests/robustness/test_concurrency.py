@@ -56,22 +56,17 @@ PARTS = {
 
 
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS.keys())
-def test_threads_predict_what_one_predicts(parts, tmp_path):
-    fitted = sampler(**parts(tmp_path)).fit(X, Y)
+def test_threads_predict_and_select_what_one_does(parts, tmp_path):
+    fitted, expected = (sampler(**parts(tmp_path)).fit(X, Y) for _ in range(2))
     slices = [NEW[first : first + 16] for first in range(0, 48, 8)]
     answers = together([functools.partial(fitted.predict, part) for part in slices])
-    expected = sampler(**parts(tmp_path)).fit(X, Y)
-    for part, answer in zip(slices, answers):
-        assert answer == expected.predict(part)
-
-
-def test_threads_select_what_one_selects():
-    fitted = ComponentSelector(
-        sampler(), alpha=0.7, component_score="support", admission="exact_match"
-    ).fit(X, Y)
-    slices = [NEW[first : first + 16] for first in range(0, 48, 8)]
-    expected = [fitted.predict(part) for part in slices]
-    assert together([functools.partial(fitted.predict, part) for part in slices]) == expected
+    assert answers == [expected.predict(part) for part in slices]
+    options = {"alpha": 0.7, "component_score": "support", "admission": "exact_match"}
+    selecting, expected = (
+        ComponentSelector(one, **options).fit(X, Y) for one in (fitted, expected)
+    )
+    answers = together([functools.partial(selecting.predict, part) for part in slices])
+    assert answers == [expected.predict(part) for part in slices]
 
 
 def test_threads_fit_clones_on_one_cache(tmp_path):
