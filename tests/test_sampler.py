@@ -375,7 +375,7 @@ class Answering(BaseGenerator):
 
 @pytest.mark.parametrize("row", [["  "] * 3, ["", "yes", "yes"]])
 def test_empty_responses_are_draws_unless_all_are_empty(row):
-    generator = Answering(lambda prompts, k: [row for _ in prompts])
+    generator = Answering(lambda prompts, k: [row[:k] for _ in prompts])
     sampler = ConformalSampler(generator, k_max=3, quality=lambda prompt, draw: 1.0, random_state=0)
     if "yes" in row:
         assert sampler.fit(questions(30)[0], ["yes"] * 30).lambda_hat_ is not None
@@ -413,6 +413,29 @@ def test_responses_that_were_cut_off_are_warned_of(judging):
         # few of them, or the single token that was wanted
         for generator in (Cutting(5), Cutting(10, n_tokens=1)):
             sampler.set_params(generator=generator).fit(*questions(30))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("admission", lambda reference, response: 2),
+        ("quality", lambda prompt, draw: math.nan),
+        ("similarity", lambda a, b: math.nan),
+    ],
+)
+def test_a_failing_score_is_found_on_a_few_draws_and_loses_none(tmp_path, name, value):
+    log, sampler = tmp_path / "draws", toy_sampler()
+    failing = toy_sampler(log=str(log), **{name: value})
+    with pytest.raises((ValueError, TypeError), match=name) as caught:
+        failing.fit(*questions(30))
+    assert not [name for name in vars(failing) if name.endswith("_")]
+    assert len(drawn(log)) == 4 * 2  # the first draws of the first prompts
+    assert "set_params" in " ".join(caught.value.__notes__)
+    failing.set_params(**{name: getattr(sampler, name)}).fit(*questions(30))
+    assert len(drawn(log)) == 30 * 8
+    data, wanted = (one.calibration_data_ for one in (failing, sampler.fit(*questions(30))))
+    assert data.quality.tolist() == wanted.quality.tolist()
+    assert data.admissible.tolist() == wanted.admissible.tolist()
 
 
 def qualities(sampler):
