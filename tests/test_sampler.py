@@ -36,7 +36,7 @@ from sklearn_clm import (
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._surface import evaluate_configurations
-from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation, check_keyed
+from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, check_keyed
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ExitPolicy, Losses, ThresholdPolicy
 from sklearn_clm.scoring import likelihood, rouge_l

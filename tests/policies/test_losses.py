@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binom
 from sklearn.base import clone
 
-from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm import NullCalibrationWarning
 from sklearn_clm.calibration import Configuration, betting_p_value, binomial_p_value
 from sklearn_clm.calibration._path import sets_at_stop
 from sklearn_clm.inspection import CalibrationReport
