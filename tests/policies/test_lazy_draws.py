@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm import NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData, search_frontier
 from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
 from tests.toy import drawn, questions, toy_sampler

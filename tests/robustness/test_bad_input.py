@@ -37,8 +37,8 @@ from sklearn_clm.generators import (
     PrecomputedGenerator,
     ResamplingGenerator,
     TransformersGenerator,
-    prompt_bytes,
 )
+from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.metrics import set_loss, set_outcomes
 from sklearn_clm.policies import (
     CovariateShift,
