@@ -13,14 +13,11 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import report_null, warn, warn_of_supervised_steps
-from sklearn_clm._results import PredictionSets, visual_block
+from sklearn_clm._results import PredictionSets
 from sklearn_clm.calibration import CalibrationData, Claim, Provenance
-from sklearn_clm.calibration._binomial import mistaken_delta, mistaken_epsilon
+from sklearn_clm.calibration._binomial import mistaken_delta
 from sklearn_clm.calibration._claim import nulls_of
-from sklearn_clm.calibration._data import (
-    check_collected,
-    split_of,
-)
+from sklearn_clm.calibration._data import check_collected, split_of
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import DrawQueue, Generation, Generator
@@ -37,7 +34,7 @@ from sklearn_clm.policies import (
 )
 from sklearn_clm.policies._audited import AuditedThresholds
 from sklearn_clm.policies._base import Policy, Terms, draw_budgets
-from sklearn_clm.policies._calibration import SamplerCalibration
+from sklearn_clm.policies._calibration import DRAWN_WITH, SamplerCalibration, unknown_fields
 from sklearn_clm.policies._collection import (
     SCORES,
     Collection,
@@ -54,7 +51,6 @@ from sklearn_clm.policies._files import (
     read_sampler,
     refuse_other_sampler,
 )
-from sklearn_clm.policies._losses import why_empty
 from sklearn_clm.policies._open_sets import DrawScores, QualityLike, SimilarityLike
 from sklearn_clm.policies._rules import LevelRule, Rules, model_facts
 from sklearn_clm.policies._shift import Shift, needed_shift
@@ -88,10 +84,9 @@ class ConformalSampler(  # type: ignore[call-arg]
     Parameters
     ----------
     generator : generator, default=None
-        Where draws come from, see :mod:`sklearn_clm.generators`. A generator with a ``fit``
-        method is cloned and fitted on `training_fraction` of the data, which calibration never
-        sees. None is :class:`sklearn_clm.generators.ResamplingGenerator`, a baseline that looks
-        at no prompt.
+        Where draws come from, see :mod:`sklearn_clm.generators`. One with a ``fit`` method is
+        cloned and fitted on `training_fraction` of the data, which calibration never sees. None is
+        :class:`sklearn_clm.generators.ResamplingGenerator`, a baseline that looks at no prompt.
     k_max : int or sequence of int, default=20
         Budget of draws per prompt. Of a sequence the largest is drawn in ``fit``, and the budget
         is chosen along with the thresholds, under the same guarantee.
@@ -111,16 +106,13 @@ class ConformalSampler(  # type: ignore[call-arg]
     optimization_fraction : float, default=1/3
         Part of the collected prompts that chooses which configurations to test, in (0, 1).
     on_null : {"warn", "raise"}, default="warn"
-        What happens if no configuration can be certified, because none is safe enough or because
-        there are too few prompts for any test to succeed. With "warn" a
-        :class:`NullCalibrationWarning` is issued (a parameter search or a cross-validation issues
-        one, with their number) and ``predict`` returns all draws, marked as not guaranteed; with
-        "raise" it is a :class:`NullCalibrationError`.
+        What happens if nothing can be certified, because no configuration is safe enough or there
+        are too few prompts for any test: a :class:`NullCalibrationWarning`, after which ``predict``
+        returns all draws, marked as not guaranteed; or a :class:`NullCalibrationError`.
     random_state : int, RandomState instance or None, default=None
         An int is itself the seed of the draws, and seeds the random splits of the data. With
-        None the seed of the draws is 0, so that draws which were paid for are found again in a
-        cache, and the splits come from the prompts, whatever their order: the same prompts give
-        the same calibration, so that trying again after a null gains nothing.
+        None the seed is 0, so that draws which were paid for are found again in a cache, and the
+        splits come from the prompts, whatever their order: trying again after a null gains nothing.
     n_jobs : int or None, default=None
         Processes or threads for scores and admissions.
     verbose : int, default=0
@@ -128,24 +120,20 @@ class ConformalSampler(  # type: ignore[call-arg]
     training_fraction : float, default=0.5
         Part of the data that trains a generator with a ``fit`` method, in (0, 1).
     policy : ThresholdPolicy or ExitPolicy, default=None
-        How sampling stops and what is returned, see :mod:`sklearn_clm.policies`: the thresholds
-        of Algorithm 1 and the objective of Eq. 7, or one level of an exit policy that is learnt
-        from the optimisation part. None is ``ThresholdPolicy()``, the paper's.
+        How sampling stops and what is returned, see :mod:`sklearn_clm.policies`. None is
+        ``ThresholdPolicy()``: the thresholds of Algorithm 1, and the objective of Eq. 7.
     judging : {"all", "lazy"}, LazyJudging or AuditedJudging, default="all"
-        Whether ``fit`` makes and judges all draws, or only those that a test's decision still
-        needs. Lazily, the path of the tests comes from few labels, so that other configurations
-        may be certified; each decision is that of the full table, and p-values are bounds. With
-        :class:`sklearn_clm.policies.AuditedJudging` people audit `admission`, and the guarantee is
-        about what they admit.
+        Whether ``fit`` makes and judges all draws, or only those that a test's decision needs. With
+        :class:`~sklearn_clm.policies.AuditedJudging` people audit `admission`, and the guarantee
+        is about what they admit.
     groups : Groups, default=None
-        A guarantee within each group of prompts, see :class:`sklearn_clm.policies.Groups`. None
-        is one guarantee for all prompts together, unless ``fit`` is given groups.
+        A guarantee within each group of prompts. None is one for all prompts together, unless
+        ``fit`` is given groups.
     shift : CovariateShift, default=None
-        A guarantee for new prompts that are distributed otherwise than those that calibrate, see
-        :class:`sklearn_clm.policies.CovariateShift`.
+        A guarantee for new prompts that are distributed otherwise than those that calibrate.
     losses : Losses, default=None
-        Other losses of a set that are kept besides that of admission, or instead of it, see
-        :class:`sklearn_clm.policies.Losses`; for thresholds with ``judging="all"``.
+        Other losses of a set that are kept besides that of admission, or instead of it; for
+        thresholds with ``judging="all"``.
 
     Attributes
     ----------
@@ -153,38 +141,31 @@ class ConformalSampler(  # type: ignore[call-arg]
         All that ``predict`` depends on, as calibration saw it: later changes of parameters do not
         reach it. Its `claim` says in words what is guaranteed (``claim.sentence()``).
     lambda_hat_ : Configuration or None
-        The chosen thresholds, named `similarity`, `quality` and `set_score`; None for null, and
-        always with an :class:`~sklearn_clm.policies.ExitPolicy`.
+        The chosen thresholds, named `similarity`, `quality` and `set_score`; None where none are
+        certified, and of an exit policy.
     exit_level_ : float
-        The calibrated level of an exit policy; -inf for null. Of an exit policy alone.
+        The calibrated level of an exit policy; -inf where none is certified.
     k_max_ : int
         The budget in force.
-    valid_lambdas_ : ndarray of shape (m, 3)
-        Every certified configuration.
-    frontier_ : Frontier or None
-        The tested configurations, from the safest.
-    p_values_ : ndarray
-        Binomial p-value of each tested configuration.
-    achievable_epsilon_ : tuple of float (low, high)
-        Error of always drawing K, and of always drawing one (appendix C). With lazy judging they
-        are not known, and NaN.
     result_ : LearnThenTestResult or None
-        The whole result of the tests of thresholds; None where there were too few prompts.
+        The tests of thresholds; None where there were too few prompts.
+    frontier_, p_values_, valid_lambdas_ : Frontier, ndarray, ndarray of shape (m, 3)
+        Of them the tested configurations, from the safest, their p-values, and those certified.
+    achievable_epsilon_ : tuple of float (low, high)
+        Error of always drawing K, and of always drawing one (appendix C); NaN with lazy judging.
     groups_ : dict
         With groups: the rule of each. The other attributes are those of the rule for all prompts
         together, which is tested for comparison.
     shift_ : Shift or None
-        The shift of prompts that the guarantee holds for, with the numbers of prompts offered and
-        kept, and their effective number.
+        The shift that the guarantee holds for, with the numbers of prompts offered and kept.
     n_judgements_, n_draws_ : int
         How many draws of the collected prompts were judged, where equal responses of a prompt are
         judged once, and how many were made.
     calibration_data_ : CalibrationData
-        Scores, similarities and admissions of the draws that calibration saw; its `n_draws` says
-        how many these are for each prompt, where ``fit`` with lazy judging made fewer than K.
-    calibration_indices_ : ndarray of int
-        Positions in X of the prompts that calibrated. This and ``calibration_draws_``, the draws
-        themselves, are known only where ``fit`` or ``collect`` of this estimator gave the data.
+        Scores, similarities and admissions of the draws that calibration saw.
+    calibration_indices_, calibration_draws_ : ndarray of int, list of lists of Generation
+        Positions in X of the prompts that calibrated, and their draws; where ``fit`` or
+        ``collect`` of this estimator gave the data.
     generator_, seed_ : generator, int
         The generator in use, fitted where it can be, and the seed of all its draws.
     memory_ : DrawMemory
@@ -201,36 +182,26 @@ class ConformalSampler(  # type: ignore[call-arg]
     The guarantee is Theorem 4.2 of the paper. It needs calibration prompts and new prompts that
     are independent draws of one distribution, and nothing about the model. Draws are keyed: draw
     j for a prompt depends on the generator, the prompt, the seed and j alone. Hence, *given the
-    seed*, a draw is a fixed function of its prompt, the losses of independent prompts are
-    independent, and the guarantee holds given the seed. It is one guarantee for the calibrated
-    estimator over random new prompts, not one for each prompt, and it is spent once: choosing
-    among several estimators by their calibration data, for instance `k_max` by grid search on
-    the very data that then calibrates, or `epsilon` after a look at what these data certify,
-    voids it. Search on other data, or give `k_max` a sequence.
+    seed*, the losses of independent prompts are independent, and the guarantee holds. It is one
+    guarantee over random new prompts, not one for each prompt, and it is spent once: choosing
+    among several estimators by their calibration data, or `epsilon` after a look at what these
+    data certify, voids it. Search on other data, or give `k_max` a sequence.
 
     The unit is the prompt: all rows of one prompt stand on one side of every split (training,
-    optimisation, calibration), so that no copy of what was learnt from calibrates. A test still
-    counts rows, and the rows of one prompt succeed or fail together: n rows of prompts that stand
-    there m times each are worth, at worst, n^2 / sum(m^2) independent ones. Below nine tenths of n
-    ``fit`` warns, whatever the references: the risk may then exceed epsilon more often than
-    delta. Pass each prompt once, with a list of its references; the promise is then about distinct
-    prompts. Requests that repeat by themselves are warned of as well: although they are
-    independent, a split by prompts leaves a popular one on one side. They keep their guarantee
-    where nothing is split: with an untrained generator, and a ``frontier`` or a fitted
-    :class:`~sklearn_clm.policies.ExitPolicy` from other data.
+    optimisation, calibration). A test still counts rows, and the rows of one prompt succeed or
+    fail together: n rows of prompts that stand there m times each are worth, at worst,
+    n^2 / sum(m^2) independent ones, and below nine tenths of n ``fit`` warns. Pass each prompt
+    once, with a list of its references; the promise is then about distinct prompts. Requests that
+    repeat by themselves keep their guarantee where nothing is split: with an untrained generator,
+    and a ``frontier`` or a fitted :class:`~sklearn_clm.policies.ExitPolicy` from other data.
 
     Steps of a pipeline that learn from references, such as a selection of features, must not
     stand before the sampler: they would have seen the references that calibrate. They belong to
     the estimator inside the generator, which is trained on prompts of its own.
 
-    Draws are kept in this process and made once, whoever asks for them: a ``fit`` that is tried
-    again, ``predict``, and a selector after the sampler. A service that is not keyed gives other
-    draws once that memory is gone, and repeated prompts are then no longer independent of how
-    often they occur: put a :class:`sklearn_clm.caching.CachedGenerator` before it.
-
-    ``predict`` refuses a generator whose parameters or training have changed since calibration,
-    as far as its fingerprint tells. What a generator without a fingerprint holds (a client, a
-    model of its own) is not known here.
+    A service that is not keyed gives other draws once `memory_` is gone: put a
+    :class:`sklearn_clm.caching.CachedGenerator` before it. ``predict`` refuses a generator whose
+    fingerprint has changed since calibration; what one without a fingerprint holds is not known.
 
     Calibrating with an admission that is stricter than the one in mind keeps the guarantee
     (Corollary A.4).
@@ -370,10 +341,7 @@ class ConformalSampler(  # type: ignore[call-arg]
     ) -> "ConformalSampler":
         """Fit; `tries` uses the first draws in its own way, before the others are paid for."""
         self._validate_params()
-        if groups is None and self.groups is not None and self.groups.by is None:
-            self.groups.of(None, 0)  # says what is missing
-        if prompt_weight is None and self.shift is not None and self.shift.weight is None:
-            self.shift.of(None, 0)
+        self._refuse_missing(groups, prompt_weight)
         lazily = self._is_lazy
         data = self._collect(X, y, groups, prompt_weight, None, lazily=lazily, tries=tries)
         return self.calibrate(data)
@@ -426,13 +394,10 @@ class ConformalSampler(  # type: ignore[call-arg]
         checked = check_prompts(prompts, estimator=self)
         references = check_admissions(admissions, len(checked), estimator=self)
         # mistakes are found before anything is paid for
-        by = self.groups is not None and self.groups.by is not None
-        names = None
-        if groups is not None or by:
-            names = (self.groups or Groups()).of(groups, len(checked), checked)
-        weights = None
-        if prompt_weight is not None or (self.shift is not None and self.shift.weight is not None):
-            weights = needed_shift(self.shift).of(prompt_weight, len(checked), checked)
+        options, shift = self.groups or Groups(), None
+        given = groups is not None
+        names = options.of(groups, len(checked), checked) if given or options.by is not None else []
+        weights = self._weights(prompt_weight, checked)
         self._check_scores(self.generator)
         warn_of_supervised_steps()
         warn_of_repetitions(checked.digests())
@@ -443,18 +408,17 @@ class ConformalSampler(  # type: ignore[call-arg]
             fraction=self.training_fraction,
             random_state=self.random_state,
         )
-        shift = None
         if weights is not None:
             digests = checked.take(rows).digests()
             kept, shift = needed_shift(self.shift).applied(weights[rows], digests, source.seed)
             rows = rows[kept]
-        k_max = draw_budgets(self.k_max)[-1]
+        k_max, everything = draw_budgets(self.k_max)[-1], self.judging == "all"
         collected = Collection(
             source,
             checked.take(rows),
             rows,
             [references[i] for i in rows],
-            groups=None if groups is None or names is None else [names[i] for i in rows],
+            groups=[names[i] for i in rows] if given else None,
             shift=shift,
             quality=self.quality,
             similarity=self.similarity,
@@ -589,22 +553,6 @@ class ConformalSampler(  # type: ignore[call-arg]
                 )
         return self._sets(checked, groups)
 
-    def transform(self, X: object, *, groups: object = None) -> PredictionSets:
-        """Same as :meth:`predict`, so that the sampler stands inside a pipeline.
-
-        Parameters
-        ----------
-        X, groups
-            As in :meth:`predict`.
-
-        Returns
-        -------
-        PredictionSets
-            One set for each prompt. They are no data frame, whatever the output that scikit-learn
-            is configured for; their ``to_frame()`` makes them one.
-        """
-        return self.predict(X, groups=groups)
-
     def fit_transform(
         self, X: object, y: object, *, groups: object = None, prompt_weight: object = None
     ) -> PredictionSets:
@@ -692,13 +640,9 @@ class ConformalSampler(  # type: ignore[call-arg]
                 f"{name!r} was calibrated for k_max={read['rules'][None].rule.k_max}, but this "
                 f"sampler has k_max={self.k_max!r}."
             )
+        read["groups"] = frozen(self.groups) or read["groups"]
         record = SamplerCalibration(
-            **{**read, "groups": frozen(self.groups) or read["groups"]},
-            quality=frozen(self.quality),
-            similarity=frozen(self.similarity),
-            set_score=frozen(self._set_score),
-            source=source.with_seed(known.seed),
-            losses=frozen(self.losses),
+            **read, **self._frozen_parts(), source=source.with_seed(known.seed)
         )
         self._report_null_file(name, record.certified)
         self._source, self._collected = record.source, None
@@ -720,9 +664,6 @@ class ConformalSampler(  # type: ignore[call-arg]
         return collected.source.draw(
             self.memory_, collected.prompts, collected.n_draws, self.verbose
         )
-
-    def _sk_visual_block_(self) -> Any:
-        return visual_block([("generator", self.generator)])
 
     # --- parameters ---------------------------------------------------------------------------
 
@@ -788,6 +729,24 @@ class ConformalSampler(  # type: ignore[call-arg]
     def _fingerprints(self) -> dict[str, str]:
         return {name: score_fingerprint(getattr(self, name)) for name in SCORES}
 
+    def _frozen_parts(self) -> dict[str, Any]:
+        """Scores and losses, which later changes do not reach."""
+        named = ("quality", "similarity", "losses")
+        parts = {name: frozen(getattr(self, name)) for name in named}
+        return {**parts, "set_score": frozen(self._set_score)}
+
+    def _refuse_missing(self, groups: object, prompt_weight: object) -> None:
+        """Say what is missing that the parameters do not tell from the prompts."""
+        super()._refuse_missing(groups, prompt_weight)
+        if prompt_weight is None and self.shift is not None and self.shift.weight is None:
+            self.shift.of(None, 0)
+
+    def _weights(self, given: object, prompts: CheckedPrompts) -> np.ndarray | None:
+        """The weight of each prompt; None where there are none."""
+        if given is None and (self.shift is None or self.shift.weight is None):
+            return None
+        return needed_shift(self.shift).of(given, len(prompts), prompts)
+
     def _untrained_source(self, known: str | None) -> DrawSource:
         """Generator and seed of a sampler that has seen no prompts."""
         name = type(self).__name__
@@ -811,7 +770,6 @@ class ConformalSampler(  # type: ignore[call-arg]
     def _claim(self, known: Provenance, shift: Shift | None, names: list[Hashable] | None) -> Claim:
         """What is promised of all prompts where a test passes."""
         losses = self.losses
-        of_data = ("generator", "seed", *SCORES)
         return Claim(
             self.epsilon,
             self.delta,
@@ -821,7 +779,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             approximate=shift is not None and shift.estimated,
             losses={} if losses is None else {k: v for k, (_, v) in losses.named().items()},
             admission=losses is None or losses.admission,
-            unknown=tuple(name for name in of_data if getattr(known, name) is None),
+            unknown=unknown_fields(known, DRAWN_WITH),
         )
 
     def _take(
@@ -842,16 +800,13 @@ class ConformalSampler(  # type: ignore[call-arg]
             epsilon=self.epsilon,
             delta=self.delta,
             weights=self._policy.weights,
-            quality=frozen(self.quality),
-            similarity=frozen(self.similarity),
-            set_score=frozen(self._set_score),
             source=subject.source,
             provenance=data.provenance,
             n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
             data=data,
             groups=None if names is None else frozen(self.groups or Groups()),
             shift=shift,
-            losses=frozen(self.losses),
+            **self._frozen_parts(),
         )
         report_null(nulls_of(record.claims_in_use.values()), self.on_null)
         self._source = subject.source
@@ -860,19 +815,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         self._publish(record)
         if own is not None and data.n_prompts == own.data.n_prompts:
             self.calibration_indices_ = own.indices
-        remarks = [mistaken_delta(self.delta) if record.claim.guarantee == "pac" else None]
-        if record.has_empty_sets:
-            remarks.append(why_empty(self.losses, self.epsilon))
-        elif self.losses is None:
-            remarks.append(mistaken_epsilon(self.epsilon, record.achievable_epsilon.high))
-        if record.returns_everything:
-            remarks.append(
-                f"nothing smaller than the set of all {record.k_max} draws was certified: predict "
-                "returns all of them, with the guarantee. A larger epsilon or more prompts (of "
-                "another calibration) may give smaller sets"
-                f"{', or judging more of the optimisation part' if self._is_lazy else ''}."
-            )
-        for remark in filter(None, remarks):
+        mistaken = mistaken_delta(self.delta) if record.claim.guarantee == "pac" else None
+        for remark in filter(None, (mistaken, *record.remarks())):
             warn(remark)
 
     def _publish(self, record: SamplerCalibration) -> None:
@@ -883,7 +827,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         self.k_max_ = record.k_max
         self.achievable_epsilon_ = record.achievable_epsilon
         self.shift_ = record.shift
-        self.generator_, self.seed_ = record.generator, record.seed
+        self.generator_, self.seed_ = record.source.generator, record.source.seed
         if record.by_group is not None:
             self.groups_ = {name: one.rule for name, one in record.by_group.items()}
         if isinstance(self.policy, ExitPolicy):
@@ -935,7 +879,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         source.refuse_other_columns(prompts)
         scores = DrawScores(
             prompts,
-            bind_quality(record.quality, record.generator),
+            bind_quality(record.quality, source.generator),
             record.similarity,
             get_set_score(record.set_score),
             record.width,

@@ -1,7 +1,7 @@
 """The estimator that calibrates which parts of the responses can be trusted."""
 
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import asdict, replace
 from itertools import chain
 from numbers import Real
@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import report_null, warn
-from sklearn_clm._results import ComponentSets, PredictionSets, visual_block
+from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm._sampler import ConformalSampler
 from sklearn_clm.calibration import (
     Claim,
@@ -30,7 +30,8 @@ from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import Groups
-from sklearn_clm.policies._calibration import PARTS, SelectorCalibration
+from sklearn_clm.policies._base import claims_of
+from sklearn_clm.policies._calibration import SELECTED_WITH, SelectorCalibration, unknown_fields
 from sklearn_clm.policies._collection import (
     TRIED_DRAWS,
     TRIED_PROMPTS,
@@ -39,6 +40,7 @@ from sklearn_clm.policies._collection import (
     warn_of_repetitions,
 )
 from sklearn_clm.policies._components import (
+    Collected,
     components_of_draws,
     components_of_sets,
     higher_in_sets,
@@ -52,7 +54,7 @@ from sklearn_clm.policies._components import (
     select_components,
     shift_of_prompts,
     unseen_prompts,
-    why_null,
+    why_nothing,
 )
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import (
@@ -68,7 +70,6 @@ from sklearn_clm.policies._verdicts import ComponentVerdicts
 from sklearn_clm.scoring import get_splitter
 from sklearn_clm.scoring._admission import check_admissions
 from sklearn_clm.scoring._components import (
-    DistinctComponents,
     get_component_admission,
     get_component_score,
 )
@@ -94,8 +95,8 @@ class ComponentSelector(  # type: ignore[call-arg]
     ----------
     sampler : ConformalSampler, default=None
         Samples the responses. A fitted one is used as it is, and only the draws that it still
-        lacks are made; one that is not is cloned and fitted on the same prompts. None is right in
-        a Pipeline after a sampler, and a default :class:`ConformalSampler` otherwise.
+        lacks are made; another is cloned and fitted on the same prompts. None is right in a
+        Pipeline after a sampler, and a default :class:`ConformalSampler` otherwise.
     alpha : float, default=0.3
         Tolerated probability that any selected component is wrong, in (0, 1).
     delta : float, default=0.05
@@ -109,22 +110,20 @@ class ComponentSelector(  # type: ignore[call-arg]
         Confidence F^c in a component: "span_likelihood", "random" (a baseline), "support", a
         callable ``f(prompt, component) -> float``, a fitted binary classifier with
         ``predict_proba``, or an object with ``score_components`` such as
-        :class:`sklearn_clm.scoring.EntailmentScore`. A score that looks at the other samples of
-        the set must never fall when samples are added; ``fit`` warns where it does.
+        :class:`sklearn_clm.scoring.EntailmentScore`. A score that looks at the other samples must
+        never fall when samples are added; ``fit`` warns where it does.
     admission : str or callable, default="rouge_l"
         Admission A^c, used where admissions are references. "rouge_l" admits a component whose
         ROUGE-L with any component of the reference is at least 0.4 (one that is not text if it
         equals the reference), "exact_match" one that matches any of them exactly. A callable
-        ``admission(reference, component) -> bool`` is given the whole text of a reference, and of
-        a list, tuple or set of references it is called once with each; a dict is one reference.
+        ``admission(reference, component) -> bool`` is given the whole reference, each of several.
     judging : {"all", "lazy"}, default="all"
         With "lazy" components are judged from the highest score down, until the threshold is
         known: it is that of all labels.
         ``calibrate`` then asks, and not ``collect``.
     on_null : {"warn", "raise"}, default="warn"
-        What happens if no threshold can be certified. With "warn" a
-        :class:`NullCalibrationWarning` is issued and every selection is empty, which is valid;
-        with "raise" it is a :class:`NullCalibrationError`.
+        What happens if no threshold can be certified: a :class:`NullCalibrationWarning`, after
+        which every selection is empty, which is valid; or a :class:`NullCalibrationError`.
     random_state : int, RandomState instance or None, default=None
         Seed of ``component_score="random"``, for which None is 0; and the `random_state` of a
         sampler that is fitted here and has none of its own.
@@ -133,8 +132,7 @@ class ComponentSelector(  # type: ignore[call-arg]
     verbose : int, default=0
         Whether to show the progress of draws; a sampler that is given has its own.
     groups : Groups, default=None
-        A guarantee within each group of prompts, see :class:`sklearn_clm.policies.Groups`. None
-        is one guarantee for all prompts together, unless ``fit`` is given groups. What the sampler
+        A guarantee within each group of prompts, as in :class:`ConformalSampler`. What the sampler
         promises within groups is a parameter of its own.
 
     Attributes
@@ -143,7 +141,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         All that ``predict`` depends on, as calibration saw it: later changes of parameters do not
         reach it. Its `claim` says in words what is guaranteed (``claim.sentence()``).
     gamma_hat_ : float
-        The threshold: components that score at least this are selected. +inf where none could be
+        The threshold: components that score at least this are selected; +inf where none could be
         certified.
     groups_ : dict of float
         With groups: the threshold of each. The other attributes are those of the threshold for all
@@ -152,24 +150,22 @@ class ComponentSelector(  # type: ignore[call-arg]
         The shift of prompts that the guarantee holds for; it is that of the sampler.
     achievable_alpha_ : tuple of float (low, high)
         Mean loss of calibration prompts at the highest threshold and at the lowest.
+    result_ : ComponentThreshold or None
+        The tests; None where there were too few prompts for any.
     thresholds_, n_errors_, p_values_ : ndarray of shape (t,)
         The thresholds that were tested, from the largest down, and for each of them how many
         prompts had an inadmissible component selected, and the p-value.
-    result_ : ComponentThreshold or None
-        The whole result of calibration; None where there were too few prompts to test at all.
     calibration_data_ : ComponentCalibrationData
         Scores and labels of the distinct components of the calibration prompts.
     n_judgements_ : int
         How many of them have a label.
     calibration_indices_ : ndarray of int
-        Positions in X of the calibration prompts; only where ``fit`` or ``collect`` of this
-        estimator gave these data.
+        Positions in X of the calibration prompts; where ``fit`` or ``collect`` of this estimator
+        gave the data.
     sampler_ : ConformalSampler
         The sampler in use, where there is one.
-    n_features_in_ : int
-        Columns of X, for two-dimensional X.
-    feature_names_in_ : ndarray of str
-        Names of the columns of X, where X is a data frame.
+    n_features_in_, feature_names_in_ : int, ndarray of str
+        Number of columns of X, for two-dimensional X, and their names, for a data frame.
 
     See Also
     --------
@@ -186,12 +182,11 @@ class ComponentSelector(  # type: ignore[call-arg]
 
     The guarantee of the sampler (Eq. 1) and this one hold each with probability 1 - delta over
     the calibration data; *both at once* hold with probability 1 - 2 delta, by the union bound
-    (with different deltas, 1 minus their sum). As with the sampler, the guarantee is for prompts
-    from the distribution of the calibration prompts, and given the seed of the draws; after a
-    sampler with a :class:`~sklearn_clm.policies.CovariateShift`, for prompts that are distributed
-    as the weights say, since prompts are kept by their weight here as well. A sampler
-    that comes fitted, or a score that was trained, must not have been trained on the prompts
-    passed to ``fit`` here; calibrating a sampler on them is no training.
+    (with different deltas, 1 minus their sum). Like the sampler's it is for prompts from the
+    distribution of the calibration prompts, or the one that its shift describes, and given the
+    seed of the draws. A sampler that comes fitted, or a score that was trained, must not have
+    been trained on the prompts passed to ``fit`` here; calibrating a sampler on them is no
+    training.
 
     Examples
     --------
@@ -308,8 +303,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             If nothing can be certified and ``on_null="raise"``.
         """
         self._validate_params()
-        if groups is None and self.groups is not None and self.groups.by is None:
-            self.groups.of(None, 0)  # says what is missing
+        self._refuse_missing(groups, prompt_weight)
         return self.calibrate(self.collect(X, y, groups=groups, prompt_weight=prompt_weight))
 
     def collect(
@@ -379,7 +373,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             provenance=replace(
                 record.drawn_with,
                 k_max=record.width,
-                shift=record.drawn_with.shift if shift is None else shift.to_json(),
+                **({} if shift is None else {"shift": shift.to_json()}),
                 **self._fingerprints(),
             ),
         )
@@ -388,9 +382,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             data = verdicts.fill(data, self.alpha, everybody, lazily=False)
         self._forget()
         self.sampler_, self.calibration_indices_ = sampler, rows
-        self._collected = _CollectedComponents(
-            data, verdicts, checked, rows, split[:_N_TRIED], names
-        )
+        self._collected = Collected(data, verdicts, checked, rows, split[:_N_TRIED], names)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(sampler, name):
                 setattr(self, name, getattr(sampler, name))
@@ -497,21 +489,6 @@ class ComponentSelector(  # type: ignore[call-arg]
             groups = None  # the sampler alone has groups
         return self._select(sets, groups)
 
-    def transform(self, X: Any, *, groups: object = None) -> ComponentSets:
-        """Same as :meth:`predict`.
-
-        Parameters
-        ----------
-        X, groups
-            As in :meth:`predict`.
-
-        Returns
-        -------
-        ComponentSets
-            One set of components for each prompt.
-        """
-        return self.predict(X, groups=groups)
-
     def fit_transform(
         self, X: Any, y: Any, *, groups: object = None, prompt_weight: object = None
     ) -> ComponentSets:
@@ -596,9 +573,6 @@ class ComponentSelector(  # type: ignore[call-arg]
         self._publish(record)
         return self
 
-    def _sk_visual_block_(self) -> Any:
-        return visual_block([("sampler", self.sampler)])
-
     # --- parameters ---------------------------------------------------------------------------
 
     def _parts(self) -> tuple[Callable[[str], Any], Any]:
@@ -678,9 +652,9 @@ class ComponentSelector(  # type: ignore[call-arg]
 
     # --- calibrate ----------------------------------------------------------------------------
 
-    def _collected_of(self, data: ComponentCalibrationData) -> "_CollectedComponents | None":
+    def _collected_of(self, data: ComponentCalibrationData) -> Collected | None:
         """What this selector has collected, if that is what the data are."""
-        collected: _CollectedComponents | None = getattr(self, "_collected", None)
+        collected: Collected | None = getattr(self, "_collected", None)
         if collected is None or data.provenance != collected.data.provenance:
             return None
         own = collected.data
@@ -688,13 +662,13 @@ class ComponentSelector(  # type: ignore[call-arg]
         return collected if same and np.array_equal(own.scores, data.scores) else None
 
     def _groups_of(
-        self, data: ComponentCalibrationData, own: "_CollectedComponents | None", given: object
+        self, data: ComponentCalibrationData, own: Collected | None, given: object
     ) -> list[Hashable] | None:
         """The group of each prompt; None where there are none."""
         if own is not None:
             given = own.groups if given is None else given
             return groups_of(self.groups, given, data.n_prompts, own.prompts)
-        known: _CollectedComponents | None = getattr(self, "_collected", None)
+        known: Collected | None = getattr(self, "_collected", None)
         grouped = known is not None and known.groups is not None
         lost = given is None and self.groups is None and grouped
         if lost and known.data.provenance == data.provenance:  # type: ignore[union-attr]
@@ -704,7 +678,7 @@ class ComponentSelector(  # type: ignore[call-arg]
     def _labelled(
         self,
         data: ComponentCalibrationData,
-        own: "_CollectedComponents | None",
+        own: Collected | None,
         parts: list[Part],
     ) -> ComponentCalibrationData:
         """The data with the labels that are needed, those of people as they are now."""
@@ -722,36 +696,34 @@ class ComponentSelector(  # type: ignore[call-arg]
         self, data: ComponentCalibrationData, parts: list[Part], within: Any
     ) -> tuple[dict[Hashable | None, ComponentThreshold | None], dict[Hashable | None, Claim]]:
         """Test the components of each part from the highest score down."""
-        known = data.provenance
-        of_data = ("generator", "seed", *PARTS, "k_max")
-        shift = None if known.shift is None else Shift.from_json(known.shift)
+        shift = Shift.of(data.provenance)
+        whole = Claim(
+            self.alpha,
+            self.delta,
+            about="components",
+            within_groups=within,
+            shifted=shift is not None,
+            approximate=shift is not None and shift.estimated,
+            unknown=unknown_fields(data.provenance, SELECTED_WITH),
+        )
         results: dict[Hashable | None, ComponentThreshold | None] = {}
-        claims: dict[Hashable | None, Claim] = {}
+        claims = claims_of(parts, whole)
         for part in parts:
-            claim = Claim(
-                self.alpha,
-                part.delta,
-                about="components",
-                group=part.group,
-                within_groups=within,
-                pooled=len(parts) > 1 and part.group is None,
-                shifted=shift is not None,
-                approximate=shift is not None and shift.estimated,
-                unknown=tuple(name for name in of_data if getattr(known, name) is None),
-            )
+            claim, result, why = claims[part.group], None, None
             n, needed = len(part.rows), prompts_needed(self.alpha, part.delta)
             if n < needed:
-                results[part.group] = None
-                claims[part.group] = claim.nullified(too_few(n, needed, claim))
-                continue
-            result = component_learn_then_test(data.take(part.rows), self.alpha, part.delta)
-            null = result.gamma_hat == np.inf
+                why = too_few(n, needed, claim)
+            else:
+                result = component_learn_then_test(data.take(part.rows), self.alpha, part.delta)
+                if result.gamma_hat == np.inf:
+                    why = why_nothing(result, claim)
             results[part.group] = result
-            claims[part.group] = claim.nullified(why_null(result, claim)) if null else claim
+            if why is not None:
+                claims[part.group] = claim.nullified(why)
         return results, claims
 
     def _sampler_of(
-        self, data: ComponentCalibrationData, own: "_CollectedComponents | None"
+        self, data: ComponentCalibrationData, own: Collected | None
     ) -> ConformalSampler | None:
         """The fitted sampler that makes such draws, if there is one."""
         collected: ConformalSampler | None = self.__dict__.get("sampler_")
@@ -778,35 +750,34 @@ class ComponentSelector(  # type: ignore[call-arg]
         self._forget("n_features_in_", "feature_names_in_", "sampler_")
         self.calibration_ = record
         self.gamma_hat_, self.shift_ = record.gamma_hat, record.shift
-        self.achievable_alpha_ = record.achievable_alpha
+        nan = (np.nan, np.nan)
+        self.achievable_alpha_ = nan if record.tests is None else record.tests.achievable_alpha
         if record.by_group is not None:
             self.groups_ = record.by_group
         if record.sampler is not None:
             self.sampler_ = record.sampler
         if record.data is None:
             return
-        self.calibration_data_, self.result_ = record.data, record.result
+        self.calibration_data_, self.result_ = record.data, record.tests
         self.n_judgements_ = int(np.sum(record.data.labels >= 0))
-        tests, result = np.empty(0), record.result
+        tests, result = np.empty(0), record.tests
         self.thresholds_ = tests if result is None else result.thresholds
         self.n_errors_ = tests.astype(np.int64) if result is None else result.n_errors
         self.p_values_ = tests if result is None else result.p_values
 
-    def _remarks(
-        self, record: SelectorCalibration, own: "_CollectedComponents | None"
-    ) -> tuple[str, ...]:
+    def _remarks(self, record: SelectorCalibration, own: Collected | None) -> tuple[str, ...]:
         """What is said of a calibration that certifies something useless or doubtful."""
-        labels = record.data.labels if record.data is not None else np.empty(0)
-        remarks = [
-            mistaken_delta(self.delta),
-            *(self._remarks_on_sets(record, own) if own is not None else ()),
-            never_right(labels),
-            never_wrong(self.admission, record.achievable_alpha[1]),
-        ]
+        remarks = [mistaken_delta(self.delta)]
+        if own is not None:
+            remarks += self._remarks_on_sets(record, own)
+        if record.data is not None:
+            remarks.append(never_right(record.data.labels))
+        if record.tests is not None:
+            remarks.append(never_wrong(self.admission, record.tests.achievable_alpha[1]))
         return tuple(filter(None, remarks))
 
     def _remarks_on_sets(
-        self, record: SelectorCalibration, own: "_CollectedComponents"
+        self, record: SelectorCalibration, own: "Collected"
     ) -> tuple[str | None, ...]:
         """What is said of the components of sets of calibration prompts."""
         sampler: ConformalSampler = record.sampler
@@ -849,27 +820,6 @@ class ComponentSelector(  # type: ignore[call-arg]
     def _select(self, sets: PredictionSets, groups: object = None) -> ComponentSets:
         selected = select_components(self.calibration_, sets, groups)
         return ComponentSets(selected, min_width=sets.k_max, selector=self, index=sets._index)
-
-
-class _CollectedComponents:
-    """Components that were collected, of which prompts, and who judges them.
-
-    `indices` are positions of the prompts among those that were given; `first` are the components
-    of the first prompts, of all draws. `groups` are those that were given with
-    these prompts, None where none were.
-    """
-
-    def __init__(
-        self,
-        data: ComponentCalibrationData,
-        verdicts: ComponentVerdicts,
-        prompts: CheckedPrompts,
-        indices: np.ndarray,
-        first: Sequence[DistinctComponents],
-        groups: list[Hashable] | None,
-    ) -> None:
-        self.data, self.verdicts, self.prompts = data, verdicts, prompts
-        self.indices, self.first, self.groups = indices, first, groups
 
 
 def _fitted(sampler: object) -> ConformalSampler | None:

@@ -170,7 +170,7 @@ def _data(record: SamplerCalibration, data: CalibrationData) -> Section:
         rows.append((f"optimisation part, {searches}", str(tests.n_optimization)))
         rows.append((f"calibration part, {certifies}", str(tests.n_calibration)))
     rows.append(("draws for each prompt", str(data.k_max)))
-    rows.append(("seed of the draws", str(record.seed)))
+    rows.append(("seed of the draws", str(record.source.seed)))
     return Section("Data", table=(("what", "number"), *rows))
 
 

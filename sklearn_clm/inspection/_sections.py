@@ -1,12 +1,12 @@
 """Sections of a report, and those that samplers and selectors share."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from sklearn_clm._exceptions import MORE_PROMPTS
 from sklearn_clm._results import counted
-from sklearn_clm.calibration import Claim, smallest_epsilon
+from sklearn_clm.calibration import smallest_epsilon
 from sklearn_clm.calibration._claim import nulls_of, percent
 from sklearn_clm.evaluation import chance_of_null
 from sklearn_clm.evaluation._monitor import AFTER_ALARM
@@ -59,15 +59,9 @@ class Section:
     display: Display | None = field(default=None, compare=False, repr=False)
 
 
-def _in_use(record: Record) -> dict[Hashable | None, Claim]:
-    """Claims of the rules that predict may use, by group."""
-    claims, pooled = record.claims, record.uses_pooled_rule
-    return {name: claim for name, claim in claims.items() if name is not None or pooled}
-
-
 def guarantee(record: Record, *more: str) -> Section:
     """What is promised, and on which conditions."""
-    claims = list(_in_use(record).values())
+    claims = list(record.claims_in_use.values())
     held = [claim for claim in claims if claim.holds]
     if not held:
         return Section("Guarantee", (claims[-1].sentence(),))
@@ -84,7 +78,7 @@ def warnings(texts: Sequence[str]) -> Iterable[Section]:
 
 def nulls(record: Record, what: str) -> list[str]:
     """To whom nothing is promised, and why; `what` they get."""
-    claims = _in_use(record)
+    claims = record.claims_in_use
     null = {name: claim for name, claim in claims.items() if not claim.holds}
     if null and len(null) == len(claims):
         return [nulls_of(null.values()) or ""]

@@ -124,7 +124,7 @@ def _data(data: ComponentCalibrationData) -> Section:
 
 def _of_threshold(record: SelectorCalibration, data: ComponentCalibrationData) -> Iterable[Section]:
     """What the threshold for all prompts together is, how it was found and what it gives."""
-    result = record.result
+    result = record.tests
     if record.claim.holds:
         row = ("component score", f"{record.gamma_hat:.6g}", "select a component of at least this")
         table = (("threshold", "value", "use"), row)

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import ClassVar, Generic, Literal, TypeVar
@@ -32,6 +32,19 @@ def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
     if not budgets or not all(isinstance(k, Integral) and int(k) >= 1 for k in budgets):
         raise ValueError(f"k_max must be an int >= 1, or a sequence of such, got {k_max!r}.")
     return sorted({int(k) for k in budgets})
+
+
+def claims_of(parts: list[Part], claim: Claim) -> dict[Hashable | None, Claim]:
+    """What is promised of each part where its test passes."""
+    return {
+        part.group: replace(
+            claim,
+            delta=part.delta,
+            group=part.group,
+            pooled=len(parts) > 1 and part.group is None,
+        )
+        for part in parts
+    }
 
 
 @dataclass(frozen=True)
@@ -111,7 +124,7 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
             them where the calibration part as a whole is too small.
         """
         whole, path = parts[-1], self.path
-        claims = {part.group: self._claim_of(part, claim, parts) for part in parts}
+        claims = claims_of(parts, claim)
         if len(whole.rows) < self.needed(terms, terms.delta):
             n, spent = len(whole.rows), len(whole.searched) > 0
             needed = self.needed(terms, terms.delta)
@@ -140,11 +153,6 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
                 with bounding(table, whole.rows, lambda: self._unjudged(table, whole.rows)):
                     rules[part.group] = self.test(path, table, part, terms, one)
         return rules
-
-    @staticmethod
-    def _claim_of(part: Part, claim: Claim, parts: list[Part]) -> Claim:
-        pooled = len(parts) > 1 and part.group is None
-        return replace(claim, delta=part.delta, group=part.group, pooled=pooled)
 
     def _unjudged(self, table: Table, rows: np.ndarray) -> np.ndarray:
         """All texts without a label: what tests may ask for as long as their path is not known.

@@ -2,11 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import numpy as np
+from typing import Any, ClassVar
 
 from sklearn_clm.calibration import (
     CalibrationData,
@@ -17,21 +15,24 @@ from sklearn_clm.calibration import (
     LearnThenTestResult,
     Provenance,
 )
+from sklearn_clm.calibration._binomial import mistaken_epsilon
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.generators import Generator
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._collection import SCORES
 from sklearn_clm.policies._groups import Groups
-from sklearn_clm.policies._losses import Losses
+from sklearn_clm.policies._losses import Losses, why_empty
 from sklearn_clm.policies._open_sets import DrawScores, Progress, QualityLike, SimilarityLike
-from sklearn_clm.policies._rules import Certified, LevelResult, Rules, SetsByRule, ThresholdRule
+from sklearn_clm.policies._rules import Certified, LevelResult, Rules, SetsByRule
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource
 from sklearn_clm.scoring._identity import score_fingerprint
 
 PARTS = ("splitter", "component_score", "admission")
+# what the guarantee of sets, and of components, has to know of the data
+DRAWN_WITH = ("generator", "seed", *SCORES)
+SELECTED_WITH = ("generator", "seed", *PARTS, "k_max")
 _MOSTLY_EMPTY = 0.5
 
 
@@ -64,8 +65,49 @@ def places_of_groups(
     return [position.get(name, len(position)) for name in asked]
 
 
+class _Calibration:
+    """What both records tell of their claims; `claims` are given by group, None is all prompts."""
+
+    claims: Any
+    groups: Groups | None
+    provenance: Provenance
+    _collected_with: ClassVar[tuple[str, ...]]
+
+    @property
+    def claim(self) -> Claim:
+        """What may be said of all prompts together."""
+        claim: Claim = self.claims[None]
+        return claim
+
+    @property
+    def uses_pooled_rule(self) -> bool:
+        """Whether the rule for all prompts together is one that predict may use."""
+        return len(self.claims) == 1 or self.groups is None or self.groups.unknown == "pooled"
+
+    @property
+    def claims_in_use(self) -> dict[Hashable | None, Claim]:
+        """Claims of the rules that predict may use, by group."""
+        pooled = self.uses_pooled_rule
+        return {name: one for name, one in self.claims.items() if name is not None or pooled}
+
+    @property
+    def certified(self) -> bool:
+        """Whether anything is guaranteed."""
+        return any(claim.holds for claim in self.claims_in_use.values())
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What is not known to have collected the data."""
+        return unknown_fields(self.provenance, self._collected_with)
+
+
+def unknown_fields(known: Provenance, fields: tuple[str, ...]) -> tuple[str, ...]:
+    """Fields of a provenance that are not known."""
+    return tuple(name for name in fields if getattr(known, name) is None)
+
+
 @dataclass(frozen=True)
-class SamplerCalibration:
+class SamplerCalibration(_Calibration):
     """What was calibrated, and all that prediction depends on.
 
     Parameters
@@ -79,10 +121,8 @@ class SamplerCalibration:
         As calibration was asked for.
     weights : Weights
         Prices of the objective.
-    quality, similarity : str, callable or object
-        The scores.
-    set_score : str, callable or SetScore
-        The set function F.
+    quality, similarity, set_score : str, callable or object
+        The scores, and the set function F.
     source : DrawSource
         Generator and seed of the draws.
     provenance : Provenance
@@ -91,12 +131,8 @@ class SamplerCalibration:
         With lazy judging: how many responses were judged, in all.
     data : CalibrationData or None
         What was calibrated on; None for a calibration from a file.
-    groups : Groups or None
-        What is promised within groups.
-    shift : Shift or None
-        The shift of prompts that the guarantee holds for.
-    losses : Losses or None
-        Other losses that are kept.
+    groups, shift, losses : Groups, Shift, Losses or None
+        Within which groups, for which prompts and for which losses it holds.
     """
 
     rules: Rules
@@ -115,25 +151,12 @@ class SamplerCalibration:
     shift: Shift | None = None
     losses: Losses | None = None
 
-    @property
-    def generator(self) -> Generator:
-        """The generator in use."""
-        return self.source.generator
-
-    @property
-    def seed(self) -> int:
-        """Seed of the draws."""
-        return self.source.seed
+    _collected_with: ClassVar[tuple[str, ...]] = DRAWN_WITH
 
     @property
     def rule(self) -> Any:
         """The rule for all prompts together."""
         return self.rules[None].rule
-
-    @property
-    def claim(self) -> Claim:
-        """What may be said of the sets of all prompts together."""
-        return self.rules[None].claim
 
     @property
     def claims(self) -> dict[Hashable | None, Claim]:
@@ -147,27 +170,19 @@ class SamplerCalibration:
         return tests
 
     @property
+    def result(self) -> LearnThenTestResult | None:
+        """The same, of thresholds alone."""
+        return self.tests if isinstance(self.tests, LearnThenTestResult) else None
+
+    @property
     def by_group(self) -> dict[Hashable, Certified] | None:
         """The rule of each group; None without groups."""
-        found = {name: one for name, one in self.rules.items() if name is not None}
-        return found or None
+        return {name: one for name, one in self.rules.items() if name is not None} or None
 
     @property
     def in_use(self) -> Rules:
         """The rules that predict may use."""
-        if self.by_group is None or self.uses_pooled_rule:
-            return self.rules
-        return dict(self.by_group)
-
-    @property
-    def claims_in_use(self) -> dict[Hashable | None, Claim]:
-        """Claims of the rules that predict may use, by group."""
-        return {name: one.claim for name, one in self.in_use.items()}
-
-    @property
-    def uses_pooled_rule(self) -> bool:
-        """Whether the rule for all prompts together is one that predict may use."""
-        return self.by_group is None or self.groups is None or self.groups.unknown == "pooled"
+        return {name: self.rules[name] for name in self.claims_in_use}
 
     @property
     def k_max(self) -> int:
@@ -176,14 +191,9 @@ class SamplerCalibration:
 
     @property
     def lambda_hat(self) -> Configuration | None:
-        """The chosen thresholds; None for null, and of an exit policy."""
-        return self.rule.lambda_hat if isinstance(self.rule, ThresholdRule) else None
-
-    @property
-    def result(self) -> LearnThenTestResult | None:
-        """The tests of thresholds; None from a file, on too few prompts, or of an exit policy."""
-        found = self.rule.result
-        return found if isinstance(found, LearnThenTestResult) else None
+        """The chosen thresholds, where thresholds are certified."""
+        chosen: Configuration | None = self.rule.lambda_hat
+        return chosen
 
     @property
     def achievable_epsilon(self) -> AchievableEpsilon:
@@ -192,27 +202,20 @@ class SamplerCalibration:
             return AchievableEpsilon(math.nan, math.nan)
         return AchievableEpsilon.of_labels(self.data.admissible)
 
-    @property
-    def certified(self) -> bool:
-        """Whether anything is guaranteed; False for null."""
-        return any(one.claim.holds for one in self.in_use.values())
-
-    @property
-    def has_empty_sets(self) -> bool:
-        """Whether a rule that predict may use gives empty sets to more than half of the prompts."""
-        return any(one.rule.costs[0] < _MOSTLY_EMPTY for one in self.in_use.values())
-
-    @property
-    def returns_everything(self) -> bool:
-        """Whether what is certified is the set of all draws."""
+    def remarks(self) -> Iterator[str | None]:
+        """What is said of certified sets that are of little use."""
+        if any(one.rule.costs[0] < _MOSTLY_EMPTY for one in self.in_use.values()):
+            yield why_empty(self.losses, self.epsilon)
+        elif self.losses is None:
+            yield mistaken_epsilon(self.epsilon, self.achievable_epsilon.high)
         size, _ = self.rule.costs
-        return self.by_group is None and self.claim.holds and size == self.k_max > 1
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """What is not known to have collected the data."""
-        of_data = ("generator", "seed", *SCORES)
-        return tuple(name for name in of_data if getattr(self.provenance, name) is None)
+        if self.by_group is None and self.claim.holds and size == self.k_max > 1:
+            lazily = ", or judging more of the optimisation part" * (self.n_judgements is not None)
+            yield (
+                f"nothing smaller than the set of all {self.k_max} draws was certified: predict "
+                "returns all of them, with the guarantee. A larger epsilon or more prompts (of "
+                f"another calibration) may give smaller sets{lazily}."
+            )
 
     @property
     def drawn_with(self) -> Provenance:
@@ -237,7 +240,7 @@ class SamplerCalibration:
 
 
 @dataclass(frozen=True)
-class SelectorCalibration:
+class SelectorCalibration(_Calibration):
     """What was calibrated, and all that the selection depends on.
 
     Parameters
@@ -249,10 +252,8 @@ class SelectorCalibration:
         What may be said of what is selected.
     alpha, delta : float
         As calibration was asked for.
-    splitter : callable
-        As calibration used it.
-    component_score : ComponentScore
-        The score.
+    splitter, component_score : callable, ComponentScore
+        As calibration used them.
     n_draws : int or None
         Draws that calibration saw for each prompt; None where it is unknown.
     provenance : Provenance
@@ -285,64 +286,27 @@ class SelectorCalibration:
     groups: Groups | None = None
     remarks: tuple[str, ...] = field(default=(), repr=False)
 
+    _collected_with: ClassVar[tuple[str, ...]] = SELECTED_WITH
+
     @property
     def gamma_hat(self) -> float:
         """The threshold for all prompts together."""
         return self.thresholds[None]
 
     @property
-    def claim(self) -> Claim:
-        """What may be said of the selections of all prompts together."""
-        return self.claims[None]
-
-    @property
-    def result(self) -> ComponentThreshold | None:
+    def tests(self) -> ComponentThreshold | None:
         """The tests for all prompts together; None from a file or on too few prompts."""
         return self.results.get(None)
 
     @property
-    def tests(self) -> ComponentThreshold | None:
-        """The same, by the name that it has in a sampler's record."""
-        return self.result
-
-    @property
     def by_group(self) -> dict[Hashable, float] | None:
         """The threshold of each group; None without groups."""
-        found = {name: gamma for name, gamma in self.thresholds.items() if name is not None}
-        return found or None
-
-    @property
-    def uses_pooled_rule(self) -> bool:
-        """Whether the threshold for all prompts together is one that predict may use."""
-        return self.by_group is None or self.groups is None or self.groups.unknown == "pooled"
-
-    @property
-    def claims_in_use(self) -> dict[Hashable | None, Claim]:
-        """Claims of the thresholds that predict may use, by group."""
-        names = [name for name in self.thresholds if name is not None or self.uses_pooled_rule]
-        return {name: self.claims[name] for name in names}
-
-    @property
-    def certified(self) -> bool:
-        """Whether anything is guaranteed; False for null."""
-        return any(claim.holds for claim in self.claims_in_use.values())
-
-    @property
-    def achievable_alpha(self) -> tuple[float, float]:
-        """Share of prompts with an error at the highest threshold and at the lowest."""
-        return (np.nan, np.nan) if self.result is None else self.result.achievable_alpha
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """What is not known to have collected the data."""
-        of_data = ("generator", "seed", *PARTS, "k_max")
-        return tuple(name for name in of_data if getattr(self.provenance, name) is None)
+        return {name: one for name, one in self.thresholds.items() if name is not None} or None
 
     @property
     def shift(self) -> Shift | None:
         """The shift of prompts that the guarantee holds for."""
-        text = self.provenance.shift
-        return None if text is None else Shift.from_json(text)
+        return Shift.of(self.provenance)
 
     def group_of(self, given: object, prompts: list[Any]) -> list[Hashable | None]:
         """The group of each prompt whose threshold holds for it; None is that of all prompts."""

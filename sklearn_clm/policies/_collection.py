@@ -87,8 +87,8 @@ class Elsewhere:
     ) -> tuple[np.ndarray, Shift | None]:
         """Positions of the prompts that weights keep, and the shift that they stand for."""
         everybody = np.arange(data.n_prompts)
-        if data.provenance.shift is not None:
-            shift = Shift.from_json(data.provenance.shift)
+        shift = Shift.of(data.provenance)
+        if shift is not None:
             if given is not None:
                 raise ValueError(
                     "prompt_weight must be None for data that were collected with weights, got "

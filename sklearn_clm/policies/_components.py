@@ -1,20 +1,27 @@
 """Components of sets: which prompts may calibrate, and what is selected."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm._results import ComponentSet, PredictionSet, PredictionSets
-from sklearn_clm.calibration import Claim, ComponentThreshold, Provenance
+from sklearn_clm.calibration import (
+    Claim,
+    ComponentCalibrationData,
+    ComponentThreshold,
+    Provenance,
+)
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._calibration import PARTS, SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._collection import OWN_CODE
 from sklearn_clm.policies._shift import CovariateShift, Shift
+from sklearn_clm.policies._verdicts import ComponentVerdicts
 from sklearn_clm.scoring._components import (
     DistinctComponents,
     component_scores,
@@ -24,6 +31,18 @@ from sklearn_clm.scoring._components import (
 
 _ROUNDING = 1e-4  # of the largest score
 _ENOUGH_JUDGED = 30  # components, to wonder that none is admissible
+
+
+@dataclass
+class Collected:
+    """Components that a selector has collected, of which prompts, and who judges them."""
+
+    data: ComponentCalibrationData
+    verdicts: ComponentVerdicts
+    prompts: CheckedPrompts
+    indices: np.ndarray  # of the prompts among those that were given
+    first: Sequence[DistinctComponents]  # of all draws of the first prompts
+    groups: list[Hashable] | None  # those that were given with these prompts
 
 
 def unseen_prompts(
@@ -68,7 +87,7 @@ def shift_of_prompts(
     weight = given.weight if given is not None and given.agrees(shift) else None
     own = CovariateShift(weight, weight_bound=shift.weight_bound, estimated=shift.estimated)
     weights = own.of(prompt_weight, len(prompts), prompts)[rows]
-    kept, found = own.applied(weights, prompts.take(rows).digests(), record.seed)
+    kept, found = own.applied(weights, prompts.take(rows).digests(), record.source.seed)
     return rows[kept], found
 
 
@@ -211,7 +230,7 @@ def select_components(
     return selected
 
 
-def why_null(result: ComponentThreshold, claim: Claim) -> str:
+def why_nothing(result: ComponentThreshold, claim: Claim) -> str:
     """Why no threshold was certified."""
     n, (low, high) = result.n_calibration, result.achievable_alpha
     if not result.thresholds.size:

@@ -1,6 +1,7 @@
 """What both estimators have in common: options, one record of a calibration, and its files."""
 
 import os
+from abc import abstractmethod
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -9,11 +10,13 @@ from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import report_null
+from sklearn_clm._results import visual_block
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.generators import ResamplingGenerator
 from sklearn_clm.generators._tables import take_over_tags
 from sklearn_clm.policies._calibration import SamplerCalibration
 from sklearn_clm.policies._files import sampler_content, selector_content, write_calibration
+from sklearn_clm.policies._groups import Groups
 
 # joblib refuses 0 only after draws have been paid for
 N_JOBS: list[object] = [
@@ -32,6 +35,7 @@ class CalibratedEstimator(BaseEstimator):
     """An estimator with one record of what was calibrated."""
 
     on_null: str
+    groups: Groups | None
     calibration_: Any
     # parameters that may be objects with parameters of their own
     _options: ClassVar[dict[str, type[BaseEstimator]]]
@@ -90,6 +94,34 @@ class CalibratedEstimator(BaseEstimator):
             write_calibration(path, sampler_content(record))
         else:
             write_calibration(path, selector_content(record))
+
+    def transform(self, X: Any, *, groups: object = None) -> Any:
+        """Same as :meth:`predict`, for use inside a pipeline.
+
+        Parameters
+        ----------
+        X, groups
+            As in :meth:`predict`.
+
+        Returns
+        -------
+        PredictionSets or ComponentSets
+            They are no data frame, whatever the output that scikit-learn is configured for; their
+            ``to_frame()`` makes them one.
+        """
+        return self.predict(X, groups=groups)
+
+    @abstractmethod
+    def predict(self, X: Any, *, groups: object = None) -> Any:
+        """Sets for new prompts."""
+
+    def _sk_visual_block_(self) -> Any:
+        return visual_block([(self._drawn_by, getattr(self, self._drawn_by))])
+
+    def _refuse_missing(self, groups: object, prompt_weight: object) -> None:
+        """Say what is missing that the parameters do not tell from the prompts."""
+        if groups is None and self.groups is not None and self.groups.by is None:
+            self.groups.of(None, 0)
 
     def _report_null_file(self, name: str, certified: bool, *outcome: str) -> None:
         """Warn of a file with a null calibration, or raise it."""

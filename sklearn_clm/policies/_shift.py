@@ -11,13 +11,13 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import warn
-from sklearn_clm.calibration import keep_by_weight
+from sklearn_clm.calibration import Provenance, keep_by_weight
 from sklearn_clm.calibration._shift import check_weights, effective_size
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
@@ -25,7 +25,7 @@ from sklearn_clm.generators._tables import table_of
 
 _BINS = 10
 _FEW_KEPT = 0.1  # of all prompts
-_BY_CHANCE = 0.001
+_MOST_SEEN = 0.1
 
 
 @dataclass(frozen=True)
@@ -56,38 +56,24 @@ class Shift:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what :meth:`to_json` wrote.
-
-        Parameters
-        ----------
-        text : str
-            JSON text.
-
-        Returns
-        -------
-        Shift
-
-        Raises
-        ------
-        ValueError
-            If the text is damaged.
-        """
+    def of(cls, provenance: Provenance) -> Self | None:
+        """The shift that a provenance tells of."""
+        if provenance.shift is None:
+            return None
         try:
-            return cls(**json.loads(text))
+            return cls(**json.loads(provenance.shift))
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"provenance.shift must describe a shift, got {text!r:.80} instead."
+                f"provenance.shift must describe a shift, got {provenance.shift!r:.80} instead."
             ) from error
 
 
 class CovariateShift(BaseEstimator):
     """A guarantee for new prompts that are distributed otherwise than those that calibrate.
 
-    A prompt's weight is the density of new prompts there, relative to the calibration prompts, over
-    which such weights have a mean of 1. Another common factor is as valid, but what counts is
-    weight / `weight_bound`: smaller weights keep fewer prompts, or make smaller bets. References
-    given a prompt must be distributed alike in both.
+    A prompt's weight is the density of new prompts there, relative to the calibration prompts, up
+    to a common factor: what counts is weight / `weight_bound`, the probability that a prompt is
+    kept. References given a prompt must be distributed alike in both.
 
     Parameters
     ----------
@@ -129,26 +115,7 @@ class CovariateShift(BaseEstimator):
     def of(
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
     ) -> np.ndarray:
-        """The weight of each prompt.
-
-        Parameters
-        ----------
-        given : array-like of shape (n,), or None
-            Weights that were given.
-        n_prompts, prompts
-            As in :meth:`Groups.of`.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-
-        Raises
-        ------
-        ValueError
-            If weights are both given and found from the prompt, or neither; if they are not as many
-            as prompts, negative, above the bound, NaN or all zero; if many of the prompts have
-            trained the weight.
-        """
+        """The weight of each prompt, as given or found from it."""
         if given is not None and self.weight is not None:
             raise ValueError(
                 "prompt_weight must be given either as an array or by the callable "
@@ -156,8 +123,7 @@ class CovariateShift(BaseEstimator):
             )
         if self.weight is not None and prompts is not None:
             if isinstance(self.weight, DensityRatio):
-                self.weight.refuse_seen(prompts)
-                given = self.weight.weights(prompts)
+                given = self.weight.of_unseen(prompts)
             else:
                 given = [self.weight(prompt) for prompt in prompts]
         if given is None:
@@ -174,49 +140,6 @@ class CovariateShift(BaseEstimator):
             )
         return weights
 
-    def kept(self, weights: np.ndarray, digests: np.ndarray, seed: int) -> np.ndarray:
-        """Positions of the prompts that calibrate.
-
-        Parameters
-        ----------
-        weights : ndarray of shape (n,)
-            Their weights.
-        digests : ndarray of uint64, shape (n,)
-            Digests of the prompts.
-        seed : int
-            Seed of the draws.
-
-        Returns
-        -------
-        ndarray of int
-        """
-        low = low_weights(weights, float(self.weight_bound))
-        if low is not None:
-            warn(low)
-        # repetitions of a prompt are kept or dropped each by itself
-        order = np.argsort(digests, kind="stable")
-        new = np.concatenate(([True], digests[order][1:] != digests[order][:-1]))
-        place = np.arange(len(digests))
-        repetition = np.empty(len(digests), dtype=np.uint64)
-        repetition[order] = (place - np.maximum.accumulate(np.where(new, place, 0))).astype("u8")
-        keys = digests + repetition * np.uint64(0x9E3779B97F4A7C15)
-        rows = np.flatnonzero(keep_by_weight(weights, float(self.weight_bound), keys, seed=seed))
-        if not len(rows):
-            raise ValueError(
-                f"prompt_weight must let some prompts calibrate, got none kept of {len(weights)} "
-                f"with a mean weight of {weights.mean():.3g} and weight_bound="
-                f"{self.weight_bound:g}; wanted more prompts or a smaller bound."
-            )
-        if low is None and len(rows) < _FEW_KEPT * len(weights):
-            warn(
-                f"the shift keeps {len(rows)} of {len(weights)} prompts for calibration, about one "
-                f"in {len(weights) / len(rows):.0f}: each with probability weight / "
-                f"weight_bound, and the mean weight is {weights.mean():.3g} where weight_bound="
-                f"{self.weight_bound:g}. A smaller bound keeps more, where no weight exceeds it; "
-                "weights may be multiplied by a common factor."
-            )
-        return rows
-
     def agrees(self, found: Shift) -> bool:
         """Whether prompts were weighted as these parameters say."""
         return found.weight_bound == float(self.weight_bound)
@@ -228,19 +151,42 @@ class CovariateShift(BaseEstimator):
 
         Parameters
         ----------
-        weights, digests, seed
-            As in :meth:`kept`.
+        weights : ndarray of shape (n,)
+            Weights of prompts.
+        digests : ndarray of uint64, shape (n,)
+            Digests of the prompts.
+        seed : int
+            Seed of the draws.
 
         Returns
         -------
         rows : ndarray of int
         shift : Shift
         """
-        rows = self.kept(weights, digests, seed)
+        n, bound = len(weights), float(self.weight_bound)
+        # repetitions of a prompt are kept or dropped each by itself
+        order = np.argsort(digests, kind="stable")
+        new = np.concatenate(([True], digests[order][1:] != digests[order][:-1]))
+        place = np.arange(n)
+        repetition = np.empty(n, dtype=np.uint64)
+        repetition[order] = (place - np.maximum.accumulate(np.where(new, place, 0))).astype("u8")
+        keys = digests + repetition * np.uint64(0x9E3779B97F4A7C15)
+        rows = np.flatnonzero(keep_by_weight(weights, bound, keys, seed=seed))
+        advice = (
+            f"each with probability weight / weight_bound, where the mean weight is "
+            f"{weights.mean():.3g} and weight_bound={bound:g}. More are kept with a smaller bound "
+            "or larger weights: a common factor does not matter, as long as none exceeds the bound."
+        )
+        if not len(rows):
+            raise ValueError(
+                f"prompt_weight must let some prompts calibrate, got none kept of {n}, {advice}"
+            )
+        if len(rows) < _FEW_KEPT * n:
+            warn(f"the shift keeps {len(rows)} of {n} prompts for calibration, {advice}")
         return rows, Shift(
-            weight_bound=float(self.weight_bound),
+            weight_bound=bound,
             estimated=self.estimated or isinstance(self.weight, DensityRatio),
-            n_offered=len(weights),
+            n_offered=n,
             n_kept=len(rows),
             effective_size=effective_size(weights),
         )
@@ -254,25 +200,6 @@ def needed_shift(shift: CovariateShift | None) -> CovariateShift:
             "weight_bound says how large a weight may be."
         )
     return shift
-
-
-def low_weights(weights: np.ndarray, bound: float) -> str | None:
-    """What is said of weights that are no density ratios but a small multiple; None if they may be.
-
-    Ratios have a mean of 1 and, below the bound B, a mean square of at most B. Hence the mean m of
-    n of them is as low with probability at most exp(-n (1 - m)^2 / (2 B)), for m < 1.
-    """
-    mean = float(weights.mean())
-    factor = min(1.0 / mean, bound / float(weights.max()))
-    chance = np.exp(-len(weights) * (1.0 - mean) ** 2 / (2.0 * bound))
-    if factor < 2.0 or chance > _BY_CHANCE:
-        return None
-    return (
-        f"the mean weight of {len(weights)} prompts is {mean:.3g}, where density ratios have a "
-        f"mean of 1. The guarantee needs none, but what counts is weight / weight_bound, with "
-        f"weight_bound={bound:g}: such weights keep few prompts, and certify "
-        f"little. Wanted weights {factor:.3g} times as large."
-    )
 
 
 class DensityRatio(BaseEstimator):
@@ -354,51 +281,42 @@ class DensityRatio(BaseEstimator):
                 f"old and new must hold at least n_folds={self.n_folds} prompts each, got "
                 f"{len(parts[0])} and {len(parts[1])} instead."
             )
-        if parts[0].numeric != parts[1].numeric:
-            raise ValueError("old and new must hold prompts of one kind, got numbers and others.")
-        if parts[0].n_features != parts[1].n_features:
-            raise ValueError(
-                "old and new must have the same number of columns, got "
-                f"{parts[0].n_features} and {parts[1].n_features} instead."
-            )
-        if self.classifier is None and not parts[0].numeric:
-            for name, part in zip(("old", "new"), parts):
-                other = next((one for one in part if not isinstance(one, str)), None)
-                if other is not None:
-                    raise TypeError(
-                        f"{name} must hold text or rows of numbers for classifier=None, got "
-                        f"{type(other).__name__} instead; give a classifier of such prompts."
-                    )
+        numeric = parts[0].numeric
+        if (numeric, parts[0].n_features) != (parts[1].numeric, parts[1].n_features):
+            raise ValueError("old and new must hold prompts of one kind, and of as many columns.")
+        model = self.classifier
+        if model is None and numeric:
+            model = LogisticRegression()
+        elif model is None:
+            if not all(isinstance(one, str) for part in parts for one in part):
+                raise TypeError(
+                    "old and new must hold text or rows of numbers for classifier=None, got others "
+                    "instead; give a classifier of such prompts."
+                )
+            words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+            model = make_pipeline(words, LogisticRegression())
         self._odds = len(parts[0]) / len(parts[1])
         y = np.repeat([0, 1], [len(part) for part in parts])
-        model = self.classifier
-        if model is None:
-            model = LogisticRegression()
-            if not parts[0].numeric:
-                model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), model)
-        order = np.random.default_rng(0).permutation(len(y))
-        y = y[order]
+        data: Any = [*parts[0], *parts[1]]
         self._columns = None
-        data: Any
-        if parts[0].columns is None or parts[1].columns is None:
-            X = [*parts[0], *parts[1]]
-            data = [X[i] for i in order]
-            data = np.asarray(data) if parts[0].numeric else data
-        else:
+        if parts[0].columns is not None and parts[1].columns is not None:
             import pandas as pd
 
             _refuse_other_columns(parts[0].columns, parts[1])
-            data = pd.concat([part.as_given() for part in parts], ignore_index=True).iloc[order]
+            data = pd.concat([part.as_given() for part in parts], ignore_index=True)
             self._columns = data.iloc[:0]
-        chance = cross_val_predict(clone(model), data, y, cv=self.n_folds, method="predict_proba")
-        weights = self._weights(chance[:, 1])
+        elif numeric:
+            data = np.asarray(data)
+        folds = StratifiedKFold(self.n_folds, shuffle=True, random_state=0)
+        chance = cross_val_predict(clone(model), data, y, cv=folds, method="predict_proba")[:, 1]
+        weights = self._weights(chance[y == 0])
         self.classifier_ = clone(model).fit(data, y)
         self.seen_ = np.unique(np.concatenate([part.digests() for part in parts]))
-        self.mean_weight_ = float(weights[y == 0].mean())
-        self.share_clipped_ = float(np.mean(weights[y == 0] > self.weight_bound))
-        self.effective_size_ = effective_size(np.minimum(weights[y == 0], self.weight_bound))
-        bins = np.array_split(np.argsort(chance[:, 1], kind="stable"), min(_BINS, len(y)))
-        gaps = [abs(chance[part, 1].mean() - y[part].mean()) * len(part) for part in bins]
+        self.mean_weight_ = float(weights.mean())
+        self.share_clipped_ = float(np.mean(weights > self.weight_bound))
+        self.effective_size_ = effective_size(np.minimum(weights, self.weight_bound))
+        bins = np.array_split(np.argsort(chance, kind="stable"), min(_BINS, len(y)))
+        gaps = [abs(np.sum(chance[part] - y[part])) for part in bins]
         self.calibration_error_ = float(np.sum(gaps) / len(y))
         return self
 
@@ -439,22 +357,16 @@ class DensityRatio(BaseEstimator):
         # what was learnt on other prompts is kept, as in a frozen estimator
         return copy.copy(self)
 
-    def refuse_seen(self, prompts: CheckedPrompts) -> None:
-        """Refuse prompts that it was learnt from.
-
-        Parameters
-        ----------
-        prompts : CheckedPrompts
-            Prompts that are to calibrate.
-        """
+    def of_unseen(self, prompts: CheckedPrompts) -> np.ndarray:
+        """Weights of prompts that it was not learnt from, but for some that are asked again."""
         check_is_fitted(self)
         n_seen = int(np.isin(prompts.digests(), self.seen_).sum())
-        # some prompts may well be asked again
-        if n_seen > 0.1 * len(prompts):
+        if n_seen > _MOST_SEEN * len(prompts):
             raise ValueError(
                 f"prompts must be others than those that DensityRatio was learnt from, got "
                 f"{n_seen} of {len(prompts)} that it has seen: weights would fit them too well."
             )
+        return self.weights(prompts)
 
 
 def _refuse_other_columns(learnt: Any, prompts: CheckedPrompts) -> None:
