@@ -40,7 +40,7 @@ from sklearn_clm.policies._collection import (
     Collection,
     Elsewhere,
     TryOut,
-    refuse_other_data,
+    refuse_other_scores,
     source_of,
     warn_of_repetitions,
 )
@@ -52,7 +52,7 @@ from sklearn_clm.policies._files import (
     refuse_other_sampler,
 )
 from sklearn_clm.policies._open_sets import DrawScores, QualityLike, SimilarityLike
-from sklearn_clm.policies._rules import LevelRule, Rules, model_facts
+from sklearn_clm.policies._rules import LevelRule, Rules, model_content
 from sklearn_clm.policies._shift import Shift, needed_shift
 from sklearn_clm.policies._source import (
     DrawSource,
@@ -412,7 +412,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             digests = checked.take(rows).digests()
             kept, shift = needed_shift(self.shift).applied(weights[rows], digests, source.seed)
             rows = rows[kept]
-        k_max, everything = draw_budgets(self.k_max)[-1], self.judging == "all"
+        k_max = draw_budgets(self.k_max)[-1]
         collected = Collection(
             source,
             checked.take(rows),
@@ -483,7 +483,11 @@ class ConformalSampler(  # type: ignore[call-arg]
         self._validate_params()
         check_collected(data)
         budgets, policy = draw_budgets(self.k_max), self._policy
-        refuse_other_data(data, budgets[-1], self._fingerprints())
+        refuse_other_scores(data.provenance, self._fingerprints())
+        if data.k_max < budgets[-1]:
+            raise ValueError(
+                f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
+            )
         subject = self._subject(data)
         if subject.prompts is None and data.prompts is not None:  # collect has looked at its own
             warn_of_repetitions(data.prompts)
@@ -856,7 +860,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             "guarantee": policy.guarantee,
             "policy": policy.kind,
             "same_text": policy.same_text if isinstance(policy, ExitPolicy) else None,
-            "model": None if learnt is None else model_facts(learnt),
+            "model": None if learnt is None else model_content(learnt),
             "losses": losses_content(self.losses),
             "groups": groups_content(self.groups),
             "weight_bound": None if self.shift is None else float(self.shift.weight_bound),

@@ -37,6 +37,7 @@ from sklearn_clm.policies._collection import (
     TRIED_PROMPTS,
     TryOut,
     noting_kept_draws,
+    refuse_other_scores,
     warn_of_repetitions,
 )
 from sklearn_clm.policies._components import (
@@ -49,7 +50,6 @@ from sklearn_clm.policies._components import (
     out_of_reach,
     refuse_larger_budget,
     refuse_other_draws,
-    refuse_other_parts,
     refuse_without_logprobs,
     select_components,
     shift_of_prompts,
@@ -419,7 +419,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         """
         self._validate_params()
         check_components(data)
-        refuse_other_parts(data.provenance, self._fingerprints())
+        refuse_other_scores(data.provenance, self._fingerprints())
         own = self._collected_of(data)
         if own is None and data.prompts is not None:  # collect has looked at its own
             warn_of_repetitions(data.prompts)

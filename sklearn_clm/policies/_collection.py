@@ -607,10 +607,10 @@ def source_of(
     return source.with_seed(known.seed)
 
 
-def refuse_other_data(data: CalibrationData, k_max: int, scores: Mapping[str, str]) -> None:
-    """Refuse data of other scores, or of fewer draws."""
-    for name, now in scores.items():
-        then = getattr(data.provenance, name)
+def refuse_other_scores(known: Provenance, own: Mapping[str, str]) -> None:
+    """Refuse data of other scores, or of another splitter or judge."""
+    for name, now in own.items():
+        then = getattr(known, name)
         if then not in (None, now):
             raise ValueError(
                 f"data was collected with {name}={then!r:.80}, but now {name}={now!r:.80}; "
@@ -618,8 +618,3 @@ def refuse_other_data(data: CalibrationData, k_max: int, scores: Mapping[str, st
                 "collect, or fit, again: draws that were made in this process, or that a "
                 "CachedGenerator keeps or a PrecomputedGenerator holds, are not made anew."
             )
-    if data.k_max < k_max:
-        raise ValueError(
-            f"k_max={k_max} asks for more draws than the {data.k_max} of the calibration "
-            "data; collect them, or lower k_max."
-        )

@@ -1,7 +1,7 @@
 """Components of sets: which prompts may calibrate, and what is selected."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,7 @@ from sklearn_clm.calibration import (
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.policies._calibration import PARTS, SamplerCalibration, SelectorCalibration
-from sklearn_clm.policies._collection import OWN_CODE
+from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._shift import CovariateShift, Shift
 from sklearn_clm.policies._verdicts import ComponentVerdicts
 from sklearn_clm.scoring._components import (
@@ -118,17 +117,6 @@ def refuse_without_logprobs(named: object, component_score: Any, sampler: Any) -
         )
 
 
-def refuse_other_parts(known: Provenance, own: Mapping[str, str]) -> None:
-    """Refuse components of another splitter, score or admission."""
-    for name in PARTS:
-        if getattr(known, name) not in (None, own[name]):
-            raise ValueError(
-                f"data was collected with {name}={getattr(known, name)!r:.80}, but now "
-                f"{name}={own[name]!r:.80}; wanted data collected with what predict is to use "
-                f"({OWN_CODE}). Call collect, or fit, again."
-            )
-
-
 def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
     """Refuse sets of another generator or seed than those of what was calibrated."""
     found = sets.provenance
@@ -142,12 +130,11 @@ def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> N
 
 
 def refuse_larger_budget(k_max: int, n_draws: int | None) -> None:
-    """Refuse a sampler that may draw more than the components were calibrated on."""
+    """Refuse more draws of a prompt than the components were calibrated on."""
     if n_draws is not None and n_draws < k_max:
         raise ValueError(
-            f"data holds components of {n_draws} draws for each prompt, fewer than the "
-            f"k_max={k_max} of the sampler; the guarantee does not reach beyond. Call "
-            "collect, or fit, again."
+            f"X must hold sets of at most {n_draws} draws, as many as calibration saw for each "
+            f"prompt, got k_max={k_max} instead: the guarantee does not reach beyond."
         )
 
 
@@ -196,12 +183,7 @@ def select_components(
     record: SelectorCalibration, sets: PredictionSets, groups: object = None
 ) -> list[ComponentSet]:
     """The components of each set that reach the threshold of its group (Algorithm 2)."""
-    largest = max((one.n_samples for one in sets), default=0)
-    if record.n_draws is not None and largest > record.n_draws:
-        raise ValueError(
-            f"X holds a set of {largest} draws, and calibration saw {record.n_draws} for each "
-            "prompt; the guarantee does not reach beyond."
-        )
+    refuse_larger_budget(max((one.n_samples for one in sets), default=0), record.n_draws)
     refuse_other_draws(sets, record.provenance, "the draws of calibration")
     of_set = record.group_of(groups, [one.prompt for one in sets])
     thresholds = [record.thresholds[name] for name in of_set]

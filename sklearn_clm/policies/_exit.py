@@ -135,14 +135,13 @@ class ExitPolicy(Policy[ExitModel]):
         self._validate_params()
         check_collected(data)
         refuse_missing_draws(data)
-        shape = (data.n_prompts, data.k_max)
         labels = data.labels if labels is None else labels
-        for name, array in (("first", first), ("labels", labels)):
-            if np.shape(array) != shape:
-                raise ValueError(
-                    f"{name} must have shape {shape} like the draws of data, got "
-                    f"{type(array).__name__} of shape {np.shape(array)} instead."
-                )
+        shape = (data.n_prompts, data.k_max)
+        if not np.shape(first) == np.shape(labels) == shape:
+            raise ValueError(
+                f"first and labels must have shape {shape} like the draws of data, got shapes "
+                f"{np.shape(first)} and {np.shape(labels)} instead."
+            )
 
         def cost(sizes: np.ndarray, samples: np.ndarray, arrived: np.ndarray) -> float:
             excess = relative_excess(samples, arrived)
@@ -174,17 +173,7 @@ class ExitPolicy(Policy[ExitModel]):
         return {name: digest_of(type(self), {name: value}) for name, value in params.items()}
 
     def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
-        """Draw in which each draw's text occurs first, near duplicates counted as one.
-
-        Parameters
-        ----------
-        table : Table
-        rows : ndarray of int, shape (m,)
-
-        Returns
-        -------
-        ndarray of int, shape (m, K)
-        """
+        """Draw in which each draw's text occurs first, near duplicates counted as one."""
         return texts_of_draws(table.data.similarity[rows], table.texts[rows], self.same_text)
 
     @property
@@ -202,15 +191,14 @@ class ExitPolicy(Policy[ExitModel]):
                 f"policy must be fitted with k_max={np.max(k_max)} draws, got one fitted with "
                 f"{self.path.k_max} instead."
             )
-        if hasattr(self, "_fitted_with"):
-            now = self._parameters()
-            changed = [name for name, then in self._fitted_with.items() if now[name] != then]
-            if changed:
-                raise ValueError(
-                    "policy must have the parameters that it was fitted with, got another "
-                    f"{' and '.join(changed)} instead; fit it again, or give an ExitPolicy that "
-                    "is not fitted, which the sampler fits on prompts of its own."
-                )
+        then = getattr(self, "_fitted_with", {})
+        now = self._parameters() if then else {}
+        if changed := [name for name in then if now[name] != then[name]]:
+            raise ValueError(
+                "policy must have the parameters that it was fitted with, got another "
+                f"{' and '.join(changed)} instead; fit it again, or give an ExitPolicy that "
+                "is not fitted, which the sampler fits on prompts of its own."
+            )
 
     def refuse_path(self, path: ExitModel, data: CalibrationData) -> None:
         refuse_common_prompts("a fitted policy", path.seen, data)
@@ -219,7 +207,7 @@ class ExitPolicy(Policy[ExitModel]):
         part = table.part(rows)
         labels = part.labels
         if terms.judging is not None:
-            estimated, labels = terms.judging.labels_and_known(table, rows, self.texts(table, rows))
+            estimated, labels = terms.judging.labels(table, rows, self.texts(table, rows))
             if not (labels >= 0).any():
                 labels = estimated.astype(np.int8)
         learner = ExitPolicy(**self.get_params(deep=False))
@@ -231,11 +219,9 @@ class ExitPolicy(Policy[ExitModel]):
     ) -> Certified:
         n, epsilon = len(part.rows), terms.epsilon
         pac = self.guarantee == "pac"
-        allowed = (
-            int(critical_count(n, epsilon, part.delta))
-            if pac
-            else int(np.floor((n + 1) * epsilon)) - 1
-        )
+        allowed = int(np.floor((n + 1) * epsilon)) - 1
+        if pac:
+            allowed = int(critical_count(n, epsilon, part.delta))
         judged_before = table.n_judgements
         entries = ExitEntries(table, part.rows, path, self.same_text)
         with bounding(
@@ -273,16 +259,15 @@ class ExitPolicy(Policy[ExitModel]):
             n_judgements=table.n_judgements - judged_before if table.is_lazy else None,
         )
         if level == -np.inf:
-            null = self._why_null(result, claim)
-            return Certified(Everything(path.k_max, result), claim.nullified(null))
+            why = self._why_nothing(result, claim)
+            return Certified(Everything(path.k_max, result), claim.nullified(why))
         equal_texts = table.data.texts is not None
         return Certified(LevelRule(path, self.same_text, equal_texts, level, result), claim)
 
-    def _why_null(self, result: LevelResult, claim: Claim) -> str:
+    def _why_nothing(self, result: LevelResult, claim: Claim) -> str:
         n, hopeless = result.n_calibration, result.n_hopeless or 0
         # lazily, what was not judged may be right
-        lazily = result.n_judgements is not None
-        lacking = hopeless if lazily or result.n_errors is None else result.n_errors
+        lacking = result.n_errors if result.n_judgements is None else hopeless
         advice = doubts_of_admission(lacking / n)
         if hopeless - lacking > _MANY_MERGED * n:
             advice = (

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -40,7 +40,7 @@ from sklearn_clm.policies._rules import (
     LevelRule,
     Rules,
     ThresholdRule,
-    model_facts,
+    model_content,
 )
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.scoring._identity import score_fingerprint
@@ -49,6 +49,8 @@ _FORMATS = {
     "sklearn_clm.calibration/2": "ConformalSampler",
     "sklearn_clm.component_calibration/2": "ComponentSelector",
 }
+_OF_SAMPLERS = ("width", "epsilon", "delta", "weights", "n_judgements")
+_OF_SELECTORS = ("alpha", "delta", "n_draws")
 _MOST_DRAWS = 1_000_000  # a file must not make predict allocate more
 
 
@@ -141,12 +143,31 @@ def _count(value: Any, least: int, most: int = 2**63 - 1) -> int:
     return value
 
 
+def _written(record: Any, names: Sequence[str], **more: object) -> dict[str, Any]:
+    """Fields of a record that both files hold, with its own."""
+    return {
+        **{name: getattr(record, name) for name in names},
+        "provenance": _of(record.provenance),
+        "groups": groups_content(record.groups),
+        **more,
+    }
+
+
+def _read(content: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """What :func:`_written` wrote."""
+    groups = content["groups"]
+    return {
+        **{name: content[name] for name in names},
+        "provenance": _record(Provenance, content["provenance"]),
+        "groups": None if groups is None else Groups(**{**groups, "by": None}),
+    }
+
+
 def groups_content(groups: Groups | None) -> dict[str, Any] | None:
     """What a file holds of groups."""
     if groups is None:
         return None
-    by = None if groups.by is None else score_fingerprint(groups.by)
-    return {"by": by, "guarantee": groups.guarantee, "unknown": groups.unknown}
+    return {**groups.get_params(deep=False), "by": groups.by and score_fingerprint(groups.by)}
 
 
 def losses_content(losses: Losses | None) -> dict[str, Any] | None:
@@ -188,24 +209,18 @@ def refuse_other_groups(name: str, saved: Mapping[str, Any] | None, own: Any) ->
 
 def sampler_content(record: SamplerCalibration) -> dict[str, Any]:
     """What a file of a sampler's calibration holds."""
-    known = record.provenance
-    return {
-        "format": "sklearn_clm.calibration/2",
-        "rules": [
+    return _written(
+        record,
+        _OF_SAMPLERS,
+        format="sklearn_clm.calibration/2",
+        rules=[
             {"group": _name(group), **_rule_content(one.rule), "claim": _of(one.claim)}
             for group, one in record.rules.items()
         ],
-        "width": record.width,
-        "epsilon": record.epsilon,
-        "delta": record.delta,
-        "weights": record.weights,
-        "provenance": _of(known),
-        "set_score": score_fingerprint(record.set_score),
-        "n_judgements": record.n_judgements,
-        "groups": groups_content(record.groups),
-        "shift": None if record.shift is None else _of(record.shift),
-        "losses": losses_content(record.losses),
-    }
+        set_score=score_fingerprint(record.set_score),
+        shift=None if record.shift is None else _of(record.shift),
+        losses=losses_content(record.losses),
+    )
 
 
 def read_sampler(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -219,20 +234,14 @@ def read_sampler(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
         }
         for rule, claim in rules.values():
             if claim.holds == isinstance(rule, Everything):
-                raise ValueError("a rule certifies something where its claim says null, or not")
+                raise ValueError("a rule certifies something where its claim does not, or not")
         if None not in rules:
             raise ValueError("it has no rule for all prompts")
         compared = {key: content[key] for key in ("set_score", "groups", "losses")}
-        groups, shift = content["groups"], content["shift"]
+        shift = content["shift"]
         return compared, {
+            **_read(content, _OF_SAMPLERS),
             "rules": rules,
-            "width": width,
-            "epsilon": float(content["epsilon"]),
-            "delta": float(content["delta"]),
-            "weights": content["weights"],
-            "provenance": _record(Provenance, content["provenance"]),
-            "n_judgements": content["n_judgements"],
-            "groups": None if groups is None else Groups(**{**groups, "by": None}),
             "shift": None if shift is None else _record(Shift, shift),
         }
 
@@ -242,18 +251,11 @@ def refuse_other_sampler(
 ) -> None:
     """Refuse a file that belongs to a sampler with another generator, scores or parameters.
 
-    Parameters
-    ----------
-    name : str
-        Of the file.
-    content, read : mapping
-        As :func:`read_sampler` gives them.
-    own : mapping
-        The same of the sampler; its scores and options by their fingerprints.
+    `content` and `read` are those of :func:`read_sampler`, `own` the same of the sampler.
     """
     one, known, shift = read["rules"][None], read["provenance"], read["shift"]
     level = one.rule if isinstance(one.rule, LevelRule) else None
-    # a null belongs to no policy
+    # where nothing is certified, no policy counts
     kind = None if not one.rule.certified else "thresholds" if level is None else "an exit policy"
     saved = {
         **_of(known),
@@ -261,7 +263,7 @@ def refuse_other_sampler(
         "set_score": content["set_score"],
         "guarantee": one.claim.guarantee,
         "policy": kind,
-        "model": None if level is None else model_facts(level.model),
+        "model": None if level is None else model_content(level.model),
     }
     compared = set(saved) & set(own)
     refuse_differences(name, saved, {key: own[key] for key in own if key in compared})
@@ -287,9 +289,20 @@ def _rule_content(rule: Any) -> dict[str, Any]:
             "level": rule.level,
             "same_text": rule.same_text,
             "equal_texts": rule.equal_texts,
-            "model": model_content(rule.model),
+            "model": _checked_model(model_content(rule.model)),
         }
     return {"kind": "everything", "k_max": rule.k_max}
+
+
+def _checked_model(content: dict[str, Any]) -> dict[str, Any]:
+    """A model that its content is all of."""
+    for classifier in (content["text"], content["arrival"]):
+        if "hash" in classifier:
+            raise ValueError(
+                "the policy's estimator must be a logistic regression for a JSON file, got "
+                f"{classifier['other']} instead; pickle the sampler."
+            )
+    return content
 
 
 def _rule(content: Mapping[str, Any], width: int) -> ThresholdRule | LevelRule | Everything:
@@ -313,32 +326,6 @@ def _rule(content: Mapping[str, Any], width: int) -> ThresholdRule | LevelRule |
     if content["kind"] != "everything":
         raise ValueError(f"{content['kind']!r:.40} is no kind of rule")
     return Everything(k_max)
-
-
-def model_content(model: ExitModel) -> dict[str, Any]:
-    """An exit model as values for JSON; logistic models only."""
-    return {
-        "text": _classifier_content(model.text_classifier),
-        "arrival": _classifier_content(model.arrival_classifier),
-        "quality": model.quality_scale.knots,
-        "similarity": model.similarity_scale.knots,
-        "rho": model.rho,
-        "k_max": model.k_max,
-    }
-
-
-def _classifier_content(classifier: Any) -> dict[str, Any]:
-    if isinstance(classifier, ConstantClassifier):
-        return {"probability": float(classifier.probability)}
-    if np.shape(getattr(classifier, "coef_", ())) in ((1, 5), (1, 6)):
-        return {
-            "coefficients": classifier.coef_[0],
-            "intercept": float(np.ravel(classifier.intercept_)[0]),
-        }
-    raise ValueError(
-        "the policy's estimator must be a logistic regression for a JSON file, got "
-        f"{type(classifier).__name__} instead; pickle the sampler."
-    )
 
 
 def _classifier(content: Mapping[str, Any], n_features: int) -> Classifier:
@@ -381,18 +368,15 @@ def _model(content: Mapping[str, Any]) -> ExitModel:
 
 def selector_content(record: SelectorCalibration) -> dict[str, Any]:
     """What a file of a selector's calibration holds."""
-    return {
-        "format": "sklearn_clm.component_calibration/2",
-        "thresholds": [
+    return _written(
+        record,
+        _OF_SELECTORS,
+        format="sklearn_clm.component_calibration/2",
+        thresholds=[
             {"group": _name(group), "gamma_hat": gamma, "claim": _of(record.claims[group])}
             for group, gamma in record.thresholds.items()
         ],
-        "alpha": record.alpha,
-        "delta": record.delta,
-        "n_draws": record.n_draws,
-        "provenance": _of(record.provenance),
-        "groups": groups_content(record.groups),
-    }
+    )
 
 
 def read_selector(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -402,14 +386,8 @@ def read_selector(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[st
         thresholds = {one["group"]: float(one["gamma_hat"]) for one in content["thresholds"]}
         claims = {one["group"]: _claim(one["claim"]) for one in content["thresholds"]}
         if any(claims[group].holds != (gamma < math.inf) for group, gamma in thresholds.items()):
-            raise ValueError("a threshold selects something where its claim says null, or not")
-        groups = content["groups"]
-        return content, {
-            "thresholds": thresholds,
-            "claims": claims,
-            "alpha": float(content["alpha"]),
-            "delta": float(content["delta"]),
-            "n_draws": None if content["n_draws"] is None else _count(content["n_draws"], 1),
-            "provenance": _record(Provenance, content["provenance"]),
-            "groups": None if groups is None else Groups(**{**groups, "by": None}),
-        }
+            raise ValueError("a threshold selects something where its claim does not, or not")
+        if content["n_draws"] is not None:
+            _count(content["n_draws"], 1)
+        read = _read(content, _OF_SELECTORS)
+        return content, {**read, "thresholds": thresholds, "claims": claims}

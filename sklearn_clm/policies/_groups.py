@@ -72,27 +72,7 @@ class Groups(BaseEstimator):
     def of(
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
     ) -> list[Hashable]:
-        """The group of each prompt.
-
-        Parameters
-        ----------
-        given : sequence of hashable, or None
-            Groups that were given.
-        n_prompts : int
-            How many prompts there are.
-        prompts : CheckedPrompts, default=None
-            The prompts; None where they are not known.
-
-        Returns
-        -------
-        list of hashable
-
-        Raises
-        ------
-        ValueError, TypeError
-            If groups are both given and found from the prompt, or neither; if they are not as many
-            as prompts, missing or not hashable.
-        """
+        """The group of each prompt, as given or found from it; prompts are None if not known."""
         if given is not None and self.by is not None:
             raise ValueError(
                 "groups must be given either as a list or by the callable Groups(by=...), got both."

@@ -60,8 +60,8 @@ class LazyJudging(BaseEstimator):
     tests: which configurations are tested, and in which order. Fixed sequence testing holds for
     every path that does not depend on the calibration part, a bad one included. So labels of the
     optimisation part may be wrong in any way, and only a path that is worse than need be comes of
-    it: more draws, larger sets, or a null. The labels of the other judge are kept apart, and none
-    of them ever enters a test.
+    it: more draws, larger sets, or no guarantee. The labels of the other judge are kept apart, and
+    none of them ever enters a test.
 
     Examples
     --------
@@ -94,18 +94,7 @@ class LazyJudging(BaseEstimator):
         self.optimization_admission = optimization_admission
 
     def refuse(self, k_max: int) -> None:
-        """Refuse what would fail once draws have been paid for.
-
-        Parameters
-        ----------
-        k_max : int
-            The budget K.
-
-        Raises
-        ------
-        ValueError
-            If more draws are to be judged than there are, or a judge is unknown.
-        """
+        """Refuse what would fail once draws have been paid for."""
         self.judgements_per_prompt(1, k_max)
         if self.optimization_admission is not None:
             try:
@@ -114,24 +103,7 @@ class LazyJudging(BaseEstimator):
                 raise ValueError(f"optimization_admission must be a judge: {error}") from None
 
     def judgements_per_prompt(self, n_prompts: int, k_max: int) -> int:
-        """How many draws of each optimisation prompt are judged.
-
-        Parameters
-        ----------
-        n_prompts : int
-            Number of optimisation prompts.
-        k_max : int
-            The budget K.
-
-        Returns
-        -------
-        int
-
-        Raises
-        ------
-        ValueError
-            If more draws are to be judged than there are.
-        """
+        """How many draws of each optimisation prompt are judged."""
         wanted = self.optimization_judgements
         if wanted is None:
             return k_max
@@ -144,7 +116,9 @@ class LazyJudging(BaseEstimator):
             )
         return wanted
 
-    def labels(self, table: Table, rows: np.ndarray, texts: np.ndarray) -> np.ndarray:
+    def labels(
+        self, table: Table, rows: np.ndarray, texts: np.ndarray, random_state: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Labels of the optimisation part: some judged, the others estimated.
 
         Parameters
@@ -155,22 +129,6 @@ class LazyJudging(BaseEstimator):
             The optimisation part.
         texts : ndarray of int, shape (n, K)
             Draw in which each draw's text occurs first.
-
-        Returns
-        -------
-        ndarray of bool, shape (n, K)
-        """
-        return self.labels_and_known(table, rows, texts)[0]
-
-    def labels_and_known(
-        self, table: Table, rows: np.ndarray, texts: np.ndarray, random_state: int = 0
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The same, and the labels that are known: 1, 0, or -1.
-
-        Parameters
-        ----------
-        table, rows, texts
-            As in :meth:`labels`.
         random_state : int, default=0
             Seed of the draws that are judged and of the labels that are estimated.
 
@@ -178,6 +136,7 @@ class LazyJudging(BaseEstimator):
         -------
         labels : ndarray of bool, shape (n, K)
         known : ndarray of int8, shape (n, K)
+            Those that were judged: 1, 0, or -1 for unknown.
         """
         if self.optimization_admission is not None and isinstance(table.judge, Verdicts):
             # kept apart, so that none of these labels ever enters a test

@@ -74,17 +74,7 @@ class Losses(BaseEstimator):
         self.admission = admission
 
     def named(self) -> dict[str, tuple[Loss, float]]:
-        """Each loss and its level by name.
-
-        Returns
-        -------
-        dict
-
-        Raises
-        ------
-        ValueError, TypeError
-            If a loss is not callable, a level is out of range, or names differ.
-        """
+        """Each loss and its level by name."""
         functions = self.functions
         if not isinstance(functions, Mapping):
             functions = {getattr(functions, "__name__", "loss"): functions}
@@ -116,20 +106,18 @@ def why_empty(losses: Losses | None, epsilon: float) -> str:
             f"epsilon={epsilon:g} is certified with sets that are empty for more than half of the "
             f"calibration prompts. {not_the_coverage(epsilon)}"
         )
-    what = (
-        "the levels of losses are certified with sets that are empty for more than half of the "
-        "calibration prompts, each of which takes all draws: "
-    )
-    wanted = "wanted, for answers, policy__size_weight=0, so that small sets are not preferred, or"
-    if losses.admission:
-        return (
-            f"{what}epsilon={epsilon:g} tolerates as many without an admissible response; "
-            f"{wanted} a smaller epsilon."
+    what = "epsilon tolerates as many without an admissible response"
+    wanted = "a smaller epsilon"
+    if not losses.admission:
+        what = "Losses(admission=False) demands no answer, and Eq. 7 prefers the smallest sets"
+        wanted = (
+            "admission=True, with epsilon the tolerated share of prompts without an admissible "
+            "response"
         )
     return (
-        f"{what}Losses(admission=False) demands no answer, and Eq. 7 prefers the smallest sets; "
-        f"{wanted} admission=True, with epsilon the tolerated share of prompts without an "
-        "admissible response."
+        "the levels of losses are certified with sets that are empty for more than half of the "
+        f"calibration prompts, each of which takes all draws: {what}; wanted, for answers, "
+        f"policy__size_weight=0, so that small sets are not preferred, or {wanted}."
     )
 
 

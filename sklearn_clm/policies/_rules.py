@@ -1,8 +1,8 @@
-"""Rules: what prediction runs. Thresholds, an exit level, or everything, which is null."""
+"""Rules: what prediction runs. Thresholds, an exit level, or everything."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import joblib
 import numpy as np
@@ -21,9 +21,6 @@ from sklearn_clm.policies._open_sets import (
     Progress,
     ThresholdSets,
 )
-
-AnyOpenSets: TypeAlias = OpenSets
-
 
 Row: TypeAlias = tuple[str, str, str]
 """What, its value, and its use."""
@@ -63,34 +60,6 @@ class Outcomes(NamedTuple):
         )
 
 
-class Rule(Protocol):
-    """How sampling stops and what is returned."""
-
-    heading: ClassVar[str]
-    words: str  # the rule in few words
-
-    @property
-    def k_max(self) -> int:
-        """The budget in force."""
-
-    @property
-    def decisive(self) -> list[object]:
-        """All that decides which draws are made and which are returned."""
-
-    @property
-    def costs(self) -> tuple[float, float]:
-        """Mean set size and mean draws of the calibration prompts; NaN where not known."""
-
-    def facts(self, set_score: str) -> list[Row]:
-        """What it consists of; `set_score` is the name of F."""
-
-    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
-        """What it gives the prompts that calibrated; None where labels do not tell."""
-
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> AnyOpenSets:
-        """The sets of prompts before their first draw."""
-
-
 @dataclass(frozen=True)
 class LevelResult:
     """What calibrating an exit level found.
@@ -98,7 +67,7 @@ class LevelResult:
     Parameters
     ----------
     level : float
-        u-hat; -inf for null.
+        u-hat; -inf where none is certified.
     n_errors_allowed : int
         c, the most errors among the calibration prompts; negative where none is allowed.
     n_optimization, n_calibration : int
@@ -107,14 +76,14 @@ class LevelResult:
         Mean set size and mean number of draws of the calibration prompts at the level.
     smallest_epsilon : float
         The smallest epsilon at which these prompts calibrate; NaN where too few labels are known.
-        Of a null with lazy judging it is a bound: none below would have worked.
-    n_errors : int or None
-        Calibration prompts whose set at the level has no admissible response; None from a file.
+        Where nothing is certified lazily it is a bound: none below would have worked.
+    n_errors : int
+        Calibration prompts whose set at the level has no admissible response.
         With lazy judging, those in whose set none is known: the most that there can be.
     n_hopeless : int or None
         Calibration prompts with no admissible draw at all; None where too few labels are known.
-    sizes, draws : ndarray of int or None
-        Set size and number of draws of each calibration prompt at the level; None from a file.
+    sizes, draws : ndarray of int
+        Set size and number of draws of each calibration prompt at the level.
     n_judgements : int or None
         With lazy judging: how many responses of the calibration part were judged.
     """
@@ -125,19 +94,19 @@ class LevelResult:
     n_calibration: int
     size: float
     samples: float
-    smallest_epsilon: float = np.nan
-    n_errors: int | None = None
-    n_hopeless: int | None = None
-    sizes: np.ndarray | None = field(default=None, compare=False, repr=False)
-    draws: np.ndarray | None = field(default=None, compare=False, repr=False)
-    n_judgements: int | None = None
+    smallest_epsilon: float
+    n_errors: int
+    n_hopeless: int | None
+    sizes: np.ndarray = field(compare=False, repr=False)
+    draws: np.ndarray = field(compare=False, repr=False)
+    n_judgements: int | None
 
     parts: ClassVar[tuple[str, str]] = ("learns the policy", "finds its level")
 
     @property
     def errors_of_choice(self) -> tuple[str, int]:
         """Errors at the level, after "at most " where not all texts were judged."""
-        return "" if self.n_judgements is None else "at most ", self.n_errors or 0
+        return "" if self.n_judgements is None else "at most ", self.n_errors
 
     @property
     def errors_of_safest(self) -> int | None:
@@ -171,21 +140,25 @@ class ThresholdRule:
 
     @property
     def words(self) -> str:
+        """The rule in few words."""
         values = ", ".join(f"{value:.4g}" for value in self.lambda_hat)
         return f"similarity, quality, set score {values}"
 
     @property
     def decisive(self) -> list[object]:
+        """All that decides which draws are made and which are returned."""
         return [*map(float, self.lambda_hat), self.k_max]
 
     @property
     def costs(self) -> tuple[float, float]:
+        """Mean set size and mean draws of the calibration prompts; NaN where not known."""
         if self.result is None:
             return np.nan, np.nan
         risks, chosen = self.result.risks, self.result.position or 0
         return float(risks.size[chosen]), float(risks.samples[chosen])
 
     def facts(self, set_score: str) -> list[Row]:
+        """What it consists of; `set_score` is the name of F."""
         l1, l2, l3 = self.lambda_hat
         return [
             ("similarity", f"{l1:.6g}", "reject a draw more similar than this to an accepted one"),
@@ -195,9 +168,11 @@ class ThresholdRule:
         ]
 
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
+        """What it gives the prompts that calibrated; None where labels do not tell."""
         return Outcomes.of_thresholds(data, self.lambda_hat, self.k_max, set_score)
 
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> AnyOpenSets:
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> OpenSets[Any]:
+        """The sets of prompts before their first draw."""
         return ThresholdSets(self.lambda_hat, self.k_max, scores, claim, progress)
 
 
@@ -249,7 +224,7 @@ class LevelRule:
 
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
         found = self.result
-        if found is None or found.sizes is None or found.draws is None:
+        if found is None:
             return None
         return Outcomes(found.errors_of_choice, found.sizes, found.draws)
 
@@ -259,32 +234,40 @@ class LevelRule:
 
     @property
     def decisive(self) -> list[object]:
-        return [self.level, self.same_text, self.equal_texts, model_facts(self.model)]
+        return [self.level, self.same_text, self.equal_texts, model_content(self.model)]
 
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> AnyOpenSets:
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> OpenSets[Any]:
         return ExitSets(
             self.model, self.level, self.same_text, self.equal_texts, scores, claim, progress
         )
 
 
-def model_facts(model: ExitModel) -> list[object]:
-    """What tells an exit model from others."""
-    facts: list[object] = [model.rho, model.k_max]
-    facts += [scale.knots.tolist() for scale in (model.quality_scale, model.similarity_scale)]
-    for classifier in (model.text_classifier, model.arrival_classifier):
-        if isinstance(classifier, ConstantClassifier):
-            facts.append(classifier.probability)
-        elif hasattr(classifier, "coef_"):
-            linear: Any = classifier
-            facts.append([*np.ravel(linear.coef_).tolist(), *np.ravel(linear.intercept_).tolist()])
-        else:
-            facts.append(joblib.hash(classifier))
-    return facts
+def model_content(model: ExitModel) -> dict[str, Any]:
+    """An exit model as values for JSON; of classifiers that are not linear a hash alone."""
+    return {
+        "text": _classifier_content(model.text_classifier),
+        "arrival": _classifier_content(model.arrival_classifier),
+        "quality": model.quality_scale.knots.tolist(),
+        "similarity": model.similarity_scale.knots.tolist(),
+        "rho": model.rho,
+        "k_max": model.k_max,
+    }
+
+
+def _classifier_content(classifier: Any) -> dict[str, Any]:
+    if isinstance(classifier, ConstantClassifier):
+        return {"probability": float(classifier.probability)}
+    if np.shape(getattr(classifier, "coef_", ())) in ((1, 5), (1, 6)):
+        return {
+            "coefficients": classifier.coef_[0].tolist(),
+            "intercept": float(np.ravel(classifier.intercept_)[0]),
+        }
+    return {"other": type(classifier).__name__, "hash": joblib.hash(classifier)}
 
 
 @dataclass(frozen=True)
 class Everything:
-    """All draws, of which nothing is claimed: the rule of a null calibration.
+    """All draws, of which nothing is claimed: the rule where nothing is certified.
 
     Parameters
     ----------
@@ -318,7 +301,7 @@ class Everything:
         everything = Configuration(np.inf, -np.inf, np.inf)
         return Outcomes.of_thresholds(data, everything, self.k_max, set_score)
 
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> AnyOpenSets:
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> OpenSets[Any]:
         return ThresholdSets(None, self.k_max, scores, claim, progress)
 
 
@@ -337,7 +320,7 @@ class SetsByRule:
     """
 
     def __init__(
-        self, parts: list[AnyOpenSets], of_prompt: Sequence[int] | None, progress: Progress
+        self, parts: list[OpenSets[Any]], of_prompt: Sequence[int] | None, progress: Progress
     ) -> None:
         self._parts, self._of_prompt, self._progress = parts, of_prompt, progress
         self._n_drawn = 0

@@ -207,32 +207,25 @@ def warn_of_repeated_draws(rows: Sequence[Sequence[Generation]], data: Calibrati
 
 def refuse_other_models(generator: object, name: str) -> None:
     """Refuse a model that is no generator, and say what to wrap it in, where one can tell."""
+    kind = type(generator).__name__
     if isinstance(generator, type):
-        advice = f"give an instance, such as {generator.__name__}(...)."
-    elif hasattr(generator, "sample") or hasattr(generator, "stream"):
+        advice = f"give an instance, such as {generator.__name__}(...)"
+    elif generator is None or hasattr(generator, "sample") or hasattr(generator, "stream"):
         return
     elif isinstance(generator, str):
-        known = (
-            f"{kind}({generator!r:.60})" for kind in ("TransformersGenerator", "OpenAIGenerator")
-        )
-        advice = f"wrap it as sklearn_clm.generators.{' or '.join(known)}."
+        advice = f"wrap it as TransformersGenerator({generator!r:.60}), or OpenAIGenerator of it"
     elif hasattr(generator, "predict_proba"):
-        kind = f"EstimatorGenerator({type(generator).__name__}(...))"
-        advice = f"wrap it as sklearn_clm.generators.{kind}."
+        advice = f"wrap it as EstimatorGenerator({kind}(...))"
     elif hasattr(generator, "generate"):
-        kind = "TransformersGenerator(model, tokenizer=tokenizer)"
-        advice = (
-            f"wrap it as sklearn_clm.generators.{kind}, or a function that asks it as "
-            "FunctionGenerator(ask)."
-        )
+        advice = "wrap it as TransformersGenerator(model, tokenizer=tokenizer)"
     elif callable(generator):
-        named = getattr(generator, "__name__", type(generator).__name__)
-        advice = f"wrap it as sklearn_clm.generators.FunctionGenerator({named})."
+        named = getattr(generator, "__name__", kind)
+        advice = f"wrap it as FunctionGenerator({named})"
     else:
         return
     raise InvalidParameterError(
         f"The 'generator' parameter of {name} must be None or an object implementing 'sample' or "
-        f"'stream'. Got {generator!r:.200} instead; {advice}"
+        f"'stream'. Got {generator!r:.200} instead; {advice}, see sklearn_clm.generators."
     )
 
 

@@ -133,7 +133,7 @@ class ThresholdPolicy(Policy[Frontier]):
     def search(self, table: Table, rows: np.ndarray, terms: Terms) -> Frontier:
         part = table.part(rows)
         if terms.judging is not None:
-            part = part.with_labels(terms.judging.labels(table, rows, table.texts[rows]))
+            part = part.with_labels(terms.judging.labels(table, rows, table.texts[rows])[0])
         frontier = search_frontier(
             part,
             set_score=self.set_score,
@@ -179,18 +179,15 @@ class ThresholdPolicy(Policy[Frontier]):
             seen = np.concatenate((part.searched, part.rows))
             band = AchievableEpsilon.of_labels(table.labels[seen] == 1)
         found = result.within(len(part.searched), band)
+        position, names = found.position or 0, losses.named if losses else ()
+        means = {name: float(one.means[position]) for name, one in zip(names, others)}
         if found.lambda_hat is None or found.k_max_hat is None:
-            means = {} if losses is None else dict(zip(losses.named, (t.means[0] for t in others)))
-            null = self._why_null(found, claim, means)
-            return Certified(Everything(terms.budgets[-1], found), claim.nullified(null))
-        position = found.position or 0
-        means = {}
-        if losses is not None:
-            means = {name: float(t.means[position]) for name, t in zip(losses.named, others)}
+            why = self._why_nothing(found, claim, means)
+            return Certified(Everything(terms.budgets[-1], found), claim.nullified(why))
         rule = ThresholdRule(found.lambda_hat, found.k_max_hat, found, means)
         return Certified(rule, claim)
 
-    def _why_null(self, result: LearnThenTestResult, claim: Claim, means: dict[str, Any]) -> str:
+    def _why_nothing(self, result: LearnThenTestResult, claim: Claim, means: dict[str, Any]) -> str:
         n, (low, high) = result.n_calibration, result.achievable_epsilon
         doubts = doubts_of_admission(low) if claim.admission else ""
         advice = ""
