@@ -562,7 +562,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         sampler = _fitted(self.sampler)
         if sampler is not None:
             made = sampler.calibration_
-            drawn = {"generator": made.source.fingerprint, "seed": made.seed}
+            drawn = {"generator": made.source.fingerprint, "seed": made.source.seed}
             refuse_differences(name, asdict(known), drawn)
             refuse_larger_budget(sampler.k_max_, read["n_draws"])
         record = SelectorCalibration(
