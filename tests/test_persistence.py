@@ -165,11 +165,11 @@ def test_infinities_and_null(set_score, tmp_path):
     with pytest.warns(NullCalibrationWarning):
         null = toy_sampler(epsilon=0.001).fit(*questions(60))
     null.save_calibration(tmp_path / "null.json")
-    with pytest.warns(NullCalibrationWarning, match=r"null\.json' holds a null calibration"):
+    with pytest.warns(NullCalibrationWarning, match=r"null\.json'"):
         loaded = toy_sampler(epsilon=0.001).load_calibration(tmp_path / "null.json")
     assert loaded.lambda_hat_ is None
     strict = toy_sampler(epsilon=0.001, on_null="raise")
-    with pytest.raises(NullCalibrationError, match="holds a null calibration"):
+    with pytest.raises(NullCalibrationError, match=r"null\.json'"):
         strict.load_calibration(tmp_path / "null.json")
     assert not hasattr(strict, "calibration_")
     assert loaded.predict(NEW) == null.predict(NEW)

@@ -222,7 +222,7 @@ class PredictionSet(_SetOfOne):
     stopped : bool
         Whether the set score reached its threshold, as opposed to the budget being used up.
     guaranteed : bool
-        False where calibration was null, so that the set holds every draw, and in what
+        False where nothing was certified, so that the set holds every draw, and in what
         ``fit_transform`` returns for prompts that trained the generator.
     generations : tuple of `n_samples` Generation
         All draws taken, the rejected ones included.

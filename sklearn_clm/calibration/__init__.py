@@ -32,7 +32,7 @@ whose risk is above epsilon be certified: one event, of probability at most delt
 certified configurations are safe at once, and the cheapest may be chosen among them.
 
 *Accept everything first.* Keeping all K draws errs on no prompt on which any other rule succeeds.
-It is tested first: it passes whenever any other would, so it costs nothing, and nothing is null
+It is tested first: it passes whenever any other would, so it costs nothing, and nothing fails
 that K draws would have certified.
 
 *Components.* A sentence that occurs in several draws is scored by the maximum over its

@@ -92,6 +92,11 @@ class Claim:
         """The claim of nothing; `why` has no subject."""
         return replace(self, null=why)
 
+    @property
+    def outcome(self) -> tuple[str, str]:
+        """Whether anything is claimed, in a word, and why nothing is."""
+        return ("certified", "") if self.null is None else ("null", self.null)
+
     def why_null(self) -> str | None:
         """Why nothing is claimed, as a sentence; None where something is."""
         if self.null is None:

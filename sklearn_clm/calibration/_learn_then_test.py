@@ -75,7 +75,7 @@ class LearnThenTestResult:
     Parameters
     ----------
     lambda_hat : Configuration or None
-        The chosen configuration; None is *null*: no configuration could be certified.
+        The chosen configuration; None where none could be certified.
     k_max_hat : int or None
         The budget chosen with it.
     valid_lambdas : ndarray of shape (v, 3)
@@ -134,7 +134,7 @@ class LearnThenTestResult:
 
     @property
     def position(self) -> int | None:
-        """Position of `lambda_hat` in the frontier; None for null."""
+        """Position of `lambda_hat` in the frontier; None without one."""
         if self.lambda_hat is None:
             return None
         same = np.all(self.frontier.lambdas == np.asarray(self.lambda_hat), axis=1)
@@ -146,7 +146,7 @@ class LearnThenTestResult:
 
     @property
     def errors_of_choice(self) -> tuple[str, int]:
-        """Errors of `lambda_hat`, of a null the first test's, after "at most " where not exact."""
+        """Errors of `lambda_hat`, without one the first test's, after "at most " where not exact."""
         chosen = self.position or 0
         return self.bound(chosen), int(self.n_errors[chosen])
 
@@ -194,7 +194,7 @@ def learn_then_test(
     and searched for the Pareto frontier of loss and objective. On the calibration part, first
     *accept everything*, with near copies and without, and then the frontier is tested, from the
     safest configuration on, until the first test fails; of those that passed, the one of lowest
-    objective is chosen, the safer one in a tie. The result is null only if sets of all K draws
+    objective is chosen, the safer one in a tie. Nothing is certified only if sets of all K draws
     cannot be certified either.
 
     Parameters

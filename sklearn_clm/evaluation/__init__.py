@@ -14,8 +14,8 @@ several set scores and all epsilons.
 >>> bool(results.compare("max", "first_k", "size").mean < 0)  # normalised area under the curve
 True
 
-:func:`run_component_trials` does the same for scores of components. Levels that cannot be reached
-are null trials: they abstain, and their measures are NaN.
+:func:`run_component_trials` does the same for scores of components. Trials
+abstain at levels that cannot be reached, and their measures are NaN.
 
 ## From the shell
 
@@ -30,7 +30,7 @@ The same on arrays that you have, such as the authors' own files:
 ## Planning
 
 :func:`plan` estimates from a pilot of 50 to 100 prompts what calibrations of several sizes will
-do. The number of prompts is decided beforehand: who collects more after each null until one
+do. The number of prompts is decided beforehand: who collects more after each failure until one
 calibration succeeds is misled more often than delta says. ``plan(..., looks=3)`` is for three
 calibrations of growing data, each with delta / 3.
 :func:`smallest_epsilons` tells what larger calibration parts would certify, and

@@ -1,4 +1,4 @@
-"""What one calibration can be expected to do: intervals, null calibrations, larger samples."""
+"""What one calibration can be expected to do: intervals, chances of failure, larger samples."""
 
 import math
 from collections.abc import Sequence

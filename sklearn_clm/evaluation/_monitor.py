@@ -201,9 +201,9 @@ class RiskMonitor:
             chosen at random nor whether they were reported before can be checked; they count in
             `n_unchecked_`.
         prompts, groups : sequence of length n, default=None
-            Their prompts and groups, as ``predict`` takes them. Where a group of the estimator is
-            null, either the groups are needed, or the prompts if ``Groups(by=...)`` reads groups
-            from them.
+            Their prompts and groups, as ``predict`` takes them. Where nothing is certified for a
+            group of the estimator, either the groups are needed, or the prompts if
+            ``Groups(by=...)`` reads groups from them.
 
         Returns
         -------
@@ -506,7 +506,7 @@ def _watched(target: ConformalSampler | ComponentSelector | float) -> tuple[floa
     check_is_fitted(target, "calibration_")
     if not target.calibration_.certified:
         raise ValueError(
-            f"target must be certified, got a {type(target).__name__} whose calibration is null "
+            f"target must be certified, got a {type(target).__name__} that certifies nothing "
             "instead: it promises nothing that could be watched; give the tolerated risk."
         )
     if isinstance(target, ConformalSampler):

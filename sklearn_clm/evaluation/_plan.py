@@ -60,10 +60,10 @@ class Plan:
         Smallest risk that will be certified. The interval is for the calibration to come, so
         that it holds the chance of its prompts as well as that of the pilot's.
     chance, chance_interval : ndarray of shape (s,), (s, 2)
-        Probability that a calibration at `epsilon` is not null.
+        Probability that a calibration at `epsilon` certifies anything.
     size, size_interval, draws, draws_interval : ndarray of shape (s,), (s, 2)
-        Mean size of the sets, and draws per new prompt, after a calibration at `epsilon`; a null
-        calibration counts with all K draws. NaN where the prompts are too few for any test.
+        Mean size of the sets, and draws per new prompt, after a calibration at `epsilon`; one that
+        certifies nothing counts with all K draws. NaN where the prompts are too few for any test.
     judgements, judgements_interval : ndarray of shape (s,), (s, 2)
         Judge calls of the collection: distinct responses where the pilot knows which responses
         are equal, otherwise all draws.
@@ -188,7 +188,7 @@ class Plan:
         parts.append(markdown_table(self._by_size()).rstrip("\n"))
         parts.append(
             f"In brackets: {100 * self.confidence:g} % intervals. Set size and draws are per new "
-            f"prompt after a calibration at epsilon = {self.epsilon:g}, where a null one gives all "
+            f"prompt after a calibration at epsilon = {self.epsilon:g}, where one that certifies nothing gives all "
             "draws, and for thresholds, not for an ExitPolicy. The rest holds for both, with "
             'guarantee="pac".'
         )
@@ -281,7 +281,7 @@ def plan(
     ``policy="thresholds"``. What can be certified is the same for an
     :class:`~sklearn_clm.policies.ExitPolicy`; its set sizes and draws are not estimated.
 
-    The number of prompts is decided before calibration. Who collects more after a null, until a
+    The number of prompts is decided before calibration. Who collects more after a failure, until a
     calibration succeeds, is misled more often than `delta` says. Where that shall be possible, fix
     the number of `looks`, and calibrate at each of them with ``delta / looks``.
 
@@ -441,7 +441,7 @@ def _simulate(
     set_score: SetScoreLike,
     weights: Weights,
 ) -> tuple[float, float]:
-    """Mean set size and draws after a calibration; those of all draws where it is null."""
+    """Mean set size and draws after a calibration; of all draws where it certifies nothing."""
     lambdas, budgets = frontier.lambdas, frontier.k_max
     risks = evaluate_configurations(data, lambdas, set_score=set_score, k_max=budgets)
     (best,) = choose(risks.n_errors, risks.objective(**weights), critical)

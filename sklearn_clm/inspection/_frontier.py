@@ -40,7 +40,7 @@ class FrontierDisplay(Display):
     n_valid : int
         How many configurations passed, from the first on.
     selected : int or None
-        Position of lambda-hat in the sequence; None for null.
+        Position of lambda-hat in the sequence; None where none was certified.
     epsilon, delta : float
         The tolerated risk, and the level of the tests.
     n_calibration : int

@@ -28,7 +28,7 @@ class GroupLossDisplay(Display):
     n_prompts : ndarray of int, shape (G,)
         Calibration prompts of each.
     pooled, grouped : ndarray of shape (G,)
-        Errors among them under the rule for all prompts, and under its own; NaN where that is null.
+        Errors among them under the rule for all prompts, and under its own; NaN without one.
     epsilon : float
         The tolerated risk.
 

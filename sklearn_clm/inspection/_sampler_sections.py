@@ -134,10 +134,10 @@ def _what_helps(data: CalibrationData) -> str:
 def _group_row(name: object, one: Certified) -> tuple[str, ...]:
     """A group's rule, what came of its calibration prompts, and what they certify."""
     rule, claim, tests = one.rule, one.claim, one.rule.result
-    start = (str(name), "certified" if claim.holds else "null", rule.words)
+    start = (str(name), claim.outcome[0], rule.words)
     size, draws = (f"{cost:.4g}" for cost in rule.costs)
     if tests is None:
-        return (*start, claim.null or "", "", size, draws, "")
+        return (*start, claim.outcome[1], "", size, draws, "")
     bound, n_errors = tests.errors_of_choice
     n, smallest = tests.n_calibration, tests.smallest_epsilon
     return (

@@ -97,19 +97,20 @@ def _warnings(record: SelectorCalibration, data: ComponentCalibrationData) -> li
 
 def _group_row(record: SelectorCalibration, name: Hashable) -> tuple[str, ...]:
     """A group's threshold, what came of its calibration prompts, what they certify."""
+    status, why = record.claims[name].outcome
     result, nothing = record.results[name], ("0", "", "0")  # of an empty selection
     if result is None:
-        return (str(name), "null", "", record.claims[name].null or "", *nothing, "")
+        return (str(name), status, "", why, *nothing, "")
     n, last = result.n_calibration, result.n_valid - 1
     smallest = ""
     if len(result.thresholds):
         smallest = result.bound(0) + rounded_up(result.smallest_alpha)
     if last < 0:
-        return (str(name), "null", "", str(n), *nothing, smallest)
+        return (str(name), status, "", str(n), *nothing, smallest)
     share = share_cells(int(result.n_errors[last]), n, result.bound(last))
     selected = f"{result.n_components[last]:.4g}"
     gamma = f"{result.gamma_hat:.4g}"
-    return (str(name), "certified", gamma, str(n), *share, selected, smallest)
+    return (str(name), status, gamma, str(n), *share, selected, smallest)
 
 
 def _data(data: ComponentCalibrationData) -> Section:

@@ -239,7 +239,7 @@ class AuditedThresholds(Policy[Frontier]):
             result, audit = self._two_phases(chosen, table, by_people, part, terms)
         result = result.within(len(part.searched), result.achievable_epsilon)
         if result.lambda_hat is None or result.k_max_hat is None:
-            null = nothing_passed(
+            why = nothing_passed(
                 claim,
                 len(part.rows),
                 "configuration",
@@ -247,7 +247,7 @@ class AuditedThresholds(Policy[Frontier]):
                 exact=result.exact is None,
                 advice=audit,
             )
-            return Certified(Everything(terms.budgets[-1], result), claim.nullified(null))
+            return Certified(Everything(terms.budgets[-1], result), claim.nullified(why))
         rule = ThresholdRule(result.lambda_hat, result.k_max_hat, result)
         return Certified(rule, replace(claim, audit=audit))
 

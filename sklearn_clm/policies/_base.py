@@ -120,8 +120,8 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
         Returns
         -------
         dict from group to Certified
-            None is the rule for all prompts. A group with too few prompts is null; so are all of
-            them where the calibration part as a whole is too small.
+            None is the rule for all prompts. Nothing is certified for a group with too few
+            prompts, nor for any of them where the calibration part as a whole is too small.
         """
         whole, path = parts[-1], self.path
         claims = claims_of(parts, claim)
@@ -145,8 +145,8 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
         for part in parts:
             one, needed = claims[part.group], self.needed(terms, part.delta)
             if len(part.rows) < needed:
-                null = one.nullified(too_few(len(part.rows), needed, one))
-                rules[part.group] = Certified(Everything(terms.budgets[-1]), null)
+                nothing = one.nullified(too_few(len(part.rows), needed, one))
+                rules[part.group] = Certified(Everything(terms.budgets[-1]), nothing)
             elif len(parts) == 1:
                 rules[part.group] = self.test(path, table, part, terms, one)
             else:

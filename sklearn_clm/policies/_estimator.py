@@ -81,7 +81,7 @@ class CalibratedEstimator(BaseEstimator):
         ----------
         path : str or path
             The file. It holds the thresholds, what they were calibrated for, the versions in use
-            and fingerprints of the generator and the scores, null where they are unknown; no
+            and fingerprints of the generator and the scores, nothing where they are unknown; no
             data, and no model. By a digest of all that, ``load_calibration`` notices a file that
             was changed, though not one whose digest was computed anew. A sampler and the selector
             after it have a file each. A generator that was trained in ``fit`` has to be kept
@@ -124,9 +124,9 @@ class CalibratedEstimator(BaseEstimator):
             self.groups.of(None, 0)
 
     def _report_null_file(self, name: str, certified: bool, *outcome: str) -> None:
-        """Warn of a file with a null calibration, or raise it."""
+        """Warn of a file that certifies nothing, or raise it."""
         if not certified:
-            message = f"{name!r} holds a null calibration: it certifies nothing."
+            message = f"{name!r} holds a calibration that certifies nothing."
             report_null(message, self.on_null, *outcome)
 
     def _forget(self, *kept: str) -> None:
