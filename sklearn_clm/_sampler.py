@@ -420,13 +420,8 @@ class ConformalSampler(  # type: ignore[call-arg]
             [references[i] for i in rows],
             groups=[names[i] for i in rows] if given else None,
             shift=shift,
-            quality=self.quality,
-            similarity=self.similarity,
-            admission=self.admission,
-            memory=self.memory_,
             k_max=k_max,
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
+            sampler=self,
         )
         collected.fill(
             1 if lazily else k_max,

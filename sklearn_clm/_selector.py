@@ -328,12 +328,13 @@ class ComponentSelector(  # type: ignore[call-arg]
         splitter, component_score = self._parts()
         admission = get_component_admission(self.admission, splitter)
         given = prompts if isinstance(prompts, PredictionSets) else None
-        maker = None if given is None else given.sampler
-        refuse_without_logprobs(self.component_score, component_score, maker or self.sampler)
+        maker = self.sampler if given is None else given.sampler or self.sampler
+        refuse_without_logprobs(self.component_score, component_score, maker)
         if given is None:
-            checked = self._checked(prompts)
+            checked, rows, of_fit = self._checked(prompts), np.arange(0), False
         else:
             sampler, checked, rows = self._prompts_of_sets(given)
+            of_fit = given.of_fit
         references = check_admissions(admissions, len(checked), estimator=self)
         # a mistake is found before anything is paid for
         names = groups_of(self.groups, groups, len(checked), checked)
@@ -347,16 +348,15 @@ class ComponentSelector(  # type: ignore[call-arg]
             sampler, rows = self._fitted_sampler(
                 checked, references, names, prompt_weight, parts_of
             )
-        shift: Shift | None = None
-        if given is not None or sampler is self.sampler:
-            of_fit = given is not None and given.of_fit
+        was_fitted, shift = given is not None or sampler is self.sampler, None
+        if was_fitted:
             rows, shift = shift_of_prompts(sampler, prompt_weight, checked, rows, of_fit=of_fit)
         names = None if names is None else [names[i] for i in rows]
         checked, references = checked.take(rows), [references[i] for i in rows]
         record = sampler.calibration_
         # the whole budget, even where a smaller one was chosen: the choice was made on data
         with naming_position(checked):
-            if given is not None or sampler is self.sampler:  # which was fitted without a try
+            if was_fitted:  # without a try
                 few = checked.take(np.arange(min(TRIED_PROMPTS, len(checked))))
                 n_tried = min(TRIED_DRAWS, record.width)
                 parts_of(few, record.source.draw(sampler.memory_, few, n_tried))

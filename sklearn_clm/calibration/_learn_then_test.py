@@ -146,7 +146,7 @@ class LearnThenTestResult:
 
     @property
     def errors_of_choice(self) -> tuple[str, int]:
-        """Errors of `lambda_hat`, without one the first test's, after "at most " where not exact."""
+        """Errors of `lambda_hat`, or else of the first test, after "at most " where not exact."""
         chosen = self.position or 0
         return self.bound(chosen), int(self.n_errors[chosen])
 

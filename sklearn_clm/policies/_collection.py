@@ -26,7 +26,6 @@ from sklearn_clm.generators._base import is_trainable, trait
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._groups import Groups, groups_of, lost_groups
 from sklearn_clm.policies._losses import Losses, SetLosses
-from sklearn_clm.policies._open_sets import QualityLike, SimilarityLike
 from sklearn_clm.policies._shift import CovariateShift, Shift, needed_shift
 from sklearn_clm.policies._source import DrawSource, naming_position, progress_bar, wanting
 from sklearn_clm.policies._verdicts import Verdicts, noting_lost_verdicts
@@ -155,12 +154,10 @@ class Collection(Elsewhere):
         The group of each, where groups were given.
     shift : Shift or None
         The shift that the prompts were weighted for.
-    quality, similarity, admission, n_jobs, verbose
-        As in :class:`~sklearn_clm.ConformalSampler`.
-    memory : DrawMemory
-        The draws that were made in this process.
     k_max : int
         Most draws of a prompt, K.
+    sampler : ConformalSampler
+        Its scores, options and memory of draws are in use as they are now.
 
     Attributes
     ----------
@@ -181,13 +178,8 @@ class Collection(Elsewhere):
         *,
         groups: list[Hashable] | None,
         shift: Shift | None,
-        quality: QualityLike,
-        similarity: SimilarityLike,
-        admission: str | Admission,
-        memory: DrawMemory,
         k_max: int,
-        n_jobs: int | None,
-        verbose: int,
+        sampler: Any,
     ) -> None:
         super().__init__(source, np.empty(0, dtype=np.uint64))
         n = len(prompts)
@@ -195,9 +187,12 @@ class Collection(Elsewhere):
         self.indices, self.references, self.groups = indices, references, groups
         self.draws: list[list[Generation]] = [[] for _ in range(n)]
         self.responses: list[list[Response]] = [[] for _ in range(n)]
-        self.verdicts: Verdicts = Verdicts(admission, references, self.responses, n_jobs, k_max)
-        self._quality, self._similarity = quality, similarity
-        self._memory, self._n_jobs, self._verbose = memory, n_jobs, verbose
+        self.verdicts: Verdicts = Verdicts(
+            sampler.admission, references, self.responses, sampler.n_jobs, k_max
+        )
+        self._quality, self._similarity = sampler.quality, sampler.similarity
+        self._n_jobs, self._verbose = sampler.n_jobs, sampler.verbose
+        self._memory: DrawMemory = sampler.memory_
         self._seen: list[dict[object, int]] = [{} for _ in range(n)]
         self.n_draws = np.zeros(n, dtype=np.intp)
         self._progress: Any = None
