@@ -400,9 +400,7 @@ class ComponentSelector(  # type: ignore[call-arg]
             do not know what they were collected with are allowed, and results are marked
             "provenance unknown".
         groups : sequence of length n, default=None
-            The group of each prompt of `data`. None are those given to :meth:`collect`, or found
-            from the prompts that it was given, where `data` are what it returned; a part of them
-            needs its groups.
+            The group of each prompt of `data`, as in :meth:`ConformalSampler.calibrate`.
 
         Returns
         -------

@@ -189,8 +189,8 @@ class Plan:
         parts.append(
             f"In brackets: {100 * self.confidence:g} % intervals. Set size and draws are per new "
             f"prompt after a calibration at epsilon = {self.epsilon:g}, where one that certifies "
-            "nothing gives all draws, and for thresholds, not for an ExitPolicy. The rest holds for "
-            'both, with guarantee="pac".'
+            "nothing gives all draws, and for thresholds, not for an ExitPolicy. The rest holds "
+            'for both, with guarantee="pac".'
         )
         if self.k_max > 1:
             parts.append(

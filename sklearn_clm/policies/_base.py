@@ -106,22 +106,9 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
     def calibrate(self, table: Table, parts: list[Part], terms: Terms, claim: Claim) -> Rules:
         """Search on one part of the prompts, and test on the others.
 
-        Parameters
-        ----------
-        table : Table
-            Draws and labels.
-        parts : list of Part
-            The groups that are tested, where there are any, and at last all prompts.
-        terms : Terms
-            What to certify.
-        claim : Claim
-            What is promised of all prompts where a test passes.
-
-        Returns
-        -------
-        dict from group to Certified
-            None is the rule for all prompts. Nothing is certified for a group with too few
-            prompts, nor for any of them where the calibration part as a whole is too small.
+        Parts are the groups, where there are any, and at last all prompts, whose `claim` is
+        promised where a test passes. Nothing is certified for a group with too few prompts, nor for
+        any of them where the calibration part as a whole is too small.
         """
         whole, path = parts[-1], self.path
         claims = claims_of(parts, claim)

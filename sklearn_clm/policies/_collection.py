@@ -56,12 +56,7 @@ _DRAWS_AT_ONCE = 100_000  # with 60 tokens each they take almost a gigabyte
 class Elsewhere:
     """Data that an estimator has not collected: arrays alone, whose prompts are not known.
 
-    Parameters
-    ----------
-    source : DrawSource
-        Where such draws come from.
-    grouped : ndarray of uint64
-        Digests of prompts that the estimator has collected with groups.
+    Such draws come from `source`; `grouped` are digests of prompts that were collected with groups.
     """
 
     prompts: CheckedPrompts | None = None

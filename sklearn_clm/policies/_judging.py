@@ -121,22 +121,8 @@ class LazyJudging(BaseEstimator):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Labels of the optimisation part: some judged, the others estimated.
 
-        Parameters
-        ----------
-        table : Table
-            The draws, what is known of their labels, and who is asked.
-        rows : ndarray of int, shape (n,)
-            The optimisation part.
-        texts : ndarray of int, shape (n, K)
-            Draw in which each draw's text occurs first.
-        random_state : int, default=0
-            Seed of the draws that are judged and of the labels that are estimated.
-
-        Returns
-        -------
-        labels : ndarray of bool, shape (n, K)
-        known : ndarray of int8, shape (n, K)
-            Those that were judged: 1, 0, or -1 for unknown.
+        Those of the prompts at `rows`, (n, K); `texts`, (n, K), is the draw in which each draw's
+        text occurs first. Returns all as bool, and those that were judged: 1, 0, or -1 for unknown.
         """
         if self.optimization_admission is not None and isinstance(table.judge, Verdicts):
             # kept apart, so that none of these labels ever enters a test

@@ -122,15 +122,7 @@ def why_empty(losses: Losses | None, epsilon: float) -> str:
 
 
 class SetLosses:
-    """Tests of losses on the sets of collected draws, each of which is computed once.
-
-    Parameters
-    ----------
-    losses : Losses
-        What is kept.
-    prompts, references, draws : sequence of length n
-        All that a loss looks at, of the prompts that were collected.
-    """
+    """Tests of losses on the sets of collected draws, each of which is computed once."""
 
     def __init__(
         self,

@@ -147,21 +147,9 @@ class CovariateShift(BaseEstimator):
     def applied(
         self, weights: np.ndarray, digests: np.ndarray, seed: int
     ) -> tuple[np.ndarray, Shift]:
-        """The prompts that calibrate, and what is recorded of the shift.
+        """Positions of the prompts that calibrate, and what is recorded of the shift.
 
-        Parameters
-        ----------
-        weights : ndarray of shape (n,)
-            Weights of prompts.
-        digests : ndarray of uint64, shape (n,)
-            Digests of the prompts.
-        seed : int
-            Seed of the draws.
-
-        Returns
-        -------
-        rows : ndarray of int
-        shift : Shift
+        `digests` are those of the prompts, `seed` is that of the draws.
         """
         n, bound = len(weights), float(self.weight_bound)
         # repetitions of a prompt are kept or dropped each by itself

@@ -229,16 +229,8 @@ def bounding(
 ) -> Iterator[None]:
     """Where verdicts of people are wanted, say how many may be in all.
 
-    Parameters
-    ----------
-    table : Table
-        Whose judge is asked.
-    rows : ndarray of int, shape (m,)
-        The prompts that are asked about.
-    may_ask : callable
-        Gives the texts that may still be asked for: bool of shape (m, K).
-    also : bool, default=False
-        Whether the verdicts that are wanted now are of other prompts.
+    The prompts at `rows` are asked about; `may_ask` gives the texts that may still be asked for,
+    bool of shape (len(rows), K). `also` says that those wanted now are of other prompts.
     """
     try:
         yield
