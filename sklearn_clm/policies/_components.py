@@ -133,8 +133,8 @@ def refuse_larger_budget(k_max: int, n_draws: int | None) -> None:
     """Refuse more draws of a prompt than the components were calibrated on."""
     if n_draws is not None and n_draws < k_max:
         raise ValueError(
-            f"X must hold sets of at most {n_draws} draws, as many as calibration saw for each "
-            f"prompt, got k_max={k_max} instead: the guarantee does not reach beyond."
+            f"k_max must be at most {n_draws}, the draws of each prompt whose components have "
+            f"calibrated, got sets of {k_max} instead: the guarantee does not reach beyond."
         )
 
 

@@ -106,7 +106,7 @@ def why_empty(losses: Losses | None, epsilon: float) -> str:
             f"epsilon={epsilon:g} is certified with sets that are empty for more than half of the "
             f"calibration prompts. {not_the_coverage(epsilon)}"
         )
-    what = "epsilon tolerates as many without an admissible response"
+    what = f"epsilon={epsilon:g} tolerates as many without an admissible response"
     wanted = "a smaller epsilon"
     if not losses.admission:
         what = "Losses(admission=False) demands no answer, and Eq. 7 prefers the smallest sets"

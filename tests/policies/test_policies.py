@@ -66,7 +66,7 @@ def test_as_many_draws_are_judged_as_asked_for(wanted):
         return data.admissible[prompts, draws]
 
     table = table_of(data, first, judge)
-    labels = LazyJudging(optimization_judgements=wanted).labels(table, np.arange(60), first)
+    labels, _ = LazyJudging(optimization_judgements=wanted).labels(table, np.arange(60), first)
     n_texts = np.array([len(np.unique(row)) for row in first])
     expected = n_texts if wanted is None else np.minimum(n_texts, wanted)
     assert np.array_equal(np.bincount([i for i, _ in asked], minlength=60), expected)
