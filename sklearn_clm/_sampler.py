@@ -477,12 +477,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         """
         self._validate_params()
         check_collected(data)
-        budgets, policy = draw_budgets(self.k_max), self._policy
-        refuse_other_scores(data.provenance, self._fingerprints())
-        if data.k_max < budgets[-1]:
-            raise ValueError(
-                f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
-            )
+        budgets, policy = self._budgets_of(data), self._policy
         subject = self._subject(data)
         if subject.prompts is None and data.prompts is not None:  # collect has looked at its own
             warn_of_repetitions(data.prompts)
@@ -754,6 +749,16 @@ class ConformalSampler(  # type: ignore[call-arg]
         return source
 
     # --- calibrate ----------------------------------------------------------------------------
+
+    def _budgets_of(self, data: CalibrationData) -> list[int]:
+        """Budgets to choose from; refuses data of fewer draws, or of other scores."""
+        refuse_other_scores(data.provenance, self._fingerprints())
+        budgets = draw_budgets(self.k_max)
+        if data.k_max < budgets[-1]:
+            raise ValueError(
+                f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
+            )
+        return budgets
 
     def _subject(self, data: CalibrationData) -> Elsewhere:
         """What this sampler has collected, if that is what the data are, or else nothing."""
