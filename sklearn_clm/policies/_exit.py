@@ -267,7 +267,8 @@ class ExitPolicy(Policy[ExitModel]):
     def _why_nothing(self, result: LevelResult, claim: Claim) -> str:
         n, hopeless = result.n_calibration, result.n_hopeless or 0
         # lazily, what was not judged may be right
-        lacking = result.n_errors if result.n_judgements is None else hopeless
+        lazily = result.n_judgements is not None
+        lacking = hopeless if lazily else result.n_errors
         advice = doubts_of_admission(lacking / n)
         if hopeless - lacking > _MANY_MERGED * n:
             advice = (
