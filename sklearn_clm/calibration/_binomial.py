@@ -95,13 +95,6 @@ def binomial_p_value(n_errors: IntegerArray, n: IntegerArray, epsilon: ArrayLike
     float or ndarray
         The p-values, in [0, 1].
 
-    Raises
-    ------
-    TypeError
-        If the counts are not integers.
-    ValueError
-        If a count or epsilon is out of range.
-
     Examples
     --------
     >>> from sklearn_clm.calibration import binomial_p_value
@@ -136,11 +129,6 @@ def smallest_epsilon(n_errors: IntegerArray, n: IntegerArray, delta: ArrayLike) 
         The smallest epsilon with ``binomial_p_value(n_errors, n, epsilon) <= delta``, rounded
         upwards so that the inequality holds as computed; 1.0 where no epsilon below one has it
         (every prompt was an error).
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`binomial_p_value`.
 
     Examples
     --------
@@ -191,13 +179,6 @@ def critical_count(n: IntegerArray, epsilon: ArrayLike, delta: ArrayLike) -> Any
     int or ndarray of int
         ``max{e : binomial_p_value(e, n, epsilon) <= delta}``; -1 where not even zero errors pass.
 
-    Raises
-    ------
-    TypeError
-        If `n` is not an integer.
-    ValueError
-        If `n`, `epsilon` or `delta` is out of range.
-
     Examples
     --------
     >>> from sklearn_clm.calibration import critical_count
@@ -236,11 +217,6 @@ def clopper_pearson(
     low, high : float or ndarray
         Limits in [0, 1]; each is missed with probability at most ``(1 - confidence) / 2``.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`binomial_p_value`.
-
     Examples
     --------
     >>> from sklearn_clm.calibration import clopper_pearson
@@ -273,11 +249,6 @@ def prompts_needed(epsilon: float, delta: float, optimization_fraction: float = 
     int
         The smallest number that leaves n prompts for calibration, with n so large that zero
         errors have a p-value of at most `delta`.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range.
 
     Examples
     --------

@@ -53,11 +53,6 @@ def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.n
     ndarray of shape () or (m,)
         The p-values, in (0, 1].
 
-    Raises
-    ------
-    ValueError
-        If a loss or `epsilon` is out of range, or there is no loss.
-
     Examples
     --------
     >>> import numpy as np

@@ -192,11 +192,6 @@ def fixed_sequence_test(p_values: ArrayLike, delta: float) -> np.ndarray:
     ndarray of bool, shape (m,)
         True up to, and without, the first p-value greater than delta.
 
-    Raises
-    ------
-    ValueError
-        If a p-value or delta is out of range.
-
     Examples
     --------
     >>> from sklearn_clm.calibration import fixed_sequence_test

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import SavedArrays, as_labels, read_npy, refuse_unknown
+from sklearn_clm.calibration._arrays import SavedArrays, as_labels, read_npy
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_level,
@@ -18,6 +18,7 @@ from sklearn_clm.calibration._binomial import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._certify import Entries, fixed_sequence_test, may_ask, settle
+from sklearn_clm.calibration._claim import Claim, too_few
 from sklearn_clm.calibration._data import checked_digests
 from sklearn_clm.calibration._provenance import Provenance, with_budget
 
@@ -53,13 +54,6 @@ class ComponentCalibrationData(SavedArrays):
     unknown : ndarray of shape (m,), bool, or None
         Where labels are unknown; None where all are known.
 
-    Raises
-    ------
-    ValueError
-        If shapes, offsets or scores are not as described.
-    TypeError
-        If scores or labels are no numbers.
-
     Notes
     -----
     Proposition 4.4 rests on this: a component of a prediction set, which holds fewer samples than
@@ -74,8 +68,6 @@ class ComponentCalibrationData(SavedArrays):
     ... )
     >>> data.n_prompts, data.n_components
     (3, 3)
-    >>> data.worst_inadmissible()
-    array([0.4])
     """
 
     _members = ("scores", "admissible", "offsets")
@@ -143,55 +135,17 @@ class ComponentCalibrationData(SavedArrays):
         return np.repeat(np.arange(self.n_prompts), np.diff(self.offsets))
 
     def with_labels(self, labels: ArrayLike) -> "ComponentCalibrationData":
-        """The same components with other labels.
+        """The same components with other labels, booleans or 1, 0 and -1 for unknown.
 
-        Parameters
-        ----------
-        labels : array-like of shape (m,)
-            Booleans, or 1, 0 and -1 for unknown.
-
-        Returns
-        -------
-        ComponentCalibrationData
-            Who gave the labels is not known: `provenance.admission` is None.
+        Who gave the labels is not known: `provenance.admission` is None.
         """
         provenance = replace(self.provenance, admission=None)
         return ComponentCalibrationData(
             self.scores, np.asarray(labels), self.offsets, provenance, self.prompts
         )
 
-    def worst_inadmissible(self) -> np.ndarray:
-        """Highest score of an inadmissible component, for each prompt that has one.
-
-        Returns
-        -------
-        ndarray of shape (number of prompts with an inadmissible component,)
-            All that the loss of Eq. 9 depends on: at threshold gamma, a prompt is in error if and
-            only if this number is at least gamma.
-
-        Raises
-        ------
-        ValueError
-            If labels are unknown.
-        """
-        refuse_unknown(self, "component here")
-        entries = ComponentEntries(self)
-        worst = entries.largest(~self.admissible)
-        return entries.thresholds[worst[worst >= 0].astype(np.intp)]
-
     def take(self, indices: ArrayLike) -> "ComponentCalibrationData":
-        """Data of some of the prompts.
-
-        Parameters
-        ----------
-        indices : array-like of shape (k,)
-            Positions of the prompts, or a boolean mask over all of them.
-
-        Returns
-        -------
-        ComponentCalibrationData
-            The data of these prompts, in this order.
-        """
+        """Data of the prompts at some positions, as :meth:`CalibrationData.take`."""
         chosen = np.arange(self.n_prompts)[np.asarray(indices)]
         counts = np.diff(self.offsets)[chosen]
         offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -241,11 +195,6 @@ class ComponentCalibrationData(SavedArrays):
         -------
         ComponentCalibrationData
             The data.
-
-        Raises
-        ------
-        ValueError
-            If shapes disagree or occurrences of one component have different labels.
 
         Examples
         --------
@@ -461,12 +410,6 @@ def component_learn_then_test(
     ComponentThreshold, or a tuple of them where `alpha` is a sequence
         The certified threshold and the tests that led to it.
 
-    Raises
-    ------
-    ValueError
-        If `alpha` or `delta` is not in (0, 1), if n is too small for any p-value to reach `delta`,
-        or if the labels that are known do not decide the tests.
-
     Notes
     -----
     The loss of a prompt falls as gamma rises, so the thresholds form one fixed sequence and no
@@ -603,7 +546,5 @@ def _check_enough_prompts(n_prompts: int, alpha: float, delta: float) -> None:
     """Refuse a calibration set on which even no error at all proves nothing."""
     wanted = prompts_needed(alpha, delta)
     if n_prompts < wanted:
-        raise ValueError(
-            f"data holds {n_prompts} prompts, too few for any p-value to reach delta={delta} at "
-            f"alpha={alpha}; it takes at least {wanted}."
-        )
+        why = too_few(n_prompts, wanted, Claim(alpha, delta, about="components"))
+        raise ValueError(f"data must hold more prompts: {why}")

@@ -205,13 +205,6 @@ class CalibrationData(SavedArrays):
         CalibrationData
             A copy of those prompts.
 
-        Raises
-        ------
-        ValueError
-            If no prompt is left.
-        IndexError
-            If a position is out of range.
-
         Examples
         --------
         >>> import numpy as np
@@ -245,11 +238,6 @@ class CalibrationData(SavedArrays):
         -------
         CalibrationData
             A view of this data.
-
-        Raises
-        ------
-        ValueError
-            If `k` is out of range.
         """
         if not isinstance(k, Integral) or not 1 <= k <= self.k_max:
             raise ValueError(f"k must lie between 1 and {self.k_max}, got {k!r}.")
@@ -276,11 +264,6 @@ class CalibrationData(SavedArrays):
         -------
         optimization, calibration : CalibrationData
             The two parts, disjoint.
-
-        Raises
-        ------
-        ValueError
-            If `fraction` is out of range or there is only one distinct prompt.
 
         Examples
         --------
@@ -327,11 +310,6 @@ class CalibrationData(SavedArrays):
         -------
         CalibrationData
             The data.
-
-        Raises
-        ------
-        ValueError
-            If a file is not a .npy file of numbers, or the arrays do not fit together.
 
         Examples
         --------

@@ -14,6 +14,7 @@ from sklearn_clm.calibration._binomial import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._certify import count_passed
+from sklearn_clm.calibration._claim import Claim, too_few
 from sklearn_clm.calibration._data import (
     CalibrationData,
     RandomState,
@@ -268,9 +269,7 @@ def learn_then_test(
         budgets = check_budgets(k_max, data.k_max)
         data = data.truncate(int(budgets.max()))
         seen, tested = split_of(data, optimization_fraction, random_state)
-        _check_size(
-            data.n_prompts, len(tested), optimization_fraction, float(epsilons.max()), float(delta)
-        )
+        _check_size(len(tested), optimization_fraction, float(epsilons.max()), float(delta))
         calibration = data.take(tested)
         frontier = search_frontier(
             data.take(seen),
@@ -283,8 +282,7 @@ def learn_then_test(
         )
     else:
         refuse_frontier(frontier, data)
-        n = data.n_prompts
-        _check_size(n, n, 0.0, float(epsilons.max()), float(delta))
+        _check_size(data.n_prompts, 0.0, float(epsilons.max()), float(delta))
         calibration = data
     n_optimization, band = data.n_prompts - calibration.n_prompts, achievable_epsilon(data)
     columns = Columns(
@@ -396,15 +394,9 @@ def refuse_frontier(frontier: Frontier, data: CalibrationData) -> None:
     refuse_common_prompts("frontier", frontier.seen, data.truncate(largest))
 
 
-def _check_size(
-    n_prompts: int, n_calibration: int, fraction: float, epsilon: float, delta: float
-) -> None:
+def _check_size(n_calibration: int, fraction: float, epsilon: float, delta: float) -> None:
     needed = prompts_needed(epsilon, delta)
-    if n_calibration >= needed:
-        return
-    total = prompts_needed(epsilon, delta, fraction)
-    raise ValueError(
-        f"{n_prompts} prompts leave {n_calibration} for calibration, too few for any p-value to "
-        f"reach delta={delta:g} at epsilon={epsilon:g}: that takes {needed}, so at least {total} "
-        f"prompts in all with optimization_fraction={fraction:g}."
-    )
+    if n_calibration < needed:
+        total = prompts_needed(epsilon, delta, fraction) if fraction else None
+        why = too_few(n_calibration, needed, Claim(epsilon, delta), total)
+        raise ValueError(f"data must hold more prompts: {why}")

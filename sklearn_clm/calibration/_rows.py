@@ -14,8 +14,9 @@ The group of a prompt must be known from the prompt alone: a group that depends 
 on their labels makes step 1 wrong.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
-from typing import NamedTuple, Protocol, runtime_checkable
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from typing import NamedTuple
 
 import numpy as np
 
@@ -64,13 +65,11 @@ def parts_of(
 def check_groups(groups: object, n_prompts: int) -> tuple[list[Hashable], np.ndarray]:
     """The groups in the order in which they first occur, and the position of each prompt's."""
     # a set has no order, and a mapping would give its keys
-    if isinstance(groups, (str, bytes, Mapping, Set)) or not isinstance(groups, _Column):
+    if isinstance(groups, (str, bytes, Mapping, Set)) or not isinstance(groups, Iterable):
         raise TypeError(
             f"groups must be a sequence with one group for each prompt, got "
             f"{type(groups).__name__} instead."
         )
-    if isinstance(groups, _Shaped) and len(groups.shape) != 1:
-        raise ValueError(f"groups must have shape (n,), got {tuple(groups.shape)} instead.")
     items = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
     if len(items) != n_prompts:
         raise ValueError(
@@ -93,30 +92,7 @@ def check_groups(groups: object, n_prompts: int) -> tuple[list[Hashable], np.nda
 
 
 def _is_missing(item: object) -> bool:
-    # NaN alone differs from itself; a comparison with the NA of pandas has no truth value, nor has
-    # one of arrays, and a signaling NaN refuses it
+    # pandas has two missing values of its own, beside None and NaN
     if item is None or type(item).__name__ in ("NAType", "NaTType"):
         return True
-    try:
-        return bool(item != item)
-    except ArithmeticError:
-        return True
-    except ValueError:
-        return False
-
-
-@runtime_checkable
-class _Shaped(Protocol):
-    """An array or a data frame."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-
-@runtime_checkable
-class _Column(Protocol):
-    """A column of items, such as an array or a series."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[object]: ...
+    return isinstance(item, float) and math.isnan(item)

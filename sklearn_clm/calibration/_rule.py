@@ -121,11 +121,6 @@ class SamplingRule:
         -------
         bool
             Whether to stop, for confidence or because the budget is used up.
-
-        Raises
-        ------
-        RuntimeError
-            If the rule had already stopped.
         """
         if self.done:
             raise RuntimeError("the sampling rule has stopped; it takes no further draw")

@@ -198,11 +198,6 @@ def pareto_frontier(costs: ArrayLike) -> np.ndarray:
     ndarray of int, shape (f,)
         Indices of the frontier, by ascending first cost (so by descending second cost).
 
-    Raises
-    ------
-    ValueError
-        If `costs` has another shape or holds NaN.
-
     Examples
     --------
     >>> from sklearn_clm.calibration import pareto_frontier

@@ -1,7 +1,7 @@
 """Set scores F (section 5 of the paper): how sure a set is to hold an admissible response."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -126,13 +126,6 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
     SetScore
         The set score.
 
-    Raises
-    ------
-    ValueError
-        If the name is unknown.
-    TypeError
-        If it is neither a name nor a callable.
-
     Notes
     -----
     A callable that gives NaN for a set of finite qualities is refused when it is used.
@@ -173,37 +166,34 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
         return _from_vectorised(set_score, name)
 
     def of_set(quality: np.ndarray, n_samples: int) -> float:
-        score = _as_number(name, set_score(quality))
-        if np.isnan(score):
-            _refuse_nan(name, quality)
-        return score
+        return float(_checked(name, set_score(quality), (), [quality]))
 
     return SetScore(name, of_set)
 
 
-def _as_number(name: str, returned: Any) -> float:
+def _checked(
+    name: str, returned: Any, shape: tuple[int, ...], sets: Iterable[np.ndarray]
+) -> np.ndarray:
+    """What a callable returned for the qualities of some sets, as numbers of a shape."""
     try:
-        if isinstance(returned, (str, bytes)):
-            raise TypeError("text is no number")
-        return float(returned)
+        scores = np.asarray(returned, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise _no_number(name, returned) from error
-
-
-def _no_number(name: str, returned: object) -> TypeError:
-    return TypeError(
-        f"set_score {name} returned {returned!r:.80} ({type(returned).__name__}); wanted a number "
-        "for each set."
-    )
-
-
-def _refuse_nan(name: str, quality: np.ndarray) -> None:
-    # of infinite qualities a mean, say, need not exist; sampling does not stop at such a set
-    if np.isfinite(quality).all():
+        raise TypeError(
+            f"set_score {name} must return a number for each set, got {returned!r:.80} instead."
+        ) from error
+    if scores.shape != shape:
         raise ValueError(
-            f"set_score {name} returned NaN for the set of qualities {quality.tolist()!r:.80}; "
-            "wanted a number for each set that is not empty, those of one member included."
+            f"set_score {name} must return an array of shape {shape}, got {scores.shape} instead."
         )
+    if np.isnan(scores).any():
+        for score, quality in zip(scores.reshape(-1), sets):
+            # of infinite qualities a mean, say, need not exist; sampling does not stop there
+            if np.isnan(score) and len(quality) and np.isfinite(quality).all():
+                raise ValueError(
+                    f"set_score {name} must return a number for each set that is not empty, got "
+                    f"NaN for the qualities {quality.tolist()!r:.80} instead."
+                )
+    return scores
 
 
 def _is_vectorised(function: Callable[..., object]) -> bool:
@@ -227,19 +217,8 @@ def _from_vectorised(function: Callable[..., object], name: str) -> SetScore:
         members = np.ascontiguousarray(accepted)
         values = np.zeros(members.shape)
         np.copyto(values, quality, where=members)
-        returned = function(values, members)
-        try:
-            score = np.asarray(returned, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise _no_number(name, returned) from error
-        if score.shape != (len(quality),):
-            raise ValueError(
-                f"set_score {name} returned an array of shape {score.shape} for quality and "
-                f"accepted of shape {quality.shape}; wanted ({len(quality)},)."
-            )
-        for i in np.flatnonzero(np.isnan(score) & members.any(axis=1)):
-            _refuse_nan(name, values[i, members[i]])
-        return score
+        sets = (row[member] for row, member in zip(values, members))
+        return _checked(name, function(values, members), (len(quality),), sets)
 
     def of_set(quality: np.ndarray, n_samples: int) -> float:
         row = quality[np.newaxis]

@@ -52,11 +52,6 @@ def keep_by_weight(
     ndarray of bool, shape (n,)
         True with probability ``weights / bound``.
 
-    Raises
-    ------
-    ValueError
-        If a weight is NaN, negative or above the bound, or all are zero.
-
     Examples
     --------
     >>> import numpy as np
@@ -108,11 +103,6 @@ def weighted_betting_p_value(
     float
         The p-value, in (0, 1].
 
-    Raises
-    ------
-    ValueError
-        If a loss, a weight or `epsilon` is out of range.
-
     Examples
     --------
     >>> import numpy as np
@@ -135,15 +125,9 @@ def weighted_betting_p_value(
 def check_weights(weights: object, bound: float, name: str = "weights") -> np.ndarray:
     """Weights as an array, each in [0, bound] and not all zero."""
     try:
-        given = np.asarray(weights)
-        if given.dtype.kind == "c":
-            raise TypeError("complex numbers have no order")
-        values = given.astype(np.float64)
+        values = np.asarray(weights, dtype=np.float64)
     except (TypeError, ValueError):
-        raise TypeError(
-            f"{name} must be numbers, got {type(weights).__name__} that holds something else "
-            "instead."
-        ) from None
+        raise TypeError(f"{name} must be numbers, got {weights!r:.60} instead.") from None
     if not 0.0 < bound < np.inf:
         raise ValueError(f"bound must be positive and finite, got {bound!r} instead.")
     if values.ndim != 1 or not values.size:

@@ -89,11 +89,6 @@ def risk_surface(
     RiskSurface
         Means over the prompts, and the integer numbers of errors, of shape (L1, L2, L3).
 
-    Raises
-    ------
-    ValueError
-        If thresholds are empty, NaN or not one-dimensional.
-
     Examples
     --------
     >>> import numpy as np
@@ -149,16 +144,8 @@ def evaluate_configurations(
     check_data(data)
     score = get_set_score(set_score)
     configurations = np.asarray(lambdas, dtype=np.float64)
-    if configurations.ndim != 2 or configurations.shape[1] != 3:
-        raise ValueError(f"lambdas must have shape (m, 3), got {configurations.shape}.")
-    if np.isnan(configurations).any():
-        raise ValueError("lambdas must not be NaN.")
     m, n = len(configurations), data.n_prompts
     budgets_of = np.asarray(data.k_max if k_max is None else k_max)
-    if budgets_of.dtype.kind not in "iu" or budgets_of.shape not in ((), (m,)):
-        raise ValueError(f"k_max must be an integer or {m} integers, got {k_max!r}.")
-    if np.any(budgets_of < 1) or np.any(budgets_of > data.k_max):
-        raise ValueError(f"k_max must lie between 1 and {data.k_max}, got {k_max!r}.")
     budgets = np.broadcast_to(budgets_of, m)
     totals, unit = np.zeros((4, m), dtype=np.int64), 1
     for i in _batches(configurations, budgets, np.lexsort(configurations.T)):

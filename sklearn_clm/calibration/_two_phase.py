@@ -177,13 +177,6 @@ def two_phase_p_value(
     float or ndarray
         The p-values, in (0, 1].
 
-    Raises
-    ------
-    TypeError
-        If the counts are not integers.
-    ValueError
-        If a count or epsilon is out of range.
-
     Examples
     --------
     >>> from sklearn_clm.calibration import binomial_p_value, two_phase_p_value
@@ -222,11 +215,6 @@ def two_phase_smallest_epsilon(
     float
         An epsilon with ``two_phase_p_value(..., epsilon) <= delta``, at most 1e-5 above one where
         that does not hold; 1.0 where none was found.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :func:`two_phase_p_value`.
 
     Examples
     --------
@@ -283,11 +271,6 @@ def two_phase_power(
     -------
     float or ndarray
         The exact power.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is out of range.
 
     Examples
     --------

@@ -170,7 +170,6 @@ def test_scaling():
     scores = rng.random(50 * n)
     data = ComponentCalibrationData(scores, rng.random(50 * n) < 0.999, offsets)
     result = component_learn_then_test(data, 0.02)
-    assert data.worst_inadmissible().size == np.unique(data.prompt_index[~data.admissible]).size
     assert 0.5 < result.gamma_hat < 0.8
 
 
@@ -293,7 +292,7 @@ def test_bad_levels_and_too_few_prompts():
         component_learn_then_test(data, 0.3, delta=1.0)
     with pytest.raises(ValueError, match=r"delta must be a single number .* got \[0\.1\]"):
         component_learn_then_test(data, 0.3, delta=[0.1])
-    with pytest.raises(ValueError, match=r"data holds 8 prompts.*at least 9"):
+    with pytest.raises(ValueError, match=r"there are 8 .* fewer than 9"):
         component_learn_then_test(data, 0.3)
     nine = ComponentCalibrationData.from_arrays([[0.5]] * 9, [[1]] * 9)
     assert component_learn_then_test(nine, 0.3).gamma_hat == 0.5

@@ -323,12 +323,7 @@ def test_progress_of_a_plain_callable(capsys):
 
 def test_too_few_prompts():
     data = simulate(n=30)
-    message = (
-        r"30 prompts leave 20 for calibration, too few for any p-value to reach delta=0\.05 at "
-        r"epsilon=0\.1: that takes 29, so at least 43 prompts in all with "
-        r"optimization_fraction=0\.333333"
-    )
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"there are 20 .* fewer than 29; .* at least 43 prompts"):
         learn_then_test(data, 0.1)
     with pytest.raises(ValueError, match="at least 43 prompts"):
         learn_then_test(simulate(n=42), 0.1)

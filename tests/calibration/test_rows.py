@@ -98,7 +98,7 @@ def test_names_of_groups():
         (["a"] * 9, ValueError),
         (["a"] * 39 + [None], ValueError),
         ([np.nan] + ["a"] * 39, ValueError),
-        (np.zeros((40, 2)), ValueError),
+        (np.zeros((40, 2)), TypeError),
         ("a" * 40, TypeError),
         (dict.fromkeys(range(40)), TypeError),
         (set(range(40)), TypeError),

@@ -290,23 +290,6 @@ def test_bad_thresholds(position, value, error, message):
         risk_surface(simulate(3, 2), *grid, set_score="max")
 
 
-@pytest.mark.parametrize(
-    ("lambdas", "k_max", "message"),
-    [
-        ([0.5, 0.5, 0.5], None, r"lambdas must have shape \(m, 3\), got \(3,\)"),
-        ([[0.5, 0.5]], None, r"lambdas must have shape \(m, 3\), got \(1, 2\)"),
-        ([[0.5, np.nan, 0.5]], None, "lambdas must not be NaN"),
-        ([[0.5, 0.5, 0.5]], [1, 2], r"k_max must be an integer or 1 integers, got \[1, 2\]"),
-        ([[0.5, 0.5, 0.5]], 1.5, r"k_max must be an integer or 1 integers, got 1\.5"),
-        ([[0.5, 0.5, 0.5]], 0, "k_max must lie between 1 and 2, got 0"),
-        ([[0.5, 0.5, 0.5]], [3], r"k_max must lie between 1 and 2, got \[3\]"),
-    ],
-)
-def test_bad_lists(lambdas, k_max, message):
-    with pytest.raises(ValueError, match=message):
-        evaluate_configurations(simulate(3, 2), lambdas, set_score="max", k_max=k_max)
-
-
 @pytest.mark.parametrize("set_score", ["max", "first_k"])
 def test_long_lists_off_any_grid(monkeypatch, set_score):
     monkeypatch.setattr(_surface, "_MAX_CELLS", 20)

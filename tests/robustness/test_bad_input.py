@@ -27,7 +27,6 @@ from sklearn_clm.calibration import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._search import threshold_grid
-from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.evaluation import RiskMonitor, plan, run_component_trials, run_trials
 from sklearn_clm.generators import (
     EstimatorGenerator,
@@ -146,7 +145,6 @@ FUNCTIONS = {
     ComponentCalibrationData.from_arrays: {"scores": [[0.5]], "labels": [[1]]},
     learn_then_test: {"data": DATA, "epsilon": 0.4, "random_state": 0},
     risk_surface: {"data": DATA, **GRID, "set_score": "max"},
-    evaluate_configurations: {"data": DATA, "lambdas": [[0, 0, 0]], "set_score": "max"},
     threshold_grid: {"data": DATA, "set_score": "max"},
     binomial_p_value: {"n_errors": 0, "n": 2, "epsilon": 0.5},
     smallest_epsilon: {"n_errors": 0, "n": 2, "delta": 0.1},
@@ -214,8 +212,6 @@ BAD_ARGUMENTS = [
     (risk_surface, "quality_thresholds", 0.5),
     (risk_surface, "set_score_thresholds", [], ["a"]),
     (risk_surface, "n_jobs", 0),
-    (evaluate_configurations, "lambdas", [1, 2], [[0, 0, NAN]]),
-    (evaluate_configurations, "k_max", 7),
     (threshold_grid, "n_lambdas", -1),
     (binomial_p_value, "n_errors", 0.5, 3, -1),
     (binomial_p_value, "n", 0),

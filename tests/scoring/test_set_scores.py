@@ -89,7 +89,7 @@ def test_vectorised_callable_of_wrong_shape():
     def wrong(quality, accepted):
         return quality
 
-    with pytest.raises(ValueError, match=r"set_score wrong returned an array of shape \(1, 2\)"):
+    with pytest.raises(ValueError, match="set_score wrong must return an array"):
         get_set_score(wrong).of_set(np.array([1.0, 2.0]), 2)
 
 
@@ -97,7 +97,7 @@ def test_vectorised_callable_that_gives_no_numbers():
     def words(quality, accepted):
         return ["high"] * len(quality)
 
-    with pytest.raises(TypeError, match=r"set_score words .*'high'"):
+    with pytest.raises(TypeError, match="set_score words must return"):
         get_set_score(words).of_sets(np.ones((2, 3)), np.ones((2, 3), dtype=bool))
 
 
@@ -118,7 +118,7 @@ def test_nan_is_refused(score):
     rng = np.random.default_rng(0)
     admissible = rng.random((60, 3)) < 0.7
     data = CalibrationData(rng.random((60, 3)), rng.random((60, 3, 3)), admissible)
-    with pytest.raises(ValueError, match=f"set_score {score.__name__} returned NaN for the set of"):
+    with pytest.raises(ValueError, match=f"set_score {score.__name__} must return"):
         learn_then_test(data, 0.4, set_score=score, random_state=0)
 
 
