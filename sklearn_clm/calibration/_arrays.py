@@ -199,7 +199,7 @@ def naming(path: str | os.PathLike[str], what: str, argument: str = "") -> Itera
     """Make whatever goes wrong over the bytes of a file a ValueError that names it."""
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         raise
     # bytes of unknown origin: the zip, deflate and npy readers raise all sorts of errors
     except Exception as error:

@@ -425,9 +425,9 @@ def _best(labels: np.ndarray, present: np.ndarray, features: np.ndarray) -> np.n
     """Whether each text is the admissible one of highest quality so far; the first of equals."""
     quality = features[..., TEXT_FEATURES.index("largest quality")]
     ranked = np.where(present & labels[:, np.newaxis, :], quality, -np.inf)
-    best = np.zeros(present.shape, dtype=np.int8)
-    np.put_along_axis(best, ranked.argmax(axis=2, keepdims=True), 1, axis=2)
-    return np.where(np.isfinite(ranked), best, 0)
+    best = np.zeros(present.shape, dtype=bool)
+    np.put_along_axis(best, ranked.argmax(axis=2, keepdims=True), True, axis=2)
+    return best & np.isfinite(ranked)
 
 
 def completed(

@@ -1,7 +1,8 @@
 """Set scores F (section 5 of the paper): how sure a set is to hold an admissible response."""
 
 import inspect
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -166,15 +167,16 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
         return _from_vectorised(set_score, name)
 
     def of_set(quality: np.ndarray, n_samples: int) -> float:
-        return float(_checked(name, set_score(quality), (), [quality]))
+        score = float(_as_numbers(name, set_score(quality), ()))
+        if math.isnan(score):
+            _refuse_nan(name, quality)
+        return score
 
     return SetScore(name, of_set)
 
 
-def _checked(
-    name: str, returned: Any, shape: tuple[int, ...], sets: Iterable[np.ndarray]
-) -> np.ndarray:
-    """What a callable returned for the qualities of some sets, as numbers of a shape."""
+def _as_numbers(name: str, returned: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """What a callable returned, as numbers of a shape."""
     try:
         scores = np.asarray(returned, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -185,15 +187,16 @@ def _checked(
         raise ValueError(
             f"set_score {name} must return an array of shape {shape}, got {scores.shape} instead."
         )
-    if np.isnan(scores).any():
-        for score, quality in zip(scores.reshape(-1), sets):
-            # of infinite qualities a mean, say, need not exist; sampling does not stop there
-            if np.isnan(score) and len(quality) and np.isfinite(quality).all():
-                raise ValueError(
-                    f"set_score {name} must return a number for each set that is not empty, got "
-                    f"NaN for the qualities {quality.tolist()!r:.80} instead."
-                )
     return scores
+
+
+def _refuse_nan(name: str, quality: np.ndarray) -> None:
+    # of infinite qualities a mean, say, need not exist; sampling does not stop at such a set
+    if np.isfinite(quality).all():
+        raise ValueError(
+            f"set_score {name} must return a number for each set that is not empty, got NaN for "
+            f"the qualities {quality.tolist()!r:.80} instead."
+        )
 
 
 def _is_vectorised(function: Callable[..., object]) -> bool:
@@ -217,8 +220,10 @@ def _from_vectorised(function: Callable[..., object], name: str) -> SetScore:
         members = np.ascontiguousarray(accepted)
         values = np.zeros(members.shape)
         np.copyto(values, quality, where=members)
-        sets = (row[member] for row, member in zip(values, members))
-        return _checked(name, function(values, members), (len(quality),), sets)
+        scores = _as_numbers(name, function(values, members), (len(quality),))
+        for i in np.flatnonzero(np.isnan(scores) & members.any(axis=1)):
+            _refuse_nan(name, values[i, members[i]])
+        return scores
 
     def of_set(quality: np.ndarray, n_samples: int) -> float:
         row = quality[np.newaxis]
