@@ -47,6 +47,11 @@ class Members(Entries):
         """The draw of each member."""
         return self._draws
 
+    @property
+    def witnessed(self) -> np.ndarray:
+        """Which prompts have a known witness."""
+        return np.asarray(self.largest(self.labels == 1) > -np.inf)
+
     def ask(self, entries: np.ndarray) -> None:
         self._table.ask(self._rows[entries], self._draws[entries])
 
@@ -71,7 +76,7 @@ class AdmissionTest:
             return False
         # a prompt with a known witness costs nothing, and a witness counts before later draws
         if most > self.allowed:
-            self.columns.finish(m, ~self._witnessed(m))
+            self.columns.finish(m, ~Members(self.columns, m).witnessed)
         return settle(Members(self.columns, m), self.n_prompts - self.allowed) > -np.inf
 
     def errors(self, m: int) -> tuple[int, int]:
@@ -80,7 +85,7 @@ class AdmissionTest:
             exact = int(self.columns.risks.n_errors[m])
             return exact, exact
         members = Members(self.columns, m)
-        witnessed = members.largest(members.labels == 1) > -np.inf
+        witnessed = members.witnessed
         is_open = (members.largest(members.labels < 0) > -np.inf) | self.columns.unfinished(m)
         return int(np.sum(~witnessed & ~is_open)), int(np.sum(~witnessed))
 
@@ -109,10 +114,6 @@ class AdmissionTest:
         texts = np.zeros_like(asked)
         texts[rows, table.texts[columns.rows[rows], draws]] = True
         return texts
-
-    def _witnessed(self, m: int) -> np.ndarray:
-        members = Members(self.columns, m)
-        return np.asarray(members.largest(members.labels == 1) > -np.inf)
 
 
 class LossTest:
