@@ -117,8 +117,15 @@ def risk_surface(
     budgets = np.array([data.k_max])
     risks = sum_over_grid(data, l1, l2, l3, score, budgets, n_jobs, verbose)
     at = np.ix_(back1, back2, back3)
-    means = (risks.n_errors, risks.loss, risks.size, risks.samples, risks.excess)
-    return RiskSurface(*(values[:, :, 0][at] for values in means), data.n_prompts, *given)
+    return RiskSurface(
+        risks.n_errors[:, :, 0][at],
+        risks.loss[:, :, 0][at],
+        risks.size[:, :, 0][at],
+        risks.samples[:, :, 0][at],
+        risks.excess[:, :, 0][at],
+        data.n_prompts,
+        *given,
+    )
 
 
 def evaluate_configurations(
