@@ -214,12 +214,14 @@ class CalibrationData(SavedArrays):
         array([0.3, 0.1])
         """
         chosen = np.asarray(indices)
-        positions = np.arange(self.n_prompts)[chosen] if chosen.size else chosen
-        if positions.ndim != 1 or not len(positions):
+        if chosen.ndim != 1 or not chosen.size or chosen.dtype.kind not in "iub":
             raise ValueError(
-                "indices must be one-dimensional and select a prompt, got some of shape "
-                f"{np.shape(indices)} instead."
+                "indices must be a one-dimensional array of integers or booleans, got "
+                f"{chosen.dtype} of shape {chosen.shape} instead."
             )
+        positions = np.arange(self.n_prompts)[chosen]
+        if not len(positions):
+            raise ValueError("indices must select a prompt, got a mask that selects none instead.")
         return self._part(positions, self.k_max, copy_rows(self.similarity, positions))
 
     def rows(self, rows: slice) -> "CalibrationData":
