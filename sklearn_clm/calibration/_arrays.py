@@ -22,6 +22,7 @@ from sklearn_clm.calibration._provenance import Provenance
 # what stands for an array: values, or the path of a .npy file
 Source = ArrayLike | str | os.PathLike[str]
 
+_NPY_BEGINS = b"\x93NUMPY"
 _ROWS_AT_ONCE = 1024
 _CHUNK_BYTES = 64 * 2**20
 
@@ -320,6 +321,10 @@ def read_npy(source: Source, name: str, *, mmap: bool = False) -> ArrayLike:
     if not isinstance(source, (str, os.PathLike)):
         return source
     with naming(source, "is not an intact .npy file of numbers", name):
+        with open(source, "rb") as file:
+            # NumPy takes a file of anything else for a pickle
+            if file.read(len(_NPY_BEGINS)) != _NPY_BEGINS and not zipfile.is_zipfile(file):
+                raise ValueError("it does not begin as one does; write it with numpy.save.")
         array = np.load(source, mmap_mode="r" if mmap else None, allow_pickle=False)
         if not isinstance(array, np.ndarray):
             array.close()
