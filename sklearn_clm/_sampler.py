@@ -24,6 +24,7 @@ from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.metrics._sets import judge_sets, objective_of
 from sklearn_clm.policies import (
+    AnswerPolicy,
     AuditedJudging,
     CovariateShift,
     ExitPolicy,
@@ -119,9 +120,10 @@ class ConformalSampler(  # type: ignore[call-arg]
         Whether to show progress: draws in ``fit``, prompts and their draws in ``predict``.
     training_fraction : float, default=0.5
         Part of the data that trains a generator with a ``fit`` method, in (0, 1).
-    policy : ThresholdPolicy or ExitPolicy, default=None
+    policy : ThresholdPolicy, ExitPolicy or AnswerPolicy, default=None
         How sampling stops and what is returned, see :mod:`sklearn_clm.policies`. None is
-        ``ThresholdPolicy()``: the thresholds of Algorithm 1, and the objective of Eq. 7.
+        ``ThresholdPolicy()``: the thresholds of Algorithm 1, and the objective of Eq. 7. With
+        :class:`~sklearn_clm.policies.AnswerPolicy` the guarantee is about answers.
     judging : {"all", "lazy"}, LazyJudging or AuditedJudging, default="all"
         Whether ``fit`` makes and judges all draws, or only those that a test's decision needs. With
         :class:`~sklearn_clm.policies.AuditedJudging` people audit `admission`, and the guarantee
@@ -263,7 +265,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         admission: str | Admission = "exact_match",
         quality: QualityLike = "likelihood",
         similarity: SimilarityLike = "rouge_l",
-        policy: ThresholdPolicy | ExitPolicy | None = None,
+        policy: ThresholdPolicy | ExitPolicy | AnswerPolicy | None = None,
         judging: str | LazyJudging | AuditedJudging = "all",
         groups: Groups | None = None,
         shift: CovariateShift | None = None,

@@ -358,6 +358,25 @@ class PredictionSets(SetSequence[PredictionSet]):
         """Draws taken for each prompt, an int array of shape (n,)."""
         return np.array([one.n_samples for one in self._sets], dtype=np.intp)
 
+    @property
+    def answered(self) -> np.ndarray:
+        """Which prompts an :class:`AnswerPolicy` answers, with the guarantee: bool, shape (n,)."""
+        return np.array(
+            [
+                one.guaranteed
+                and one.claim is not None
+                and one.claim.about == "answers"
+                and len(one) == 1
+                for one in self._sets
+            ],
+            dtype=bool,
+        )
+
+    @property
+    def escalated(self) -> "PredictionSets":
+        """The sets of the prompts that are not `answered`."""
+        return self[~self.answered]
+
     @staticmethod
     def _is_numeric(one: PredictionSet) -> bool:
         # an empty set of a text model is still text: its rejected draws tell

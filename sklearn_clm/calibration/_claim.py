@@ -25,11 +25,12 @@ class Claim:
     Parameters
     ----------
     level : float
-        The tolerated risk: epsilon of responses, alpha of components.
+        The tolerated risk: epsilon of responses, alpha of components and of answers.
     delta : float
         Level of the tests; it has no part in a marginal guarantee.
-    about : {"responses", "components"}
-        Whether a set holds an admissible response, or only admissible components.
+    about : {"responses", "components", "answers"}
+        Whether a set holds an admissible response, or only admissible components, or whether it is
+        one answer that is right, or empty.
     guarantee : {"pac", "marginal"}
         Whether it holds with confidence 1 - delta over the calibration prompts, or on average over
         calibration and new prompts together.
@@ -52,6 +53,8 @@ class Claim:
     audit : str, default=None
         Where people audit the judge of calibration, what they judged, as a sentence: admissible is
         then what they admit.
+    answered : float, default=None
+        Share of the calibration prompts that were answered; None where sets are no answers.
     null : str, default=None
         Why nothing is claimed; None where something is.
 
@@ -65,7 +68,7 @@ class Claim:
 
     level: float
     delta: float
-    about: Literal["responses", "components"] = "responses"
+    about: Literal["responses", "components", "answers"] = "responses"
     guarantee: Literal["pac", "marginal"] = "pac"
     group: Hashable | None = None
     within_groups: Literal["each", "all"] | None = None
@@ -76,6 +79,7 @@ class Claim:
     admission: bool = True
     unknown: tuple[str, ...] = ()
     audit: str | None = None
+    answered: float | None = None
     null: str | None = None
 
     @property
@@ -101,7 +105,7 @@ class Claim:
         """Why nothing is claimed, as a sentence; None where something is."""
         if self.null is None:
             return None
-        subject = "Calibration" if self.about == "responses" else "Calibration of components"
+        subject = "Calibration of components" if self.about == "components" else "Calibration"
         if self.group is not None:
             subject = f"Group {self.group!r}"
         elif self.pooled:
@@ -113,6 +117,14 @@ class Claim:
         if self.null is not None:
             return self._nothing()
         confidence = f"With confidence {percent(1 - self.delta)} over the calibration prompts,"
+        if self.about == "answers":
+            share = ""
+            if self.answered is not None and self.group is None:
+                share = f"; about {percent(self.answered)} are answered"
+            return (
+                f"{confidence} of the prompts answered, at most {percent(self.level)} are answered "
+                f"wrongly, for {self.who()}{share}. Nothing is said of the others. {_AVERAGE}"
+            )
         losses = "the mean of each loss below is at most its level"
         if not self.admission:
             return (

@@ -511,10 +511,11 @@ def _watched(target: ConformalSampler | ComponentSelector | float) -> tuple[floa
         )
     if isinstance(target, ConformalSampler):
         record = target.calibration_
-        if record.losses is not None and not record.losses.admission:
+        if not record.claim.admission:
             raise ValueError(
-                "target must promise admissible responses, got losses.admission=False instead: "
-                "give the level of the loss that is watched, and update with that loss."
+                "target must promise an admissible response to each prompt, got one that promises "
+                "other losses, or answers, instead: give the level that is watched, and update "
+                "with that loss, or with the prompts answered alone."
             )
         risk, text = record.epsilon, f"{record.digest} {record.provenance}"
     else:

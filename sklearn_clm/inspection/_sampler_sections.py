@@ -102,7 +102,7 @@ def _warnings(
 def _outside_the_band(record: SamplerCalibration, data: CalibrationData) -> list[str]:
     """Whether epsilon is trivial, or out of reach of all draws."""
     (low, high), epsilon = record.achievable_epsilon, record.epsilon
-    if record.claim.losses:  # epsilon alone decides nothing
+    if record.claim.losses or not record.claim.admission:  # epsilon alone decides nothing
         return []
     texts = []
     if epsilon >= high:

@@ -7,7 +7,7 @@ costs less. The choices are objects with parameters of their own, which searches
 
 | parameter | choices | what it changes |
 |---|---|---|
-| `policy` | None, :class:`ThresholdPolicy`, :class:`ExitPolicy` | the stop, and the set |
+| `policy` | None, :class:`ThresholdPolicy`, :class:`ExitPolicy`, :class:`AnswerPolicy` | the set |
 | `judging` | "all", "lazy", :class:`LazyJudging` | how many draws must be judged in ``fit`` |
 | | :class:`AuditedJudging` | whose standard the guarantee is about |
 | `groups` | None, :class:`Groups` | one guarantee within each group of prompts |
@@ -119,6 +119,23 @@ together:
 >>> bool(draws_per_prompt(both) < draws_per_prompt(everything))
 True
 
+## Answering when sure, and handing over
+
+:class:`AnswerPolicy` gives one answer, or none: the prompt is escalated, to a dearer model or to a
+person. With confidence 1 - delta at most a share `alpha` of the *answers* is wrong; nothing is said
+of the other prompts, and `epsilon` plays no part. Levels are tested in one order, from a start that
+the optimisation part chooses to less selective ones: the largest level that passes would be wrong
+too often, since more selective answers need not be better.
+
+>>> from sklearn_clm.policies import AnswerPolicy
+>>> sure = fitted(policy=AnswerPolicy(alpha=0.1))
+>>> sets = sure.predict(prompts[450:600])
+>>> bool(0.3 < sets.answered.mean() < 1), set(sets.escalated.sizes.tolist())
+(True, {0})
+>>> wrong = [right not in one for right, one in zip(references[450:600], sets) if len(one)]
+>>> bool(np.mean(wrong) <= 0.1)
+True
+
 ## With confidence, or on average
 
 ``ExitPolicy(guarantee="pac")``, the default: in at most a share delta of calibrations is the risk
@@ -185,6 +202,7 @@ with a high `epsilon`, or give ``ThresholdPolicy(size_weight=0)``.
 True
 """
 
+from sklearn_clm.policies._answer import AnswerPolicy
 from sklearn_clm.policies._audited import AuditedJudging
 from sklearn_clm.policies._exit import ExitPolicy
 from sklearn_clm.policies._groups import Groups
@@ -194,6 +212,7 @@ from sklearn_clm.policies._shift import CovariateShift, DensityRatio
 from sklearn_clm.policies._thresholds import ThresholdPolicy
 
 __all__ = [
+    "AnswerPolicy",
     "AuditedJudging",
     "CovariateShift",
     "DensityRatio",

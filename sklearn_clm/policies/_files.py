@@ -30,6 +30,7 @@ from sklearn_clm.calibration._exit_model import (
     ScoreScale,
 )
 from sklearn_clm.generators._records import json_value, naming
+from sklearn_clm.policies._answer import AnswerLevel
 from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
 from sklearn_clm.policies._collection import OWN_CODE
 from sklearn_clm.policies._groups import Groups
@@ -282,6 +283,11 @@ def refuse_other_sampler(
 def _rule_content(rule: Any) -> dict[str, Any]:
     if isinstance(rule, ThresholdRule):
         return {"kind": "thresholds", "k_max": rule.k_max, "lambda_hat": rule.lambda_hat._asdict()}
+    if isinstance(rule, AnswerLevel):
+        raise ValueError(
+            "policy must be one of thresholds or an exit policy for a JSON file, got an answer "
+            "policy instead; pickle the sampler."
+        )
     if isinstance(rule, LevelRule):
         return {
             "kind": "exit level",

@@ -1,0 +1,260 @@
+"""Answer or escalate: one answer where it is likely to be right, none elsewhere.
+
+After k draws a model gives each distinct text c the probability p_k(c) that c is admissible. The
+rule at level u answers the text of largest p_k at the first k >= k_min at which that p_k is at
+least u, and escalates a prompt that has no such k up to K. A lower level answers whatever a higher
+one does, no later, though perhaps by another text.
+
+*One level.* The model, k_min and the levels u_1 > ... > u_J come from the optimisation part. Given
+these, calibration prompts are independent and identically distributed. At level u_j let a share r_j
+of the answers be wrong. If m_j calibration prompts are answered, e_j of them wrongly, then, given
+m_j, e_j is Bin(m_j, r_j). So p_j = P(Bin(m_j, alpha) <= e_j), and 1 where m_j = 0, is a p-value of
+"r_j > alpha": P(p_j <= delta | m_j) <= delta for every m_j, hence also without the condition.
+
+*Many levels.* r_j need not fall with the level: the most selective answers may be the worst. So
+the largest level that passes, or the least selective one, would be chosen among J tests, and its
+answers be wrong too often with a probability above delta. The tests are a fixed sequence instead.
+They begin at a start s that the optimisation part chooses, go on to s + 1, s + 2, ..., each at
+level delta, and end at the first that fails. If the last to pass has r_j > alpha, then so far the
+first level of the sequence with r_j > alpha has passed. That level is fixed before the calibration
+part is looked at, so that this has probability at most delta, whatever the start.
+
+*The start decides the power alone.* A level that answers few cannot pass, nor can one that answers
+wrongly. So s is the level of the greatest chance to pass, P(Bin(m, r) <= c(m)), with c(m) the
+critical count, m the number of calibration prompts that are expected to be answered, and r the mean
+of two estimates of the share of wrong answers: (e + 1/2) / (m + 1) of the optimisation part, and
+the mean of 1 - p (of a share, which is no probability, e / m). Probabilities are out-of-fold there.
+Among classifiers, the share of a text, and several k_min, the one is taken whose path is expected
+to answer most.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import binom
+
+from sklearn_clm.calibration._binomial import critical_count
+from sklearn_clm.calibration._certify import Entries
+from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._exit_model import (
+    TEXT_FEATURES,
+    Classifier,
+    ConstantClassifier,
+    ExitModel,
+    ScoreScale,
+    TextPaths,
+    _Learner,
+)
+from sklearn_clm.calibration._exit_policy import ExitRule
+from sklearn_clm.calibration._table import Table
+
+_FIRST_DRAWS = (1, 3, 5, 8)  # at which an answer may be given
+_N_LEVELS = 40
+_N_FOLDS = 5
+
+
+class ShareOfDraws:
+    """The share of a text among the draws, in place of a classifier."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> "ShareOfDraws":
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        share = X[:, TEXT_FEATURES.index("share of the draws so far")]
+        return np.stack((1.0 - share, share), axis=1)
+
+
+@dataclass(frozen=True)
+class AnswerPath:
+    """What the optimisation part gives: a model of texts, and a path of levels.
+
+    Parameters
+    ----------
+    model : ExitModel
+        Its probabilities are those of being admissible; chances of arrival have no part.
+    k_min : int
+        The first draw at which an answer may be given.
+    levels : ndarray of shape (J,)
+        Levels, descending.
+    shares, risks : ndarray of shape (J,)
+        Expected share of prompts that are answered, and of answers that are wrong.
+    """
+
+    model: ExitModel
+    k_min: int
+    levels: np.ndarray
+    shares: np.ndarray
+    risks: np.ndarray
+
+    def chances(self, n: int, alpha: float, delta: float) -> np.ndarray:
+        """The chance of each level to pass with n calibration prompts."""
+        answered = np.maximum(np.round(n * self.shares), 1.0).astype(np.int64)
+        return np.asarray(
+            binom.cdf(critical_count(answered, alpha, delta), answered, np.clip(self.risks, 0, 1))
+        )
+
+    def start(self, n: int, alpha: float, delta: float) -> int:
+        """The level that is tested first: that of the greatest chance to pass."""
+        return int(np.argmax(self.chances(n, alpha, delta)))
+
+    def expected_share(self, n: int, alpha: float, delta: float) -> float:
+        """Share of prompts that a calibration with n prompts is expected to answer."""
+        start = self.start(n, alpha, delta)
+        gains = np.diff(self.shares[start:], prepend=0.0)
+        reached = np.minimum.accumulate(self.chances(n, alpha, delta)[start:])
+        return float(gains @ reached)
+
+
+def search_answers(
+    data: CalibrationData,
+    classifiers: Sequence[Callable[[], Classifier]],
+    n: int,
+    alpha: float,
+    delta: float,
+    random_state: int = 0,
+) -> AnswerPath:
+    """Learn probabilities and a path of levels, on the optimisation part alone.
+
+    Parameters
+    ----------
+    data : CalibrationData
+        Draws with all labels.
+    classifiers : sequence of callable
+        Each gives an unfitted classifier.
+    n : int
+        Prompts that will calibrate.
+    alpha, delta : float
+        Tolerated share of wrong answers, and level of the tests.
+    random_state : int, default=0
+        Seed of the folds.
+
+    Returns
+    -------
+    AnswerPath
+        Of these classifiers and first draws that which is expected to answer most.
+    """
+    rows, k_max = np.arange(data.n_prompts), data.k_max
+    earlier, later = np.triu_indices(k_max, 1)
+    scales = ScoreScale.of(data.quality), ScoreScale.of(data.similarity[:, later, earlier])
+    paths = TextPaths(len(rows), k_max, *scales)
+    present = np.zeros((len(rows), k_max, k_max), dtype=bool)
+    features = np.zeros((*present.shape, len(TEXT_FEATURES)))
+    for k in range(k_max):
+        paths.update(rows, data.quality[:, k], data.similarity[:, k], data.first[:, k])
+        present[:, k], features[:, k] = paths.text_features(rows)
+    right = np.broadcast_to(data.labels[:, np.newaxis, :], present.shape)
+    folds = np.random.default_rng(random_state).permutation(len(rows)) % _N_FOLDS
+    best, most = None, -np.inf
+    for new_classifier in classifiers:
+        learner = _Learner(new_classifier, present, features, right)
+        chance = np.full(present.shape, -np.inf)
+        for fold in np.unique(folds):
+            held = np.flatnonzero(folds == fold)
+            classifier = learner.text_classifier(np.flatnonzero(folds != fold))
+            chance[held] = learner.text_probabilities(classifier, held)
+        texts, chance = chance.argmax(axis=2), chance.max(axis=2)
+        wrong = np.take_along_axis(data.labels, texts, axis=1) != 1
+        classifier = learner.text_classifier(rows)
+        # a share is no probability, and tells nothing of errors
+        doubts = wrong if isinstance(classifier, ShareOfDraws) else 1.0 - chance
+        model = ExitModel(classifier, ConstantClassifier(0.0), *scales, rho=1.0, k_max=k_max)
+        for k_min in (k for k in _FIRST_DRAWS if k <= k_max):
+            path = AnswerPath(model, k_min, *_levels(chance, wrong, doubts, k_min))
+            share = path.expected_share(n, alpha, delta)
+            if best is None or share > most:
+                best, most = path, share
+    if best is None:
+        raise ValueError("classifiers must hold at least one, got none instead.")
+    return best
+
+
+def _levels(
+    chance: np.ndarray, wrong: np.ndarray, doubts: np.ndarray, k_min: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Levels, descending, with the shares of prompts answered and of wrong answers at each."""
+    reached = np.sort(chance[:, k_min - 1 :].max(axis=1))[::-1]
+    places = np.ceil(len(reached) * np.arange(1, _N_LEVELS + 1) / _N_LEVELS).astype(np.intp) - 1
+    levels = np.unique(reached[places])[::-1]
+    shares, risks = np.zeros((2, len(levels)))
+    for j, level in enumerate(levels):
+        answered, draws = answered_at(chance, level, k_min)
+        rows, at = np.flatnonzero(answered), draws[answered] - 1
+        counted = (wrong[rows, at].sum() + 0.5) / (len(rows) + 1.0)
+        shares[j], risks[j] = answered.mean(), (counted + doubts[rows, at].mean()) / 2.0
+    return levels, shares, risks
+
+
+def answered_at(chance: np.ndarray, level: float, k_min: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which prompts are answered, and after how many draws; K where they are escalated.
+
+    `chance`, of shape (n, K), is the largest p_k(c) after each draw.
+    """
+    sure = chance[:, k_min - 1 :] >= level
+    answered: np.ndarray = np.any(sure, axis=1)
+    return answered, np.where(answered, sure.argmax(axis=1) + k_min, chance.shape[1])
+
+
+class Answers:
+    """What the prompts at `rows` of a table are answered at a level, up to the `highest`.
+
+    Each prompt is drawn from until it is answered at the highest level; lower ones answer it no
+    later.
+    """
+
+    def __init__(self, table: Table, rows: np.ndarray, path: AnswerPath, highest: float) -> None:
+        self.table, self.rows, self.k_min = table, rows, path.k_min
+        self.chance = np.full((len(rows), table.k_max), -np.inf)
+        self.texts = np.zeros(self.chance.shape, dtype=np.intp)
+        paths, waiting = path.model.paths(len(rows)), np.arange(len(rows))
+        for k in range(table.k_max):
+            at = rows[waiting]
+            table.ensure(at, k + 1)
+            quality, similarity = table.data.quality[at, k], table.data.similarity[at, k]
+            paths.update(waiting, quality, similarity, table.texts[at, k])
+            chance, _ = path.model.probabilities(paths, waiting)
+            self.chance[waiting, k] = chance.max(axis=1)
+            self.texts[waiting, k] = chance.argmax(axis=1)
+            waiting = waiting[(k + 1 < self.k_min) | (self.chance[waiting, k] < highest)]
+
+    def at(self, level: float) -> tuple["Answered", np.ndarray]:
+        """The answers at a level, and the draws made for each prompt."""
+        answered, draws = answered_at(self.chance, level, self.k_min)
+        positions = np.flatnonzero(answered)
+        texts = self.texts[positions, draws[positions] - 1]
+        return Answered(self.table, self.rows[positions], texts), draws
+
+
+class Answered(Entries):
+    """One answer for each prompt at `rows`, which may be right: the draw `texts`."""
+
+    def __init__(self, table: Table, rows: np.ndarray, texts: np.ndarray) -> None:
+        super().__init__(np.arange(len(rows)), len(rows), wanted=1)
+        self.rows = rows
+        self._table, self._texts = table, texts
+
+    @property
+    def scores(self) -> np.ndarray:
+        return np.ones(len(self.owner))
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self._table.labels_at(self.rows, self._texts)
+
+    def ask(self, entries: np.ndarray) -> None:
+        self._table.ask(self.rows[entries], self._texts[entries])
+
+
+class AnswerRule(ExitRule):
+    """The rule for one prompt at one level; `exit` is the probability of the answer."""
+
+    def __init__(self, level: float, k_min: int, k_max: int) -> None:
+        super().__init__(level, 1.0, k_max)
+        self.k_min, self.exit = k_min, -np.inf
+
+    def update(self, text: "np.ndarray | list[float]", arrival: float) -> bool:
+        self.n_samples += 1
+        best = int(np.argmax(text))
+        if self.n_samples >= self.k_min and text[best] >= self.level:
+            self.members, self.exit, self.stopped = [best], float(text[best]), True
+        return self.done

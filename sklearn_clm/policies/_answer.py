@@ -1,0 +1,220 @@
+"""One answer where it is likely to be right; elsewhere the prompt is handed over."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.utils._param_validation import HasMethods, Interval
+
+from sklearn_clm.calibration import CalibrationData, Claim, critical_count, prompts_needed
+from sklearn_clm.calibration._answer import (
+    Answered,
+    AnswerPath,
+    AnswerRule,
+    Answers,
+    ShareOfDraws,
+    search_answers,
+)
+from sklearn_clm.calibration._certify import count_passed, settle
+from sklearn_clm.calibration._claim import nothing_passed, percent
+from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._set_scores import SetScoreLike
+from sklearn_clm.calibration._surface import Weights
+from sklearn_clm.calibration._table import Table
+from sklearn_clm.policies._base import Policy, Terms
+from sklearn_clm.policies._judging import classifier_factory
+from sklearn_clm.policies._open_sets import DrawScores, ExitSets, Progress
+from sklearn_clm.policies._rules import Certified, Everything, LevelResult, LevelRule, Row, Rules
+from sklearn_clm.policies._verdicts import bounding
+
+
+class AnswerPolicy(Policy[AnswerPath]):
+    """One answer where it is likely to be right; other prompts are escalated.
+
+    After each draw a classifier gives the probability that each text is admissible. The first text
+    that reaches a level is the answer, and drawing stops; a prompt without one is *escalated*, to a
+    dearer model or to a person: its set is empty. With confidence 1 - delta at most a share `alpha`
+    of the answers is wrong, and ``claim.answered`` says how many prompts are answered. `epsilon`
+    has no part in it. See ``sklearn_clm/calibration/_answer.py`` for the proof.
+
+    Parameters
+    ----------
+    alpha : float, default=0.1
+        Tolerated share of wrong answers among the prompts that are answered, in (0, 1).
+    estimator : classifier with ``predict_proba``, default=None
+        Gives the probability that a text is admissible, from the features of an
+        :class:`ExitPolicy`. None tries a logistic regression, and one of degree 2. The share of
+        a text among the draws is tried as well; on the optimisation part that one is chosen which
+        is expected to answer most.
+
+    Notes
+    -----
+    ``sets.answered`` tells the prompts that are answered, and ``sets.escalated`` holds the others.
+    Where nothing can be certified, nothing is answered: ``predict`` returns all draws, without a
+    guarantee, and all prompts count as escalated. ``score`` is the share answered. Calibrations
+    are pickled; there is no JSON file of them.
+
+    Examples
+    --------
+    >>> from sklearn_clm import ConformalSampler
+    >>> from sklearn_clm.policies import AnswerPolicy
+    >>> sampler = ConformalSampler(policy=AnswerPolicy(alpha=0.05))
+    >>> sampler.set_params(policy__alpha=0.1).policy
+    AnswerPolicy()
+    """
+
+    kind: ClassVar[str] = "an answer policy"
+    guarantee: Literal["pac", "marginal"] = "pac"
+    path: ClassVar[None] = None
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
+        "alpha": [Interval(Real, 0, 1, closed="neither")],
+        "estimator": [None, HasMethods(["fit", "predict_proba"])],
+    }
+
+    def __init__(self, alpha: float = 0.1, *, estimator: BaseEstimator | None = None) -> None:
+        self.alpha = alpha
+        self.estimator = estimator
+
+    @property
+    def weights(self) -> Weights:
+        """Those with which ``score`` is the share answered."""
+        return {"size_weight": -1.0, "excess_weight": 0.0, "draw_weight": 0.0}
+
+    def refuse(self, k_max: int | Sequence[int]) -> None:
+        if np.size(k_max) > 1:
+            raise ValueError(
+                f"k_max must be one integer with an answer policy, got {k_max!r} instead."
+            )
+
+    def refuse_path(self, path: AnswerPath, data: CalibrationData) -> None:
+        raise TypeError("an answer policy takes no path from other data")
+
+    def needed(self, terms: Terms, delta: float) -> int:
+        return prompts_needed(self.alpha, delta)
+
+    def calibrate(self, table: Table, parts: list[Part], terms: Terms, claim: Claim) -> Rules:
+        about = replace(claim, level=self.alpha, about="answers", admission=False)
+        return super().calibrate(table, parts, terms, about)
+
+    def search(self, table: Table, rows: np.ndarray, terms: Terms) -> AnswerPath:
+        part = table.part(rows)
+        if terms.judging is not None:
+            part = part.with_labels(terms.judging.labels(table, rows, table.texts[rows]))
+        classifiers: list[Callable[[], Any]] = [ShareOfDraws, classifier_factory(self.estimator)]
+        if self.estimator is None:
+            classifiers.append(_degree_two)
+        n = table.data.n_prompts - len(rows)
+        return search_answers(part, classifiers, n, self.alpha, terms.delta)
+
+    def test(
+        self, path: AnswerPath, table: Table, part: Part, terms: Terms, claim: Claim
+    ) -> Certified:
+        n, judged_before = len(part.rows), table.n_judgements
+        levels = path.levels[path.start(n, self.alpha, part.delta) :]
+        answers = Answers(table, part.rows, path, levels[0])
+
+        def passes(j: int) -> bool:
+            answered, _ = answers.at(levels[j])
+            m = answered.n_prompts
+            allowed = int(critical_count(m, self.alpha, part.delta)) if m else -1
+            return allowed >= 0 and settle(answered, m - allowed) > -np.inf
+
+        with bounding(table, part.rows, lambda: self._unjudged(table, part.rows)):
+            passed = count_passed(passes, len(levels))
+        if not passed:
+            null = _why_null(answers.at(levels[0])[0], table, claim, n)
+            return Certified(Everything(table.k_max), claim.nullified(null))
+        level = float(levels[passed - 1])
+        answered, draws = answers.at(level)
+        share = answered.n_prompts / n
+        result = LevelResult(
+            level=level,
+            n_errors_allowed=int(critical_count(answered.n_prompts, self.alpha, part.delta)),
+            n_optimization=len(part.searched),
+            n_calibration=n,
+            size=share,
+            samples=float(draws.mean()),
+            n_errors=int(np.sum(answered.labels != 1)),
+            sizes=np.isin(part.rows, answered.rows).astype(np.intp),
+            draws=draws,
+            n_judgements=table.n_judgements - judged_before if table.is_lazy else None,
+        )
+        equal_texts = table.data.texts is not None
+        rule = AnswerLevel(path.model, None, equal_texts, level, result, k_min=path.k_min)
+        return Certified(rule, replace(claim, answered=share))
+
+
+def _degree_two() -> Any:
+    # features lie between 0 and 1, but for the number of draws
+    return make_pipeline(PolynomialFeatures(2), LogisticRegression(C=1.0, max_iter=1000))
+
+
+def _why_null(answered: Answered, table: Table, claim: Claim, n: int) -> str:
+    known = "at least " if table.is_lazy else ""
+    advice = (
+        "At the level that was most likely to pass, "
+        f"{known}{int(np.sum(answered.labels == 0))} of {answered.n_prompts} answers are wrong."
+    )
+    return nothing_passed(claim, n, "level of answers", np.nan, advice=advice)
+
+
+@dataclass(frozen=True)
+class AnswerLevel(LevelRule):
+    """Answers at a certified level, from draw `k_min` on; fields as in LevelRule."""
+
+    k_min: int = 1
+
+    heading: ClassVar[str] = "Answers"
+
+    @property
+    def words(self) -> str:
+        share = "" if self.result is None else f", {percent(self.result.size)} answered"
+        return f"level {self.level:.6g} from draw {self.k_min} on{share}"
+
+    @property
+    def costs(self) -> tuple[float, float]:
+        # an empty set is no mistake here, and the share answered no price
+        return np.nan, super().costs[1]
+
+    def facts(self, set_score: str) -> list[Row]:
+        found = self.result
+        rows = [
+            ("level", f"{self.level:.6g}", "answer the first text that is as likely to be right"),
+            ("first draw", str(self.k_min), "answer no prompt before"),
+        ]
+        if found is not None and found.sizes is not None:
+            bound, wrong = found.errors_of_choice
+            of = f"{bound}{wrong} of {int(found.sizes.sum())}"
+            rows.append(("wrong answers", of, f"at most {found.n_errors_allowed} are tolerated"))
+        return rows
+
+    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> None:
+        return None
+
+    @property
+    def decisive(self) -> list[object]:
+        return [*super().decisive, self.k_min]
+
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> "AnswerSets":
+        return AnswerSets(self, scores, claim, progress)
+
+
+class AnswerSets(ExitSets):
+    """The answers to many prompts: those of an exit policy, with another rule."""
+
+    def __init__(
+        self, level: AnswerLevel, scores: DrawScores, claim: Claim, progress: Progress
+    ) -> None:
+        super().__init__(level.model, level.level, None, level.equal_texts, scores, claim, progress)
+        self._k_min = level.k_min
+
+    def _new(self) -> Any:
+        one = super()._new()
+        one.rule = AnswerRule(self._level, self._k_min, self._model.k_max)
+        return one

@@ -1,0 +1,157 @@
+"""One answer where it is likely to be right, with a guarantee on the answers."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from sklearn_clm import ConformalSampler, NullCalibrationWarning
+from sklearn_clm.calibration import CalibrationData, Claim, Table
+from sklearn_clm.calibration._rows import Part
+from sklearn_clm.evaluation import RiskMonitor
+from sklearn_clm.generators import PrecomputedGenerator
+from sklearn_clm.inspection import CalibrationReport
+from sklearn_clm.policies import AnswerPolicy, CovariateShift, Groups, Losses, _answer
+from sklearn_clm.policies._base import Terms
+
+NOBODY = PrecomputedGenerator(["q"], [["a"]])
+PARTS = {"quality": "self_consistency", "similarity": "exact_match", "random_state": 0}
+
+
+def drawn(rng, n, k):
+    """Answers 0 to 5 of n prompts, of which 0 is right with a probability of their own."""
+    ease = rng.beta(1.3, 0.7, (n, 1))
+    chances = np.hstack((ease, (1 - ease) * rng.dirichlet(np.full(5, 0.6), n)))
+    below = np.cumsum(chances, axis=1)[:, np.newaxis, :-1]
+    return (rng.random((n, k, 1)) > below).sum(axis=2)
+
+
+def data_of(answers, right):
+    same = answers[:, :, np.newaxis] == answers[:, np.newaxis, :]
+    quality = np.tril(same).sum(axis=2) / np.arange(1, answers.shape[1] + 1)
+    return CalibrationData(quality, np.tril(same, -1), right, texts=same.argmax(axis=2))
+
+
+def calibrated(data, alpha, seed):
+    parts = {**PARTS, "random_state": seed}
+    sampler = ConformalSampler(NOBODY, k_max=data.k_max, policy=AnswerPolicy(alpha), **parts)
+    return sampler.calibrate(data).calibration_
+
+
+def prompts_with_draws(n, seed=0, k=10):
+    answers = drawn(np.random.default_rng(seed), n, k)
+    prompts = [f"item {i}" for i in range(n)]
+    return prompts, PrecomputedGenerator(prompts, answers.astype(str).tolist())
+
+
+def fitted(n=300, alpha=0.15, **choices):
+    prompts, generator = prompts_with_draws(n + 200)
+    sampler = ConformalSampler(generator, k_max=10, policy=AnswerPolicy(alpha), **PARTS, **choices)
+    return sampler.fit(prompts[:n], ["0"] * n), prompts
+
+
+def test_false_claims_are_rare():
+    assert count_false_claims() <= binom.ppf(0.999, 400, 0.05)
+
+
+def test_the_largest_passing_level_would_claim_falsely(monkeypatch):
+    def any_that_passes(passes, n_steps):
+        return max((m + 1 for m in range(n_steps) if passes(m)), default=0)
+
+    monkeypatch.setattr(_answer, "count_passed", any_that_passes)
+    monkeypatch.setattr(_answer.AnswerPath, "start", lambda *terms: 0)
+    assert count_false_claims() > binom.ppf(0.999, 400, 0.05)
+
+
+def count_false_claims(alpha=0.15, n=200):
+    """How many of 400 calibrations claim something, where all levels err just above alpha."""
+    rng, rows = np.random.default_rng(0), np.arange(n)
+    policy, terms = AnswerPolicy(alpha), Terms(0.5, 0.05, [8], None, None)
+    false = 0
+    for _ in range(4):
+        answers = drawn(rng, 2 * n, 8)
+        path = policy.search(Table(data_of(answers, answers == 0)), rows, terms)
+        for _ in range(100):
+            answers = drawn(rng, n, 8)
+            right = np.take_along_axis(rng.random((n, 6)) > alpha + 0.002, answers, axis=1)
+            table, part = Table(data_of(answers, right)), Part(rows, rows, 0.05)
+            false += policy.test(path, table, part, terms, Claim(alpha, 0.05)).claim.holds
+    return false
+
+
+@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
+def test_many_are_answered_where_answers_repeat():
+    shares = []
+    for seed in range(8):
+        answers = drawn(np.random.default_rng(seed), 300, 20)
+        shares.append(calibrated(data_of(answers, answers == 0), 0.15, seed).claim.answered or 0.0)
+    assert np.mean(shares) >= 0.45
+
+
+def test_answers_keep_the_promise_and_stop_early():
+    sampler, prompts = fitted()
+    sets = sampler.predict(prompts[300:])
+    answered = sets[sets.answered]
+    assert set(answered.sizes) == {1}
+    assert set(sets.escalated.sizes) == {0}
+    assert len(answered) + len(sets.escalated) == 200
+    wrong = sum("0" not in one for one in answered)
+    assert wrong <= binom.ppf(0.999, len(answered), 0.15)
+    assert answered.n_samples.mean() < 10
+    assert set(sets.escalated.n_samples) == {10}
+    claim, report = sampler.calibration_.claim, CalibrationReport.from_estimator(sampler)
+    assert 0.1 < claim.answered < 1
+    assert "at most 15 % are answered wrongly" in claim.sentence()
+    assert f"about {100 * claim.answered:.3g} % are answered" in str(report)
+    assert sampler.score(prompts[300:], ["0"] * 200) == pytest.approx(sets.answered.mean())
+
+
+def test_one_by_one_and_together_are_equal():
+    sampler, prompts = fitted()
+    together = sampler.predict(prompts[300:360])
+    copy = pickle.loads(pickle.dumps(sampler))
+    assert [copy.predict([prompt])[0] for prompt in prompts[300:360]] == list(together)
+
+
+def test_lazily_only_answers_are_judged():
+    everything, prompts = fitted()
+    lazy, _ = fitted(judging="lazy")
+    assert lazy.n_judgements_ < 0.5 * everything.n_judgements_
+    assert lazy.n_draws_ < everything.n_draws_
+    wrong = sum("0" not in one for one in lazy.predict(prompts[300:]) if len(one))
+    assert wrong <= binom.ppf(0.999, 200, 0.15)
+
+
+def test_groups_and_shift():
+    sampler, prompts = fitted(groups=Groups(by=lambda prompt: int(prompt[5:]) % 2))
+    sets = sampler.predict(prompts[300:])
+    assert {one.group for one in sets[sets.answered]} == {0, 1}
+    assert sampler.calibration_.by_group.keys() == {0, 1}
+    kept = CovariateShift(lambda prompt: 1 + int(prompt[5:]) % 2, weight_bound=2.0)
+    shifted, _ = fitted(shift=kept)
+    assert shifted.shift_.n_kept < 300
+    assert shifted.calibration_.claim.shifted
+
+
+def test_null_escalates_all():
+    with pytest.warns(NullCalibrationWarning, match="alpha=0.001"):
+        sampler, prompts = fitted(60, alpha=0.001)
+    sets = sampler.predict(prompts[60:70])
+    assert not sets.guaranteed
+    assert not sets.answered.any()
+    assert len(sets.escalated) == 10
+    assert set(sets.sizes) == {10}
+
+
+def test_what_does_not_go_together_is_refused(tmp_path):
+    sampler, prompts = fitted()
+    with pytest.raises(ValueError, match="policy"):
+        sampler.save_calibration(tmp_path / "calibration.json")
+    with pytest.raises(ValueError, match="target"):
+        RiskMonitor(sampler)
+    sampler.set_params(losses=Losses({"size": lambda *set_: 0.0}, {"size": 0.5}))
+    with pytest.raises(ValueError, match="policy"):
+        sampler.fit(prompts[:300], ["0"] * 300)
+    with pytest.raises(ValueError, match="k_max"):
+        sampler.set_params(k_max=[2, 4], losses=None).fit(prompts[:300], ["0"] * 300)
