@@ -24,8 +24,8 @@ wrongly. So s is the level of the greatest chance to pass, P(Bin(m, r) <= c(m)),
 critical count, m the number of calibration prompts that are expected to be answered, and r the mean
 of two estimates of the share of wrong answers: (e + 1/2) / (m + 1) of the optimisation part, and
 the mean of 1 - p (of a share, which is no probability, e / m). Probabilities are out-of-fold there.
-Among classifiers, the share of a text, and several k_min, the one is taken whose path is expected
-to answer most.
+Among classifiers, the share of a text, and several k_min, the path is taken that is expected to
+answer most, or nearly so with a smaller k_min.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,6 +52,7 @@ from sklearn_clm.calibration._table import Table
 _FIRST_DRAWS = (1, 3, 5, 8)  # at which an answer may be given
 _N_LEVELS = 40
 _N_FOLDS = 5
+_NEARLY = 0.95  # of the largest share, where fewer draws are needed
 
 
 class ShareOfDraws:
@@ -132,7 +133,7 @@ def search_answers(
     Returns
     -------
     AnswerPath
-        Of these classifiers and first draws that which is expected to answer most.
+        Of those that are expected to answer nearly most, the one that may answer first.
     """
     rows, k_max = np.arange(data.n_prompts), data.k_max
     earlier, later = np.triu_indices(k_max, 1)
@@ -145,7 +146,7 @@ def search_answers(
         present[:, k], features[:, k] = paths.text_features(rows)
     right = np.broadcast_to(data.labels[:, np.newaxis, :], present.shape)
     folds = np.random.default_rng(random_state).permutation(len(rows)) % _N_FOLDS
-    best, most = None, -np.inf
+    found: list[tuple[AnswerPath, float]] = []
     for new_classifier in classifiers:
         learner = _Learner(new_classifier, present, features, right)
         chance = np.full(present.shape, -np.inf)
@@ -161,12 +162,10 @@ def search_answers(
         model = ExitModel(classifier, ConstantClassifier(0.0), *scales, rho=1.0, k_max=k_max)
         for k_min in (k for k in _FIRST_DRAWS if k <= k_max):
             path = AnswerPath(model, k_min, *_levels(chance, wrong, doubts, k_min))
-            share = path.expected_share(n, alpha, delta)
-            if best is None or share > most:
-                best, most = path, share
-    if best is None:
-        raise ValueError("classifiers must hold at least one, got none instead.")
-    return best
+            found.append((path, path.expected_share(n, alpha, delta)))
+    enough = _NEARLY * max(share for _, share in found)
+    near = [(path, share) for path, share in found if share >= enough]
+    return min(near, key=lambda pair: (pair[0].k_min, -pair[1]))[0]
 
 
 def _levels(

@@ -123,7 +123,8 @@ class Claim:
                 share = f"; about {percent(self.answered)} are answered"
             return (
                 f"{confidence} of the prompts answered, at most {percent(self.level)} are answered "
-                f"wrongly, for {self.who()}{share}. Nothing is said of the others. {_AVERAGE}"
+                f"wrongly{share}. This holds for {self.who().rstrip(',')}, and nothing is said of "
+                f"prompts that are not answered. {_AVERAGE}"
             )
         losses = "the mean of each loss below is at most its level"
         if not self.admission:

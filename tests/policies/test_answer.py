@@ -124,7 +124,7 @@ def test_lazily_only_answers_are_judged():
 
 
 def test_groups_and_shift():
-    sampler, prompts = fitted(groups=Groups(by=lambda prompt: int(prompt[5:]) % 2))
+    sampler, prompts = fitted(alpha=0.25, groups=Groups(by=lambda prompt: int(prompt[5:]) % 2))
     sets = sampler.predict(prompts[300:])
     assert {one.group for one in sets[sets.answered]} == {0, 1}
     assert sampler.calibration_.by_group.keys() == {0, 1}
