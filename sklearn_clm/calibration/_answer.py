@@ -144,19 +144,15 @@ def search_answers(
     for k in range(k_max):
         paths.update(rows, data.quality[:, k], data.similarity[:, k], data.first[:, k])
         present[:, k], features[:, k] = paths.text_features(rows)
-    right = np.broadcast_to(data.labels[:, np.newaxis, :], present.shape)
+    right = np.broadcast_to(data.labels[:, np.newaxis, :] == 1, present.shape)
     folds = np.random.default_rng(random_state).permutation(len(rows)) % _N_FOLDS
     found: list[tuple[AnswerPath, float]] = []
     for new_classifier in classifiers:
-        learner = _Learner(new_classifier, present, features, right)
-        chance = np.full(present.shape, -np.inf)
-        for fold in np.unique(folds):
-            held = np.flatnonzero(folds == fold)
-            classifier = learner.text_classifier(np.flatnonzero(folds != fold))
-            chance[held] = learner.text_probabilities(classifier, held)
+        learner = _Learner(new_classifier, features, right, present)
+        chance = learner.cross_fitted(folds, present)
         texts, chance = chance.argmax(axis=2), chance.max(axis=2)
         wrong = np.take_along_axis(data.labels, texts, axis=1) != 1
-        classifier = learner.text_classifier(rows)
+        classifier = learner.classifier(np.ones(len(rows), dtype=bool))
         # a share is no probability, and tells nothing of errors
         doubts = wrong if isinstance(classifier, ShareOfDraws) else 1.0 - chance
         model = ExitModel(classifier, ConstantClassifier(0.0), *scales, rho=1.0, k_max=k_max)

@@ -105,7 +105,8 @@ class AnswerPolicy(Policy[AnswerPath]):
     def search(self, table: Table, rows: np.ndarray, terms: Terms) -> AnswerPath:
         part = table.part(rows)
         if terms.judging is not None:
-            part = part.with_labels(terms.judging.labels(table, rows, table.texts[rows]))
+            labels, _ = terms.judging.labels(table, rows, table.texts[rows])
+            part = part.with_labels(labels)
         classifiers: list[Callable[[], Any]] = [ShareOfDraws, classifier_factory(self.estimator)]
         if self.estimator is None:
             classifiers.append(_degree_two)
@@ -140,6 +141,8 @@ class AnswerPolicy(Policy[AnswerPath]):
             n_calibration=n,
             size=share,
             samples=float(draws.mean()),
+            smallest_epsilon=np.nan,
+            n_hopeless=None,
             n_errors=int(np.sum(answered.labels != 1)),
             sizes=np.isin(part.rows, answered.rows).astype(np.intp),
             draws=draws,
@@ -188,7 +191,7 @@ class AnswerLevel(LevelRule):
             ("level", f"{self.level:.6g}", "answer the first text that is as likely to be right"),
             ("first draw", str(self.k_min), "answer no prompt before"),
         ]
-        if found is not None and found.sizes is not None:
+        if found is not None:
             bound, wrong = found.errors_of_choice
             of = f"{bound}{wrong} of {int(found.sizes.sum())}"
             rows.append(("wrong answers", of, f"at most {found.n_errors_allowed} are tolerated"))

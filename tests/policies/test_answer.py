@@ -7,8 +7,9 @@ import pytest
 from scipy.stats import binom
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
-from sklearn_clm.calibration import CalibrationData, Claim, Table
+from sklearn_clm.calibration import CalibrationData, Claim
 from sklearn_clm.calibration._rows import Part
+from sklearn_clm.calibration._table import Table
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
