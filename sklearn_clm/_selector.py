@@ -656,7 +656,9 @@ class ComponentSelector(  # type: ignore[call-arg]
         if collected is None or data.provenance != collected.data.provenance:
             return None
         own = collected.data
-        same = data.prompts is not None and np.array_equal(own.prompts, data.prompts)  # type: ignore[arg-type]
+        if own.prompts is None or data.prompts is None:
+            return None
+        same = np.array_equal(own.prompts, data.prompts)
         return collected if same and np.array_equal(own.scores, data.scores) else None
 
     def _groups_of(
@@ -681,8 +683,8 @@ class ComponentSelector(  # type: ignore[call-arg]
     ) -> ComponentCalibrationData:
         """The data with the labels that are needed, those of people as they are now."""
         if own is None:
-            nobody = ": there is nobody to ask about components from elsewhere."
-            refuse_unknown(data, "component, or be what this selector has collected", nobody)
+            advice = ": components from elsewhere have no judge."
+            refuse_unknown(data, "component, or be what this selector has collected", advice)
             return data
         if data.unknown is None and not own.verdicts.of_people:
             return data
@@ -764,7 +766,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         self.p_values_ = tests if result is None else result.p_values
 
     def _remarks(self, record: SelectorCalibration, own: Collected | None) -> tuple[str, ...]:
-        """What is said of a calibration that certifies something useless or doubtful."""
+        """Warnings of a calibration that certifies something useless or doubtful."""
         remarks = [mistaken_delta(self.delta)]
         if own is not None:
             remarks += self._remarks_on_sets(record, own)
@@ -777,7 +779,7 @@ class ComponentSelector(  # type: ignore[call-arg]
     def _remarks_on_sets(
         self, record: SelectorCalibration, own: "Collected"
     ) -> tuple[str | None, ...]:
-        """What is said of the components of sets of calibration prompts."""
+        """Warnings about the components of sets of calibration prompts."""
         sampler: ConformalSampler = record.sampler
         needs = (sampler.calibration_.groups, record.groups)
         unknown = own.groups is None and any(one and one.by is None for one in needs)

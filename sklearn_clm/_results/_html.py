@@ -131,7 +131,7 @@ def remarks(one: "OneSet") -> list[str]:
 
 
 def common_remarks(sets: "Iterable[OneSet]") -> list[str]:
-    """The same of many sets, each remark once; what is said of one group stands at the set."""
+    """The same of many sets, each remark once; remarks about one group stand at the set."""
     claims = {id(one.claim): one.claim for one in sets if one.claim is not None}
     found = [remark for claim in claims.values() for remark in claim.common_remarks()]
     return list(dict.fromkeys(remark for remark in found if remark != POOLED))

@@ -1,7 +1,7 @@
 """The table of a calibration: draws, their scores and labels, filled or filled on demand.
 
-Eager and lazy are one object. A table that was filled before has nobody to ask, and is never asked;
-a lazy one makes a draw, or asks for a label, when a decision needs it. Draws are keyed and scores
+Eager and lazy are one object. A table that was filled before has no judge, and needs none; a lazy
+one makes a draw, or asks for a label, when a decision needs it. Draws are keyed and scores
 look at earlier draws alone, so that draws made one by one are those that would be made all at once;
 labels belong to texts, so that equal responses of a prompt share one.
 """
@@ -107,7 +107,7 @@ class Table:
         Verdicts that were given before an error are kept.
         """
         if self.judge is None:
-            raise ValueError("data must have a label for each draw where there is nobody to ask.")
+            raise ValueError("data must have a label for each draw where there is no judge.")
         texts = self._texts[rows, draws]
         verdicts: list[bool] = []
         try:

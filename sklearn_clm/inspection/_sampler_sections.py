@@ -146,7 +146,7 @@ def _group_row(name: object, one: Certified) -> tuple[str, ...]:
         share_cells(n_errors, n, bound)[1],
         size,
         draws,
-        "" if np.isnan(smallest) else rounded_up(smallest),
+        "" if np.isnan(smallest) else f"{bound}{rounded_up(smallest)}",
     )
 
 

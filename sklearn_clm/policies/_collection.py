@@ -105,7 +105,7 @@ class Elsewhere:
         refuse_unknown(
             data,
             "draw, or be what this sampler has collected",
-            ": there is nobody to ask about draws from elsewhere.",
+            ": draws from elsewhere have no judge.",
         )
         refuse_missing_draws(data)
         return Table(data.truncate(k_max))

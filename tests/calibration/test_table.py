@@ -79,7 +79,7 @@ def test_a_filled_table_has_nobody_to_ask():
     data = CalibrationData([[0.5, 0.7]], np.zeros((1, 2, 2)), [[1, -1]], n_draws=[1])
     table = Table(data)
     assert not table.is_lazy
-    with pytest.raises(ValueError, match="nobody to ask"):
+    with pytest.raises(ValueError, match="no judge"):
         table.ask(np.array([0]), np.array([0]))
     with pytest.raises(ValueError, match="nobody to make it"):
         table.ensure(np.array([0]), 2)

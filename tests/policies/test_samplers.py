@@ -136,7 +136,7 @@ def test_cached_judgements_are_not_made_again():
 def test_unknown_labels_of_others_are_refused():
     prompts, references = questions(N)
     data = sampler(judging="lazy").collect(prompts, references)
-    with pytest.raises(ValueError, match="nobody to ask"):
+    with pytest.raises(ValueError, match="no judge"):
         sampler().calibrate(data)
 
 
