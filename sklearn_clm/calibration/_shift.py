@@ -125,9 +125,10 @@ def weighted_betting_p_value(
 def check_weights(weights: object, bound: float, name: str = "weights") -> np.ndarray:
     """Weights as an array, each in [0, bound] and not all zero."""
     try:
-        if np.iscomplexobj(weights):
+        given = np.asarray(weights)
+        if given.dtype.kind == "c":
             raise TypeError("complex numbers have no order")
-        values = np.asarray(weights, dtype=np.float64)
+        values = given.astype(np.float64)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be numbers, got {weights!r:.60} instead.") from None
     if not 0.0 < bound < np.inf:
