@@ -59,8 +59,10 @@ class Provenance:
                     f"{name} must be {'an int' if wanted is int else 'a str'} or None, "
                     f"got {value!r} instead."
                 )
-        if self.k_max is not None and self.k_max < 1:
-            raise ValueError(f"k_max must be at least 1, got {self.k_max} instead.")
+        for name, least in (("seed", 0), ("k_max", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value} instead.")
 
     @property
     def unknown(self) -> tuple[str, ...]:

@@ -481,6 +481,7 @@ def checked_draw(name: str, generation: object, i: int, j: int) -> Generation:
         raise TypeError(
             f"{name} must give a Generation with a response, or a str, got {generation!r:.60} as "
             f"{where} instead."
+            + (" A function without a return statement gives None." * (generation is None))
         )
     check_text(generation.response, where)
     return generation

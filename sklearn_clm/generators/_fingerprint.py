@@ -189,20 +189,23 @@ def _of_torch(value: Any, inner: _Inner) -> Any:
 
 
 def _function(function: types.FunctionType, inner: _Inner) -> list[Any]:
-    """Identity of a function: two lambdas share a name, two closures share their source."""
-    code, name = function.__code__, f"{function.__module__}.{function.__qualname__}"
+    """Identity of a function: two lambdas share a name, two closures share their source.
+
+    The module is left out of the user's own: what a script defines, a service imports.
+    """
+    code, name = function.__code__, function.__qualname__
     cells = inner(dict(zip(code.co_freevars, map(_contents, function.__closure__ or ()))))
     if _is_installed(function.__module__) and "<lambda>" not in name:
-        return [name, cells]
+        return [f"{function.__module__}.{name}", cells]
     content = _tree_of(function) or inner(code)
     return [name, cells, content, inner(function.__defaults__), inner(function.__kwdefaults__)]
 
 
 def _class(cls: type, inner: _Inner) -> Any:
     """Identity of a class: its name, and its source where it is the user's."""
-    name = f"{cls.__module__}.{cls.__qualname__}"
+    name = cls.__qualname__
     if _is_installed(cls.__module__):
-        return name
+        return f"{cls.__module__}.{name}"
     methods = [part for part in vars(cls).values() if isinstance(part, types.FunctionType)]
     cells = [_contents(cell) for one in methods for cell in one.__closure__ or ()]
     content = _tree_of(cls) or [inner(one) for one in methods]  # those of a notebook

@@ -33,7 +33,8 @@ class FunctionGenerator(BaseGenerator):
         a :class:`Generation`, and may be ``async``. Where it has a parameter named `seed`, it is
         given a whole number below 2**31 of its own for each draw of each prompt. A plain function
         is called in threads; an ``async`` one in an event loop of this package, so that it works
-        in a notebook too.
+        in a notebook too. ``quality="likelihood"``, the default of an estimator, needs
+        ``Generation(text, logprob, n_tokens)``.
     max_concurrency : int, default=8
         Most calls at a time. 1 for a function that must not be called by two threads at once.
     max_retries : int, default=2

@@ -184,6 +184,11 @@ class PrecomputedGenerator(BaseGenerator):
         stop = start + n_samples
         rows = [known.get(_key(prompt), []) for prompt in prompts]
         for i, row in enumerate(rows):
+            if not row:
+                raise ValueError(
+                    f"prompts[{i}] must be one of the {len(known)} prompts that have draws, got "
+                    f"{_shortened(prompts[i])} instead. Drop it, or draw for it."
+                )
             if len(row) < stop:
                 n_enough = sum(len(one) >= stop for one in known.values())
                 raise ValueError(

@@ -153,6 +153,13 @@ class SamplerCalibration(_Calibration):
 
     _collected_with: ClassVar[tuple[str, ...]] = DRAWN_WITH
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Attributes with the rules as pairs: skops writes no dict that has a key None."""
+        return {**vars(self), "rules": list(self.rules.items())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({**state, "rules": dict(state["rules"])})
+
     @property
     def rule(self) -> Any:
         """The rule for all prompts together."""

@@ -40,8 +40,8 @@ TryOut = Callable[[CheckedPrompts, list[list[Generation]]], object]
 
 SCORES = ("quality", "similarity", "admission")
 OWN_CODE = (
-    "a function of yours that was edited or moved, or that remembers what it was asked, is another "
-    "one, unless it has a fingerprint()"
+    "a function of yours that was edited or renamed, or that remembers what it was asked, is "
+    "another one, unless it has a fingerprint()"
 )
 _KEPT = (
     "Draws made so far are kept in memory_: set_params to what was wanted, then fit, or collect, "
@@ -590,9 +590,9 @@ def source_of(
         raise ValueError(
             f"data was collected from another generator than the "
             f"{type(source.generator).__name__} that predict would draw from: this one has "
-            f"other parameters or was trained anew (fingerprint {source.fingerprint}, that of "
-            f"the data {known.generator}); wanted data collected from this one. Call collect, "
-            "or fit, again."
+            f"other parameters, was edited or was trained anew (fingerprint {source.fingerprint}, "
+            f"that of the data {known.generator}); wanted data collected from this one. Call "
+            "collect, or fit, again."
         )
     return source.with_seed(known.seed)
 

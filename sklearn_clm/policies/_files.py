@@ -190,7 +190,7 @@ def refuse_differences(name: str, saved: Mapping[str, Any], own: Mapping[str, An
         if None not in (there, value) and there != value:
             hint = OWN_CODE
             if key == "generator":
-                hint = f"{hint}; a key= names a generator, whatever draws it holds"
+                hint = f"{hint}; CachedGenerator(generator, store, key=...) keeps one name for it"
             raise ValueError(
                 f"{name!r} was calibrated with another {key}: {there!r:.200} there and "
                 f"{value!r:.200} here. The guarantee holds for what was calibrated alone: set it "

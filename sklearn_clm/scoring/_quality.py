@@ -245,8 +245,9 @@ def _likelihoods(prompts: Prompts, generations: Draws, start: int) -> np.ndarray
         raise ValueError(
             'quality="likelihood" needs the log-probability (at most 0) and the number of tokens '
             f"of every draw, got logprob={draw.logprob!r} and n_tokens={draw.n_tokens!r} for draw "
-            f"{start + j} of prompt {i} ({prompts[i]!r:.80}). Where these are unknown, take "
-            'quality="self_consistency", "p_true", "verbalized", or a callable.'
+            f"{start + j} of prompt {i} ({prompts[i]!r:.80}). A function returns them as "
+            "Generation(text, logprob, n_tokens). Where they are unknown, take "
+            'quality="self_consistency", "p_true", which asks the model again, or a callable.'
         )
     quality = length_normalised(logprob, n_tokens)
     return np.where(n_tokens > 0, quality, 0.0)

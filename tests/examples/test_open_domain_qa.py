@@ -42,8 +42,8 @@ def test_reduced_run_writes_tables_and_figures_and_draws_once(open_domain_qa, tm
     report = open_domain_qa.main(options)
     printed = capsys.readouterr().out
     assert "150 questions, each behind the same 4-shot header" in printed
-    assert "| max |" in printed
-    assert "difference to sum" in printed
+    assert "Normalised area under the curve" in printed
+    assert "differences to SUM" in printed
     for suffix in ("risk.png", "frontier.png", "band.png", "trials.csv", "trials.npz"):
         assert (tmp_path / f"open_domain_qa_{suffix}").stat().st_size > 1000
     assert report["results"].methods == ("first_k", "first_k_reject", "max", "sum")

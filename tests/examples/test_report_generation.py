@@ -107,8 +107,8 @@ def test_short_run_of_the_protocol_draws_once(example, tmp_path, capsys):
     report = example.main([*options, "--output", str(tmp_path)])
     printed = capsys.readouterr().out
     assert "150 x 4 reports on strips of digits drawn and judged" in printed
-    assert "difference to sum" in printed
-    assert "difference to span likelihood" in printed
+    assert "differences to SUM" in printed
+    assert "differences to span likelihood" in printed
     for suffix in ("risk.png", "frontier.png", "components.png", "component_trials.npz"):
         assert (tmp_path / f"report_generation_{suffix}").stat().st_size > 1000
     assert report["results"].methods == ("first_k", "first_k_reject", "max", "sum")

@@ -78,7 +78,7 @@ def test_reduced_run_writes_tables_and_figures(few_docstrings, monkeypatch, tmp_
     report = example.main([*options.split(), "--output", str(tmp_path)])
     printed = capsys.readouterr().out
     assert "120 texts to evaluate on, 60 to train a classifier on" in printed
-    assert "difference to random" in printed
+    assert "differences to random" in printed
     assert report["results"].methods == ("first_k", "first_k_reject", "max", "sum")
     assert report["components"].methods == ("span likelihood", "classifier", "random")
     for suffix in ("risk.png", "components.png", "trials.csv", "component_trials.npz"):

@@ -1,5 +1,6 @@
 """What counts as another function, class or object, and what does not."""
 
+import ast
 import importlib
 import os
 import subprocess
@@ -102,6 +103,22 @@ def test_what_an_edit_changes(edit, tmp_path, monkeypatch):
     after = identities(MODULE.replace(old, new), tmp_path / "b", monkeypatch)
     assert {name for name in before if before[name] != after[name]} == changed
     assert before["first"] != before["second"]
+
+
+def test_the_module_of_own_code_does_not_count(tmp_path, monkeypatch):
+    """What a script defines, and was calibrated with there, a service imports."""
+    imported = identities(MODULE, tmp_path, monkeypatch)
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"{MODULE}\nfrom sklearn_clm.generators._fingerprint import identity\n"
+        "print([identity(template), identity(Judge()), Mine().fingerprint()])\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, str(script)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert ast.literal_eval(ran.stdout) == [
+        imported[name] for name in ("template", "judge", "mine")
+    ]
 
 
 def test_objects_are_their_parameters():

@@ -164,7 +164,7 @@ def _frontier(name: str, variant: int) -> tuple[Frontier, np.ndarray]:
     data = world.population.take(world.draw(N_OPTIMIZATION, rng))
     first = texts_of(name, data)
     judging = LazyJudging(optimization_judgements=3)
-    labels = judging.labels(_table(data, first), np.arange(N_OPTIMIZATION), first)
+    labels, _ = judging.labels(_table(data, first), np.arange(N_OPTIMIZATION), first)
     frontier = search_frontier(data.with_labels(labels), set_score="max", n_lambdas=N_LAMBDAS)
     risks = evaluate_configurations(
         world.population, frontier.lambdas, set_score="max", k_max=frontier.k_max
