@@ -39,7 +39,9 @@ def packages():
 
 
 def test_the_command_of_the_readme_names_every_package():
-    (names,) = re.findall(r"^pdoc .* sklearn_clm sklearn_clm\.\{(.*)\}$", README.read_text(), re.M)
+    (names,) = re.findall(
+        r"^pdoc .* sklearn_clm sklearn_clm\.\{(.*)\}$", README.read_text(encoding="utf-8"), re.M
+    )
     assert {f"sklearn_clm.{name}" for name in names.split(",")} == set(packages())
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.generators import FunctionGenerator
-from tests.benchmarks import Row
+
+from . import Row
 
 __all__ = ["rows"]
 

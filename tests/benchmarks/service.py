@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from time import perf_counter, process_time
 
 from sklearn_clm.generators import DrawQueue, Generation, OpenAIGenerator
-from tests.benchmarks import Row
+
+from . import Row
 
 __all__ = ["rows"]
 
