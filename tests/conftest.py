@@ -1,5 +1,6 @@
 """Settings shared by all tests."""
 
+import contextlib
 import importlib.util
 import os
 import signal
@@ -47,6 +48,28 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if "generators/transformers/" in item.nodeid:
                 item.add_marker(pytest.mark.skip(reason="needs torch"))
+
+
+@pytest.fixture
+def interrupted_after():
+    """``with interrupted_after(seconds):`` is left by a KeyboardInterrupt then, if not before."""
+    if not hasattr(signal, "setitimer"):
+        pytest.skip("needs timers")
+
+    @contextlib.contextmanager
+    def interrupted(seconds):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        yield interrupted
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

@@ -35,7 +35,6 @@ import numpy as np
 from scipy.stats import binom
 
 from sklearn_clm.calibration._binomial import critical_count
-from sklearn_clm.calibration._certify import Entries
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._exit_model import (
     TEXT_FEATURES,
@@ -47,7 +46,7 @@ from sklearn_clm.calibration._exit_model import (
     _Learner,
 )
 from sklearn_clm.calibration._exit_policy import ExitRule
-from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._table import DrawEntries, Table
 
 _FIRST_DRAWS = (1, 3, 5, 8)  # at which an answer may be given
 _N_LEVELS = 40
@@ -220,24 +219,11 @@ class Answers:
         return Answered(self.table, self.rows[positions], texts), draws
 
 
-class Answered(Entries):
-    """One answer for each prompt at `rows`, which may be right: the draw `texts`."""
+class Answered(DrawEntries):
+    """One answer for each prompt at `rows`, which may be right: the draw `draws`."""
 
-    def __init__(self, table: Table, rows: np.ndarray, texts: np.ndarray) -> None:
-        super().__init__(np.arange(len(rows)), len(rows), wanted=1)
-        self.rows = rows
-        self._table, self._texts = table, texts
-
-    @property
-    def scores(self) -> np.ndarray:
-        return np.ones(len(self.owner))
-
-    @property
-    def labels(self) -> np.ndarray:
-        return self._table.labels_at(self.rows, self._texts)
-
-    def ask(self, entries: np.ndarray) -> None:
-        self._table.ask(self.rows[entries], self._texts[entries])
+    def __init__(self, table: Table, rows: np.ndarray, draws: np.ndarray) -> None:
+        super().__init__(table, rows, draws, np.arange(len(rows)), len(rows))
 
 
 class AnswerRule(ExitRule):

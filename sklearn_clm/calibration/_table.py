@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from sklearn_clm.calibration._certify import Entries
 from sklearn_clm.calibration._data import CalibrationData
 
 Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
@@ -137,6 +138,33 @@ class Table:
                 f"the judge must give equal texts one verdict, got both for the text of draw "
                 f"{texts[m]} of prompt {rows[m]} instead."
             )
+
+
+class DrawEntries(Entries):
+    """Draws of a table, at `rows` and `draws`: an admissible one is a witness of its prompt."""
+
+    def __init__(
+        self,
+        table: Table,
+        rows: np.ndarray,
+        draws: np.ndarray,
+        owner: np.ndarray,
+        n_prompts: int,
+        preference: np.ndarray | None = None,
+    ) -> None:
+        super().__init__(owner, n_prompts, wanted=1, preference=preference)
+        self._table, self.rows, self.draws = table, rows, draws
+
+    @property
+    def scores(self) -> np.ndarray:
+        return np.ones(len(self.owner))
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self._table.labels_at(self.rows, self.draws)
+
+    def ask(self, entries: np.ndarray) -> None:
+        self._table.ask(self.rows[entries], self.draws[entries])
 
 
 def equal_texts(responses: Iterable[Iterable[object]]) -> np.ndarray:

@@ -11,8 +11,9 @@ import numpy as np
 
 from sklearn_clm.calibration._binomial import binomial_p_value, critical_count
 from sklearn_clm.calibration._bounded_losses import betting_p_value
-from sklearn_clm.calibration._certify import Entries, may_ask, settle
+from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._path import Columns
+from sklearn_clm.calibration._table import DrawEntries
 
 
 class StepTest(Protocol):
@@ -25,35 +26,19 @@ class StepTest(Protocol):
         """P-value of each step that was tested, a bound where it is not exact; NaN elsewhere."""
 
 
-class Members(Entries):
+class Members(DrawEntries):
     """The members of the sets of one step, one of which may be a witness of its prompt."""
 
     def __init__(self, columns: Columns, m: int) -> None:
-        owner, self._draws = np.nonzero(columns[m].accepted)
-        self._table, self._rows = columns.table, columns.rows[owner]
-        quality = self._table.data.quality[self._rows, self._draws]
-        super().__init__(owner, len(columns.rows), wanted=1, preference=quality)
-
-    @property
-    def scores(self) -> np.ndarray:
-        return np.ones(len(self.owner))
-
-    @property
-    def labels(self) -> np.ndarray:
-        return self._table.labels_at(self._rows, self._draws)
-
-    @property
-    def draws(self) -> np.ndarray:
-        """The draw of each member."""
-        return self._draws
+        owner, draws = np.nonzero(columns[m].accepted)
+        table, rows = columns.table, columns.rows[owner]
+        quality = table.data.quality[rows, draws]
+        super().__init__(table, rows, draws, owner, len(columns.rows), preference=quality)
 
     @property
     def witnessed(self) -> np.ndarray:
         """Which prompts have a known witness."""
         return np.asarray(self.largest(self.labels == 1) > -np.inf)
-
-    def ask(self, entries: np.ndarray) -> None:
-        self._table.ask(self._rows[entries], self._draws[entries])
 
 
 class AdmissionTest:

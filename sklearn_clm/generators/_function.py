@@ -124,7 +124,7 @@ class FunctionGenerator(BaseGenerator):
         Raises
         ------
         Exception
-            The error of the function, once it has been repeated as often as told.
+            The error of the last call, after `max_retries` repetitions.
         TypeError, ValueError
             If the function returns what is no draw.
         """

@@ -210,7 +210,7 @@ class SamplerCalibration(_Calibration):
         return AchievableEpsilon.of_labels(self.data.admissible)
 
     def remarks(self) -> Iterator[str | None]:
-        """What is said of certified sets that are of little use."""
+        """Warnings: the sets are certified, and of little use."""
         if any(one.rule.costs[0] < _MOSTLY_EMPTY for one in self.in_use.values()):
             yield why_empty(self.losses, self.epsilon)
         elif self.losses is None:

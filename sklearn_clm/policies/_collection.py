@@ -571,7 +571,7 @@ def warn_of_repetitions(digests: np.ndarray) -> None:
 def source_of(
     known: Provenance, source: DrawSource | None, untrained: Callable[[str | None], DrawSource]
 ) -> DrawSource:
-    """Generator and seed that data from elsewhere came from, as far as they tell."""
+    """Generator and seed of data; those of the estimator where the data do not name them."""
     trained = source
     if source is not None and (
         known.generator not in (None, source.fingerprint)

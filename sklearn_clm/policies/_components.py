@@ -228,7 +228,7 @@ def why_nothing(result: ComponentThreshold, claim: Claim) -> str:
 
 
 def out_of_reach(threshold: str, n_tried: int) -> str:
-    """What is said of thresholds that components of no set reach."""
+    """Warning: no component of a set reaches the threshold."""
     return (
         f"{threshold} is hardly ever reached in prediction: of the sets of "
         f"{n_tried} calibration prompts, none holds such a component. A score that is lower with "
@@ -240,7 +240,7 @@ def out_of_reach(threshold: str, n_tried: int) -> str:
 def higher_in_sets(
     of_draws: Sequence[DistinctComponents], of_sets: Sequence[DistinctComponents]
 ) -> str | None:
-    """What is said of scores that fall when draws are added to those of a set."""
+    """Warning, if scores fall when draws are added to those of a set."""
     scores = [score for one in of_draws for score in one.scores.tolist() if np.isfinite(score)]
     rounding = _ROUNDING * max(map(abs, scores), default=0.0)
     n_found, higher = 0, []

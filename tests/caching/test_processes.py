@@ -115,11 +115,7 @@ def test_threads_that_open_a_file_together_keep_it_locked(tmp_path):
         assert count_elsewhere(path) == 1 + 12 + 10
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
-def test_an_interrupt_leaves_no_transaction_open(tmp_path):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
+def test_an_interrupt_leaves_no_transaction_open(tmp_path, interrupted_after):
     class Instant(Slow):
         def stream(self, prompts, n_samples, *, start=0, seed=0):
             yield from ((0, j, Generation("at once")) for j in range(start, start + n_samples))
@@ -128,21 +124,15 @@ def test_an_interrupt_leaves_no_transaction_open(tmp_path):
     cached = CachedGenerator(Instant(), path, key="fast")
     cached.sample(["first"], 1)
     other = sqlite3.connect(path, timeout=0.0, isolation_level=None)
-    before = signal.signal(signal.SIGALRM, interrupt)
     try:
         for trial in range(200):
             try:
-                signal.setitimer(signal.ITIMER_REAL, 0.007 + trial * 1e-5)
-                try:
+                with interrupted_after(0.007 + trial * 1e-5):
                     cached.sample([f"{trial}"], 1000)
-                finally:
-                    signal.setitimer(signal.ITIMER_REAL, 0.0)
             except KeyboardInterrupt as error:
                 errors.append(error)  # an interactive session holds its last error, too
             other.execute("BEGIN IMMEDIATE")
             other.execute("ROLLBACK")
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
         other.close()
     assert len(errors) > 100
