@@ -22,7 +22,6 @@ from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
-from sklearn_clm.metrics._sets import judge_sets, objective_of
 from sklearn_clm.policies import (
     AnswerPolicy,
     AuditedJudging,
@@ -588,6 +587,9 @@ class ConformalSampler(  # type: ignore[call-arg]
             ``-(size_weight * mean size + excess_weight * mean excess + draw_weight * mean
             draws)``; -inf for a null calibration, for which nothing is drawn.
         """
+        # with its scorers comes sklearn.metrics, which takes long to import
+        from sklearn_clm.metrics._sets import judge_sets, objective_of
+
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)
         references = check_admissions(y, len(checked), estimator=self)

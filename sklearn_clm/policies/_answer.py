@@ -7,9 +7,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils._param_validation import HasMethods, Interval
 
 from sklearn_clm.calibration import CalibrationData, Claim, critical_count, prompts_needed
@@ -154,6 +151,10 @@ class AnswerPolicy(Policy[AnswerPath]):
 
 
 def _degree_two() -> Any:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import PolynomialFeatures
+
     # features lie between 0 and 1, but for the number of draws
     return make_pipeline(PolynomialFeatures(2), LogisticRegression(C=1.0, max_iter=1000))
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import scipy
 import sklearn
-from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm._version import __version__
 from sklearn_clm.calibration import Claim, Configuration, Provenance
@@ -337,6 +336,8 @@ def _rule(content: Mapping[str, Any], width: int) -> ThresholdRule | LevelRule |
 def _classifier(content: Mapping[str, Any], n_features: int) -> Classifier:
     if "probability" in content:
         return ConstantClassifier(float(content["probability"]))
+    from sklearn.linear_model import LogisticRegression
+
     coefficients = np.array([float(value) for value in content["coefficients"]])
     if coefficients.shape != (n_features,) or not np.isfinite(coefficients).all():
         raise ValueError(f"coefficients must be {n_features} finite numbers")

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.linear_model import LogisticRegression
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_clm.calibration._exit_model import impute_labels
@@ -160,4 +159,6 @@ class LazyJudging(BaseEstimator):
 
 def classifier_factory(estimator: BaseEstimator | None) -> Callable[[], Any]:
     """What gives unfitted copies of a classifier; None is a logistic regression."""
+    from sklearn.linear_model import LogisticRegression
+
     return lambda: LogisticRegression(C=1.0) if estimator is None else clone(estimator)
