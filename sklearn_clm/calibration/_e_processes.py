@@ -1,6 +1,6 @@
-"""Tests that are valid at any time: of a risk, and of a shift of scores.
+"""Tests of a risk that are valid at any time.
 
-**Risk.** The hypothesis is that the risk, given all that came before, is at most epsilon. For a
+The hypothesis is that the risk, given all that came before, is at most epsilon. For a
 stake b in (0, 1 / epsilon), W_t = prod_{s <= t} (1 + b (L_s - epsilon)).
 
 1. Every factor is positive: 1 + b (L - epsilon) >= 1 - b epsilon > 0.
@@ -21,15 +21,8 @@ and 1 - m, contains the mean at all times with probability 1 - alpha. With b = c
 a loss of 0 is 1 - c and that of a loss of 1 is 1 - c + c / m; both fall as m rises, so that the set
 is an interval. A loss between the two has at least the weighted geometric mean of these factors
 (the logarithm is concave), which is what is used: sums of losses suffice.
-
-**Shift of scores** (Vovk's conformal test martingale). As long as all scores are exchangeable, the
-randomised rank of each among itself and all before it is uniform on (0, 1) and independent of the
-earlier ranks. Bets 1 + a g(u), where g is bounded by 1 and has mean 0, have the mean 1, and steps 3
-and 4 apply. It says nothing about the risk: scores may shift while the risk stays, and the risk may
-rise while scores stay.
 """
 
-import bisect
 import math
 
 import numpy as np
@@ -40,30 +33,9 @@ from sklearn_clm.calibration._bounded_losses import check_losses
 
 # the best stake against epsilon for a risk p is c / epsilon with c = (p - epsilon) / (1 - epsilon)
 _STAKES = np.geomspace(0.005, 0.8, 14)
-_TILTS = np.concatenate([sign * np.array([0.1, 0.3, 0.9]) for sign in (1.0, -1.0)])
 # wealth above this is thrown away, which keeps it a supermartingale and finite
 _ENOUGH = 1e300
 _HALVINGS = 40
-
-
-class _Mixture:
-    """A mixture over bets and starts; each step multiplies by the factors of the bets."""
-
-    def __init__(self) -> None:
-        self.wealth: np.ndarray | float = 0.0
-        self.count = 0
-
-    @property
-    def reserve(self) -> float:
-        """Weight of the starts to come."""
-        return math.log(2.0) / math.log(self.count + 2.0)
-
-    def step(self, factors: np.ndarray) -> np.ndarray:
-        """Mean wealth after bets (along the first axis) with these factors."""
-        before = self.reserve
-        self.count += 1
-        self.wealth = np.minimum((self.wealth + before - self.reserve) * factors, _ENOUGH)
-        return np.asarray(self.reserve + self.wealth.mean(axis=0))
 
 
 class RiskEProcess:
@@ -71,10 +43,16 @@ class RiskEProcess:
 
     def __init__(self, epsilon: float) -> None:
         self.epsilon = float(check_probability(epsilon, "epsilon"))
-        self._mixture = _Mixture()
+        self._wealth = np.zeros(1)  # of each stake, over the starts so far
+        self._count = 0
 
     def __repr__(self) -> str:
-        return f"<RiskEProcess epsilon={self.epsilon:g}, {self._mixture.count} losses>"
+        return f"<RiskEProcess epsilon={self.epsilon:g}, {self._count} losses>"
+
+    @property
+    def _reserve(self) -> float:
+        """Weight of the starts to come."""
+        return math.log(2.0) / math.log(self._count + 2.0)
 
     def update(self, losses: ArrayLike) -> np.ndarray:
         """The e-value after each of further losses, (n,) or (n, m) for m processes side by side.
@@ -84,16 +62,14 @@ class RiskEProcess:
         values = check_losses(losses)
         if values.ndim not in (1, 2):
             raise ValueError(f"losses must have shape (n,) or (n, m), got {values.shape} instead.")
-        known = np.shape(self._mixture.wealth)[1:]
-        if self._mixture.count and values.shape[1:] != known:
-            raise ValueError(
-                f"losses must be those of {known or 'one'} process(es) as before, got shape "
-                f"{values.shape} instead."
-            )
         stakes = _STAKES.reshape((-1,) + (1,) * (values.ndim - 1)) / self.epsilon
         e_values = np.empty_like(values)
         for t, loss in enumerate(values):
-            e_values[t] = self._mixture.step(1.0 + stakes * (loss - self.epsilon))
+            before = self._reserve
+            self._count += 1
+            wealth = self._wealth + before - self._reserve
+            self._wealth = np.minimum(wealth * (1.0 + stakes * (loss - self.epsilon)), _ENOUGH)
+            e_values[t] = self._reserve + self._wealth.mean(axis=0)
         return e_values
 
 
@@ -126,39 +102,3 @@ def _lower_limit(total: np.ndarray, n: np.ndarray, level: float) -> np.ndarray:
         rejected = wealth >= level
         low, high = np.where(rejected, middle, low), np.where(rejected, high, middle)
     return low
-
-
-class ConformalTestMartingale:
-    """E-process against exchangeability of new scores with `reference` scores.
-
-    The random numbers that break ties come from `seed`.
-    """
-
-    def __init__(self, reference: ArrayLike, *, seed: int = 0) -> None:
-        values = _check_scores(reference, "reference")
-        self._sorted = np.sort(values).tolist()
-        self._random = np.random.default_rng(seed)
-        self._mixture = _Mixture()
-
-    def update(self, scores: ArrayLike) -> np.ndarray:
-        """The e-value after each of further scores, in the order of arrival."""
-        values = _check_scores(scores, "scores")
-        e_values = np.empty(len(values))
-        for t, score in enumerate(values.tolist()):
-            below = bisect.bisect_left(self._sorted, score)
-            equal = bisect.bisect_right(self._sorted, score) - below + 1
-            self._sorted.insert(below, score)
-            rank = (below + self._random.random() * equal) / len(self._sorted)
-            # the level of the scores, and their spread
-            directions = np.array([[2.0 * rank - 1.0], [4.0 * abs(rank - 0.5) - 1.0]])
-            e_values[t] = self._mixture.step((1.0 + directions * _TILTS).ravel())
-        return e_values
-
-
-def _check_scores(scores: ArrayLike, name: str) -> np.ndarray:
-    values = np.asarray(scores, dtype=np.float64)
-    if values.ndim != 1:
-        raise ValueError(f"{name} must have shape (n,), got {values.shape} instead.")
-    if np.isnan(values).any():
-        raise ValueError(f"{name} must not be NaN.")
-    return values

@@ -20,13 +20,10 @@ from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._results import counted
 from sklearn_clm.caching._store import Store, open_store
 from sklearn_clm.calibration import Claim, keep_by_weight
-from sklearn_clm.calibration._binomial import check_probability
-from sklearn_clm.calibration._e_processes import (
-    ConformalTestMartingale,
-    RiskEProcess,
-    confidence_sequence,
-)
-from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
+from sklearn_clm.calibration._binomial import check_level
+from sklearn_clm.calibration._bounded_losses import check_losses
+from sklearn_clm.calibration._e_processes import RiskEProcess, confidence_sequence
+from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._calibration import places_of_groups
 
@@ -36,8 +33,7 @@ if TYPE_CHECKING:
 Outcome = tuple[bytes | None, float]  # digest of the request, where it is known, and the loss
 _TABLES = """
 CREATE TABLE IF NOT EXISTS monitor (settings TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS audits (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, loss REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS monitored_scores (id INTEGER PRIMARY KEY, score REAL NOT NULL)
+CREATE TABLE IF NOT EXISTS audits (id INTEGER PRIMARY KEY, digest BLOB UNIQUE, loss REAL NOT NULL)
 """
 _ANY_PROMPT = InputTags(dict=True, allow_nan=True)  # only groups are read from them
 AFTER_ALARM = (
@@ -73,11 +69,9 @@ class RiskMonitor:
     :meth:`update` leaves their outcomes out, and their sets (``guaranteed`` is False) need no
     audit. To watch one group, give its outcomes to a monitor of its own, ``RiskMonitor(epsilon)``.
 
-    *After an alarm.* Stop relying on the guarantee, calibrate again on new prompts, and start a new
-    monitor. The alarmed prompts were singled out by the alarm: never calibrate on them without a
-    fresh random split together with newer ones. The absence of an alarm renews no certificate. An
-    alarm may also mean that calibration was unlucky, without any change since, which delta allows;
-    with a marginal guarantee, which holds on average over calibrations, that is no rare event.
+    *After an alarm* do what ``str(monitor)`` says. An alarm may also mean that calibration was
+    unlucky, without any change since, which delta allows; with a marginal guarantee, which holds on
+    average over calibrations, that is no rare event. Without an alarm no certificate is renewed.
 
     Parameters
     ----------
@@ -88,11 +82,8 @@ class RiskMonitor:
         Probability of ever a false alarm, in (0, 1).
     share : float, default=1.0
         Share of the requests that is audited, in (0, 1].
-    reference_scores : array-like of shape (n,), default=None
-        Scores of the calibration prompts, such as their length or the likelihood of the first
-        draw; for :meth:`update_scores`.
     seed : int, default=0
-        Seed of the choice of requests and of the ties among scores.
+        Seed of the choice of requests.
     path : str or path, default=None
         A SQLite file that keeps the state. Each update is written whole or not at all before it
         counts; a file that exists is gone on with, also by several processes. Do not move or edit
@@ -125,7 +116,6 @@ class RiskMonitor:
         alpha: float = 0.05,
         *,
         share: float = 1.0,
-        reference_scores: ArrayLike | None = None,
         seed: int = 0,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -135,9 +125,8 @@ class RiskMonitor:
         if isinstance(target, (ConformalSampler, ComponentSelector)):
             self._claims = target.calibration_.claims_in_use
             self._groups = target.calibration_.groups
-        self.alpha = float(check_probability(alpha, "alpha"))
-        if isinstance(share, bool) or not 0.0 < share <= 1.0:
-            raise ValueError(f"share must lie in (0, 1], got {share!r} instead.")
+        self.alpha = check_level(alpha, "alpha")
+        check_scalar(share, "share", Real, min_val=0, max_val=1, include_boundaries="right")
         check_scalar(seed, "seed", Integral, min_val=0)
         self.share, self.seed, self.path = float(share), int(seed), path
         self._losses: list[float] = []
@@ -145,16 +134,6 @@ class RiskMonitor:
         self._digests: set[bytes] = set()
         self.n_unchecked_ = 0
         self._process = RiskEProcess(self.epsilon)
-        self._scores: list[float] = []
-        self._shift_e_values: list[float] = []
-        self._martingale: ConformalTestMartingale | None = None
-        self._reference: str | None = None
-        if reference_scores is not None:
-            reference = _numbers(reference_scores, "reference_scores")
-            if not len(reference):
-                raise ValueError("reference_scores must hold at least one score, got none.")
-            self._martingale = ConformalTestMartingale(reference, seed=self.seed)
-            self._reference = hashlib.blake2b(reference.tobytes(), digest_size=16).hexdigest()
         self._store: Store | None = None
         if path is not None:
             self._open()
@@ -213,13 +192,14 @@ class RiskMonitor:
         Raises
         ------
         ValueError, OSError
-            If an outcome is no loss, a request was audited before or was not chosen by
-            :meth:`should_audit`, or the file cannot be written to. Nothing of the call counts then.
+            If an outcome is no loss, a request was reported before or not chosen, or the file
+            cannot be written to. Nothing of the call counts then.
 
         Examples
         --------
         Sets and references give losses by :func:`sklearn_clm.metrics.set_loss`; selected components
-        by :func:`~sklearn_clm.metrics.component_loss`.
+        by :func:`~sklearn_clm.metrics.component_loss`. People who say whether a set holds an
+        admissible response give the opposite of a loss.
 
         >>> from sklearn.datasets import load_digits
         >>> from sklearn.naive_bayes import GaussianNB
@@ -235,64 +215,16 @@ class RiskMonitor:
         >>> losses = set_loss(y[audited], sampler.predict(X[audited]), average=False)
         >>> monitor.update(losses, audited).alarm_
         False
-
-        People who say whether a set holds an admissible response give the opposite of a loss:
-
-        >>> audited = [i for i in range(1400, 1797) if monitor.should_audit(i)]
-        >>> verdicts = [str(y[i]) in map(str, sampler.predict(X[[i]])[0]) for i in audited]
-        >>> monitor.update([not verdict for verdict in verdicts], audited).alarm_
-        False
         """
-        losses = _numbers(outcomes, "outcomes")
-        if not np.all((losses >= 0.0) & (losses <= 1.0)):
-            raise ValueError(
-                f"outcomes must be losses in [0, 1], got {losses.min()} to {losses.max()} instead."
-            )
+        losses = check_losses(outcomes)
+        if losses.ndim != 1:
+            raise ValueError(f"outcomes must have shape (n,), got {losses.shape} instead.")
         digests: list[bytes | None] = [None] * len(losses)
-        if requests is not None and (len(requests) or len(losses)):
+        if requests is not None:
             digests = self._check_requests(requests, len(losses))
-        checked = None
-        if prompts is not None and len(prompts):
-            checked = check_prompts(prompts, tags=_ANY_PROMPT)
-        promised = self._promised(groups, len(losses), checked)
         # what is promised nothing is no evidence for or against the promise
-        rows = list(compress(zip(digests, losses.tolist(), strict=True), promised))
-        self._keep(rows, [], digests)
-        return self
-
-    def update_scores(self, scores: ArrayLike) -> Self:
-        """Go on with further scores of prompts, audited or not.
-
-        A test of whether scores of new prompts are of the same kind as `reference_scores`. It
-        needs no labels. It is no statement on the risk: scores may shift while the risk stays,
-        and the risk may rise while they stay.
-
-        Parameters
-        ----------
-        scores : array-like of shape (n,)
-            Scores of new prompts in order of arrival, computed like those of the reference.
-
-        Returns
-        -------
-        RiskMonitor
-            This monitor, with `shift_e_values_` and `shift_alarm_`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sklearn_clm.evaluation import RiskMonitor
-        >>> rng = np.random.default_rng(0)
-        >>> monitor = RiskMonitor(0.3, reference_scores=rng.normal(size=300))
-        >>> monitor.update_scores(rng.normal(size=300)).shift_alarm_
-        False
-        >>> monitor.update_scores(rng.normal(loc=1.0, size=300)).shift_alarm_
-        True
-        >>> monitor.alarm_  # nothing is known of the risk
-        False
-        """
-        if self._martingale is None:
-            raise ValueError("reference_scores must be given to the monitor for update_scores.")
-        self._keep([], _numbers(scores, "scores").tolist())
+        promised = self._promised(groups, len(losses), prompts)
+        self._keep(list(compress(zip(digests, losses.tolist(), strict=True), promised)))
         return self
 
     @property
@@ -331,16 +263,6 @@ class RiskMonitor:
         """Whether the e-value has ever reached 1 / alpha."""
         return self.alarm_at_ is not None
 
-    @property
-    def shift_e_values_(self) -> np.ndarray:
-        """E-value after each score, against their being of the same kind as the reference."""
-        return np.array(self._shift_e_values)
-
-    @property
-    def shift_alarm_(self) -> bool:
-        """Whether the scores have shifted: no statement on the risk."""
-        return first_alarm(self.shift_e_values_, self.alpha) is not None
-
     def __repr__(self) -> str:
         return (
             f"RiskMonitor(epsilon={self.epsilon:g}, alpha={self.alpha:g}, "
@@ -377,12 +299,6 @@ class RiskMonitor:
                 f"{counted(self.n_unchecked_, 'outcome')} came without a request: whether they "
                 "were chosen at random, and once, is not known."
             )
-        if self._martingale is not None:
-            verdict = "have shifted" if self.shift_alarm_ else "show no shift"
-            lines.append(
-                f"Scores of {counted(len(self._scores), 'prompt')} {verdict}. This is no statement "
-                "on the risk."
-            )
         return "\n".join(lines)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -395,115 +311,97 @@ class RiskMonitor:
             self._open()
 
     def _chosen(self, digests: Sequence[bytes]) -> np.ndarray:
-        keys = np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
+        keys = np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
         return keep_by_weight(np.full(len(keys), self.share), 1.0, keys, seed=self.seed)
 
-    def _promised(self, groups: object, n: int, prompts: CheckedPrompts | None) -> list[bool]:
+    def _promised(self, groups: object, n: int, prompts: Sequence[object] | None) -> list[bool]:
         """Whether the prompts are among those to which something is promised."""
         holds = [claim.holds for claim in self._claims.values()]
+        checked = None
+        if prompts is not None and len(prompts):
+            checked = check_prompts(prompts, tags=_ANY_PROMPT)
         if not n or (groups is None and all(holds)):
             return [True] * n
-        places = places_of_groups(self._claims, self._groups, groups, n, prompts)
+        places = places_of_groups(self._claims, self._groups, groups, n, checked)
         return [True] * n if places is None else [holds[place] for place in places]
 
     def _check_requests(self, requests: Sequence[object], n: int) -> list[bytes | None]:
-        """Digests of the requests, all of them to be audited and different."""
+        """Digests of the requests, all of them to be audited."""
         if len(requests) != n:
             raise ValueError(
                 f"requests must be as many as outcomes, {n}, got {len(requests)} instead."
             )
         digests = [_digest(request) for request in requests]
-        chosen = self._chosen(digests)
-        if not chosen.all():
-            i = int(np.argmin(chosen))
+        if digests and not self._chosen(digests).all():
             raise ValueError(
-                f"requests must be those that should_audit chose, got {requests[i]!r} at position "
-                f"{i} instead. Outcomes that were not chosen at random say nothing about the risk."
+                "requests must be those that should_audit chose, got others instead. Outcomes that "
+                "were not chosen at random say nothing about the risk."
             )
         return list(digests)
 
-    def _keep(
-        self, rows: list[Outcome], scores: list[float], digests: Sequence[bytes | None] = ()
-    ) -> None:
-        """Write what is new; it counts once it is on the disk, after what others wrote before."""
+    def _keep(self, rows: list[Outcome]) -> None:
+        """Count what is new once it is on the disk, after what others wrote before."""
         if self._store is None:
-            self._refuse_repeats(digests, [])
+            self._refuse_repeats(rows)
         else:
             with self._store.writing(durable=True) as connection:
-                earlier, earlier_scores = self._unseen(connection)
-                self._refuse_repeats(digests, earlier)
+                earlier = self._unseen(connection)
+                self._refuse_repeats([*earlier, *rows])
                 connection.executemany("INSERT INTO audits (digest, loss) VALUES (?, ?)", rows)
-                new = [(score,) for score in scores]
-                connection.executemany("INSERT INTO monitored_scores (score) VALUES (?)", new)
-            rows, scores = earlier + rows, earlier_scores + scores
-        self._take(rows, scores)
+            rows = [*earlier, *rows]
+        self._take(rows)
 
-    def _refuse_repeats(self, digests: Sequence[bytes | None], earlier: Sequence[Outcome]) -> None:
-        known = self._digests.union(digest for digest, _ in earlier if digest is not None)
-        for i, digest in enumerate(digests):
-            if digest in known:
-                raise ValueError(
-                    f"requests must be reported once, got the one at position {i} again. A prompt "
-                    "that comes again is a request of its own."
-                )
-            if digest is not None:
-                known.add(digest)
+    def _refuse_repeats(self, rows: list[Outcome]) -> None:
+        digests = [digest for digest, _ in rows if digest is not None]
+        if len(set(digests)) < len(digests) or not self._digests.isdisjoint(digests):
+            raise ValueError(
+                "requests must be reported once, got one again instead. A prompt that comes again "
+                "is a request of its own."
+            )
 
-    def _take(self, rows: Sequence[Outcome], scores: Sequence[float]) -> None:
+    def _take(self, rows: list[Outcome]) -> None:
         losses = [loss for _, loss in rows]
         self._e_values += self._process.update(losses).tolist()
         self._losses += losses
         self._digests |= {digest for digest, _ in rows if digest is not None}
         self.n_unchecked_ += sum(digest is None for digest, _ in rows)
-        if self._martingale is not None:
-            self._shift_e_values += self._martingale.update(scores).tolist()
-            self._scores += scores
 
     def _open(self) -> None:
         """Connect with the file, and go on from where it stands."""
         self._store = open_store(self.path)
         self._store.add_tables(_TABLES)
         settings = {name: getattr(self, name) for name in ("epsilon", "alpha", "share", "seed")}
-        settings |= {"target": self._watched, "reference_scores": self._reference}
+        settings["target"] = self._watched
         with self._store.writing(durable=True) as connection:
             saved = connection.execute("SELECT settings FROM monitor").fetchone()
             if saved is None:
                 connection.execute("INSERT INTO monitor VALUES (?)", (json.dumps(settings),))
-            else:
-                self._refuse_others(saved[0], settings)
-            rows, scores = self._unseen(connection)
-        self._take(rows, scores)
-
-    def _refuse_others(self, saved: str, settings: dict[str, float | str | None]) -> None:
-        known = json.loads(saved)
-        for name, value in settings.items():
-            if known.get(name) != value:
+            elif others := settings.items() - json.loads(saved[0]).items():
                 raise ValueError(
-                    f"path={os.fspath(self.path or '')!r} must be of this monitor, got one whose "
-                    f"{name} is {known.get(name)!r}, not {value!r}. A new monitor needs a new file."
+                    f"path={os.fspath(self.path or '')!r} must be the file of a monitor with "
+                    f"{dict(others)}, got that of another instead. A new monitor needs a new file."
                 )
+            rows = self._unseen(connection)
+        self._take(rows)
 
-    def _unseen(self, connection: sqlite3.Connection) -> tuple[list[Outcome], list[float]]:
-        """Outcomes and scores in the file that this object has not taken yet."""
-        rows = connection.execute(
+    def _unseen(self, connection: sqlite3.Connection) -> list[Outcome]:
+        """Outcomes in the file that this object has not taken yet."""
+        return connection.execute(
             "SELECT digest, loss FROM audits WHERE id > ? ORDER BY id", (self.n_audited_,)
         ).fetchall()
-        scores = connection.execute(
-            "SELECT score FROM monitored_scores WHERE id > ? ORDER BY id", (len(self._scores),)
-        ).fetchall()
-        return rows, [score for (score,) in scores]
 
 
 def _watched(target: ConformalSampler | ComponentSelector | float) -> tuple[float, str | None]:
     """The watched risk, and a digest of what predicts, where it is known."""
-    if not isinstance(target, (ConformalSampler, ComponentSelector)):
-        if isinstance(target, bool) or not isinstance(target, Real):
-            raise TypeError(
-                "target must be a calibrated ConformalSampler or ComponentSelector, or a number in "
-                f"(0, 1), got {type(target).__name__} instead."
-            )
-        return float(check_probability(target, "target")), None
-    check_is_fitted(target, "calibration_")
+    if isinstance(target, (ConformalSampler, ComponentSelector)):
+        check_is_fitted(target, "calibration_")
+    elif isinstance(target, Real):
+        return check_level(target, "target"), None
+    else:
+        raise TypeError(
+            "target must be a calibrated ConformalSampler or ComponentSelector, or a number in "
+            f"(0, 1), got {type(target).__name__} instead."
+        )
     if not target.calibration_.certified:
         raise ValueError(
             f"target must be certified, got a {type(target).__name__} that certifies nothing "
@@ -533,21 +431,6 @@ def _digest(request: object) -> bytes:
         )
     text = str(request).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=8, person=b"audit").digest()
-
-
-def _numbers(values: ArrayLike, name: str) -> np.ndarray:
-    """Values as an array of float64 without NaN."""
-    try:
-        array = np.asarray(values)
-    except ValueError:  # of rows of different lengths
-        array = np.asarray(values, dtype=object)
-    if array.size == 0 and array.ndim == 1:
-        return np.empty(0)
-    if array.ndim != 1 or array.dtype.kind not in "biuf" or np.isnan(array).any():
-        raise ValueError(
-            f"{name} must be numbers of shape (n,) without NaN, got {values!r:.100} instead."
-        )
-    return array.astype(np.float64)
 
 
 def first_alarm(e_values: np.ndarray, alpha: float) -> int | None:

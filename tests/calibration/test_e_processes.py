@@ -6,7 +6,6 @@ from scipy.stats import binom
 
 from sklearn_clm.calibration import binomial_p_value
 from sklearn_clm.calibration._e_processes import (
-    ConformalTestMartingale,
     RiskEProcess,
     confidence_sequence,
 )
@@ -126,34 +125,6 @@ def test_fractions_need_no_more_than_their_sum():
     assert np.all(high > 0.5)
 
 
-def test_scores_of_the_same_kind_rarely_alarm():
-    rng = np.random.default_rng(7)
-    # heavy ties, which random numbers break
-    alarms = sum(
-        ConformalTestMartingale(rng.integers(4, size=50), seed=seed)
-        .update(rng.integers(4, size=80))
-        .max()
-        >= 1 / 0.1
-        for seed in range(100)
-    )
-    assert may_be(alarms, 100, 0.1)
-
-
-@pytest.mark.parametrize(("shift", "scale"), [(0.6, 1.0), (-0.6, 1.0), (0.0, 2.5), (0.0, 0.4)])
-def test_shifted_scores_alarm(shift, scale):
-    rng = np.random.default_rng(8)
-    process = ConformalTestMartingale(rng.normal(size=400))
-    assert process.update(rng.normal(shift, scale, 600)).max() > 20
-
-
-def test_parts_of_scores_are_one_sequence():
-    reference, scores = np.arange(5.0), np.array([3.0, 3.0, -np.inf, 9.0])
-    whole = ConformalTestMartingale(reference, seed=1).update(scores)
-    process = ConformalTestMartingale(reference, seed=1)
-    parts = [process.update(scores[:2]), process.update(scores[2:])]
-    assert np.concatenate(parts).tolist() == whole.tolist()
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -163,17 +134,8 @@ def test_parts_of_scores_are_one_sequence():
         (lambda: RiskEProcess(0.3).update(1.0), r"losses must have shape \(n,\) or \(n, m\)"),
         (lambda: confidence_sequence(3, 2), "totals must lie between 0 and n"),
         (lambda: confidence_sequence(1, 2, 0.0), "alpha must lie strictly"),
-        (lambda: ConformalTestMartingale([np.nan]), "reference must not be NaN"),
-        (lambda: ConformalTestMartingale([1.0]).update([[1.0]]), r"scores must have shape \(n,\)"),
     ],
 )
 def test_bad_values(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_processes_side_by_side_keep_their_number():
-    process = RiskEProcess(0.3)
-    process.update(np.zeros((4, 3)))
-    with pytest.raises(ValueError, match=r"got shape \(2,\) instead"):
-        process.update(np.zeros(2))

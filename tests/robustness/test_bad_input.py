@@ -125,10 +125,6 @@ def exit_policy(**params):
     return ExitPolicy().fit(**{"data": DATA, "first": DATA.first} | params)
 
 
-def scores(reference_scores):
-    return RiskMonitor(0.3, reference_scores=[0.1, 0.2]).update_scores(reference_scores)
-
-
 DRAWS = [[Generation("a", -1.0, 1), Generation("b", -2.0, 1)]]
 GRID = {f"{name}_thresholds": [0.5] for name in ("similarity", "quality", "set_score")}
 TRIALS = {"methods": ["max"], "epsilons": [0.5], "n_trials": 1, "random_state": 0}
@@ -156,7 +152,6 @@ FUNCTIONS = {
     run_component_trials: {"data": COMPONENTS, "alphas": [0.5]},
     plan: {"data": DATA, "epsilon": 0.3, "sizes": [100], "n_trials": 2},
     RiskMonitor: {"target": 0.3},
-    scores: {},
     exit_policy: {},
     get_quality: {},
     get_similarity: {},
@@ -243,9 +238,7 @@ BAD_ARGUMENTS = [
     (plan, "random_state", "a", -1),
     (plan, "draw_weight", "a"),
     (RiskMonitor, "target", None, "0.3", 2),
-    (RiskMonitor, "share", True, 0),
-    (RiskMonitor, "reference_scores", ["long"], [], [NAN]),
-    (scores, "scores", ["long"]),
+    (RiskMonitor, "share", "a", 0),
     (exit_policy, "first", None, np.zeros((3, 4), dtype=int)),
     (exit_policy, "labels", np.ones((60, 2))),
     (exit_policy, "data", "data.npz"),
