@@ -26,7 +26,7 @@ from sklearn_clm.generators._records import json_lines, json_value, naming
 from sklearn_clm.inspection import AchievableBandDisplay, RiskCurveDisplay
 from sklearn_clm.judging import serve, wanted_from_file
 from sklearn_clm.policies import ThresholdPolicy
-from sklearn_clm.policies._files import sampler_content, write_calibration
+from sklearn_clm.policies._files import write_content
 from sklearn_clm.policies._rules import Certified
 
 if TYPE_CHECKING:
@@ -416,7 +416,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     record = replace(sampler.calibration_, provenance=known)
     claim = replace(record.claim, unknown=record.unknown)
     record = replace(record, rules={None: Certified(record.rule, claim)})
-    write_calibration(arguments.output, sampler_content(record))
+    write_content(arguments.output, record.content())
     result, thresholds = sampler.result_, sampler.lambda_hat_
     if arguments.quiet or result is None or thresholds is None:
         return 0

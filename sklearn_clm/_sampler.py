@@ -34,25 +34,24 @@ from sklearn_clm.policies import (
 )
 from sklearn_clm.policies._audited import AuditedThresholds
 from sklearn_clm.policies._base import Policy, Terms, draw_budgets
-from sklearn_clm.policies._calibration import DRAWN_WITH, SamplerCalibration, unknown_fields
+from sklearn_clm.policies._calibration import (
+    DRAWN_WITH,
+    SamplerCalibration,
+    groups_described,
+    unknown_fields,
+)
 from sklearn_clm.policies._collection import (
     SCORES,
     Collection,
     Elsewhere,
     TryOut,
-    refuse_other_scores,
     source_of,
     warn_of_repetitions,
 )
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
-from sklearn_clm.policies._files import (
-    groups_content,
-    losses_content,
-    read_sampler,
-    refuse_other_sampler,
-)
+from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._open_sets import DrawScores, QualityLike, SimilarityLike
-from sklearn_clm.policies._rules import LevelRule, Rules, model_content
+from sklearn_clm.policies._rules import Rules
 from sklearn_clm.policies._shift import Shift, needed_shift
 from sklearn_clm.policies._source import (
     DrawSource,
@@ -627,12 +626,12 @@ class ConformalSampler(  # type: ignore[call-arg]
         """
         self._validate_params()
         budgets, name = draw_budgets(self.k_max), os.fspath(path)
-        content, read = read_sampler(path)
+        described, read = SamplerCalibration.read(path)
         known = read["provenance"]
         source = getattr(self, "_source", None)
         if source is None or not hasattr(source.generator, "fit"):
             source = self._untrained_source(known.generator)
-        refuse_other_sampler(name, content, read, self._described(source.fingerprint))
+        refuse_differences(repr(name), described, self._described(source.fingerprint))
         if max(one.rule.k_max for one in read["rules"].values()) not in budgets:
             raise ValueError(
                 f"{name!r} was calibrated for k_max={read['rules'][None].rule.k_max}, but this "
@@ -690,7 +689,13 @@ class ConformalSampler(  # type: ignore[call-arg]
         if isinstance(self.judging, LazyJudging):
             self.judging.refuse(budgets[-1])
         if isinstance(self.judging, AuditedJudging):
-            self.judging.refuse(policy, self.epsilon, self.delta)
+            self.judging.refuse(self.epsilon, self.delta)
+        needs_thresholds = self.losses is not None or isinstance(self.judging, AuditedJudging)
+        if needs_thresholds and not isinstance(policy, ThresholdPolicy):
+            raise ValueError(
+                "policy must be one of thresholds with losses, or where people audit, got "
+                f"{policy!r:.60} instead."
+            )
         marginal = policy.guarantee == "marginal"
         if marginal and self.groups is not None and self.groups.guarantee == "all":
             raise ValueError(
@@ -700,11 +705,6 @@ class ConformalSampler(  # type: ignore[call-arg]
         if self.losses is None:
             return
         self.losses.named()
-        if not policy.takes_losses:
-            raise ValueError(
-                f"policy must be one of thresholds with losses, got {policy.kind} instead: its "
-                "level is an order statistic of admissible texts, which knows no other loss."
-            )
         if self.judging != "all":
             raise ValueError(
                 f"judging must be 'all' with losses, got {self.judging!r} instead: a test of "
@@ -756,7 +756,7 @@ class ConformalSampler(  # type: ignore[call-arg]
 
     def _budgets_of(self, data: CalibrationData) -> list[int]:
         """Budgets to choose from; refuses data of fewer draws, or of other scores."""
-        refuse_other_scores(data.provenance, self._fingerprints())
+        refuse_differences("data", vars(data.provenance), self._fingerprints())
         budgets = draw_budgets(self.k_max)
         if data.k_max < budgets[-1]:
             raise ValueError(
@@ -839,8 +839,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         if record.by_group is not None:
             self.groups_ = {name: one.rule for name, one in record.by_group.items()}
         if isinstance(self.policy, ExitPolicy):
-            rule = record.rule
-            self.exit_level_ = rule.level if isinstance(rule, LevelRule) else -np.inf
+            self.exit_level_ = getattr(record.rule, "level", -np.inf)
         if record.data is None:
             return
         self.calibration_data_ = record.data
@@ -853,8 +852,7 @@ class ConformalSampler(  # type: ignore[call-arg]
 
     def _described(self, fingerprint: str) -> dict[str, object]:
         """What a file of a calibration must agree with."""
-        policy = self._policy
-        learnt = policy.path if isinstance(policy, ExitPolicy) else None
+        policy, groups, losses, shift = self._policy, self.groups, self.losses, self.shift
         return {
             "generator": fingerprint,
             **self._fingerprints(),
@@ -862,12 +860,10 @@ class ConformalSampler(  # type: ignore[call-arg]
             "epsilon": float(self.epsilon),
             "delta": float(self.delta),
             "guarantee": policy.guarantee,
-            "policy": policy.kind,
-            "same_text": policy.same_text if isinstance(policy, ExitPolicy) else None,
-            "model": None if learnt is None else model_content(learnt),
-            "losses": losses_content(self.losses),
-            "groups": groups_content(self.groups),
-            "weight_bound": None if self.shift is None else float(self.shift.weight_bound),
+            **policy.described,
+            "losses": "none" if losses is None else losses.content(),
+            **groups_described(None if groups is None else groups.content()),
+            "weight_bound": None if shift is None else float(shift.weight_bound),
         }
 
     # --- predict ------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Hashable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain
 from numbers import Real
 from typing import Any, ClassVar
@@ -31,13 +31,17 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._base import claims_of
-from sklearn_clm.policies._calibration import SELECTED_WITH, SelectorCalibration, unknown_fields
+from sklearn_clm.policies._calibration import (
+    SELECTED_WITH,
+    SelectorCalibration,
+    groups_described,
+    unknown_fields,
+)
 from sklearn_clm.policies._collection import (
     TRIED_DRAWS,
     TRIED_PROMPTS,
     TryOut,
     noting_kept_draws,
-    refuse_other_scores,
     warn_of_repetitions,
 )
 from sklearn_clm.policies._components import (
@@ -57,12 +61,7 @@ from sklearn_clm.policies._components import (
     why_nothing,
 )
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
-from sklearn_clm.policies._files import (
-    groups_content,
-    read_selector,
-    refuse_differences,
-    refuse_other_groups,
-)
+from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import groups_of, lost_groups
 from sklearn_clm.policies._shift import Shift, needed_shift
 from sklearn_clm.policies._source import naming_position, seed_of_draws
@@ -417,7 +416,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         """
         self._validate_params()
         check_components(data)
-        refuse_other_scores(data.provenance, self._fingerprints())
+        refuse_differences("data", vars(data.provenance), self._fingerprints())
         own = self._collected_of(data)
         if own is None and data.prompts is not None:  # collect has looked at its own
             warn_of_repetitions(data.prompts)
@@ -551,18 +550,19 @@ class ComponentSelector(  # type: ignore[call-arg]
         """
         self._validate_params()
         name = os.fspath(path)
-        content, read = read_selector(path)
-        known = read["provenance"]
-        own = {"alpha": float(self.alpha), "delta": float(self.delta)}
-        refuse_differences(name, read, own)
-        refuse_differences(name, asdict(known), self._fingerprints())
-        refuse_other_groups(name, content["groups"], groups_content(self.groups))
+        described, read = SelectorCalibration.read(path)
+        own = {
+            "alpha": float(self.alpha),
+            "delta": float(self.delta),
+            **self._fingerprints(),
+            **groups_described(None if self.groups is None else self.groups.content()),
+        }
         sampler = _fitted(self.sampler)
         if sampler is not None:
-            made = sampler.calibration_
-            drawn = {"generator": made.source.fingerprint, "seed": made.source.seed}
-            refuse_differences(name, asdict(known), drawn)
+            made = sampler.calibration_.source
+            own |= {"generator": made.fingerprint, "seed": made.seed}
             refuse_larger_budget(sampler.k_max_, read["n_draws"])
+        refuse_differences(repr(name), described, own)
         record = SelectorCalibration(
             **{**read, "groups": frozen(self.groups) or read["groups"], **self._own_parts()},
             sampler=sampler,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -25,10 +25,71 @@ from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies._base import Policy, Terms
+from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two
 from sklearn_clm.policies._judging import classifier_factory
 from sklearn_clm.policies._open_sets import DrawScores, ExitSets, Progress
-from sklearn_clm.policies._rules import Certified, Everything, LevelResult, LevelRule, Row, Rules
+from sklearn_clm.policies._rules import Certified, Everything, Row, Rule, Rules
 from sklearn_clm.policies._verdicts import bounding
+
+
+@dataclass(frozen=True)
+class AnswerLevel(LevelRule):
+    """Answers at a certified level, from draw `k_min` on; fields as in LevelRule."""
+
+    k_min: int = 1
+
+    kind: ClassVar[str] = "answer level"
+    heading: ClassVar[str] = "Answers"
+
+    @property
+    def words(self) -> str:
+        share = "" if self.result is None else f", {percent(self.result.size)} answered"
+        return f"level {self.level:.6g} from draw {self.k_min} on{share}"
+
+    @property
+    def costs(self) -> tuple[float, float]:
+        # an empty set is no mistake here, and the share answered no price
+        return np.nan, super().costs[1]
+
+    def facts(self, set_score: str) -> list[Row]:
+        found = self.result
+        rows = [
+            ("level", f"{self.level:.6g}", "answer the first text that is as likely to be right"),
+            ("first draw", str(self.k_min), "answer no prompt before"),
+        ]
+        if found is not None:
+            bound, wrong = found.errors_of_choice
+            of = f"{bound}{wrong} of {int(found.sizes.sum())}"
+            rows.append(("wrong answers", of, f"at most {found.n_errors_allowed} are tolerated"))
+        return rows
+
+    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> None:
+        return None
+
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> "AnswerSets":
+        return AnswerSets(self, scores, claim, progress)
+
+    def content(self) -> dict[str, Any]:
+        return {**super().content(), "k_min": self.k_min}
+
+    @classmethod
+    def of_content(cls, content: dict[str, Any], k_max: int) -> Self:
+        return replace(super().of_content(content, k_max), k_min=int(content["k_min"]))
+
+
+class AnswerSets(ExitSets):
+    """The answers to many prompts: those of an exit policy, with another rule."""
+
+    def __init__(
+        self, level: AnswerLevel, scores: DrawScores, claim: Claim, progress: Progress
+    ) -> None:
+        super().__init__(level.model, level.level, None, level.equal_texts, scores, claim, progress)
+        self._k_min = level.k_min
+
+    def _new(self) -> Any:
+        one = super()._new()
+        one.rule = AnswerRule(self._level, self._k_min, self._model.k_max)
+        return one
 
 
 class AnswerPolicy(Policy[AnswerPath]):
@@ -54,8 +115,7 @@ class AnswerPolicy(Policy[AnswerPath]):
     -----
     ``sets.answered`` tells the prompts that are answered, and ``sets.escalated`` holds the others.
     Where nothing can be certified, nothing is answered: ``predict`` returns all draws, without a
-    guarantee, and all prompts count as escalated. ``score`` is the share answered. Calibrations
-    are pickled; there is no JSON file of them.
+    guarantee, and all prompts count as escalated. ``score`` is the share answered.
 
     Examples
     --------
@@ -66,7 +126,7 @@ class AnswerPolicy(Policy[AnswerPath]):
     AnswerPolicy()
     """
 
-    kind: ClassVar[str] = "an answer policy"
+    rule: ClassVar[type[Rule]] = AnswerLevel
     guarantee: Literal["pac", "marginal"] = "pac"
     path: ClassVar[None] = None
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
@@ -77,6 +137,10 @@ class AnswerPolicy(Policy[AnswerPath]):
     def __init__(self, alpha: float = 0.1, *, estimator: BaseEstimator | None = None) -> None:
         self.alpha = alpha
         self.estimator = estimator
+
+    @property
+    def described(self) -> dict[str, object]:
+        return {**super().described, "alpha": float(self.alpha)}
 
     @property
     def weights(self) -> Weights:
@@ -106,7 +170,7 @@ class AnswerPolicy(Policy[AnswerPath]):
             part = part.with_labels(labels)
         classifiers: list[Callable[[], Any]] = [ShareOfDraws, classifier_factory(self.estimator)]
         if self.estimator is None:
-            classifiers.append(_degree_two)
+            classifiers.append(degree_two)
         n = table.data.n_prompts - len(rows)
         return search_answers(part, classifiers, n, self.alpha, terms.delta)
 
@@ -150,15 +214,6 @@ class AnswerPolicy(Policy[AnswerPath]):
         return Certified(rule, replace(claim, answered=share))
 
 
-def _degree_two() -> Any:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import PolynomialFeatures
-
-    # features lie between 0 and 1, but for the number of draws
-    return make_pipeline(PolynomialFeatures(2), LogisticRegression(C=1.0, max_iter=1000))
-
-
 def _why_null(answered: Answered, table: Table, claim: Claim, n: int) -> str:
     known = "at least " if table.is_lazy else ""
     advice = (
@@ -166,59 +221,3 @@ def _why_null(answered: Answered, table: Table, claim: Claim, n: int) -> str:
         f"{known}{int(np.sum(answered.labels == 0))} of {answered.n_prompts} answers are wrong."
     )
     return nothing_passed(claim, n, "level of answers", np.nan, advice=advice)
-
-
-@dataclass(frozen=True)
-class AnswerLevel(LevelRule):
-    """Answers at a certified level, from draw `k_min` on; fields as in LevelRule."""
-
-    k_min: int = 1
-
-    heading: ClassVar[str] = "Answers"
-
-    @property
-    def words(self) -> str:
-        share = "" if self.result is None else f", {percent(self.result.size)} answered"
-        return f"level {self.level:.6g} from draw {self.k_min} on{share}"
-
-    @property
-    def costs(self) -> tuple[float, float]:
-        # an empty set is no mistake here, and the share answered no price
-        return np.nan, super().costs[1]
-
-    def facts(self, set_score: str) -> list[Row]:
-        found = self.result
-        rows = [
-            ("level", f"{self.level:.6g}", "answer the first text that is as likely to be right"),
-            ("first draw", str(self.k_min), "answer no prompt before"),
-        ]
-        if found is not None:
-            bound, wrong = found.errors_of_choice
-            of = f"{bound}{wrong} of {int(found.sizes.sum())}"
-            rows.append(("wrong answers", of, f"at most {found.n_errors_allowed} are tolerated"))
-        return rows
-
-    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> None:
-        return None
-
-    @property
-    def decisive(self) -> list[object]:
-        return [*super().decisive, self.k_min]
-
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> "AnswerSets":
-        return AnswerSets(self, scores, claim, progress)
-
-
-class AnswerSets(ExitSets):
-    """The answers to many prompts: those of an exit policy, with another rule."""
-
-    def __init__(
-        self, level: AnswerLevel, scores: DrawScores, claim: Claim, progress: Progress
-    ) -> None:
-        super().__init__(level.model, level.level, None, level.equal_texts, scores, claim, progress)
-        self._k_min = level.k_min
-
-    def _new(self) -> Any:
-        one = super()._new()
-        one.rule = AnswerRule(self._level, self._k_min, self._model.k_max)
-        return one

@@ -44,8 +44,8 @@ from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies._base import Policy, Terms
-from sklearn_clm.policies._rules import Certified, Everything, Rules, ThresholdRule
-from sklearn_clm.policies._thresholds import ThresholdPolicy
+from sklearn_clm.policies._rules import Certified, Everything, Rule, Rules
+from sklearn_clm.policies._thresholds import ThresholdPolicy, ThresholdRule
 from sklearn_clm.policies._verdicts import Verdicts, bounding
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._protocols import Admission
@@ -128,27 +128,9 @@ class AuditedJudging(BaseEstimator):
         self.design = design
         self.rejected = rejected
 
-    def refuse(self, policy: Policy[Any], epsilon: float, delta: float) -> None:
-        """Refuse what would fail once draws have been paid for.
-
-        Parameters
-        ----------
-        policy : Policy
-            How sampling stops.
-        epsilon, delta : float
-            What is to be certified.
-
-        Raises
-        ------
-        ValueError
-            If the policy is none of thresholds, the judge is unknown, or so few audits certify
-            nothing.
-        """
+    def refuse(self, epsilon: float, delta: float) -> None:
+        """Refuse an unknown judge, and too few audits, before draws are paid for."""
         get_admission(self.people)
-        if not isinstance(policy, ThresholdPolicy):
-            raise ValueError(
-                f"policy must be one of thresholds with audited judging, got {policy.kind} instead."
-            )
         if self.n_audits < (needed := prompts_needed(epsilon, delta)):
             raise ValueError(
                 f"n_audits must be at least {needed}, since fewer certify nothing at "
@@ -191,7 +173,7 @@ class AuditedThresholds(Policy[Frontier]):
         Of the random choice of prompts.
     """
 
-    kind: ClassVar[str] = ThresholdPolicy.kind
+    rule: ClassVar[type[Rule]] = ThresholdRule
     guarantee: ClassVar[Literal["pac"]] = "pac"  # type: ignore[misc]
 
     def __init__(

@@ -18,7 +18,7 @@ from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies._judging import LazyJudging
 from sklearn_clm.policies._losses import SetLosses
-from sklearn_clm.policies._rules import Certified, Everything, Rules
+from sklearn_clm.policies._rules import Certified, Everything, Rule, Rules
 from sklearn_clm.policies._verdicts import bounding
 
 Path = TypeVar("Path")
@@ -61,14 +61,18 @@ class Terms:
 class Policy(BaseEstimator, ABC, Generic[Path]):
     """How sampling stops and what is returned, with parameters of its own."""
 
-    kind: ClassVar[str]
-    takes_losses: ClassVar[bool] = False  # whether other losses can be tested
+    rule: ClassVar[type[Rule]]  # that it finds
     guarantee: Literal["pac", "marginal"]
 
     @property
     def weights(self) -> Weights:
         """Prices of a member of the set, of excess and of a draw, in ``score``."""
         return {"size_weight": 0.5, "excess_weight": 0.5, "draw_weight": 0.0}
+
+    @property
+    def described(self) -> dict[str, object]:
+        """What a rule from a file must agree with, see ``Rule.described``."""
+        return {"policy": self.rule.kind}
 
     @property
     @abstractmethod

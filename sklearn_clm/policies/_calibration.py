@@ -2,8 +2,9 @@
 
 import hashlib
 import math
+import os
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 from sklearn_clm.calibration import (
@@ -21,10 +22,17 @@ from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._collection import SCORES
+from sklearn_clm.policies._files import claim_content, claim_of, reading, record_of
 from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._losses import Losses, why_empty
-from sklearn_clm.policies._open_sets import DrawScores, Progress, QualityLike, SimilarityLike
-from sklearn_clm.policies._rules import Certified, LevelResult, Rules, SetsByRule
+from sklearn_clm.policies._open_sets import (
+    DrawScores,
+    Progress,
+    QualityLike,
+    SetsByRule,
+    SimilarityLike,
+)
+from sklearn_clm.policies._rules import Certified, Rule, Rules
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource
 from sklearn_clm.scoring._identity import score_fingerprint
@@ -34,6 +42,7 @@ PARTS = ("splitter", "component_score", "admission")
 DRAWN_WITH = ("generator", "seed", *SCORES)
 SELECTED_WITH = ("generator", "seed", *PARTS, "k_max")
 _MOSTLY_EMPTY = 0.5
+_MOST_DRAWS = 1_000_000  # a file must not make predict allocate more
 
 
 def places_of_groups(
@@ -71,7 +80,9 @@ class _Calibration:
     claims: Any
     groups: Groups | None
     provenance: Provenance
+    file_format: ClassVar[str]
     _collected_with: ClassVar[tuple[str, ...]]
+    _written: ClassVar[tuple[str, ...]]  # fields that a file holds as they are
 
     @property
     def claim(self) -> Claim:
@@ -99,6 +110,36 @@ class _Calibration:
     def unknown(self) -> tuple[str, ...]:
         """What is not known to have collected the data."""
         return unknown_fields(self.provenance, self._collected_with)
+
+    def _content(self) -> dict[str, Any]:
+        """What a file holds of either record."""
+        return {
+            "format": self.file_format,
+            **{name: getattr(self, name) for name in self._written},
+            "provenance": asdict(self.provenance),
+            "groups": None if self.groups is None else self.groups.content(),
+        }
+
+    @classmethod
+    def _read(cls, content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a file must have in common with an estimator, and fields of the record."""
+        fields = {name: content[name] for name in cls._written}
+        provenance, groups = content["provenance"], content["groups"]
+        described = {**provenance, **fields, **groups_described(groups, "none")}
+        fields["provenance"] = record_of(Provenance, provenance)
+        fields["groups"] = None if groups is None else Groups(**{**groups, "by": None})
+        return described, fields
+
+
+def groups_described(content: Mapping[str, Any] | None, none: str | None = None) -> dict[str, Any]:
+    """What two groups must have in common, `none` if there are none.
+
+    Those of a file are taken over where there are none, unless a function tells them.
+    """
+    if content is None:
+        return {"groups": none, "groups__by": "none"}
+    others = {name: value for name, value in content.items() if name != "by"}
+    return {"groups": others, "groups__by": content["by"] or "none"}
 
 
 def unknown_fields(known: Provenance, fields: tuple[str, ...]) -> tuple[str, ...]:
@@ -151,7 +192,9 @@ class SamplerCalibration(_Calibration):
     shift: Shift | None = None
     losses: Losses | None = None
 
+    file_format: ClassVar[str] = "sklearn_clm.calibration/2"
     _collected_with: ClassVar[tuple[str, ...]] = DRAWN_WITH
+    _written: ClassVar[tuple[str, ...]] = ("width", "epsilon", "delta", "weights", "n_judgements")
 
     def __getstate__(self) -> dict[str, Any]:
         """Attributes with the rules as pairs: skops writes no dict that has a key None."""
@@ -171,10 +214,9 @@ class SamplerCalibration(_Calibration):
         return {name: one.claim for name, one in self.rules.items()}
 
     @property
-    def tests(self) -> LearnThenTestResult | LevelResult | None:
+    def tests(self) -> Any:
         """The tests for all prompts together; None from a file or on too few prompts."""
-        tests: LearnThenTestResult | LevelResult | None = self.rule.result
-        return tests
+        return self.rule.result
 
     @property
     def result(self) -> LearnThenTestResult | None:
@@ -233,10 +275,50 @@ class SamplerCalibration(_Calibration):
     @property
     def digest(self) -> str:
         """Digest of all that decides which set a prompt gets, as far as it is known."""
-        decisive = [one.rule.decisive for one in self.in_use.values()]
+        decisive = [(one.rule.k_max, one.rule.content()) for one in self.in_use.values()]
         scores = self.drawn_with, score_fingerprint(self.set_score)
         text = f"{decisive} {self.claim.guarantee} {list(self.in_use)!r} {scores}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def content(self) -> dict[str, Any]:
+        """What a file holds; refuses a rule that could not be read from it."""
+        rules = []
+        for group, (rule, claim) in self.rules.items():
+            content = rule.content()
+            type(rule).of_content(content, rule.k_max)
+            written = {"kind": rule.kind, "k_max": rule.k_max, **content}
+            rules.append({**claim_content(group, claim), **written})
+        return {
+            **self._content(),
+            "rules": rules,
+            "set_score": score_fingerprint(self.set_score),
+            "shift": None if self.shift is None else asdict(self.shift),
+            "losses": None if self.losses is None else self.losses.content(),
+        }
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a file must have in common with a sampler, and fields of the record."""
+        with reading(path, cls.file_format) as content:
+            described, fields = cls._read(content)
+            rules: Rules = {}
+            for one in content["rules"]:
+                if not one["k_max"] <= fields["width"] <= _MOST_DRAWS:
+                    raise ValueError(f"k_max={one['k_max']!r:.40} is no budget")
+                rule = Rule.of_kind(one["kind"]).of_content(one, one["k_max"])
+                claim = claim_of(one, certified=rule.certified)
+                rules[one["group"]] = Certified(rule, claim)
+            whole, shift = rules[None], content["shift"]
+            shift = None if shift is None else record_of(Shift, shift)
+            described |= {
+                "guarantee": whole.claim.guarantee,
+                whole.claim.level_name: whole.claim.level,
+                "set_score": content["set_score"],
+                "losses": content["losses"] or "none",
+                "weight_bound": "none" if shift is None else shift.weight_bound,
+                **whole.rule.described,
+            }
+            return described, {**fields, "rules": rules, "shift": shift}
 
     def open_sets(self, scores: DrawScores, given: object, progress: Progress) -> SetsByRule:
         """The sets of prompts before their first draw, each by the rule of its group."""
@@ -293,7 +375,9 @@ class SelectorCalibration(_Calibration):
     groups: Groups | None = None
     remarks: tuple[str, ...] = field(default=(), repr=False)
 
+    file_format: ClassVar[str] = "sklearn_clm.component_calibration/2"
     _collected_with: ClassVar[tuple[str, ...]] = SELECTED_WITH
+    _written: ClassVar[tuple[str, ...]] = ("alpha", "delta", "n_draws")
 
     @property
     def gamma_hat(self) -> float:
@@ -314,6 +398,26 @@ class SelectorCalibration(_Calibration):
     def shift(self) -> Shift | None:
         """The shift of prompts that the guarantee holds for."""
         return Shift.of(self.provenance)
+
+    def content(self) -> dict[str, Any]:
+        """What a file holds."""
+        thresholds = [
+            {**claim_content(group, self.claims[group]), "gamma_hat": gamma}
+            for group, gamma in self.thresholds.items()
+        ]
+        return {**self._content(), "thresholds": thresholds}
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a file must have in common with a selector, and fields of the record."""
+        with reading(path, cls.file_format) as content:
+            described, fields = cls._read(content)
+            thresholds = {one["group"]: float(one["gamma_hat"]) for one in content["thresholds"]}
+            claims = {
+                one["group"]: claim_of(one, certified=thresholds[one["group"]] < math.inf)
+                for one in content["thresholds"]
+            }
+            return described, {**fields, "thresholds": thresholds, "claims": claims}
 
     def group_of(self, given: object, prompts: list[Any]) -> list[Hashable | None]:
         """The group of each prompt whose threshold holds for it; None is that of all prompts."""

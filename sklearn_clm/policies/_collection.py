@@ -1,7 +1,7 @@
 """What an estimator has collected: the draws of its prompts, their scores and verdicts."""
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -39,10 +39,6 @@ from sklearn_clm.scoring._similarity import warn_of_script
 TryOut = Callable[[CheckedPrompts, list[list[Generation]]], object]
 
 SCORES = ("quality", "similarity", "admission")
-OWN_CODE = (
-    "a function of yours that was edited or renamed, or that remembers what it was asked, is "
-    "another one, unless it has a fingerprint()"
-)
 _KEPT = (
     "Draws made so far are kept in memory_: set_params to what was wanted, then fit, or collect, "
     "makes the others alone."
@@ -595,16 +591,3 @@ def source_of(
             "collect, or fit, again."
         )
     return source.with_seed(known.seed)
-
-
-def refuse_other_scores(known: Provenance, own: Mapping[str, str]) -> None:
-    """Refuse data of other scores, or of another splitter or judge."""
-    for name, now in own.items():
-        then = getattr(known, name)
-        if then not in (None, now):
-            raise ValueError(
-                f"data was collected with {name}={then!r:.80}, but now {name}={now!r:.80}; "
-                f"wanted data collected with the scores that predict is to use ({OWN_CODE}). Call "
-                "collect, or fit, again: draws that were made in this process, or that a "
-                "CachedGenerator keeps or a PrecomputedGenerator holds, are not made anew."
-            )

@@ -14,8 +14,7 @@ from sklearn_clm._results import visual_block
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.generators import ResamplingGenerator
 from sklearn_clm.generators._tables import take_over_tags
-from sklearn_clm.policies._calibration import SamplerCalibration
-from sklearn_clm.policies._files import sampler_content, selector_content, write_calibration
+from sklearn_clm.policies._files import write_content
 from sklearn_clm.policies._groups import Groups
 
 # joblib refuses 0 only after draws have been paid for
@@ -89,11 +88,7 @@ class CalibratedEstimator(BaseEstimator):
             the file.
         """
         check_is_fitted(self)
-        record = self.calibration_
-        if isinstance(record, SamplerCalibration):
-            write_calibration(path, sampler_content(record))
-        else:
-            write_calibration(path, selector_content(record))
+        write_content(path, self.calibration_.content())
 
     def transform(self, X: Any, *, groups: object = None) -> Any:
         """Same as :meth:`predict`, for use inside a pipeline.

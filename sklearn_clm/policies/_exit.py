@@ -1,15 +1,17 @@
 """One nested level that decides when to stop and what to return."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
+import joblib
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_clm.calibration import CalibrationData, Claim, critical_count, smallest_epsilon
+from sklearn_clm.calibration._answer import ShareOfDraws
 from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._data import (
@@ -18,19 +20,239 @@ from sklearn_clm.calibration._data import (
     refuse_common_prompts,
     refuse_missing_draws,
 )
-from sklearn_clm.calibration._exit_model import ExitModel, fit_exit_model, texts_of_draws
+from sklearn_clm.calibration._exit_model import (
+    ARRIVAL_FEATURES,
+    TEXT_FEATURES,
+    ConstantClassifier,
+    ExitModel,
+    ScoreScale,
+    fit_exit_model,
+    texts_of_draws,
+)
 from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._rule import relative_excess
+from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._judging import classifier_factory
-from sklearn_clm.policies._rules import Certified, Everything, LevelResult, LevelRule
+from sklearn_clm.policies._open_sets import DrawScores, ExitSets, Progress
+from sklearn_clm.policies._rules import Certified, Everything, Outcomes, Row, Rule
 from sklearn_clm.policies._verdicts import bounding
 
 _MANY_MERGED = 0.05  # of the prompts
+
+
+@dataclass(frozen=True)
+class LevelResult:
+    """What calibrating an exit level found.
+
+    Parameters
+    ----------
+    level : float
+        u-hat; -inf where none is certified.
+    n_errors_allowed : int
+        c, the most errors among the calibration prompts; negative where none is allowed.
+    n_optimization, n_calibration : int
+        Numbers of prompts in the two parts.
+    size, samples : float
+        Mean set size and mean number of draws of the calibration prompts at the level.
+    smallest_epsilon : float
+        The smallest epsilon at which these prompts calibrate; NaN where too few labels are known.
+        Where nothing is certified lazily it is a bound: none below would have worked.
+    n_errors : int
+        Calibration prompts whose set at the level has no admissible response.
+        With lazy judging, those in whose set none is known: the most that there can be.
+    n_hopeless : int or None
+        Calibration prompts with no admissible draw at all; None where too few labels are known.
+    sizes, draws : ndarray of int
+        Set size and number of draws of each calibration prompt at the level.
+    n_judgements : int or None
+        With lazy judging: how many responses of the calibration part were judged.
+    """
+
+    level: float
+    n_errors_allowed: int
+    n_optimization: int
+    n_calibration: int
+    size: float
+    samples: float
+    smallest_epsilon: float
+    n_errors: int
+    n_hopeless: int | None
+    sizes: np.ndarray = field(compare=False, repr=False)
+    draws: np.ndarray = field(compare=False, repr=False)
+    n_judgements: int | None
+
+    parts: ClassVar[tuple[str, str]] = ("learns the policy", "finds its level")
+
+    @property
+    def errors_of_choice(self) -> tuple[str, int]:
+        """Errors at the level, after "at most " where not all texts were judged."""
+        return "" if self.n_judgements is None else "at most ", self.n_errors
+
+    @property
+    def errors_of_safest(self) -> int | None:
+        """Errors of the set of all texts, where labels tell."""
+        return self.n_hopeless
+
+
+@dataclass(frozen=True)
+class LevelRule(Rule):
+    """An exit policy at a certified level.
+
+    Parameters
+    ----------
+    model : ExitModel
+        What was learnt on the optimisation part.
+    same_text : float or None
+        Similarity above which a response repeats an earlier text.
+    equal_texts : bool
+        Whether equal responses are one text: not where data do not tell which responses are equal.
+    level : float
+        u-hat.
+    result : LevelResult or None
+        What calibration found; None for a calibration from a file.
+    """
+
+    model: ExitModel = field(repr=False)
+    same_text: float | None
+    equal_texts: bool
+    level: float
+    result: LevelResult | None = field(default=None, repr=False)
+
+    kind: ClassVar[str] = "exit level"
+    heading: ClassVar[str] = "Exit policy"
+    lambda_hat: ClassVar[None] = None
+    means: ClassVar[dict[str, float]] = {}
+
+    @property
+    def k_max(self) -> int:  # type: ignore[override]
+        return self.model.k_max
+
+    @property
+    def words(self) -> str:
+        return f"level {self.level:.6g}"
+
+    @property
+    def costs(self) -> tuple[float, float]:
+        found = self.result
+        return (np.nan, np.nan) if found is None else (found.size, found.samples)
+
+    def facts(self, set_score: str) -> list[Row]:
+        use = "keep a text, and go on sampling, as long as the policy gives at least this"
+        rows = [("level u-hat", f"{self.level:.6g}", use)]
+        if self.result is not None:
+            allowed = str(self.result.n_errors_allowed)
+            rows.append(("errors allowed", allowed, "among the calibration prompts"))
+        return rows
+
+    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
+        found = self.result
+        if found is None:
+            return None
+        return Outcomes(found.errors_of_choice, found.sizes, found.draws)
+
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> ExitSets:
+        return ExitSets(
+            self.model, self.level, self.same_text, self.equal_texts, scores, claim, progress
+        )
+
+    @property
+    def described(self) -> dict[str, object]:
+        return {**super().described, **_described(self.same_text, self.model)}
+
+    def content(self) -> dict[str, Any]:
+        return {
+            "level": float(self.level),
+            "same_text": self.same_text,
+            "equal_texts": self.equal_texts,
+            "model": _model_content(self.model),
+        }
+
+    @classmethod
+    def of_content(cls, content: dict[str, Any], k_max: int) -> Self:
+        same_text = content["same_text"]
+        return cls(
+            _model_of(content["model"], k_max),
+            None if same_text is None else float(same_text),
+            bool(content["equal_texts"]),
+            float(content["level"]),
+        )
+
+
+def _described(same_text: float | None, model: ExitModel | None) -> dict[str, object]:
+    learnt = {} if model is None else {"model": _model_content(model)}
+    return {"same_text": "none" if same_text is None else same_text, **learnt}
+
+
+def _model_content(model: ExitModel) -> dict[str, Any]:
+    """An exit model as values for JSON; of classifiers that are not linear a hash alone."""
+    return {
+        "text": _classifier_content(model.text_classifier),
+        "arrival": _classifier_content(model.arrival_classifier),
+        "quality": model.quality_scale.knots.tolist(),
+        "similarity": model.similarity_scale.knots.tolist(),
+        "rho": float(model.rho),
+    }
+
+
+def _model_of(content: dict[str, Any], k_max: int) -> ExitModel:
+    return ExitModel(
+        _classifier_of(content["text"], len(TEXT_FEATURES)),
+        _classifier_of(content["arrival"], len(ARRIVAL_FEATURES)),
+        ScoreScale(np.array(content["quality"], dtype=np.float64)),
+        ScoreScale(np.array(content["similarity"], dtype=np.float64)),
+        float(content["rho"]),
+        k_max,
+    )
+
+
+def degree_two() -> Any:
+    """A logistic regression on products of features, too."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import PolynomialFeatures
+
+    # features lie between 0 and 1, but for the number of draws
+    return make_pipeline(PolynomialFeatures(2), LogisticRegression(C=1.0, max_iter=1000))
+
+
+def _classifier_content(classifier: Any) -> dict[str, Any]:
+    from sklearn.linear_model import LogisticRegression
+
+    if isinstance(classifier, ShareOfDraws):
+        return {"share_of_draws": True}
+    if isinstance(classifier, ConstantClassifier):
+        return {"probability": float(classifier.probability)}
+    linear = classifier
+    if repr(classifier) == repr(degree_two()):
+        linear = classifier[-1]
+    if isinstance(linear, LogisticRegression):
+        coefficients, (intercept,) = linear.coef_[0].tolist(), linear.intercept_.tolist()
+        return {"coefficients": coefficients, "intercept": intercept}
+    return {"other": type(classifier).__name__, "hash": joblib.hash(classifier)}
+
+
+def _classifier_of(content: dict[str, Any], n_features: int) -> Any:
+    if "share_of_draws" in content:
+        return ShareOfDraws()
+    if "probability" in content:
+        return ConstantClassifier(float(content["probability"]))
+    if "hash" in content:
+        raise ValueError(
+            "the policy's estimator must be a logistic regression for a JSON file, got "
+            f"{content['other']} instead; pickle the sampler."
+        )
+    classifier = degree_two()
+    linear, coefficients = classifier[-1], np.array(content["coefficients"], dtype=np.float64)
+    linear.classes_ = np.array([False, True])
+    linear.coef_ = coefficients[np.newaxis]
+    linear.intercept_ = np.array([float(content["intercept"])])
+    classifier[0].fit(np.zeros((1, n_features)))
+    return linear if len(coefficients) == n_features else classifier
 
 
 class ExitPolicy(Policy[ExitModel]):
@@ -79,7 +301,7 @@ class ExitPolicy(Policy[ExitModel]):
     ExitPolicy(look_ahead=3)
     """
 
-    kind: ClassVar[str] = "an exit policy"
+    rule: ClassVar[type[Rule]] = LevelRule
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "estimator": [None, HasMethods(["fit", "predict_proba"])],
         "guarantee": [StrOptions({"pac", "marginal"})],
@@ -180,6 +402,10 @@ class ExitPolicy(Policy[ExitModel]):
     def path(self) -> ExitModel | None:
         """What was learnt on other data."""
         return getattr(self, "model_", None)
+
+    @property
+    def described(self) -> dict[str, object]:
+        return {**super().described, **_described(self.same_text, self.path)}
 
     def refuse(self, k_max: int | Sequence[int]) -> None:
         if np.size(k_max) > 1:

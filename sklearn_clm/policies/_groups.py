@@ -1,7 +1,7 @@
 """Guarantees within groups of prompts."""
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn_clm.calibration._rows import Part, check_groups, parts_of
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.scoring._identity import score_fingerprint
 
 
 class Groups(BaseEstimator):
@@ -68,6 +69,11 @@ class Groups(BaseEstimator):
         """The parts that are tested, see :func:`sklearn_clm.calibration._rows.parts_of`."""
         together, pooled = self.guarantee == "all", self.unknown == "pooled"
         return parts_of(searched, tested, delta, groups, together=together, pooled=pooled)
+
+    def content(self) -> dict[str, Any]:
+        """What a file of a calibration holds of them."""
+        by = None if self.by is None else score_fingerprint(self.by)
+        return {**self.get_params(deep=False), "by": by}
 
     def of(
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -14,6 +14,7 @@ from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._tests import LossTest
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Prompt, Reference
 
 Loss: TypeAlias = Callable[[Prompt, Reference, PredictionSet], float]
@@ -97,6 +98,15 @@ class Losses(BaseEstimator):
                     f"levels must lie in (0, 1), got {levels[name]!r} for {name!r} instead."
                 )
         return {name: (function, float(levels[name])) for name, function in functions.items()}
+
+    def content(self) -> dict[str, Any]:
+        """What a file of a calibration holds of them."""
+        named = self.named()
+        return {
+            "functions": {name: score_fingerprint(loss) for name, (loss, _) in named.items()},
+            "levels": {name: level for name, (_, level) in named.items()},
+            "admission": bool(self.admission),
+        }
 
 
 def why_empty(losses: Losses | None, epsilon: float) -> str:

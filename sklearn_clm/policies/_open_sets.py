@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -287,3 +287,41 @@ class ExitSets(OpenSets[ExitRule]):
         super()._close(i, one)
         self._paths.clear(one.row)
         self._free.append(one.row)
+
+
+class SetsByRule:
+    """The sets of many prompts, each by one of several rules.
+
+    `of_prompt` says which of the parts each prompt belongs to, None that there is one alone;
+    `progress` shows the number of draws.
+    """
+
+    def __init__(
+        self, parts: list[OpenSets[Any]], of_prompt: Sequence[int] | None, progress: Progress
+    ) -> None:
+        self._parts, self._of_prompt, self._progress = parts, of_prompt, progress
+        self._n_drawn = 0
+        for part in parts:
+            part.closed = parts[0].closed
+
+    @property
+    def sets(self) -> list[PredictionSet]:
+        """The sets, once all are closed."""
+        return [one for one in self._parts[0].closed if one is not None]
+
+    def decide(self, arrived: list[tuple[int, list[Generation]]]) -> list[int]:
+        """How many draws of each of these prompts are wanted, now that more have arrived."""
+        if self._of_prompt is None:
+            return self._parts[0].decide(arrived)
+        wanted: dict[int, int] = {}
+        for p, part in enumerate(self._parts):
+            own = [(i, draws) for i, draws in arrived if self._of_prompt[i] == p]
+            if own:
+                wanted.update(zip((i for i, _ in own), part.decide(own), strict=True))
+        return [wanted[i] for i, _ in arrived]
+
+    def count_draw(self, i: int, draw: int, generation: Generation) -> None:
+        """Show one draw more."""
+        self._n_drawn += 1
+        if not self._progress.disable:
+            self._progress.set_postfix(draws=self._n_drawn, refresh=False)

@@ -1,13 +1,20 @@
 """Thresholds on similarity, quality and set score: Algorithm 1 of the paper."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_clm.calibration import CalibrationData, Claim, LearnThenTestResult, search_frontier
+from sklearn_clm.calibration import (
+    CalibrationData,
+    Claim,
+    Configuration,
+    LearnThenTestResult,
+    search_frontier,
+)
 from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._data import refuse_common_prompts
 from sklearn_clm.calibration._learn_then_test import (
@@ -23,8 +30,58 @@ from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies._base import Policy, Terms
-from sklearn_clm.policies._rules import Certified, Everything, ThresholdRule
+from sklearn_clm.policies._open_sets import DrawScores, Progress, ThresholdSets
+from sklearn_clm.policies._rules import Certified, Everything, Outcomes, Row, Rule
 from sklearn_clm.policies._verdicts import bounding
+
+
+@dataclass(frozen=True)
+class ThresholdRule(Rule):
+    """Algorithm 1 with certified thresholds; `means` are those of other losses."""
+
+    lambda_hat: Configuration
+    k_max: int
+    result: LearnThenTestResult | None = field(default=None, repr=False)
+    means: dict[str, float] = field(default_factory=dict)
+
+    kind: ClassVar[str] = "thresholds"
+    heading: ClassVar[str] = "Thresholds (lambda-hat)"
+
+    @property
+    def words(self) -> str:
+        values = ", ".join(f"{value:.4g}" for value in self.lambda_hat)
+        return f"similarity, quality, set score {values}"
+
+    @property
+    def costs(self) -> tuple[float, float]:
+        if self.result is None:
+            return np.nan, np.nan
+        risks, chosen = self.result.risks, self.result.position or 0
+        return float(risks.size[chosen]), float(risks.samples[chosen])
+
+    def facts(self, set_score: str) -> list[Row]:
+        l1, l2, l3 = self.lambda_hat
+        return [
+            ("similarity", f"{l1:.6g}", "reject a draw more similar than this to an accepted one"),
+            ("quality", f"{l2:.6g}", "reject a draw of lower quality than this"),
+            ("set_score", f"{l3:.6g}", f"stop once the set score {set_score} is at least this"),
+            ("k_max", str(self.k_max), "stop after this many draws in any case"),
+        ]
+
+    def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
+        return Outcomes.of_thresholds(data, self.lambda_hat, self.k_max, set_score)
+
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> ThresholdSets:
+        return ThresholdSets(self.lambda_hat, self.k_max, scores, claim, progress)
+
+    def content(self) -> dict[str, Any]:
+        values = zip(Configuration._fields, map(float, self.lambda_hat))
+        return {"lambda_hat": dict(values)}
+
+    @classmethod
+    def of_content(cls, content: dict[str, Any], k_max: int) -> "ThresholdRule":
+        values = content["lambda_hat"].items()
+        return cls(Configuration(**{name: float(value) for name, value in values}), k_max)
 
 
 class ThresholdPolicy(Policy[Frontier]):
@@ -59,9 +116,8 @@ class ThresholdPolicy(Policy[Frontier]):
     'sum'
     """
 
-    kind: ClassVar[str] = "thresholds"
+    rule: ClassVar[type[Rule]] = ThresholdRule
     guarantee: Literal["pac", "marginal"] = "pac"
-    takes_losses: ClassVar[bool] = True
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "set_score": [str, callable, SetScore],
         "n_lambdas": [Interval(Integral, 1, None, closed="left")],

@@ -22,7 +22,8 @@ from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
 from sklearn_clm.policies import ThresholdPolicy
-from sklearn_clm.policies._rules import Certified, ThresholdRule
+from sklearn_clm.policies._rules import Certified
+from sklearn_clm.policies._thresholds import ThresholdRule
 from sklearn_clm.scoring import get_set_score
 from tests.calibration import oracle
 from tests.calibration.strategies import calibration_data, thresholds

@@ -1,20 +1,32 @@
 """One answer where it is likely to be right, with a guarantee on the answers."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import binom
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData, Claim
+from sklearn_clm.calibration._answer import ShareOfDraws
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
-from sklearn_clm.policies import AnswerPolicy, CovariateShift, Groups, Losses, _answer
+from sklearn_clm.policies import (
+    AnswerPolicy,
+    CovariateShift,
+    Groups,
+    Losses,
+    ThresholdPolicy,
+    _answer,
+)
 from sklearn_clm.policies._base import Terms
+from sklearn_clm.policies._exit import degree_two
 
 NOBODY = PrecomputedGenerator(["q"], [["a"]])
 PARTS = {"quality": "self_consistency", "similarity": "exact_match", "random_state": 0}
@@ -145,10 +157,27 @@ def test_null_escalates_all():
     assert set(sets.sizes) == {10}
 
 
-def test_what_does_not_go_together_is_refused(tmp_path):
+def test_files(tmp_path):
     sampler, prompts = fitted()
-    with pytest.raises(ValueError, match="policy"):
-        sampler.save_calibration(tmp_path / "calibration.json")
+    path, X = tmp_path / "calibration.json", np.random.default_rng(0).random((50, 6))
+    # each of the classifiers that are tried
+    for classifier in (ShareOfDraws(), degree_two(), LogisticRegression()):
+        classifier.fit(X, X[:, 0] > 0.5)
+        model = replace(sampler.calibration_.rule.model, text_classifier=classifier)
+        rule = replace(sampler.calibration_.rule, model=model)
+        rules = {None: sampler.calibration_.rules[None]._replace(rule=rule)}
+        sampler.calibration_ = replace(sampler.calibration_, rules=rules)
+        sampler.save_calibration(path)
+        loaded = clone(sampler).load_calibration(path)
+        assert loaded.predict(prompts[300:400]) == sampler.predict(prompts[300:400])
+        assert loaded.calibration_.digest == sampler.calibration_.digest
+    for other in (AnswerPolicy(0.2), ThresholdPolicy()):
+        with pytest.raises(ValueError, match=r"alpha|policy"):
+            clone(sampler).set_params(policy=other).load_calibration(path)
+
+
+def test_what_does_not_go_together_is_refused():
+    sampler, prompts = fitted()
     with pytest.raises(ValueError, match="target"):
         RiskMonitor(sampler)
     sampler.set_params(losses=Losses({"size": lambda *set_: 0.0}, {"size": 0.5}))
