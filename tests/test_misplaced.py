@@ -159,7 +159,7 @@ def test_what_is_allowed_of_data_is_valid(fitted, change, tmp_path):
     calibrated.calibrate(through_file(fitted.calibration_data_, tmp_path))
     assert calibrated.seed_ == 0
     sets = calibrated.predict(NEW)
-    assert sets[0].provenance_known
+    assert not sets[0].claim.unknown
     if sets.guaranteed:
         loss = set_loss(NEW_Y, sets, admission="exact_match")
         assert loss * len(NEW) <= binom.ppf(0.999, len(NEW), EPSILON)
@@ -217,7 +217,7 @@ def test_the_width_that_calibration_saw_is_in_the_file(tmp_path):
 
 def assert_marked(sets):
     assert sets.guaranteed
-    assert not sets[0].provenance_known
+    assert sets[0].claim.unknown
     shown = (repr(sets), str(sets), str(sets[0]), sets._repr_html_(), sets[0]._repr_html_())
     assert all("provenance unknown" in text for text in (*shown, repr(sets[1:])))
     assert set(sets.to_frame()["provenance"]) == {"unknown"}

@@ -220,7 +220,7 @@ def test_null_gives_empty_selections_and_a_warning():
     assert sets.sizes.tolist() == [0] * 5
     assert not sets.guaranteed
     assert wrong.score(NEW[:5]) == 0
-    assert "No trusted component" in sets._repr_html_()
+    assert "no trusted component" in sets._repr_html_()
     with pytest.raises(NullCalibrationError):
         wrong.set_params(on_null="raise").fit(X, Y)
 

@@ -1,15 +1,16 @@
 """What the estimators return: sets of responses and of components, one for each prompt."""
 
-import copy
+import textwrap
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import numpy as np
 
-from sklearn_clm._results import _html
+from sklearn_clm._results import _views
 from sklearn_clm.calibration import Claim, Provenance
+from sklearn_clm.calibration._claim import NO_GUARANTEE
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._draws import Occurrence, Prompt, Response, prompt_bytes
 from sklearn_clm.generators._prompts import prompt_line
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_COLUMNS = [
-    *("prompt", "responses", "quality", "indices", "size", "n_samples", "set_score", "stopped"),
-    "guaranteed",
-]
-_SHOWN = 400  # characters of a set on one line
 _USUAL = Claim(0.5, 0.5)  # what sets without a claim say of it
 
 
@@ -34,42 +30,37 @@ class _SetOfOne:
 
     @property
     @abstractmethod
-    def members(self) -> tuple[Response, ...]:
-        """The members, in order."""
+    def _members(self) -> tuple[Response, ...]: ...
+
+    @property
+    @abstractmethod
+    def _seen(self) -> Iterable[Response]:
+        """All responses behind the set; of an empty one they tell text from numbers."""
 
     @property
     def group(self) -> Hashable | None:
         """The group within which the guarantee holds; None for all prompts together."""
         return None if self.claim is None else self.claim.group
 
-    @property
-    def provenance_known(self) -> bool:
-        """Whether calibration knew what its data were collected with."""
-        return self.claim is None or not self.claim.unknown
+    def remarks(self) -> list[str]:
+        """What is to be known of the guarantee, apart from the usual one, as a list of texts."""
+        if self.claim is not None:
+            return self.claim.remarks()
+        return [] if self.guaranteed else [NO_GUARANTEE]
 
     def unguaranteed(self, why: str) -> Self:
-        """The same set without a guarantee.
-
-        Parameters
-        ----------
-        why : str
-            Why nothing is guaranteed.
-
-        Returns
-        -------
-        PredictionSet or ComponentSet
-        """
+        """The same set without a guarantee, and why."""
         claim = None if self.claim is None else self.claim.nullified(why)
         return replace(self, guaranteed=False, claim=claim)  # type: ignore[type-var]
 
     def __len__(self) -> int:
-        return len(self.members)
+        return len(self._members)
 
     def __iter__(self) -> Iterator[Response]:
-        return iter(self.members)
+        return iter(self._members)
 
     def __contains__(self, member: object) -> bool:
-        return member in self.members
+        return member in self._members
 
     @abstractmethod
     def _key(self) -> tuple[object, ...]:
@@ -87,8 +78,8 @@ _Set = TypeVar("_Set", bound=_SetOfOne)
 class SetSequence(Sequence[_Set]):
     """One set for each of n prompts, indexed like an array and turned into one."""
 
-    # the attribute that holds the estimator that made the sets
-    _maker: ClassVar[str]
+    # the name of the estimator that made the sets, which does not travel with a pickle
+    _maker: str
     _sets: list[_Set]
     _index: "pd.Index | None"  # `index` is a method of sequences
 
@@ -96,29 +87,21 @@ class SetSequence(Sequence[_Set]):
     @abstractmethod
     def shape(self) -> tuple[int, int]: ...
 
-    @staticmethod
-    @abstractmethod
-    def _is_numeric(one: _Set) -> bool:
-        """Whether all responses behind a set are numbers."""
-
     @property
     def dtype(self) -> np.dtype:
-        return np.dtype(np.float64 if all(map(self._is_numeric, self._sets)) else object)
+        numbers = (bool, int, float, np.number, np.bool_)
+        numeric = all(isinstance(value, numbers) for one in self for value in one._seen)
+        return np.dtype(np.float64 if numeric else object)
 
     @property
     def sizes(self) -> np.ndarray:
         """Number of members of each set, an int array of shape (n,)."""
-        return np.array([len(one) for one in self._sets], dtype=np.intp)
+        return np.array([len(one) for one in self], dtype=np.intp)
 
     @property
     def guaranteed(self) -> bool:
         """Whether every set carries the guarantee."""
-        return all(one.guaranteed for one in self._sets)
-
-    @property
-    def provenance_known(self) -> bool:
-        """Whether calibration knew what the data behind every set were collected with."""
-        return all(one.provenance_known for one in self._sets)
+        return all(one.guaranteed for one in self)
 
     def __len__(self) -> int:
         return len(self._sets)
@@ -139,8 +122,8 @@ class SetSequence(Sequence[_Set]):
                 return np.asarray(self)[key]
             key = key[0]
         rows = np.arange(len(self))[key if isinstance(key, slice) else np.asarray(key)]
-        taken = copy.copy(self)
-        setattr(taken, self._maker, getattr(self, self._maker))
+        taken = object.__new__(type(self))
+        vars(taken).update(vars(self))
         taken._sets = [self._sets[i] for i in rows]
         taken._index = None if self._index is None else self._index.take(rows)
         return taken
@@ -153,10 +136,9 @@ class SetSequence(Sequence[_Set]):
     __hash__ = None  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        # numpy asks for no more than this; there is no array that could be shared
         own = self.dtype
         array = np.full(self.shape, np.nan if own.kind == "f" else None, dtype=own)
-        for row, one in zip(array, self._sets):
+        for row, one in zip(array, self):
             for j, member in enumerate(one):
                 row[j] = member
         return array if dtype is None else array.astype(dtype)
@@ -165,37 +147,16 @@ class SetSequence(Sequence[_Set]):
         # sets are kept and sent around by the thousand: without the model and its data
         return {**self.__dict__, self._maker: None}
 
-    def _with_claims(self, frame: "pd.DataFrame", rows: Iterable[int]) -> "pd.DataFrame":
-        """The frame, with what the claims of the sets at these rows say beyond the usual."""
-        sets = [self._sets[i] for i in rows]
+    def _with_claims(self, frame: "pd.DataFrame", sets: Iterable[_Set]) -> "pd.DataFrame":
+        """The frame, with what the claims of the sets in its rows say beyond the usual."""
         claims = [one.claim or _USUAL for one in sets]
-        if any(claim.guarantee != "pac" for claim in claims):
-            frame["guarantee"] = [claim.guarantee for claim in claims]
-        if any(claim.group is not None for claim in claims):
-            frame["group"] = [claim.group for claim in claims]
-        if any(claim.approximate for claim in claims):
-            frame["approximate"] = [claim.approximate for claim in claims]
-        if not self.provenance_known:
+        for name in ("guarantee", "group", "approximate"):
+            said = [getattr(claim, name) for claim in claims]
+            if any(one != getattr(_USUAL, name) for one in said):
+                frame[name] = said
+        if any(claim.unknown for claim in claims):
             frame["provenance"] = "unknown"
         return frame
-
-
-def _shortened(one: object) -> str:
-    text = " ".join(str(one).split())
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 40]} … {text[-38:]}"
-
-
-def _as_key(prompt: Prompt) -> object:
-    """The prompt as what can be compared, NaN in it included."""
-    try:
-        return prompt_bytes(prompt)
-    except (TypeError, ValueError):  # no draws are keyed by such a prompt
-        return prompt
-
-
-def all_numbers(values: Iterable[object]) -> bool:
-    """Whether no value is anything but a number."""
-    return all(isinstance(value, (bool, int, float, np.number, np.bool_)) for value in values)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -248,8 +209,8 @@ class PredictionSet(_SetOfOne):
     set_score: float
     stopped: bool
     guaranteed: bool
-    generations: tuple[Generation, ...] = field(default=(), repr=False)
-    claim: Claim | None = field(default=None, repr=False)
+    generations: tuple[Generation, ...] = ()
+    claim: Claim | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "responses", tuple(self.responses))
@@ -258,27 +219,30 @@ class PredictionSet(_SetOfOne):
         object.__setattr__(self, "generations", tuple(self.generations))
 
     @property
-    def members(self) -> tuple[Response, ...]:
-        """The responses."""
+    def _members(self) -> tuple[Response, ...]:
         return self.responses
 
+    @property
+    def _seen(self) -> Iterable[Response]:
+        return [draw.response for draw in self.generations] or self.responses
+
     def _key(self) -> tuple[object, ...]:
+        try:
+            prompt: object = prompt_bytes(self.prompt)  # NaN in it equals itself
+        except (TypeError, ValueError):  # no draws are keyed by such a prompt
+            prompt = self.prompt
         drawn = self.quality.tolist(), self.indices.tolist(), self.n_samples, self.set_score
-        ending = self.stopped, self.guaranteed, self.claim
-        return (_as_key(self.prompt), self.responses, *drawn, *ending)
+        return (prompt, self.responses, *drawn, self.stopped, self.guaranteed, self.claim)
 
     def __str__(self) -> str:
-        shown = ", ".join(_html.member(response) for response in self.responses)
-        ending = "stopped" if self.stopped else "budget used up"
-        remarks = "".join(f"; {remark}" for remark in _html.remarks(self))
-        draws = _html.counted(self.n_samples, "draw")
-        return f"{prompt_line(self.prompt)} -> {{{shown}}} ({draws}, {ending}{remarks})"
+        shown = ", ".join(_views.member(response) for response in self.responses)
+        return f"{prompt_line(self.prompt)} -> {{{shown}}} ({_views.ending(self)})"
 
     def __repr__(self) -> str:
-        return f"<PredictionSet {_shortened(self)}>"
+        return f"<PredictionSet {textwrap.shorten(str(self), 400, placeholder=' …')}>"
 
     def _repr_html_(self) -> str:
-        return _html.prediction_set_html(self)
+        return _views.as_html(_views.view_of_set(self, _views.Html))
 
 
 class PredictionSets(SetSequence[PredictionSet]):
@@ -301,12 +265,6 @@ class PredictionSets(SetSequence[PredictionSet]):
     index : pandas.Index, optional
         Of the data frame or the Series that held the prompts, for :meth:`to_frame`.
 
-    Attributes
-    ----------
-    shape : tuple (n, k_max)
-    dtype : numpy.dtype
-        float64 where all responses are numbers, otherwise object.
-
     Examples
     --------
     >>> import numpy as np
@@ -317,12 +275,10 @@ class PredictionSets(SetSequence[PredictionSet]):
     >>> np.asarray(sets)
     array([['x', 'y', None],
            [None, None, None]], dtype=object)
-    >>> sets[::-1][0].prompt
-    'b'
-    >>> print(sets)
+    >>> print(sets[::-1])
     PredictionSets of 2 prompts, k_max=3
-    'a' -> {'x', 'y'} (3 draws, stopped)
     'b' -> {} (3 draws, budget used up)
+    'a' -> {'x', 'y'} (3 draws, stopped)
     """
 
     _maker = "sampler"
@@ -346,43 +302,29 @@ class PredictionSets(SetSequence[PredictionSet]):
 
     @property
     def shape(self) -> tuple[int, int]:
-        return (len(self._sets), self.k_max)
+        return (len(self), self.k_max)
 
     @property
     def responses(self) -> list[list[Response]]:
         """The accepted responses of each prompt."""
-        return [list(one.responses) for one in self._sets]
+        return [list(one) for one in self]
 
     @property
     def n_samples(self) -> np.ndarray:
         """Draws taken for each prompt, an int array of shape (n,)."""
-        return np.array([one.n_samples for one in self._sets], dtype=np.intp)
+        return np.array([one.n_samples for one in self], dtype=np.intp)
 
     @property
     def answered(self) -> np.ndarray:
         """Which prompts an :class:`AnswerPolicy` answers, with the guarantee: bool, shape (n,)."""
-        return np.array(
-            [
-                one.guaranteed
-                and one.claim is not None
-                and one.claim.about == "answers"
-                and len(one) == 1
-                for one in self._sets
-            ],
-            dtype=bool,
-        )
+        about = [(one.claim or _USUAL).about for one in self]
+        answers = [one.guaranteed and len(one) == 1 for one in self]
+        return np.array(answers, dtype=bool) & np.equal(about, "answers")
 
     @property
     def escalated(self) -> "PredictionSets":
         """The sets of the prompts that are not `answered`."""
         return self[~self.answered]
-
-    @staticmethod
-    def _is_numeric(one: PredictionSet) -> bool:
-        # an empty set of a text model is still text: its rejected draws tell
-        if one.generations:
-            return all_numbers(draw.response for draw in one.generations)
-        return all_numbers(one.responses)
 
     def to_frame(self, per: str = "prompt") -> "pd.DataFrame":
         """Return a pandas DataFrame with one row per prompt or response.
@@ -409,40 +351,30 @@ class PredictionSets(SetSequence[PredictionSet]):
 
         Examples
         --------
-        >>> import io
-        >>> import pandas as pd
         >>> from sklearn_clm import PredictionSet, PredictionSets
         >>> one = PredictionSet("a", ("x", "y"), [0.9, 0.8], [0, 2], 3, 0.9, True, True)
         >>> two = PredictionSet("b", (), [], [], 3, -np.inf, False, True)
-        >>> text = PredictionSets([one, two], k_max=3).to_frame("response").to_csv()
-        >>> frame = pd.read_csv(io.StringIO(text), index_col=0)
+        >>> frame = PredictionSets([one, two], k_max=3).to_frame("response")
         >>> frame[["prompt", "response", "size", "draw"]]
           prompt response  size  draw
-        0      a        x     2   0.0
-        0      a        y     2   2.0
-        1      b      NaN     0   NaN
+        0      a        x     2     0
+        0      a        y     2     2
+        1      b      NaN     0  <NA>
         """
         if per not in ("prompt", "response"):
             raise ValueError(f"per must be 'prompt' or 'response', got {per!r:.60} instead.")
         import pandas as pd
 
-        rows = [
-            {
-                "prompt": one.prompt,
-                "responses": one.responses,
-                "quality": tuple(one.quality.tolist()),
-                "indices": tuple(one.indices.tolist()),
-                "size": len(one),
-                "n_samples": one.n_samples,
-                "set_score": one.set_score,
-                "stopped": one.stopped,
-                "guaranteed": one.guaranteed,
-            }
-            for one in self._sets
-        ]
-        frame = self._with_claims(pd.DataFrame(rows, columns=_COLUMNS), range(len(self)))
-        if self._index is not None:
-            frame.index = self._index
+        columns: dict[str, Sequence[Any]] = {
+            "prompt": [one.prompt for one in self],
+            "responses": [one.responses for one in self],
+            "quality": [tuple(one.quality.tolist()) for one in self],
+            "indices": [tuple(one.indices.tolist()) for one in self],
+            "size": [len(one) for one in self],
+        }
+        for name in ("n_samples", "set_score", "stopped", "guaranteed"):
+            columns[name] = [getattr(one, name) for one in self]
+        frame = self._with_claims(pd.DataFrame(columns, index=self._index), self)
         if per == "prompt":
             return frame
         frame = frame.explode(["responses", "quality", "indices"])
@@ -453,19 +385,18 @@ class PredictionSets(SetSequence[PredictionSet]):
         return f"<{self._headline()}>"
 
     def __str__(self) -> str:
-        lines = [self._headline()]
-        lines += map(str, self._sets[: _html.SHOWN_ROWS])
-        if len(self) > _html.SHOWN_ROWS:
-            lines.append(f"... and {len(self) - _html.SHOWN_ROWS} more")
+        lines = [self._headline(), *map(str, self._sets[: _views.SHOWN_SETS])]
+        if len(self) > _views.SHOWN_SETS:
+            lines.append(f"... and {len(self) - _views.SHOWN_SETS} more")
         return "\n".join(lines)
 
     def _headline(self) -> str:
-        remarks = "".join(f", {remark}" for remark in _html.common_remarks(self))
-        number = _html.counted(len(self), "prompt")
-        return f"PredictionSets of {number}, k_max={self.k_max}{remarks}"
+        number = _views.counted(len(self), "prompt")
+        return f"PredictionSets of {number}, k_max={self.k_max}{_views.common_remarks(self)}"
 
     def _repr_html_(self) -> str:
-        return _html.prediction_sets_html(self._sets, self.k_max)
+        views = [_views.view_of_set(one, _views.Html) for one in self[: _views.SHOWN_SETS]]
+        return _views.as_html(_views.view_of_many(self._headline(), views, len(self)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -494,6 +425,7 @@ class ComponentSet(_SetOfOne):
     >>> answer = PredictionSet("Q: ?", ("Yes. No.",), [0.9], [1], 2, 0.9, True, True)
     >>> print(ComponentSet(("Yes.",), [0.8], [[(1, (0, 4))]], answer, guaranteed=True))
     Q: ?
+      (2 draws, stopped)
       draw 2, quality 0.9: **Yes.** No.
     trusted components:
       0.8  Yes.  (draw 2)
@@ -504,7 +436,7 @@ class ComponentSet(_SetOfOne):
     occurrences: tuple[tuple[Occurrence, ...], ...]
     prediction_set: PredictionSet
     guaranteed: bool
-    claim: Claim | None = field(default=None, repr=False)
+    claim: Claim | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "components", tuple(self.components))
@@ -518,23 +450,26 @@ class ComponentSet(_SetOfOne):
         return self.prediction_set.prompt
 
     @property
-    def members(self) -> tuple[Response, ...]:
-        """The components."""
+    def _members(self) -> tuple[Response, ...]:
         return self.components
+
+    @property
+    def _seen(self) -> Iterable[Response]:
+        return [*self.components, *self.prediction_set.responses, *self.prediction_set._seen]
 
     def _key(self) -> tuple[object, ...]:
         selected = self.components, self.scores.tolist(), self.occurrences
         return (*selected, self.prediction_set, self.guaranteed, self.claim)
 
     def __str__(self) -> str:
-        return _html.component_set_text(self)
+        return _views.view_of_components(self, _views.PlainText)
 
     def __repr__(self) -> str:
-        components = _html.counted(len(self), "component")
+        components = _views.counted(len(self), "component")
         return f"<ComponentSet of {components} from {self.prediction_set!r}>"
 
     def _repr_html_(self) -> str:
-        return _html.component_set_html(self)
+        return _views.as_html(_views.view_of_components(self, _views.Html))
 
 
 class ComponentSets(SetSequence[ComponentSet]):
@@ -556,12 +491,6 @@ class ComponentSets(SetSequence[ComponentSet]):
         The estimator that made them. It does not travel with a pickle.
     index : pandas.Index, optional
         Of the data frame or the Series that held the prompts, for :meth:`to_frame`.
-
-    Attributes
-    ----------
-    shape : tuple (n, m)
-    dtype : numpy.dtype
-        float64 where all responses are numbers, otherwise object.
 
     Examples
     --------
@@ -592,18 +521,12 @@ class ComponentSets(SetSequence[ComponentSet]):
 
     @property
     def shape(self) -> tuple[int, int]:
-        return (len(self._sets), max([self.min_width, *map(len, self._sets)]))
+        return (len(self), max([self.min_width, *map(len, self)]))
 
     @property
     def components(self) -> list[list[Response]]:
         """The selected components of each prompt."""
-        return [list(one.components) for one in self._sets]
-
-    @staticmethod
-    def _is_numeric(one: ComponentSet) -> bool:
-        # an empty selection from a text model is still text: the responses tell
-        responses = (draw.response for draw in one.prediction_set.generations)
-        return all_numbers([*one.components, *one.prediction_set.responses, *responses])
+        return [list(one) for one in self]
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a pandas DataFrame with one row per selected component.
@@ -621,24 +544,28 @@ class ComponentSets(SetSequence[ComponentSet]):
 
         rows = [
             (i, component, score, tuple(place.draw for place in places), one.guaranteed)
-            for i, one in enumerate(self._sets)
+            for i, one in enumerate(self)
             for component, score, places in zip(one.components, one.scores, one.occurrences)
         ]
         columns = ["prompt_index", "component", "score", "draws", "guaranteed"]
-        frame = pd.DataFrame(rows, columns=columns)
-        frame = self._with_claims(frame, frame["prompt_index"])
-        if self._index is not None:
-            frame.index = self._index.repeat(self.sizes)
-        return frame
+        index = None if self._index is None else self._index.repeat(self.sizes)
+        frame = pd.DataFrame(rows, columns=columns, index=index)
+        return self._with_claims(frame, [self._sets[i] for i in frame["prompt_index"]])
 
     def __repr__(self) -> str:
-        remarks = "".join(f", {remark}" for remark in _html.common_remarks(self))
-        prompts = _html.counted(len(self), "prompt")
-        components = _html.counted(int(self.sizes.sum()), "component")
-        return f"<ComponentSets of {prompts}, {components}{remarks}>"
+        return f"<ComponentSets of {self._headline()}>"
 
     def __str__(self) -> str:
-        return _html.component_sets_text(self)
+        return self._view(_views.PlainText)
 
     def _repr_html_(self) -> str:
-        return _html.component_sets_html(self)
+        return _views.as_html(self._view(_views.Html))
+
+    def _headline(self) -> str:
+        components = _views.counted(int(self.sizes.sum()), "component")
+        return f"{_views.counted(len(self), 'prompt')}, {components}{_views.common_remarks(self)}"
+
+    def _view(self, style: type[_views.PlainText]) -> str:
+        shown = self._sets[: _views.SHOWN_SETS]
+        views = [_views.view_of_components(one, style) for one in shown]
+        return _views.view_of_many(self._headline(), views, len(self))

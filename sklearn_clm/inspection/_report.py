@@ -12,7 +12,6 @@ from typing import Self
 from sklearn.pipeline import Pipeline
 
 from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm._results import STYLE
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation._results import markdown_table, markdown_text
 from sklearn_clm.inspection._figures import Display
@@ -22,6 +21,13 @@ from sklearn_clm.inspection._sections import Section
 from sklearn_clm.inspection._selector_sections import selector_sections
 
 _TITLE = "Calibration report"
+_STYLE = (
+    "<style>.clm-report{font-family:sans-serif;line-height:1.4;max-width:50em}"
+    ".clm-report table{border-collapse:collapse;margin:.5em 0;display:block;overflow-x:auto}"
+    ".clm-report td,.clm-report th{border:1px solid #8888;padding:.2em .6em;text-align:left}"
+    ".clm-report .clm-warning{border-left:.3em solid #d55e00;padding-left:.6em}"
+    ".clm-report img{max-width:100%;height:auto;display:block}</style>"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +125,7 @@ class CalibrationReport:
         str
             The markup, with pictures where matplotlib is installed; all text in it is escaped.
         """
-        parts = [STYLE, f'<div class="clm-report"><h2>{_TITLE}</h2>']
+        parts = [_STYLE, f'<div class="clm-report"><h2>{_TITLE}</h2>']
         for section in self.sections:
             parts.append(f"<h3>{escape(section.heading)}</h3>")
             css = ' class="clm-warning"' if section.warning else ""

@@ -10,7 +10,6 @@ from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import report_null
-from sklearn_clm._results import visual_block
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.generators import ResamplingGenerator
 from sklearn_clm.generators._tables import take_over_tags
@@ -109,9 +108,6 @@ class CalibratedEstimator(BaseEstimator):
     @abstractmethod
     def predict(self, X: Any, *, groups: object = None) -> Any:
         """Sets for new prompts."""
-
-    def _sk_visual_block_(self) -> Any:
-        return visual_block([(self._drawn_by, getattr(self, self._drawn_by))])
 
     def _refuse_missing(self, groups: object, prompt_weight: object) -> None:
         """Say what is missing that the parameters do not tell from the prompts."""

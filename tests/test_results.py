@@ -1,0 +1,379 @@
+"""Sets of responses and of components: sequences, arrays, tables, text and pages."""
+
+import pickle
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.utils import _safe_indexing
+
+from sklearn_clm import (
+    ComponentSet,
+    ComponentSets,
+    ConformalSampler,
+    PredictionSet,
+    PredictionSets,
+)
+from sklearn_clm.calibration import Claim, Provenance
+from sklearn_clm.generators import Generation
+from sklearn_clm.policies import ExitPolicy
+
+EVIL = (
+    '<script>document.title = "run"</script><img src=x onerror="document.title=\'run\'"> & "done".'
+)
+SAFE = "The lungs are clear."
+
+
+def one(prompt, responses, n_samples=3, guaranteed=True, claim=None):
+    m = len(responses)
+    draws = [Generation(response) for response in responses]
+    draws += [Generation(responses[0] if m else "no")] * (n_samples - m)
+    quality = np.linspace(0.9, 0.5, m)
+    return PredictionSet(
+        prompt, responses, quality, range(m), n_samples, 0.5, m > 0, guaranteed, draws, claim
+    )
+
+
+TEXTS = PredictionSets(
+    [one("a", ("x", "y")), one("b", ()), one("c", ("z",), guaranteed=False)],
+    k_max=3,
+    sampler="the sampler",
+    provenance=Provenance(generator="one", seed=4),
+)
+NUMBERS = PredictionSets([one([0.0], (4, 5)), one([1.0], (6,))], k_max=3)
+
+
+# --- sequences and arrays -------------------------------------------------------------------------
+
+
+def test_a_set_is_a_collection_of_responses():
+    first = TEXTS[0]
+    assert (len(first), list(first)) == (2, ["x", "y"])
+    assert "x" in first
+    assert "z" not in first
+    assert first == one("a", ("x", "y"))
+    assert first != one("a", ("x", "z"))
+    assert first != "a"
+    assert one(np.array([np.nan]), (1,)) == one(np.array([np.nan]), (1,))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        slice(1, 3),
+        slice(None, None, -1),
+        [2, 0],
+        (slice(0, 2), Ellipsis),
+        np.array([True, False, True]),
+        np.array([], dtype=int),
+    ],
+)
+def test_indexed_like_an_array(key):
+    rows = np.arange(3)[key[0] if isinstance(key, tuple) else key]
+    part = TEXTS[key]
+    assert isinstance(part, PredictionSets)
+    assert [each.prompt for each in part] == [TEXTS[int(i)].prompt for i in rows]
+    assert part.shape == (len(rows), 3)
+    assert (part.sampler, part.provenance) == ("the sampler", TEXTS.provenance)
+
+
+def test_single_items_columns_and_wrong_keys():
+    assert TEXTS[-1].prompt == TEXTS[np.int64(2)].prompt == "c"
+    assert TEXTS[:, 0].tolist() == ["x", None, "z"]
+    assert NUMBERS[0, 1] == 5
+    for wrong in (3, [True, False]):
+        with pytest.raises(IndexError):
+            TEXTS[wrong]
+    assert [each.prompt for each in _safe_indexing(TEXTS, [2, 1])] == ["c", "b"]
+
+
+def test_as_an_array():
+    assert TEXTS.shape == np.asarray(TEXTS).shape == (3, 3)
+    assert TEXTS.dtype == np.asarray(TEXTS).dtype == object
+    assert np.asarray(TEXTS).tolist() == [["x", "y", None], [None] * 3, ["z", None, None]]
+    assert NUMBERS.dtype == np.asarray(NUMBERS).dtype == np.float64
+    np.testing.assert_array_equal(np.asarray(NUMBERS), [[4, 5, np.nan], [6, np.nan, np.nan]])
+    assert np.asarray(NUMBERS, dtype=np.float32).dtype == np.float32
+    assert TEXTS[1:2].dtype == object  # a set without members is still text
+
+
+def test_lists_and_equality():
+    assert TEXTS.responses == [["x", "y"], [], ["z"]]
+    assert TEXTS.sizes.tolist() == [2, 0, 1]
+    assert TEXTS.n_samples.tolist() == [3, 3, 3]
+    assert [TEXTS.guaranteed, TEXTS[:2].guaranteed] == [False, True]
+    assert TEXTS[:] == TEXTS
+    assert TEXTS[:2] != TEXTS
+    assert TEXTS != [1, 2, 3]
+
+
+def test_a_pickle_leaves_the_sampler_behind():
+    copy = pickle.loads(pickle.dumps(TEXTS))
+    assert copy == TEXTS
+    assert (copy.sampler, TEXTS.sampler) == (None, "the sampler")
+    assert copy.provenance == TEXTS.provenance
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def test_a_row_per_prompt():
+    pytest.importorskip("pandas")
+    frame = TEXTS.to_frame()
+    assert frame["prompt"].tolist() == ["a", "b", "c"]
+    assert frame["size"].tolist() == [2, 0, 1]
+    assert frame["guaranteed"].tolist() == [True, True, False]
+    assert NUMBERS.to_frame()["responses"].tolist() == [(4, 5), (6,)]
+    assert TEXTS[:0].to_frame().shape == (0, 9)
+    with pytest.raises(ValueError, match="per"):
+        TEXTS.to_frame("set")
+
+
+def test_a_row_per_response_survives_a_csv_file(tmp_path):
+    pd = pytest.importorskip("pandas")
+    odd = PredictionSets([*TEXTS, one("d,\n'e'", ("it's (x, 'y')", "line\nline"))], k_max=3)
+    frame = odd.to_frame("response")
+    assert frame.index.tolist() == [0, 0, 1, 2, 3, 3]
+    assert frame["quality"].tolist()[:2] == [0.9, 0.5]
+    assert frame["draw"].tolist()[:2] == [0, 1]
+    frame.to_csv(tmp_path / "sets.csv")
+    read = pd.read_csv(tmp_path / "sets.csv", index_col=0)
+    said = [rows.loc[rows["size"] > 0, "response"].tolist() for _, rows in read.groupby(level=0)]
+    assert said == odd.responses
+    assert read["guaranteed"].tolist() == [True, True, True, False, True, True]
+    assert len(TEXTS[:0].to_frame("response")) == 0
+
+
+def test_the_index_of_the_prompts_stays():
+    pd = pytest.importorskip("pandas")
+    index = pd.Index([f"row {i}" for i in range(80)], name="id")
+    rows = pd.DataFrame({"a": np.linspace(-1, 1, 80)}, index=index)
+    sampler = ConformalSampler(k_max=3, epsilon=0.8, random_state=0)
+    answers = np.where(rows["a"] > 0, "yes", "no")
+    sets = sampler.fit(rows, answers).predict(rows[10:20])
+    for some in (sets, pickle.loads(pickle.dumps(sets))):
+        pd.testing.assert_index_equal(some.to_frame().index, index[10:20])
+    assert sets[[3, 1]].to_frame().index.tolist() == ["row 13", "row 11"]
+    assert sets[sets.sizes > 0].to_frame("response").index.isin(index).all()
+    assert sampler.fit_transform(rows, answers).to_frame().index.equals(index)
+    texts = pd.Series([f"text {i}" for i in range(80)], index=index)
+    sampler.fit(texts, answers)
+    assert sampler.predict(texts[5:7]).to_frame().index.tolist() == ["row 5", "row 6"]
+    assert sampler.predict(texts[5:7].tolist()).to_frame().index.tolist() == [0, 1]
+    assert sampler.predict(texts[5:7]) == sampler.predict(texts[5:7].tolist())
+
+
+# --- text and pages -------------------------------------------------------------------------------
+
+
+def answer(prompt="chest & heart", responses=(f"{SAFE} {EVIL}", f"{EVIL} {SAFE}")):
+    return PredictionSet(prompt, responses, [0.91, 0.5], [1, 4], 5, 1.41, True, True)
+
+
+def selection(prompt="chest & heart"):
+    start = len(EVIL) + 1
+    places = [[(1, (0, len(SAFE))), (4, (start, start + len(SAFE)))], [(4, (0, len(EVIL)))]]
+    return ComponentSet((SAFE, EVIL), [0.875, 0.75], places, answer(prompt), guaranteed=True)
+
+
+class Reader(HTMLParser):
+    """Text of a page, its tags, and what is bold."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.open, self.text, self.bold, self.titles = [], [], [], [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+        assert not any(name.startswith("on") for name, _ in attributes)
+        if tag == "b":
+            self.titles.append(dict(attributes).get("title"))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if "b" in self.open:
+            self.bold.append(data)
+
+
+ALL_VIEWS = {
+    "prediction set": lambda: answer(EVIL),
+    "prediction sets": lambda: PredictionSets([answer(EVIL), answer()], k_max=5),
+    "component set": lambda: selection(EVIL),
+    "component sets": lambda: ComponentSets([selection(EVIL), selection()]),
+}
+
+
+@pytest.mark.parametrize("name", ALL_VIEWS)
+def test_text_is_shown_and_never_becomes_a_tag(name):
+    page = Reader(ALL_VIEWS[name]()._repr_html_())
+    assert set(page.tags) <= {"div", "b"}
+    assert not page.open
+    assert EVIL in "".join(page.text)
+
+
+def test_text_on_one_line():
+    assert str(TEXTS[0]) == "'a' -> {'x', 'y'} (3 draws, stopped)"
+    assert str(TEXTS[1]) == "'b' -> {} (3 draws, budget used up)"
+    assert str(TEXTS[2]) == "'c' -> {'z'} (3 draws, stopped; no guarantee)"
+    assert "(1 draw, stopped)" in str(one("a", ("x",), 1))
+    unclear = one("d", ("", "Krakow, I believe.", "it's\nRome ", "\x1b[1m", np.str_("z"), 4, 2.5))
+    shown = """{'', 'Krakow, I believe.', "it's\\nRome ", '\\x1b[1m', 'z', 4, 2.5}"""
+    assert str(unclear) == f"'d' -> {shown} (3 draws, stopped)"
+    single = PredictionSets([one("q", ("a",), 1)], k_max=5)
+    assert repr(single) == "<PredictionSets of 1 prompt, k_max=5>"
+    component = ComponentSet(("a",), [0.5], [[(0, None)]], single[0], True)
+    assert repr(ComponentSets([component])) == "<ComponentSets of 1 prompt, 1 component>"
+    assert len(repr(one("long " * 999, ("x",)))) < 420
+
+
+def test_trusted_components_are_marked_in_text_and_pages():
+    text = (
+        "chest & heart\n"
+        "  (5 draws, stopped)\n"
+        "  draw 2, quality 0.91: {safe} {plain}\n"
+        "  draw 5, quality 0.5: {evil} {safe}\n"
+        "trusted components:\n"
+        f"  0.875  {SAFE}  (draw 2, 5)\n"
+        f"  0.75  {EVIL}  (draw 5)"
+    )
+    marked = {"safe": f"**{SAFE}**", "evil": f"**{EVIL}**", "plain": EVIL}
+    assert str(selection()) == text.format(**marked)
+    page = Reader(selection()._repr_html_())
+    assert "".join(page.text) == text.format(safe=SAFE, evil=EVIL, plain=EVIL)
+    assert page.bold == [SAFE, EVIL, SAFE]
+    assert page.titles == ["score 0.875", "score 0.75", "score 0.875"]
+
+
+def test_plain_text_steers_no_terminal():
+    one = ComponentSet((), [], [], answer("\x1b[2Jprompt", ("\x1b]0;title\x07\nline", "")), True)
+    for text in (str(one), str(PredictionSets([one.prediction_set], k_max=5))):
+        assert not {"\x1b", "\x07"} & set(text)
+    assert "\nline" in str(one)
+
+
+def test_nothing_selected_and_nothing_accepted():
+    empty = PredictionSet("q", (), [], [], 5, -np.inf, stopped=False, guaranteed=False)
+    selected = ComponentSet((), [], [], empty, guaranteed=False)
+    for view in (empty._repr_html_(), selected._repr_html_(), str(selected)):
+        assert "(no response was accepted)" in view
+        assert "(5 draws, budget used up; no guarantee)" in view
+    assert "no trusted component" in str(selected)
+
+
+def test_every_view_says_what_is_unusual_of_its_guarantee():
+    usual, on_average = Claim(0.3, 0.05), Claim(0.3, 0.05, guarantee="marginal")
+    pac, marginal, null = (
+        one("q", ("a",), guaranteed=claim.holds, claim=claim)
+        for claim in (usual, on_average, on_average.nullified("nothing passed."))
+    )
+    for some in (marginal, PredictionSets([pac, marginal], k_max=5)):
+        for view in (str(some), repr(some), some._repr_html_()):
+            assert "guaranteed on average" in view
+    for some in (pac, null, PredictionSets([null, pac], k_max=5)):
+        for view in (str(some), repr(some), some._repr_html_()):
+            assert "average" not in view
+    assert "no guarantee" in str(null)
+    frame = PredictionSets([pac, marginal], k_max=5).to_frame()
+    assert frame["guarantee"].tolist() == ["pac", "marginal"]
+
+
+def test_many_sets_are_cut():
+    many = PredictionSets([one(f"prompt {i}", ("x",)) for i in range(30)], k_max=3)
+    assert "and 10 more" in str(many)
+    components = ComponentSets([ComponentSet((), [], [], each, True) for each in many])
+    for view in (many._repr_html_(), str(components), components._repr_html_()):
+        assert "the first 20 are shown" in view
+    for view in (str(many), many._repr_html_(), str(components)):
+        assert "prompt 19" in view
+        assert "prompt 20" not in view
+
+
+def test_numbers_strange_text_and_overlapping_spans():
+    numbers = PredictionSet(np.array([1.5, 2.0]), (3.0,), [0.5], [0], 1, 0.5, True, True)
+    whole = ComponentSet((3.0,), [0.5], [[(0, None)]], numbers, True)
+    assert Reader(whole._repr_html_()).bold == ["3.0"]
+    assert "**3.0**" in str(whole)
+    one("q", ("\ud800 half",))._repr_html_().encode("utf-8")
+    places = [[(1, (0, 10))], [(1, (5, 999))]]
+    overlapping = ComponentSet(("a", "b"), [0.5, 0.25], places, answer(), True)
+    assert "".join(Reader(overlapping._repr_html_()).bold) == f"{SAFE} {EVIL}"
+
+
+def test_images_are_shown():
+    shown = selection(Image.new("RGB", (4, 2)))
+    assert 'src="data:image/png;base64,' in shown._repr_html_()
+    assert str(shown).startswith("image, 4 x 2 pixels\n")
+    assert str(shown.prediction_set).startswith("image, 4 x 2 pixels -> {")
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs a chromium to open the page in")
+def test_nothing_runs_in_a_browser(tmp_path):
+    body = "".join(view()._repr_html_() for view in ALL_VIEWS.values())
+    page = tmp_path / "page.html"
+    page.write_text(f"<!doctype html><meta charset=utf-8><title>still</title>{body}", "utf-8")
+    (tmp_path / "profile").mkdir()
+    flags = (
+        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+        "--disable-background-networking --disable-component-update --disable-sync "
+        "--virtual-time-budget=2000 --dump-dom"
+    )
+    command = [CHROMIUM, *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "<title>still</title>" in run.stdout
+    assert "&lt;script&gt;" in run.stdout
+    assert EVIL in "".join(Reader(run.stdout).text)
+
+
+def test_the_question_of_a_chat_is_shown_and_long_instructions_are_cut():
+    chat = [
+        {"role": "system", "content": "Be careful. " * 50},
+        {"role": "user", "content": "Earlier?"},
+        {"role": "assistant", "content": None},
+        {
+            "role": "user",
+            "content": [
+                {"type": "image_url", "image_url": {"url": "data:"}},
+                {"type": "text", "text": "What <is> it?"},
+            ],
+        },
+    ]
+    page = "".join(Reader(answer(chat)._repr_html_()).text)
+    assert "…\nuser: Earlier?\nassistant: \nuser: [image_url] What <is> it?" in page
+    sets = PredictionSets([answer(chat[:1] + chat[-1:])], k_max=5)
+    for view in (str(sets), "".join(Reader(sets._repr_html_()).text)):
+        assert "system: Be careful. Be careful." in view
+        assert "user: [image_url] What <is> it?" in view
+        assert "{'role" not in view
+        assert view.count("Be careful.") < 6
+
+
+def test_rows_of_numbers_are_told_by_the_first_ones():
+    sets = PredictionSets([answer(np.arange(64) / 3), answer(np.array([1, 2]))], k_max=5)
+    assert "[0, 0.3333, 0.6667, 1, … 64 numbers] -> {" in str(sets)
+    assert "\n[1, 2] -> {" in str(sets)
+    assert "array of shape (8, 8)" in str(PredictionSets([answer(np.ones((8, 8)))], k_max=5))
+
+
+def test_what_was_calibrated_prints_within_a_screen():
+    prompts = [f"prompt {i}" for i in range(300)]
+    references = ["yes" if i % 3 else "no" for i in range(300)]
+    known = {"random_state": 0, "epsilon": 0.5, "quality": lambda prompt, draw: 0.5}
+    groups = np.array(["a", "b"])[np.arange(300) % 2]
+    for policy in (None, ExitPolicy()):
+        sampler = ConformalSampler(policy=policy, **known).fit(prompts, references, groups=groups)
+        record = sampler.calibration_
+        shown = [record, record.rule, sampler.groups_, sampler.result_, sampler.frontier_]
+        assert max(len(repr(each)) for each in [*shown, sampler.memory_]) < 80 * 24
