@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 
 from sklearn_clm.generators._draws import Generation, check_text
@@ -398,7 +399,7 @@ def stream(
                     f"once each, got draw {j} of prompt {i} too."
                 )
             wanted.remove(position)
-            yield i, j, checked_draw(name, generation, i, j)
+            yield i, j, checked_draw(name, generation, f"draw {j} of prompt {i}")
         if wanted:
             raise ValueError(
                 f"{name} must give {n_samples} draws for each of {n} prompts, got "
@@ -418,7 +419,7 @@ def stream(
             )
         for i, row in enumerate(rows, first):
             for j, generation in enumerate(row, start):
-                yield i, j, checked_draw(name, generation, i, j)
+                yield i, j, checked_draw(name, generation, f"draw {j} of prompt {i}")
 
 
 def sample(
@@ -444,7 +445,7 @@ def serve(generator: object, queue: DrawQueue) -> None:
     window = max(OPEN_PROMPTS, 4 * trait(generator, "chunk_size"))
     while requests := queue.take(max_prompts=window):
         for start, stop, indices in rounds_of(requests):
-            chunk = queue.prompts_at(indices)
+            chunk = _safe_indexing(queue.prompts, indices)
             draws = stream(generator, chunk, stop - start, start=start, seed=queue.seed)
             for m, draw, generation in draws:
                 queue.put(indices[m], draw, generation)
@@ -472,9 +473,8 @@ def _refuse_async(method: str, returned: Any) -> None:
         )
 
 
-def checked_draw(name: str, generation: object, i: int, j: int) -> Generation:
-    """Draw `j` of prompt `i` as whatever `name` says returned it; a plain text is one."""
-    where = f"draw {j} of prompt {i}"
+def checked_draw(name: str, generation: object, where: str) -> Generation:
+    """A draw as whatever `name` says returned it; a plain text is one."""
     if isinstance(generation, str):
         generation = Generation(generation)
     if not isinstance(generation, Generation) or generation.response is None:

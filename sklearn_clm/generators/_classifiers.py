@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.dummy import DummyClassifier
 from sklearn.frozen import FrozenEstimator
+from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _get_feature_names, check_is_fitted
@@ -153,7 +154,7 @@ class EstimatorGenerator(BaseGenerator):
             new = [index for index, _, _ in requests if index not in known]
             for first in range(0, len(new), size):
                 batch = new[first : first + size]
-                prompts = queue.prompts_at(batch)
+                prompts = _safe_indexing(queue.prompts, batch)
                 refuse_single_text(prompts)
                 known.update(zip(batch, self._distributions(prompts)))
             pairs = [(index, j) for index, start, stop in requests for j in range(start, stop)]

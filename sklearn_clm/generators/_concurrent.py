@@ -1,20 +1,22 @@
-"""Draws that are made several at a time, each in a call of its own."""
+"""Draws that are made in calls, several at a time."""
 
 import contextlib
 import logging
+import math
 import queue
 import threading
 import time
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
 
-from sklearn_clm.generators._draws import Generation
+from sklearn_clm.generators._base import BaseGenerator, Prompts, Stream, refuse_single_text
+from sklearn_clm.generators._draws import Generation, Prompt
+from sklearn_clm.generators._kept import KeepingQueue, RepeatedPrompts
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest
 
-Job = TypeVar("Job")
-Result = TypeVar("Result")
-Work = Callable[[DrawRequest, threading.Event], Iterable[tuple[int, Generation]]]
+Draws = Iterable[tuple[int, Generation]]
+Make = Callable[[DrawRequest, threading.Event], Draws]
 _logger = logging.getLogger("sklearn_clm")
 
 _POLL_SECONDS = 0.2
@@ -22,51 +24,63 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0  # seconds
 _GRACE_SECONDS = 10.0  # how long an interrupt waits for calls that are under way
 
 
-def answer_concurrently(
-    draws: DrawQueue,
-    make: Work,
-    n_threads: int,
-    *,
-    n_per_call: int = 1,
-    draw_ahead: bool = False,
-    drops_unwanted: bool = True,
-    before: Callable[[DrawRequest], None] = lambda request: None,
-    after: Callable[[Generation], None] = lambda generation: None,
-) -> Iterator[None]:
-    """Answer a queue with what ``make(request, stopping)`` yields; pause after each draw.
+class ConcurrentGenerator(BaseGenerator):
+    """Base of generators that make draws in calls, `max_concurrency` at a time."""
 
-    Draws are taken and put in the caller's thread, where `before` and `after` are called too: with
-    each request that is about to be made, and with each draw. Nothing is asked of `make` that
-    the queue does not want, but for the draws made ahead with `draw_ahead`, while threads would be
-    idle. With `drops_unwanted` nobody waits for draws that are no longer wanted.
-    """
+    chunk_size = 4096
+    is_cheap = False
+    max_concurrency: int
+    n_per_request: int = 1
+    draw_ahead: bool = False
 
-    def requests() -> Iterator[DrawRequest | None]:
-        while True:
-            taken = draws.take(n_per_call, max_prompts=1)
-            if not taken and draw_ahead:
-                taken = draws.take_ahead(1)
-            for request in taken:
-                before(request)
-                yield request
-            if not taken:
-                yield None
+    def serve(self, queue: DrawQueue) -> None:
+        """Answer a queue, as in :meth:`QueueGenerator.serve`.
 
-    def work(
-        request: DrawRequest, stopping: threading.Event
-    ) -> Iterator[tuple[int, int, Generation]]:
-        for draw, generation in make(request, stopping):
-            yield request.prompt, draw, generation
+        Up to `max_concurrency` calls are under way at a time: the next one begins as soon as one
+        ends, whichever it is. Draws under way are handed in before an error is raised, and after an
+        interrupt for ten seconds at most.
+        """
+        deque(self._answered(queue), maxlen=0)  # leaves an interrupt no place between draws
 
-    def deliver(draw: tuple[int, int, Generation]) -> None:
-        after(draw[2])
-        draws.put(*draw)
+    def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
+        """Yield draws as they arrive, as in :meth:`BaseGenerator.stream`.
 
-    def is_needed(request: DrawRequest) -> bool:
-        wanted = (draws.is_wanted(request.prompt, j) for j in range(request.start, request.stop))
-        return not drops_unwanted or any(wanted)
+        A prompt that occurs several times is asked about once.
+        """
+        refuse_single_text(prompts)
+        prompts = list(prompts)  # a pandas Series looks positions up among its labels
+        ready = deque[tuple[int, int, Generation]]()
 
-    return run_concurrently(requests(), work, deliver, n_threads, is_needed)
+        def on_draw(*draw: object) -> None:
+            ready.append(draw)  # type: ignore[arg-type]
+
+        stop, first = start + n_samples, [start] * len(prompts)
+        if n_samples:
+            for _ in self._answered(
+                DrawQueue(prompts, stop, seed=seed, first=first, on_draw=on_draw)
+            ):
+                while ready:
+                    yield ready.popleft()
+
+    def _answered(self, queue: DrawQueue) -> Iterator[None]:
+        self._check(queue.prompts)
+
+        def make(request: DrawRequest, stopping: threading.Event) -> Draws:
+            draws = range(request.start, request.stop)
+            return self._make(queue.prompts[request.prompt], draws, queue.seed, stopping)
+
+        distinct = KeepingQueue(queue, RepeatedPrompts(queue.prompts))
+        return answer_concurrently(
+            distinct, make, self.max_concurrency, self.n_per_request, draw_ahead=self.draw_ahead
+        )
+
+    @abstractmethod
+    def _check(self, prompts: Iterable[Prompt]) -> None:
+        """Refuse bad parameters and prompts before anything is paid for."""
+
+    @abstractmethod
+    def _make(self, prompt: Prompt, draws: range, seed: int, stopping: threading.Event) -> Draws:
+        """Make some draws, in a thread; repeat no call that fails once `stopping` is set."""
 
 
 def pause_after(attempt: int) -> float:
@@ -74,108 +88,115 @@ def pause_after(attempt: int) -> float:
     return float(min(_FIRST_PAUSE * 2.0 ** (attempt - 1), _LONGEST_PAUSE))
 
 
-def run_concurrently(
-    jobs: Iterable[Job | None],
-    work: Callable[[Job, threading.Event], Iterable[Result]],
-    deliver: Callable[[Result], None],
+def answer_concurrently(
+    draws: DrawQueue,
+    make: Make,
     n_threads: int,
-    is_needed: Callable[[Job], bool] = lambda job: True,
+    n_per_call: int = 1,
+    *,
+    draw_ahead: bool = False,
 ) -> Iterator[None]:
-    """Deliver what ``work(job, stopping)`` yields, for all jobs; pause after each arrival.
+    """Answer a queue with what ``make(request, stopping)`` yields; pause after each draw.
 
-    Jobs are taken, and results delivered, in the caller's thread. A job is taken as soon as a
-    thread is free; one that is None means that the next one is not known before a result has been
-    delivered (or, where no job is under way, that there is none). A job that is not needed is
-    neither waited for at the end, nor does its error count, unless it is needed later. After an
-    error that counts no job is begun, results of those under way are still delivered, and then the
-    first error is raised; so after an interrupt, but for `_GRACE_SECONDS` at most. A result that
-    an interrupt keeps from being delivered is delivered again; then a ValueError says that it was.
+    Draws are taken and put in the caller's thread. Nothing is asked of `make` that the queue does
+    not want, but for the draws made ahead with `draw_ahead`, while threads would be idle. A call
+    whose draws nobody wants any more is neither waited for at the end, nor does its error count,
+    unless they are wanted later. After an error that counts no call is begun, draws of those under
+    way are still put, and then the error is raised; so after an interrupt, but for
+    `_GRACE_SECONDS` at most.
     """
-    pending = iter(jobs)
-    todo: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()
-    # number of a job, results, whether it has ended, and what went wrong; nothing leaves before
-    # it has been delivered
-    arrived: deque[tuple[int, list[Result], bool, BaseException | None]] = deque()
+    todo: queue.SimpleQueue[DrawRequest | None] = queue.SimpleQueue()
+    # a draw, or that the call has ended, and with which error; nothing leaves before it was put
+    arrived: deque[tuple[DrawRequest, tuple[int, Generation] | None, BaseException | None]] = (
+        deque()
+    )
     has_arrived, stopping = threading.Event(), threading.Event()
 
     def run() -> None:
-        while (one := todo.get()) is not None:
-            number, job = one
+        while (request := todo.get()) is not None:
             error = None
             try:
-                for result in work(job, stopping):
-                    arrived.append((number, [result], False, None))
+                for draw in make(request, stopping):
+                    arrived.append((request, draw, None))
                     has_arrived.set()
             except BaseException as caught:  # a thread has nobody else to tell
                 error = caught
-            arrived.append((number, [], True, error))
+            arrived.append((request, None, error))
             has_arrived.set()
 
+    under_way: set[DrawRequest] = set()
+    failed: dict[DrawRequest, BaseException] = {}
     first_error: BaseException | None = None
-    deadline: float | None = None
-    under_way: dict[int, Job] = {}
-    failed: list[tuple[Job, BaseException]] = []
-    n_begun = n_threads_begun = 0
+    deadline = math.inf
+    n_begun = 0
 
-    def is_waited_for() -> bool:
-        return first_error is not None or any(map(is_needed, under_way.values()))
+    def is_needed(request: DrawRequest) -> bool:
+        return any(draws.is_wanted(request.prompt, j) for j in range(request.start, request.stop))
+
+    def is_waiting() -> bool:
+        return first_error is not None or any(map(is_needed, under_way))
 
     def failure() -> BaseException | None:
-        return first_error or next((error for job, error in failed if is_needed(job)), None)
+        return first_error or next((failed[one] for one in failed if is_needed(one)), None)
 
-    def hand_over(results: list[Result]) -> None:
+    def begin_next() -> bool:
+        """Begin the next call, if the queue knows one."""
+        nonlocal n_begun
+        requests = draws.take(n_per_call, max_prompts=1)
+        if not requests and draw_ahead:
+            requests = draws.take_ahead(1)
+        for request in requests:
+            under_way.add(request)
+            todo.put(request)
+            if n_begun < min(len(under_way), n_threads):
+                n_begun += 1
+                # a daemon: an interpreter that is asked to exit waits for no server that hangs
+                threading.Thread(target=run, daemon=True).start()
+        return bool(requests)
+
+    def hand_over() -> None:
+        request, draw, error = arrived[0]
         try:
-            for result in results:
-                deliver(result)
+            if draw is not None:
+                draws.put(request.prompt, *draw)
+            elif request in under_way:
+                under_way.remove(request)
+                if error is not None:
+                    failed[request] = error
         except KeyboardInterrupt:
-            with contextlib.suppress(ValueError):
-                for result in results:
-                    deliver(result)
+            if draw is not None:
+                with contextlib.suppress(ValueError):  # it was put before the interrupt
+                    draws.put(request.prompt, *draw)
             raise
         finally:
             arrived.popleft()
 
     try:
-        while deadline is None or time.monotonic() < deadline:
+        while time.monotonic() < deadline:
             try:
                 first_error = failure()
-                # where all threads are busy with what nobody needs, the next job is begun by the
+                # where all threads are busy with what nobody needs, the next call is begun by the
                 # first one that is free
-                while first_error is None and (len(under_way) < n_threads or not is_waited_for()):
-                    job = next(pending, None)
-                    if job is None:
+                while first_error is None and (len(under_way) < n_threads or not is_waiting()):
+                    if not begin_next():
                         break
-                    under_way[n_begun] = job
-                    todo.put((n_begun, job))
-                    n_begun += 1
-                    if n_threads_begun < min(len(under_way), n_threads):
-                        n_threads_begun += 1
-                        # a daemon: an interpreter that is asked to exit does not wait for a
-                        # server that hangs
-                        threading.Thread(target=run, daemon=True).start()
                 first_error = failure()  # what is wanted next may have failed already
                 if first_error is not None:
                     stopping.set()
-                is_waiting = is_waited_for()
+                waits = is_waiting()
                 if not under_way:
                     break
                 has_arrived.clear()
                 if not arrived:
                     # a signal may be taken by another thread: wake up now and then to see it
-                    has_arrived.wait(_POLL_SECONDS * is_waiting)
-                if not arrived:
-                    if is_waiting:
-                        continue
+                    has_arrived.wait(_POLL_SECONDS * waits)
+                if arrived:
+                    hand_over()
+                    yield
+                elif not waits:
                     break
-                number, results, ended, error = arrived[0]
-                if ended and number in under_way:
-                    job = under_way.pop(number)
-                    if error is not None:
-                        failed.append((job, error))
-                hand_over(results)
-                yield
             except KeyboardInterrupt as interrupt:
-                if deadline is not None:
+                if deadline < math.inf:
                     raise
                 first_error = first_error or interrupt
                 deadline = time.monotonic() + _GRACE_SECONDS
@@ -183,14 +204,14 @@ def run_concurrently(
                 first_error = first_error or caught
     finally:
         stopping.set()
-        with contextlib.suppress(queue.Empty):  # jobs that no thread has begun
+        with contextlib.suppress(queue.Empty):  # calls that no thread has begun
             while True:
                 todo.get_nowait()
-        for _ in range(n_threads_begun):
+        for _ in range(n_begun):
             todo.put(None)
     if first_error is not None:
         raise first_error
-    for _, unneeded in failed:
+    for unneeded in failed.values():
         _logger.info("a call for draws that turned out not to be needed failed: %s", unneeded)
     if under_way:
         _logger.debug("not waited for: %d calls for draws that are not needed", len(under_way))

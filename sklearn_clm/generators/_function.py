@@ -5,25 +5,22 @@ import inspect
 import logging
 import os
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from numbers import Integral
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval
 
-from sklearn_clm.generators._base import BaseGenerator, Prompts, Rows, checked_draw
-from sklearn_clm.generators._concurrent import answer_concurrently, pause_after
-from sklearn_clm.generators._draws import Generation, draw_seed
+from sklearn_clm.generators._base import checked_draw
+from sklearn_clm.generators._concurrent import ConcurrentGenerator, Draws, pause_after
+from sklearn_clm.generators._draws import Generation, Prompt, draw_seed
 from sklearn_clm.generators._fingerprint import digest_of
-from sklearn_clm.generators._kept import KeepingQueue, RepeatedPrompts, rows_served
 from sklearn_clm.generators._prompts import prompt_line
-from sklearn_clm.generators._queue import DrawQueue, DrawRequest
 
 _logger = logging.getLogger("sklearn_clm")
 
 
-class FunctionGenerator(BaseGenerator):
+class FunctionGenerator(ConcurrentGenerator):
     """Draw by calling a function, several calls at a time.
 
     Parameters
@@ -102,9 +99,6 @@ class FunctionGenerator(BaseGenerator):
     ...     return answer.output_text
     """
 
-    chunk_size = 4096
-    is_cheap = False
-
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "ask": [callable],
         "max_concurrency": [Interval(Integral, 1, None, closed="left")],
@@ -118,48 +112,25 @@ class FunctionGenerator(BaseGenerator):
         self.max_concurrency = max_concurrency
         self.max_retries = max_retries
 
-    def serve(self, queue: DrawQueue) -> None:
-        """Answer a queue, as in :meth:`QueueGenerator.serve`.
-
-        Raises
-        ------
-        Exception
-            The error of the last call, after `max_retries` repetitions.
-        TypeError, ValueError
-            If the function returns what is no draw.
-        """
-        self._validate_params()
-        takes_seed = _takes_seed(self.ask)
-
-        def make(
-            request: DrawRequest, stopping: threading.Event
-        ) -> Iterator[tuple[int, Generation]]:
-            prompt = queue.prompts[request.prompt]
-            for draw in range(request.start, request.stop):
-                named = {"seed": draw_seed(prompt, queue.seed, draw)} if takes_seed else {}
-                said = self._asked(prompt, named, stopping)
-                if isinstance(said, tuple) and len(said) == 2:
-                    said = Generation(said[0], logprob=said[1])
-                yield draw, checked_draw("ask", said, request.prompt, draw)
-
-        distinct = KeepingQueue(queue, RepeatedPrompts(queue.prompts))
-        # leaves an interrupt no place between draws
-        deque(answer_concurrently(distinct, make, self.max_concurrency), maxlen=0)
-
-    def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
-        """Draw responses, as in :meth:`BaseGenerator.sample`.
-
-        A prompt that occurs several times is asked about once.
-        """
-        return rows_served(self.serve, prompts, n_samples, start, seed)
-
     def fingerprint(self) -> str:
         """Hexadecimal digest of the function."""
         return digest_of(type(self), {"ask": self.ask})
 
-    def _asked(self, prompt: object, named: dict[str, int], stopping: threading.Event) -> Any:
+    def _check(self, prompts: Iterable[Prompt]) -> None:
+        self._validate_params()
+
+    def _make(self, prompt: Prompt, draws: range, seed: int, stopping: threading.Event) -> Draws:
+        takes_seed = _takes_seed(self.ask)
+        for draw in draws:
+            named = {"seed": draw_seed(prompt, seed, draw)} if takes_seed else {}
+            said = self._asked(prompt, named, stopping)
+            if isinstance(said, tuple) and len(said) == 2:
+                said = Generation(said[0], logprob=said[1])
+            yield draw, checked_draw("ask", said, f"draw {draw} of {prompt_line(prompt)}")
+
+    def _asked(self, prompt: Prompt, named: dict[str, int], stopping: threading.Event) -> Any:
         """What the function says, asked again where it raises an error."""
-        attempt = 0
+        attempt = 1
         while True:
             try:
                 said = self.ask(prompt, **named)
@@ -167,12 +138,11 @@ class FunctionGenerator(BaseGenerator):
                     said = asyncio.run_coroutine_threadsafe(_awaited(said), _event_loop()).result()
                 return said
             except Exception as error:
-                attempt += 1
                 _logger.info("ask failed, attempt %d: %r", attempt, error)
                 if attempt > self.max_retries or stopping.wait(pause_after(attempt)):
-                    times = "" if attempt == 1 else f", {attempt} times"
-                    error.add_note(f"Raised by ask{times}, for the prompt {prompt_line(prompt)}.")
+                    error.add_note(f"Raised by ask for the prompt {prompt_line(prompt)}.")
                     raise
+                attempt += 1
 
 
 def _takes_seed(ask: Callable[..., Any]) -> bool:
@@ -189,15 +159,13 @@ async def _awaited(said: Any) -> Any:
 # One for each process, which never ends: a client keeps its connections in the loop that it was
 # first used in, and both fit and predict ask it.
 _LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
+_lock = threading.Lock()
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
     """The loop that runs async functions, in a thread of its own: the caller's may be running."""
-    process = os.getpid()
-    if process not in _LOOPS:
-        new = asyncio.new_event_loop()
-        if _LOOPS.setdefault(process, new) is new:
-            threading.Thread(target=new.run_forever, daemon=True).start()
-        else:  # another thread was faster
-            new.close()
-    return _LOOPS[process]
+    with _lock:
+        if os.getpid() not in _LOOPS:
+            _LOOPS[os.getpid()] = loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, daemon=True).start()
+        return _LOOPS[os.getpid()]

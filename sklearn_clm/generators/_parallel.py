@@ -1,16 +1,15 @@
 """Draws made by several processes or machines at once."""
 
-from collections import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
 from math import ceil
 from numbers import Integral
 from threading import Lock
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, TypeAlias
 
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
+from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import Interval
 
 from sklearn_clm.generators._base import (
@@ -22,26 +21,15 @@ from sklearn_clm.generators._base import (
     description,
     refuse_single_text,
     sample,
-    serve,
-    stream,
 )
 from sklearn_clm.generators._queue import DrawQueue, rounds_of
+
+Round: TypeAlias = tuple[int, int, list[int]]  # first draw, stop, positions of prompts
 
 _TASKS_PER_WORKER = 4  # so that a worker with short answers does not wait for one with long ones
 _WINDOW = 1024  # prompts that are open at once
 # what dask and ray raise where a worker is lost; naming them imports neither
 _LOST = ("KilledWorker", "WorkerCrashedError", "NodeDiedError", "ActorDiedError")
-
-
-class _Task(NamedTuple):
-    """Draws ``start`` to ``stop - 1`` of the prompts at some positions."""
-
-    start: int
-    stop: int
-    indices: list[int]
-
-
-_Call = tuple[Callable[..., tuple[_Task, Rows]], tuple[object, ...], dict[str, object]]  # of joblib
 
 
 class ParallelGenerator(WrappingGenerator):
@@ -100,43 +88,46 @@ class ParallelGenerator(WrappingGenerator):
     def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
         """Yield draws as workers finish them, as in :meth:`BaseGenerator.stream`."""
         refuse_single_text(prompts)
-        if self._n_workers() == 1:
-            yield from stream(self._inner(), prompts, n_samples, start=start, seed=seed)
-            return
         if n_samples:
-            everything = _Task(start, start + n_samples, list(range(len(prompts))))
-            yield from self._made(DrawQueue(prompts, start + n_samples, seed=seed), [everything])
+            everything = (start, start + n_samples, list(range(len(prompts))))
+            yield from self._made(prompts, [everything], seed)
 
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`, in rounds over all workers."""
-        if self._n_workers() == 1:
-            serve(self._inner(), queue)
-            return
         while requests := queue.take(max_prompts=max(_WINDOW, self.chunk_size)):
-            tasks = [_Task(*one) for one in rounds_of(requests)]
-            for index, draw, generation in self._made(queue, tasks):
+            for index, draw, generation in self._made(
+                queue.prompts, rounds_of(requests), queue.seed
+            ):
                 queue.put(index, draw, generation)
 
-    def _n_workers(self) -> int:
+    def _made(self, prompts: Prompts, rounds: Sequence[Round], seed: int) -> Stream:
+        """Draws of some prompts, by position, as workers finish them."""
         self._validate_params()
-        return int(effective_n_jobs(self.n_jobs))
-
-    def _made(self, queue: DrawQueue, wanted: list[_Task]) -> Stream:
         inner = self._inner()
         token = description(inner)  # a fingerprint could load the model in this process too
-        n_wanted = sum(len(task.indices) * (task.stop - task.start) for task in wanted)
-        n_arrived = 0
-        calls = (
-            delayed(_draws_of)(token, inner, queue.prompts_at(task.indices), task, queue.seed)
-            for task in self._split(wanted, n_wanted)
+        n_wanted = sum(len(positions) * (stop - start) for start, stop, positions in rounds)
+        n_each = n_wanted / (_TASKS_PER_WORKER * effective_n_jobs(self.n_jobs))
+        tasks = []
+        for start, stop, positions in rounds:
+            size = max(1, min(int(self.chunk_size), ceil(n_each / (stop - start))))
+            for first in range(0, len(positions), size):
+                task = start, stop, positions[first : first + size]
+                given = _safe_indexing(prompts, task[2])
+                tasks.append(delayed(_draws_of)(token, inner, given, task, seed))
+        backend, _ = get_active_backend()
+        as_they_come = backend.supports_return_generator
+        parallel = Parallel(
+            n_jobs=self.n_jobs,
+            return_as="generator_unordered" if as_they_come else "list",
+            batch_size=1,
         )
+        n_arrived = 0
         try:
-            with closing(self._results(calls)) as results:
-                for task, rows in results:
-                    for i, row in zip(task.indices, rows):
-                        for j, generation in enumerate(row, task.start):
-                            n_arrived += 1
-                            yield i, j, generation
+            for (start, _, positions), rows in parallel(tasks):
+                for i, row in zip(positions, rows):
+                    for j, generation in enumerate(row, start):
+                        n_arrived += 1
+                        yield i, j, generation
         except Exception as error:
             if isinstance(error, BrokenProcessPool) or type(error).__name__ in _LOST:
                 raise RuntimeError(
@@ -145,22 +136,6 @@ class ParallelGenerator(WrappingGenerator):
                 ) from error
             raise
 
-    def _split(self, wanted: list[_Task], n_draws: int) -> Iterator[_Task]:
-        draws_each = n_draws / (_TASKS_PER_WORKER * self._n_workers())
-        for start, stop, indices in wanted:
-            size = max(1, min(int(self.chunk_size), ceil(draws_each / (stop - start))))
-            for first in range(0, len(indices), size):
-                yield _Task(start, stop, indices[first : first + size])
-
-    def _results(self, calls: Iterator[_Call]) -> abc.Generator[tuple[_Task, Rows], None, None]:
-        """Results of tasks, as they are finished where the backend can tell."""
-        backend, _ = get_active_backend()
-        if backend.supports_return_generator:
-            parallel = Parallel(n_jobs=self.n_jobs, return_as="generator_unordered", batch_size=1)
-            yield from parallel(calls)
-        else:
-            yield from Parallel(n_jobs=self.n_jobs, batch_size=1)(calls)
-
 
 # the generator that this worker holds, so that what it has loaded stays loaded
 _held: dict[str, Generator] = {}
@@ -168,11 +143,12 @@ _lock = Lock()
 
 
 def _draws_of(
-    token: str, generator: Generator, prompts: Prompts, task: _Task, seed: int
-) -> tuple[_Task, Rows]:
+    token: str, generator: Generator, prompts: Prompts, task: Round, seed: int
+) -> tuple[Round, Rows]:
     with _lock:
         if token not in _held:
             _held.clear()
             _held[token] = generator
         generator = _held[token]
-    return task, sample(generator, prompts, task.stop - task.start, start=task.start, seed=seed)
+    start, stop, _ = task
+    return task, sample(generator, prompts, stop - start, start=start, seed=seed)

@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -21,7 +20,7 @@ from sklearn_clm.generators._records import (
     whole_number,
 )
 
-Lines = Iterable[tuple[str, Mapping[str, Any]]]  # records, each with the words that name its place
+Records = Iterable[tuple[str, Mapping[str, Any]]]  # each with the words that name its place
 
 
 class PrecomputedGenerator(BaseGenerator):
@@ -98,8 +97,7 @@ class PrecomputedGenerator(BaseGenerator):
             Each line is an object. It holds one draw (the response, and where known ``logprob``,
             ``n_tokens``, ``token_logprobs``, ``token_spans``, ``finish_reason``, and ``draw``, its
             index; without it, draws count in the order of the lines), or all draws of a prompt: a
-            list of responses, or of such objects, under ``responses``, where ``logprob`` and
-            ``n_tokens`` may be lists beside it.
+            list under ``responses``, with ``logprob`` and ``n_tokens`` as lists beside it.
         prompt, response, draw, logprob, n_tokens : str
             The names of these fields. The prompt, the response and what another name is given for
             must be there.
@@ -117,7 +115,8 @@ class PrecomputedGenerator(BaseGenerator):
             the draws come from several generators or seeds.
         """
         names = _Names(prompt, response, draw, logprob, n_tokens)
-        return cls(*_read(_draws_of_lines(json_lines(path), names), names), key=key)
+        records = (one for where, line in json_lines(path) for one in _draws_of(where, line, names))
+        return cls(*_prompts_and_rows(records, names), key=key)
 
     @classmethod
     def from_frame(
@@ -138,18 +137,11 @@ class PrecomputedGenerator(BaseGenerator):
         frame : data frame
             One row for each draw, with columns as the fields of :meth:`from_jsonl`.
         prompt, response, draw, logprob, n_tokens, key
-            As in :meth:`from_jsonl`.
+            As in :meth:`from_jsonl`, which raises the same errors.
 
         Returns
         -------
         PrecomputedGenerator
-
-        Raises
-        ------
-        TypeError
-            If `frame` is no data frame.
-        ValueError
-            As in :meth:`from_jsonl`, with rows for lines.
         """
         if not (hasattr(frame, "columns") or isinstance(frame, Mapping)):
             raise TypeError(
@@ -160,20 +152,15 @@ class PrecomputedGenerator(BaseGenerator):
         present = list(getattr(frame, "columns", frame))
         names.refuse_missing("frame", present)
         used = [name for name in (*names, "finish_reason", "generator", "seed") if name in present]
-        columns = [
-            [None if is_missing(value) else value for value in _listed(frame[name])]
-            for name in used
-        ]
-        lines = (
-            (f"row {i} of frame", dict(zip(used, row)))
-            for i, row in enumerate(zip(*columns, strict=True))
-        )
-        return cls(*_read(lines, names), key=key)
+        rows = zip(*(_listed(frame[name]) for name in used), strict=True)
+        records = ((f"row {i} of frame", dict(zip(used, row))) for i, row in enumerate(rows))
+        return cls(*_prompts_and_rows(records, names), key=key)
 
     @property
     def gives_logprobs(self) -> bool:  # type: ignore[override]
         """Whether every draw comes with its log-probability."""
-        return self._index_of_draws().gives_logprobs
+        rows = self._index_of_draws().draws.values()
+        return all(draw.logprob is not None for row in rows for draw in row)
 
     def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
         """Serve draws of known prompts, as in :meth:`BaseGenerator.sample`.
@@ -231,34 +218,30 @@ class _Index:
     def __init__(self, prompts: Any, responses: Any, logprobs: Any, n_tokens: Any) -> None:
         self.given = (prompts, responses, logprobs, n_tokens)
         self.draws: dict[bytes, list[Generation]] = {}
-        unknown: list[str] = []
-        n_draws = 0
-        _refuse_other_length("responses", responses, "prompts", prompts)
-        rows = _by_position(responses)
-        beside = _beside("logprobs", logprobs, rows), _beside("n_tokens", n_tokens, rows)
-        for i, (prompt, row) in enumerate(zip(_listed(prompts), rows)):
+        prompts = _listed(prompts)
+        rows = _beside("responses", responses, prompts)
+        logprobs, n_tokens = (
+            _beside("logprobs", logprobs, rows),
+            _beside("n_tokens", n_tokens, rows),
+        )
+        for i, (prompt, row) in enumerate(zip(prompts, rows)):
             if isinstance(row, str) or not hasattr(row, "__len__"):
                 raise TypeError(
                     f"responses[{i}] must be a sequence of responses, got {row!r:.60} instead."
                 )
-            fields = (
-                _beside(f"{name}[{i}]", values[i], row)
-                for name, values in zip(("logprobs", "n_tokens"), beside)
-            )
             known = self.draws.setdefault(_key(prompt), [])
-            for j, draw in enumerate(zip(row, *fields)):
-                with naming(f"responses[{i}][{j}]"):
-                    known.append(_generation(*draw))
-                if known[-1].logprob is None:
-                    unknown.append(f"draw {len(known) - 1} of {_shortened(prompt)}")
-            n_draws += len(row)
-        self.gives_logprobs = not unknown
-        if 0 < len(unknown) < n_draws:
-            warnings.warn(
-                f"{len(unknown)} of {n_draws} draws have no log-probability, which "
-                f'quality="likelihood" needs of all; the first is {unknown[0]}.',
-                stacklevel=3,
+            draws = zip(
+                row,
+                _beside(f"logprobs[{i}]", logprobs[i], row),
+                _beside(f"n_tokens[{i}]", n_tokens[i], row),
             )
+            for j, (response, logprob, n) in enumerate(draws):
+                if isinstance(response, Generation):
+                    known.append(response)
+                    continue
+                with naming(f"responses[{i}][{j}]"):
+                    fields = {"response": response, "logprob": logprob, "n_tokens": n}
+                    known.append(draw_from_record(fields))
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -275,9 +258,9 @@ class _Names(NamedTuple):
 
     prompt: str
     response: str
-    draw: str = "draw"
-    logprob: str = "logprob"
-    n_tokens: str = "n_tokens"
+    draw: str
+    logprob: str
+    n_tokens: str
 
     def refuse_missing(self, where: str, present: Sequence[str]) -> None:
         """Refuse a table without the prompt, the response or what somebody has named."""
@@ -287,35 +270,32 @@ class _Names(NamedTuple):
                 raise ValueError(f"{where} has no field {name!r}; it has {present!r:.200}.")
 
 
-def _draws_of_lines(lines: Lines, names: _Names) -> Lines:
-    """One record for each draw; a line may hold all draws of its prompt."""
-    for where, record in lines:
-        if "responses" not in record:
-            names.refuse_missing(where, sorted(record))
-            yield where, record
-            continue
-        _Names(names.prompt, "responses").refuse_missing(where, sorted(record))
-        responses = record["responses"]
-        if not isinstance(responses, list):
-            raise ValueError(f"{where}: responses must be a list, got {responses!r:.60} instead.")
-        with naming(where):
-            beside = {
-                name: _beside(name, record[name], responses)
-                for name in (names.logprob, names.n_tokens)
-                if isinstance(record.get(name), list)
-            }
-        common = {name: record.get(name) for name in (names.prompt, "generator", "seed")}
-        for j, item in enumerate(responses):
-            own = item if isinstance(item, dict) else {names.response: item}
-            yield where, {**common, **{name: beside[name][j] for name in beside}, **own}
+def _draws_of(where: str, line: Mapping[str, Any], names: _Names) -> Records:
+    """The draws on a line of JSON, which may be all those of a prompt."""
+    if "responses" not in line:
+        names.refuse_missing(where, sorted(line))
+        yield where, line
+        return
+    responses = line["responses"]
+    if not isinstance(responses, list):
+        raise ValueError(f"{where}: responses must be a list, got {responses!r:.60} instead.")
+    with naming(where):
+        columns = {
+            names.response: responses,
+            names.logprob: _beside(names.logprob, line.get(names.logprob), responses),
+            names.n_tokens: _beside(names.n_tokens, line.get(names.n_tokens), responses),
+        }
+    common = {name: line.get(name) for name in (names.prompt, "generator", "seed")}
+    for values in zip(*columns.values()):
+        yield where, {**common, **dict(zip(columns, values))}
 
 
-def _read(lines: Lines, names: _Names) -> tuple[list[object], Rows]:
+def _prompts_and_rows(records: Records, names: _Names) -> tuple[list[object], Rows]:
     """Prompts, and the draws of each, from a record for each draw."""
     prompts: dict[bytes, object] = {}
     rows: dict[bytes, dict[int, Generation]] = {}
     sources: set[tuple[object, object]] = set()
-    for where, record in lines:
+    for where, record in records:
         with naming(where):
             fields = {**record, **{f: record.get(name) for f, name in names._asdict().items()}}
             prompt = fields["prompt"]
@@ -340,23 +320,15 @@ def _read(lines: Lines, names: _Names) -> tuple[list[object], Rows]:
     return list(prompts.values()), ordered
 
 
-def _beside(name: str, values: Any, responses: Sequence[Any]) -> Any:
-    """What is known beside responses; None for each where nothing is."""
+def _beside(name: str, values: Any, others: Sequence[Any]) -> Any:
+    """Values by position, as many as others; None for each of these where nothing is known.
+
+    A pandas Series looks numbers up among its labels, and a data frame columns.
+    """
     if values is None:
-        return [None] * len(responses)
-    _refuse_other_length(name, values, "responses", responses)
-    return _by_position(values)
-
-
-def _refuse_other_length(name: str, values: Any, of: str, others: Any) -> None:
+        return [None] * len(others)
     if len(values) != len(others):
-        raise ValueError(
-            f"{name} must be as many as {of}, {len(others)}, got {len(values)} instead."
-        )
-
-
-def _by_position(values: Any) -> Any:
-    """The rows by position: a pandas Series looks numbers up among its labels, a frame columns."""
+        raise ValueError(f"{name} must have length {len(others)}, got {len(values)} instead.")
     return values.to_numpy() if hasattr(values, "columns") else _listed(values)
 
 
@@ -370,12 +342,6 @@ def _key(prompt: object) -> bytes:
     if isinstance(prompt, (list, tuple)) and prompt and all(map(is_number, prompt)):
         prompt = np.asarray(prompt)
     return key_digest(plain_prompt(prompt))
-
-
-def _generation(response: object, logprob: object, n_tokens: object) -> Generation:
-    if isinstance(response, Generation):
-        return response
-    return draw_from_record({"response": response, "logprob": logprob, "n_tokens": n_tokens})
 
 
 def _shortened(prompt: object) -> str:

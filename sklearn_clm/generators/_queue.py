@@ -5,8 +5,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
-
 from sklearn_clm.generators._draws import Generation
 
 Decision = Callable[[list[tuple[int, list[Generation]]]], Iterable[int]]
@@ -264,23 +262,6 @@ class DrawQueue:
     def n_under_way(self) -> int:
         """Draws that were taken and not yet put."""
         return self._n_under_way
-
-    def prompts_at(self, indices: Sequence[int]) -> Sequence[object]:
-        """The prompts at some positions, as rows of an array where they are one.
-
-        Parameters
-        ----------
-        indices : sequence of int
-            Positions of prompts.
-
-        Returns
-        -------
-        sequence
-            A list, or an array where `prompts` is an array.
-        """
-        if isinstance(self.prompts, np.ndarray):
-            return self.prompts[list(indices)]
-        return [self.prompts[index] for index in indices]
 
     def _ask(self, index: int, one: "_OpenPrompt", count: int) -> DrawRequest:
         """Count the next draws of a prompt as under way."""

@@ -115,7 +115,7 @@ def test_all_allowed_requests_are_under_way(server):
 
 @pytest.mark.parametrize(
     ("options", "n_at_a_time"),
-    [({"draw_ahead": True}, 4), ({"draw_ahead": True, "max_draws": 100}, 1), ({}, 1)],
+    [({"draw_ahead": True}, 4), ({}, 1)],
 )
 def test_idle_requests_draw_ahead_for_open_prompts(server, tmp_path, options, n_at_a_time):
     """Each answer waits for the rest."""

@@ -70,7 +70,7 @@ def test_json_lines_by_draw_and_by_prompt(tmp_path):
     file = tmp_path / "draws.jsonl"
     lines = [
         {"prompt": "a", "response": "1", "logprob": -1.0, "n_tokens": 2},
-        {"prompt": "b", "responses": ["x", {"response": "y", "logprob": -2.0}]},
+        {"prompt": "b", "responses": ["x", "y"], "logprob": [None, -2.0]},
         {"prompt": "a", "response": "2"},
         {"prompt": [{"role": "user", "content": "hi"}], "response": "hello"},
     ]
@@ -182,10 +182,6 @@ def test_a_line_with_lists(tmp_path):
     file.write_text(json.dumps(line))
     (draws,) = PrecomputedGenerator.from_jsonl(file).sample(["a"], 2)
     assert draws == [Generation("1", -1.0, 1), Generation("0", -2.0, 3)]
-    objects = [{"response": "1", "logprob": -1.0}, {"response": "0", "logprob": -2.0}]
-    file.write_text(json.dumps({"prompt": "a", "responses": objects, "draw": 7, "logprob": -3.0}))
-    (draws,) = PrecomputedGenerator.from_jsonl(file).sample(["a"], 2)
-    assert draws == [Generation("1", -1.0), Generation("0", -2.0)]
 
 
 def test_a_key_names_the_model_of_draws_for_other_prompts(tmp_path):
@@ -277,15 +273,6 @@ def test_rows_without_a_response_are_named(missing):
     frame.loc[[3, 17], "response"] = missing
     with pytest.raises(ValueError, match=r"row 3 of frame.*response"):
         PrecomputedGenerator.from_frame(frame)
-
-
-def test_one_missing_log_probability_is_named():
-    n = 5000
-    frame = pd.DataFrame({"prompt": np.arange(n) % 500, "response": "x", "logprob": -1.0})
-    frame.loc[1234, "logprob"] = np.nan
-    generator = PrecomputedGenerator.from_frame(frame)
-    with pytest.warns(UserWarning, match=r"1 of 5000 .*draw 2 of 234"):
-        assert not generator.gives_logprobs
 
 
 def test_prompts_of_large_integers_are_told_apart():

@@ -1,10 +1,11 @@
 """Draws from any service that speaks OpenAI's protocol."""
 
+import json
 import os
 import threading
 import warnings
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -13,34 +14,28 @@ from urllib.parse import urlsplit
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_clm.generators._base import (
-    BaseGenerator,
-    Prompts,
-    Stream,
-    Template,
-    filled,
-    refuse_single_text,
-)
-from sklearn_clm.generators._concurrent import answer_concurrently
-from sklearn_clm.generators._draws import Generation, draw_seed
+from sklearn_clm.generators._base import Template, filled, refuse_single_text
+from sklearn_clm.generators._concurrent import ConcurrentGenerator, Draws
+from sklearn_clm.generators._draws import Generation, Prompt, check_text, draw_seed, is_chat
 from sklearn_clm.generators._fingerprint import digest_of
-from sklearn_clm.generators._kept import KeepingQueue, RepeatedPrompts
-from sklearn_clm.generators._queue import DrawQueue, DrawRequest
+from sklearn_clm.generators._prompts import prompt_line
 from sklearn_clm.generators.openai._answers import parse_choices, probe_logprobs
-from sklearn_clm.generators.openai._batch import answered_draws, write_requests
-from sklearn_clm.generators.openai._requests import (
-    Request,
-    checked_request,
-    messages_of,
+from sklearn_clm.generators.openai._batch import (
+    answered_draws,
+    missing_draws,
+    run_name,
+    write_requests,
 )
-from sklearn_clm.generators.openai._service import Account, Secret, Service, ServiceError
+from sklearn_clm.generators.openai._service import PATHS, Account, Secret, Service, ServiceError
+
+Request = dict[str, object]
 
 _SHAPES_RESPONSES = (
     *("model", "endpoint", "temperature", "top_p", "max_tokens", "stop"),
     *("logprobs", "prompt_template", "system_prompt", "extra_body"),
 )
-# statuses of requests that are too long, filtered or malformed, which others need not be
-_ABOUT_THE_ACCOUNT = (401, 402, 403, 404, 429)  # whatever the prompt is
+_ABOUT_THE_ACCOUNT = (401, 402, 403, 404, 429)  # statuses, whatever the prompt is
+_PROMPT_WIDTH = 80  # characters of a prompt that is a text, in an error
 _NO_LOGPROBS = (
     "the service gives no log-probabilities (model {model!r}, endpoint={endpoint!r}), which "
     "logprobs=True and quality='likelihood' need. Use OpenAIGenerator(logprobs=False) with "
@@ -54,14 +49,13 @@ _REASONING = (
 )
 
 
-class OpenAIGenerator(BaseGenerator):
+class OpenAIGenerator(ConcurrentGenerator):
     """Draw from a language model behind an OpenAI-compatible service.
 
     OpenAI's own, or a server of vLLM, SGLang, llama.cpp, Ollama, TGI and others, given its
-    `base_url`. Requests run concurrently, up to a limit. Those that fail in passing (status 408,
-    409, 429 or 5xx, timeouts, dropped connections, bodies that are broken or incomplete) are
-    repeated with growing pauses, or after the time that the service asked for (a minute or two at
-    most, as the ``openai`` package has it).
+    `base_url`. Requests run concurrently. Those that fail in passing (status 408, 409, 429 or 5xx,
+    timeouts, dropped connections, bodies that are broken or incomplete) are repeated with growing
+    pauses, or after the time that the service asked for.
 
     Parameters
     ----------
@@ -99,19 +93,17 @@ class OpenAIGenerator(BaseGenerator):
     max_concurrency : int, default=8
         Most requests at a time.
     draw_ahead : bool, default=False
-        Whether requests that would be idle, in :meth:`serve`, make draws that open prompts may
-        need later. Prediction ends sooner, and some of these draws are paid for in vain: 1 % of
-        all for 200 prompts at once, for one prompt alone up to all that it may have. They are not
-        waited for, their errors are logged only, and what arrives after the call has returned is
-        dropped. With `max_draws`, none is made ahead.
+        Whether requests that would be idle make draws that open prompts may need later. Prediction
+        ends sooner, and some of these draws are paid for in vain: 1 % of all for 200 prompts at
+        once, for one prompt alone up to all that it may have. They are not waited for, their
+        errors are logged only, and what arrives after the call has returned is dropped.
     max_retries : int, default=6
         How often a request is repeated.
     timeout : float, default=120.0
         Seconds until the answer to a request begins, and until its last byte has arrived.
     max_draws : int, default=None
-        Budget of draws, of this object and its clones in this process. A call that
-        would exceed it is refused before it costs anything; :meth:`serve`, which cannot know what
-        its queue will ask for, stops before the request that would.
+        Budget of draws, of this object and its clones in this process. A request that would exceed
+        it is a BudgetExceededError instead; draws under way are handed in first.
     prices : mapping, default=None
         Price of a million tokens, under ``"prompt"`` and ``"completion"``; adds ``"cost"`` to
         `usage_`.
@@ -149,9 +141,6 @@ class OpenAIGenerator(BaseGenerator):
                     model='my-model')
     >>> cached = CachedGenerator(generator, "draws.sqlite")
     """
-
-    chunk_size = 4096
-    is_cheap = False
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "model": [str],
@@ -260,53 +249,6 @@ class OpenAIGenerator(BaseGenerator):
                 )
             return shared.gives_logprobs[key]
 
-    def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
-        """Yield draws as they arrive, as in :meth:`BaseGenerator.stream`.
-
-        A prompt that occurs several times is asked about once.
-
-        Raises
-        ------
-        ServiceError
-            If the service refuses a request, or keeps failing. Draws that are under way are
-            yielded first.
-        BudgetExceededError
-            Before the first request, if `max_draws` would be exceeded.
-        ValueError
-            Before the first draw, if ``logprobs=True`` and the service gives none.
-        """
-        self._validate()
-        prompts = list(prompts)  # a pandas Series looks positions up among its labels
-        if n_samples == 0:
-            return
-        ready = deque[tuple[int, int, Generation]]()
-
-        def on_draw(*draw: Any) -> None:
-            ready.append(draw)
-
-        first = [start] * len(prompts)
-        queue = DrawQueue(prompts, start + n_samples, seed=seed, first=first, on_draw=on_draw)
-        for _ in self._conversation(queue, n_samples):
-            while ready:
-                yield ready.popleft()
-
-    def serve(self, queue: DrawQueue) -> None:
-        """Answer a queue, as in :meth:`QueueGenerator.serve`.
-
-        Up to `max_concurrency` requests are under way at a time: the next one goes out as soon as
-        one is answered, whichever it is. With `draw_ahead`, all of them are under way as long as
-        any prompt is open. After an interrupt, answers under way are still handed in, for ten
-        seconds at most.
-
-        Raises
-        ------
-        ServiceError, ValueError
-            As in :meth:`stream`.
-        BudgetExceededError
-            Before the request that would exceed `max_draws`. Draws under way are handed in first.
-        """
-        deque(self._conversation(queue), maxlen=0)  # leaves an interrupt no place between draws
-
     def write_batch(
         self,
         prompts: Sequence[object],
@@ -355,22 +297,21 @@ class OpenAIGenerator(BaseGenerator):
         >>> len(lines), json.loads(lines[0])["url"]
         (3, '/v1/chat/completions')
         """
-        self._validate()
         refuse_single_text(prompts)
-        prompts = list(prompts)
-        for prompt in prompts:
-            self._request(prompt)  # a bad prompt leaves no half of a file
-        return write_requests(
-            path,
-            prompts,
-            range(start, start + n_samples),
-            lambda prompt, draws: self._request(prompt, draws, seed),
-            endpoint=self.endpoint,
-            fingerprint=self.fingerprint(),
-            seed=seed,
-            n_per_request=self.n_per_request,
-            known=known,
+        self._check(prompts)  # a bad prompt leaves no half of a file
+        run, draws = run_name(self.fingerprint(), seed), range(start, start + n_samples)
+        records: Iterator[Request] = (
+            {
+                "custom_id": custom_id,
+                "method": "POST",
+                "url": f"/v1{PATHS[self.endpoint]}",
+                "body": self._request(prompt, several, seed),
+            }
+            for custom_id, prompt, several in missing_draws(
+                run, prompts, draws, known, self.n_per_request
+            )
         )
+        return write_requests(path, records)
 
     def read_batch(
         self, *paths: str | os.PathLike[str], seed: int = 0
@@ -400,66 +341,7 @@ class OpenAIGenerator(BaseGenerator):
             If a file is not JSON Lines, or answers requests of another generator or seed.
         """
         self._validate()
-        for digest, draw, generation in answered_draws(
-            paths,
-            lambda body, n: parse_choices(body, n, logprobs=self.logprobs),
-            fingerprint=self.fingerprint(),
-            seed=seed,
-        ):
-            if self.logprobs and generation.logprob is None:
-                self._warn_of_reasoning()
-            yield digest, draw, generation
-
-    def _conversation(self, queue: DrawQueue, n_samples: int | None = None) -> Iterator[None]:
-        """Answer a queue, draw by draw; `n_samples` of each prompt, where that is known."""
-        self._validate()
-        for prompt in queue.prompts:
-            self._request(prompt)  # a bad prompt is found before any is paid for
-        repeated = RepeatedPrompts(queue.prompts)
-        distinct = KeepingQueue(queue, repeated)
-        suits = not self.logprobs
-        with self._shared().reservation(self.max_draws) as reserved:
-            if n_samples is not None:
-                reserved.add(repeated.n_distinct * n_samples)
-
-            def before(request: DrawRequest) -> None:
-                # only once there is something to draw: a cache may hold all of it
-                nonlocal suits
-                suits = suits or self.probe()
-                if not suits:
-                    service = {"model": self.model, "endpoint": self.endpoint}
-                    raise ValueError(_NO_LOGPROBS.format(**service))
-                if n_samples is None:
-                    reserved.add(request.stop - request.start)
-
-            def make(
-                request: DrawRequest, stopping: threading.Event
-            ) -> Iterator[tuple[int, Generation]]:
-                draws, prompt = range(request.start, request.stop), queue.prompts[request.prompt]
-                for draw in self._draw(prompt, draws, queue.seed, stopping):
-                    reserved.count_draw()
-                    yield draw
-
-            def after(generation: Generation) -> None:
-                if self.logprobs and generation.logprob is None:
-                    self._warn_of_reasoning()
-
-            yield from answer_concurrently(
-                distinct,
-                make,
-                self.max_concurrency,
-                n_per_call=self.n_per_request,
-                draw_ahead=self.draw_ahead and self.max_draws is None,
-                # of a budget, a call counts what it has asked for before it returns
-                drops_unwanted=self.max_draws is None,
-                before=before,
-                after=after,
-            )
-
-    def _warn_of_reasoning(self) -> None:
-        if not self._shared().warned:
-            self._shared().warned = True
-            warnings.warn(_REASONING.format(model=self.model), stacklevel=3)
+        return answered_draws(paths, run_name(self.fingerprint(), seed), self._understood)
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of the service's address and what shapes a response."""
@@ -486,27 +368,44 @@ class OpenAIGenerator(BaseGenerator):
             state.pop(name, None)
         return state
 
-    def _draw(
-        self, prompt: object, draws: Sequence[int], seed: int, stopping: threading.Event
-    ) -> Iterator[tuple[int, Generation]]:
-        """The given draws of one prompt, in as many requests as the service makes necessary."""
+    def _check(self, prompts: Iterable[Prompt]) -> None:
+        self._validate()
+        for prompt in prompts:
+            self._request(prompt)
 
-        def understand(body: object) -> list[Generation | None]:
-            return parse_choices(body, len(missing), logprobs=self.logprobs)
-
-        missing = list(draws)
-        while missing:
-            request = self._request(prompt, missing, seed)
-            try:
+    def _make(self, prompt: Prompt, draws: range, seed: int, stopping: threading.Event) -> Draws:
+        # only once there is something to draw: a cache may hold all of it
+        if self.logprobs and not self.probe():
+            raise ValueError(_NO_LOGPROBS.format(model=self.model, endpoint=self.endpoint))
+        missing, account = list(draws), self._shared()
+        account.set_aside(len(missing), self.max_draws)
+        try:
+            while missing:
+                request = self._request(prompt, missing, seed)
+                understand = partial(self._understood, n_choices=len(missing))
                 choices = self._service().ask(self.endpoint, request, understand, stopping)
-            except ServiceError as error:
-                if error.status in _ABOUT_THE_ACCOUNT:
-                    raise
-                raise error.of_prompt(prompt) from None
-            for j, generation in zip(missing, choices):
-                if generation is not None:
+                made = [(j, choice) for j, choice in zip(missing, choices) if choice is not None]
+                for j, generation in made:
+                    missing.remove(j)
                     yield j, generation
-            missing = [j for j, generation in zip(missing, choices) if generation is None]
+        except ServiceError as error:
+            if error.status in _ABOUT_THE_ACCOUNT:
+                raise
+            shown = prompt_line(prompt[:_PROMPT_WIDTH] if isinstance(prompt, str) else prompt)
+            raise ServiceError(f"{error} (prompt: {shown})", error.status, prompt) from None
+        finally:
+            account.give_back(len(missing))
+
+    def _understood(self, body: object, n_choices: int) -> list[Generation | None]:
+        """Draws in an answer; one warning where their log-probabilities are not known."""
+        choices = parse_choices(body, n_choices, logprobs=self.logprobs)
+        shared = self._shared()
+        if self.logprobs and any(one is not None and one.logprob is None for one in choices):
+            with shared.lock:
+                warned, shared.warned = shared.warned, True
+            if not warned:
+                warnings.warn(_REASONING.format(model=self.model), stacklevel=2)
+        return choices
 
     def _request(
         self, prompt: object, draws: Sequence[int] = (), seed: int = 0, *, plain: bool = False
@@ -533,14 +432,22 @@ class OpenAIGenerator(BaseGenerator):
             if self.logprobs:
                 request["logprobs"] = 1
         else:
-            messages = messages_of(asked)
+            messages = _messages(asked)
             if self.system_prompt is not None:
                 messages = [{"role": "system", "content": self.system_prompt}, *messages]
             request["messages"] = messages
             if self.logprobs:
                 # one alternative for each token: some servers give nothing where it is none
                 request.update(logprobs=True, top_logprobs=1)
-        return checked_request({**request, **(self.extra_body or {})}, asked)
+        request |= self.extra_body or {}
+        check_text(request, "a prompt")
+        try:
+            json.dumps(request)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TypeError(
+                f"a prompt must be made of what JSON can hold, got {asked!r:.60}: {error}."
+            ) from None
+        return request
 
     def _service(self) -> Service:
         key = self.api_key.reveal() if self.api_key is not None else None
@@ -567,3 +474,15 @@ class OpenAIGenerator(BaseGenerator):
             )
         if self.base_url is not None and "@" in urlsplit(self.base_url).netloc:
             raise ValueError("base_url holds a user name or password; pass api_key instead.")
+
+
+def _messages(prompt: Prompt) -> list[Request]:
+    """A prompt as messages of a chat."""
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": str(prompt)}]
+    if is_chat(prompt):
+        return [dict(message) for message in prompt]
+    raise TypeError(
+        "prompts must be texts or lists of messages (dict with 'role' and 'content') where "
+        f"endpoint='chat', got a {type(prompt).__name__}: {prompt!r:.60} instead."
+    )

@@ -7,13 +7,11 @@ import re
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from sklearn_clm.generators._concurrent import pause_after
-from sklearn_clm.generators._prompts import prompt_line
 
 Answer = TypeVar("Answer")
 _logger = logging.getLogger("sklearn_clm")
@@ -23,7 +21,6 @@ PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 _LARGEST_BODY = 2**25  # bytes, once decompressed
 _MOST_TOKENS = 10**9  # of one request
 _LONGEST_EXCERPT = 400  # characters of what a service said, in an error
-_PROMPT_WIDTH = 80  # characters of a prompt that is a text, in an error
 
 
 class Secret:
@@ -91,12 +88,7 @@ class ServiceError(RuntimeError):
         What happened; holds no key.
     status : int, default=None
         The HTTP status, where there was an answer.
-    retry_after : str, default=None
-        The header of that name, where there was one.
-
-    Attributes
-    ----------
-    prompt : object
+    prompt : object, default=None
         The prompt that was asked about; None where it was a probe of the service.
 
     Examples
@@ -106,34 +98,10 @@ class ServiceError(RuntimeError):
     404
     """
 
-    def __init__(
-        self, message: str, status: int | None = None, retry_after: str | None = None
-    ) -> None:
+    def __init__(self, message: str, status: int | None = None, prompt: object = None) -> None:
         super().__init__(message)
         self.status = status
-        self.retry_after = retry_after
-        self.prompt: object = None
-
-    def of_prompt(self, prompt: object) -> "ServiceError":
-        """The same error, saying which prompt was asked about.
-
-        Parameters
-        ----------
-        prompt : object
-            The prompt.
-
-        Returns
-        -------
-        ServiceError
-        """
-        shown = prompt_line(prompt[:_PROMPT_WIDTH] if isinstance(prompt, str) else prompt)
-        error = ServiceError(f"{self} (prompt: {shown})", self.status, self.retry_after)
-        error.prompt = prompt
-        return error
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # with the notes and the prompt
-        return type(self), (str(self), self.status, self.retry_after), self.__dict__
+        self.prompt = prompt
 
 
 class ResponseFormatError(ValueError):
@@ -153,14 +121,8 @@ class Account:
         self.requests = self.draws = self.prompt_tokens = self.completion_tokens = 0
         self.gives_logprobs: dict[str, bool] = {}
         self.warned = False
-        self.n_reserved = 0
-        self._services: dict[tuple[object, ...], Service] = {}
-        self.renew_locks()
-        _ACCOUNTS.add(self)
-
-    def renew_locks(self) -> None:
-        """Forget who holds a lock: the threads of another process do not exist in this one."""
         self.lock, self.probing = threading.Lock(), threading.Lock()
+        self._services: dict[tuple[object, ...], Service] = {}
 
     def service(
         self, base_url: str | None, api_key: str | None, timeout: float, max_retries: int
@@ -173,6 +135,21 @@ class Account:
                 self._services[key] = Service(self, base_url, api_key, timeout, max_retries)
             return self._services[key]
 
+    def set_aside(self, n_draws: int, max_draws: int | None) -> None:
+        """Count draws that are about to be requested; refused beyond the budget."""
+        with self.lock:
+            if max_draws is not None and self.draws + n_draws > max_draws:
+                raise BudgetExceededError(
+                    f"max_draws={max_draws}: {self.draws} draws are made or being made, and "
+                    f"{n_draws} more were asked for. None of these was requested."
+                )
+            self.draws += n_draws
+
+    def give_back(self, n_draws: int) -> None:
+        """Draws that were set aside and not made."""
+        with self.lock:
+            self.draws -= n_draws
+
     def count_request(self, body: object) -> None:
         """Count one answered request by the ``usage`` in its body."""
         usage = body.get("usage") if isinstance(body, dict) else None
@@ -180,10 +157,6 @@ class Account:
             self.requests += 1
             self.prompt_tokens += token_count(usage, "prompt_tokens") or 0
             self.completion_tokens += token_count(usage, "completion_tokens") or 0
-
-    def reservation(self, max_draws: int | None) -> "Reservation":
-        """Room for draws within a budget, to be filled as they are requested."""
-        return Reservation(self, max_draws)
 
     def usage(self, prices: Mapping[str, float] | None) -> dict[str, float]:
         """The counts, and what they cost."""
@@ -193,54 +166,6 @@ class Account:
             cost = sum(prices[kind] * counts[f"{kind}_tokens"] for kind in ("prompt", "completion"))
             counts["cost"] = cost / 1e6
         return counts
-
-
-class Reservation:
-    """Draws of one call, set aside in an account until they are made or the call ends."""
-
-    def __init__(self, account: Account, max_draws: int | None) -> None:
-        self._account, self._max_draws, self._n_left = account, max_draws, 0
-
-    def add(self, n_draws: int) -> None:
-        """Set draws aside before they are requested; refused beyond the budget."""
-        account = self._account
-        with account.lock:
-            taken = account.draws + account.n_reserved
-            if self._max_draws is not None and taken + n_draws > self._max_draws:
-                raise BudgetExceededError(
-                    f"max_draws={self._max_draws}: {taken} draws are made or being made, and "
-                    f"{n_draws} more were asked for. None of these was requested."
-                )
-            self._take(n_draws)
-
-    def count_draw(self) -> None:
-        """Count one draw as made."""
-        with self._account.lock:
-            self._account.draws += 1
-            self._take(-min(1, self._n_left))
-
-    def _take(self, n_draws: int) -> None:
-        self._n_left += n_draws
-        self._account.n_reserved += n_draws
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        with self._account.lock:
-            self._take(-self._n_left)
-
-
-_ACCOUNTS: "weakref.WeakSet[Account]" = weakref.WeakSet()
-
-
-def _renew_locks() -> None:
-    for account in _ACCOUNTS:
-        account.renew_locks()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
 
 
 class Service:
@@ -316,13 +241,11 @@ class Service:
         try:
             return self._client.post(PATHS[endpoint], body=dict(request), cast_to=object)
         except openai.APIStatusError as error:
-            status, headers = error.status_code, error.response.headers
+            status = error.status_code
             lost = f"{self._place(error)} (base_url mostly ends in /v1)" if status == 404 else ""
             said = self._excerpt(error.response.text)
             return ServiceError(
-                f"the service answered with status {status}{lost}{_attempts(error)}: {said}",
-                status,
-                headers.get("retry-after"),
+                f"the service answered with status {status}{lost}{_attempts(error)}: {said}", status
             )
         except openai.APITimeoutError as error:
             return ServiceError(
