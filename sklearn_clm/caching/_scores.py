@@ -13,14 +13,13 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, strictly
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest, naming
 from sklearn_clm.scoring._admission import admission_matrix, get_admission, judged_pairs
-from sklearn_clm.scoring._parallel import map_as_done
+from sklearn_clm.scoring._callables import as_score, map_as_done
 from sklearn_clm.scoring._protocols import (
     Admission,
     PairJudge,
     Reference,
     Responses,
 )
-from sklearn_clm.scoring._results import as_score
 
 Pair: TypeAlias = tuple[Any, Any]  # a reference or a prompt, and a response or a draw
 

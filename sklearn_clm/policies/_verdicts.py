@@ -20,9 +20,9 @@ from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.scoring import admission_matrix
 from sklearn_clm.scoring._admission import checked_admissions, get_admission
+from sklearn_clm.scoring._callables import name_of
 from sklearn_clm.scoring._components import DistinctComponents
 from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response
-from sklearn_clm.scoring._results import name_of
 
 _MOST_LOOKED_UP = 20_000  # verdicts, to make a bound tighter
 _BLOCK = 16  # pairs that one worker judges before their verdicts are kept

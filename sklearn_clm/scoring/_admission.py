@@ -2,29 +2,35 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence, Sized
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Number, Real
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 from joblib import effective_n_jobs, parallel_config
 from scipy import sparse
+from sklearn.utils import check_scalar
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm.generators._draws import is_missing
 from sklearn_clm.generators._prompts import listed, lists_itself
-from sklearn_clm.scoring._exact_match import answer_key, exact_match, same_value
-from sklearn_clm.scoring._parallel import map_chunks
-from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response, Responses
-from sklearn_clm.scoring._results import (
+from sklearn_clm.scoring._callables import (
     Named,
-    as_bool,
     as_score,
-    by_name,
     check_draws,
+    chosen,
+    map_chunks,
     name_of,
-    wrong_kind,
+)
+from sklearn_clm.scoring._exact_match import answer_key, exact_match
+from sklearn_clm.scoring._protocols import (
+    Admission,
+    PairJudge,
+    Predictor,
+    Reference,
+    Response,
+    Responses,
 )
 from sklearn_clm.scoring._similarity import rouge_l, warn_of_script
 
@@ -33,6 +39,7 @@ Checked: TypeAlias = Callable[[Response], bool] | tuple[Reference, ...]
 Task: TypeAlias = tuple[Any, Response]
 Pairs: TypeAlias = Sequence[tuple[Reference, Response]]
 
+_JUDGES = "a callable (reference, response) -> bool"
 _SIZEABLE = 0.05  # share of prompts, below which nothing is said of their references
 _PRINTED_LIST = re.compile(r"""\s*\[\s*["'].*["']\s*,?\s*\]\s*""", re.DOTALL)
 
@@ -82,19 +89,16 @@ def threshold_admission(metric: Callable[[Any, Any], Any], threshold: float) -> 
     >>> acceptable("the heart is normal", "the heart is large")
     True
     """
-    if not callable(metric):
-        raise wrong_kind("metric", "a callable (reference, response) -> float", metric)
-    if not isinstance(threshold, (float, Real)) or math.isnan(threshold):
-        raise wrong_kind("threshold", "a number", threshold)
+    chosen("metric", metric, {}, "a callable (reference, response) -> float")
+    check_scalar(threshold, "threshold", Real)
     return ThresholdAdmission(metric, float(threshold))
 
 
 class LabelMatch(Named, PairJudge):
     """What :func:`label_match` gives."""
 
-    def __init__(self, labeler: Any, batched: bool) -> None:
+    def __init__(self, labeler: Any) -> None:
         self.labeler = labeler
-        self.batched = batched
 
     def judge_pairs(
         self, references: Sequence[Reference], responses: Responses
@@ -102,25 +106,31 @@ class LabelMatch(Named, PairJudge):
         """Verdicts, as in :class:`PairJudge`; each distinct text is labelled once."""
         texts = list(dict.fromkeys([*references, *responses]))
         labels = dict(zip(texts, map_chunks(self._label, texts)))
-        return enumerate(same_value(labels[a], labels[b]) for a, b in zip(references, responses))
+        return enumerate(
+            np.array_equal(labels[a], labels[b]) for a, b in zip(references, responses)
+        )
 
-    def _label(self, texts: list[Response]) -> list[Response]:
-        if not self.batched:
-            return [_as_labels(self.labeler(text), text, self) for text in texts]
-        predict = getattr(self.labeler, "predict", self.labeler)
-        labels = list(predict(texts))
-        if len(labels) != len(texts):
-            raise ValueError(
-                f"labeler of {self!r} must give one label, or one row of labels, for each text, "
-                f"got {len(labels)} for {len(texts)} texts instead."
-            )
-        return [_as_labels(label, text, self) for label, text in zip(labels, texts)]
+    def _label(self, texts: list[Response]) -> list[np.ndarray]:
+        if isinstance(self.labeler, Predictor):
+            labels = self.labeler.predict(texts)
+        else:
+            labels = map(self.labeler, texts)
+        labelled = []
+        for text, label in zip(texts, labels, strict=True):
+            entries = np.asarray(label, dtype=object)
+            if any(map(is_missing, entries.flat)):
+                raise ValueError(
+                    f"labeler of {self!r} must give a label, or a vector of labels, without None "
+                    f"or NaN, got {label!r:.80} for {text!r:.80} instead."
+                )
+            labelled.append(entries)
+        return labelled
 
     def __repr__(self) -> str:
         return f"label_match({name_of(self.labeler)})"
 
 
-def label_match(labeler: Any, *, batched: bool | None = None) -> PairJudge:
+def label_match(labeler: Callable[[Response], Any] | Predictor) -> PairJudge:
     """Admission of responses that a labeller labels as the reference.
 
     As the paper judges radiology reports: by the 14 labels that CheXbert finds in the report
@@ -129,11 +139,8 @@ def label_match(labeler: Any, *, batched: bool | None = None) -> PairJudge:
     Parameters
     ----------
     labeler : callable, or fitted classifier with ``predict``
-        Gives a text its labels: a label, or a vector of them. Vectors are equal if all entries
-        are. A label may be neither None nor NaN.
-    batched : bool, default=None
-        Whether `labeler` takes a list of texts and gives the labels of each, in order, rather than
-        a single text. None: only if it has a method ``predict``, which is then called.
+        A callable gives one text its label, or its vector of labels; ``predict`` gives those of a
+        list of texts. Vectors are equal if all entries are. A label may be neither None nor NaN.
 
     Returns
     -------
@@ -151,23 +158,8 @@ def label_match(labeler: Any, *, batched: bool | None = None) -> PairJudge:
     >>> same_findings("small effusion", "effusion and fracture")
     False
     """
-    has_predict = hasattr(labeler, "predict")
-    if isinstance(labeler, type) or not (callable(labeler) or has_predict):
-        raise wrong_kind("labeler", "a callable, or a classifier with predict", labeler)
-    return LabelMatch(labeler, has_predict if batched is None else bool(batched))
-
-
-def _as_labels(label: object, text: Response, admission: LabelMatch) -> object:
-    if hasattr(label, "detach"):
-        # a tensor, wherever it lives
-        label = label.detach().cpu().numpy()
-    entries = np.ravel(np.asarray(label, dtype=object))
-    if any(entry is None or entry != entry for entry in entries):
-        raise ValueError(
-            f"labeler of {admission!r} must give a label, or a vector of labels, without None or "
-            f"NaN, got {label!r:.80} for {text!r:.80} instead."
-        )
-    return label
+    others = "a callable, or a classifier with predict"
+    return LabelMatch(chosen("labeler", labeler, {}, others, (Predictor,)))
 
 
 # the paper takes 0.4 for sentences and 0.35 for summaries: what holds for the stricter of the two
@@ -181,13 +173,7 @@ _ADMISSIONS: dict[str, Admission] = {
 
 def get_admission(admission: str | Admission) -> Admission:
     """Admission from its name, "exact_match" or "rouge_l"; a callable is one already."""
-    if isinstance(admission, str):
-        others = " or a callable (reference, response) -> bool"
-        return by_name("admission", admission, _ADMISSIONS, others)
-    if isinstance(admission, type) or not callable(admission):
-        wanted = "a name or a callable (reference, response) -> bool"
-        raise wrong_kind("admission", wanted, admission)
-    return admission
+    return chosen("admission", admission, _ADMISSIONS, _JUDGES)
 
 
 def admission_matrix(
@@ -220,15 +206,6 @@ def admission_matrix(
     ndarray of shape (n, K), bool
         True for acceptable. Equal pairs of reference and response are judged once.
 
-    Raises
-    ------
-    TypeError
-        If an admission returns something other than a bool, 0 or 1, or if callables and
-        references are mixed.
-    ValueError
-        If `admissions` and `responses` differ in length, a reference is None or NaN, a set of
-        references is empty, or prompts have different numbers of responses.
-
     Examples
     --------
     >>> from sklearn_clm.scoring import admission_matrix
@@ -250,10 +227,7 @@ def judge(
     *,
     n_jobs: int | None = None,
 ) -> list[np.ndarray]:
-    """:func:`admission_matrix` for prompts with different numbers of responses.
-
-    Returns a boolean array for each prompt.
-    """
+    """A boolean array for each prompt: :func:`admission_matrix` for any numbers of responses."""
     checked = checked_admissions(admissions, len(responses))
     judged: dict[Hashable, int] = {}
     tasks: list[Task] = []
@@ -271,42 +245,31 @@ def judge(
                 tasks.append((references, response))
             row_tasks.append(place)
         rows.append(row_tasks)
-    if tasks and callable(tasks[0][0]):
-        verdicts = map_chunks(_ask_each, tasks, n_jobs=n_jobs)
-    else:
-        verdicts = _judge_references(get_admission(admission), tasks, n_jobs)
-    known = np.array(verdicts, dtype=bool)
-    return [known[np.array(row_tasks, dtype=np.intp)] for row_tasks in rows]
+    verdicts = np.array(_judged(get_admission(admission), tasks, n_jobs), dtype=bool)
+    return [verdicts[np.array(row_tasks, dtype=np.intp)] for row_tasks in rows]
 
 
 def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> list[Reference]:
     """Admissions of any container as a list: callables, references or lists of references."""
-    name = "This estimator" if estimator is None else type(estimator).__name__
     if y is None:
+        name = "This estimator" if estimator is None else type(estimator).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
-    single = isinstance(y, (str, bytes, dict, Number)) or callable(y) or sparse.issparse(y)
-    array = np.asarray(y) if hasattr(y, "__array__") and not single else None
-    if array is not None and array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if single or (not array.ndim if array is not None else not isinstance(y, Collection)):
+    if isinstance(y, (str, bytes, dict)) or not isinstance(y, Collection) or sparse.issparse(y):
         raise TypeError(
             "admissions (y) must be a dense sequence with one entry per prompt, got "
             f"{type(y).__name__} {y!r:.60} instead."
         )
-    if array is None:
-        items = list(y)
-    else:
+    items = list(y)
+    if hasattr(y, "__array__"):
+        array = np.asarray(y)
+        if array.ndim == 2 and array.shape[1] == 1:
+            array = array[:, 0]
         # a row of numbers is one reference, such as a vector of labels
         items = listed(y, array) if array.ndim == 1 or lists_itself(y) else list(array)
     items = [_plain(item) for item in items]
     for i, item in enumerate(items):
         if isinstance(item, float) and math.isinf(item):
             raise ValueError(f"Input y contains infinity (at position {i}).")
-    if len(items) != n_prompts:
-        raise ValueError(
-            f"prompts (X) and admissions (y) must be of one length, got {n_prompts} and "
-            f"{len(items)} instead."
-        )
     # known to fail later, when draws have been paid for
     checked_admissions(items, n_prompts)
     return items
@@ -322,12 +285,10 @@ def _plain(item: Reference) -> Reference:
 
 def checked_admissions(admissions: Sequence[Any], n_prompts: int) -> list[Checked]:
     """Callables, or tuples of references."""
-    if isinstance(admissions, (str, bytes)) or not isinstance(admissions, Sized):
-        raise wrong_kind("admissions", "a sequence with one entry per prompt", admissions)
     if len(admissions) != n_prompts:
         raise ValueError(
-            f"admissions must have length {n_prompts}, one for each prompt, got "
-            f"{len(admissions)} instead."
+            "prompts (X) and admissions (y) must be of one length, got "
+            f"{n_prompts} and {len(admissions)} instead."
         )
     checked = list(admissions)
     are_callable = [callable(value) for value in checked]
@@ -360,12 +321,10 @@ def _references(value: Reference, i: int) -> tuple[Reference, ...]:
     return aliases
 
 
-def _judge_references(
-    admission: Admission, tasks: Sequence[Task], n_jobs: int | None
-) -> list[bool]:
+def _judged(admission: Admission, tasks: Sequence[Task], n_jobs: int | None) -> list[bool]:
     """Verdicts; a reference is asked about only where no earlier one of its list matched."""
-    if not isinstance(admission, PairJudge):
-        return map_chunks(_compare_each, tasks, admission, n_jobs=n_jobs)
+    if not isinstance(admission, PairJudge) or (tasks and callable(tasks[0][0])):
+        return map_chunks(_ask_each, tasks, admission, n_jobs=n_jobs)
     verdicts = [False] * len(tasks)
     undecided = list(range(len(tasks)))
     n_asked = 0
@@ -383,23 +342,23 @@ def judged_pairs(admission: PairJudge, pairs: Pairs) -> Iterator[tuple[int, bool
     """Positions of pairs and their verdicts, checked, as they become known."""
     references, responses = map(list, zip(*pairs))
     wanted = set(range(len(pairs)))
-    expected = f"admission {name_of(admission)} must give (position, verdict) once for each pair"
-    for given in admission.judge_pairs(references, responses):
-        if not isinstance(given, tuple) or given[0] not in wanted:
-            raise ValueError(f"{expected}, got {given!r:.40} among {len(pairs)} pairs instead.")
-        k, value = given
+    for k, value in admission.judge_pairs(references, responses):
         wanted.remove(k)
         yield k, _as_verdict(value, admission, responses[k], references[k])
     if wanted:
-        raise ValueError(f"{expected}, got nothing on {len(wanted)} of {len(pairs)} pairs instead.")
+        raise ValueError(
+            f"admission {name_of(admission)} must give (position, verdict) once for each pair, got "
+            f"nothing on {len(wanted)} of {len(pairs)} pairs instead."
+        )
 
 
-def _compare_each(tasks: Sequence[Task], admission: Admission) -> list[bool]:
-    return [any(verdict_of(admission, text, alias) for alias in aliases) for aliases, text in tasks]
-
-
-def _ask_each(tasks: Sequence[Task]) -> list[bool]:
-    return [verdict_of(accept, response) for accept, response in tasks]
+def _ask_each(tasks: Sequence[Task], admission: Admission) -> list[bool]:
+    return [
+        verdict_of(judge, response)
+        if callable(judge)
+        else any(verdict_of(admission, response, reference) for reference in judge)
+        for judge, response in tasks
+    ]
 
 
 def verdict_of(
@@ -424,13 +383,12 @@ def _about(response: Response, reference: Reference) -> str:
 def _as_verdict(
     value: object, admission: object, response: Response, reference: Reference = None
 ) -> bool:
-    verdict = as_bool(value)
-    if verdict is None:
-        raise TypeError(
-            f"admission {name_of(admission)} must return a bool (or 0 or 1), got {value!r:.80} for "
-            f"{_about(response, reference)} instead."
-        )
-    return verdict
+    if isinstance(value, (bool, np.bool_, int, np.integer)) and value in (0, 1):
+        return bool(value)
+    raise TypeError(
+        f"admission {name_of(admission)} must return a bool (or 0 or 1), got {value!r:.80} for "
+        f"{_about(response, reference)} instead."
+    )
 
 
 def warn_of_references(
@@ -445,28 +403,31 @@ def warn_of_references(
     """
     judge = get_admission(admission)
     every = checked_admissions(admissions, len(admissions))
-    checked = [value for value in every if not callable(value)]
-    _warn_of_printed_lists(checked, responses)
-    if judge is not exact_match and not isinstance(judge, ThresholdAdmission):
-        return
+    references = [value for value in every if not callable(value)]
+    _warn_of_printed_lists(references, responses)
     if isinstance(judge, ThresholdAdmission):
-        aliases = (alias for value in checked for alias in value)
-        warn_of_script("admission", judge.metric, aliases)
-        return
-    texts = [value[0] for value in checked if len(value) == 1 and isinstance(value[0], str)]
+        warn_of_script("admission", judge.metric, (alias for row in references for alias in row))
+    elif judge is exact_match:
+        _warn_of_equal_labels(references)
+        _warn_of_other_types(references, [response for row in responses for response in row])
+
+
+def _warn_of_equal_labels(references: list[tuple[Reference, ...]]) -> None:
+    texts = [row[0] for row in references if len(row) == 1 and isinstance(row[0], str)]
     labels = sorted({text.strip() for text in texts})
-    if len(texts) == len(checked) and 2 * len(labels) <= len(texts):
-        seen: dict[Hashable, str] = {}
-        for label in labels:
-            other = seen.setdefault(answer_key(label), label)
-            if other != label:
-                warn(
-                    f"admission='exact_match' takes the references {other!r:.80} and {label!r:.80} "
-                    "for equal: it ignores case, articles and most punctuation. For labels that "
-                    "differ in these, use admission=operator.eq."
-                )
-                break
-    _warn_of_other_types(checked, [response for row in responses for response in row])
+    # answers of open questions hardly recur
+    if len(texts) < len(references) or 2 * len(labels) > len(texts):
+        return
+    seen: dict[Hashable, str] = {}
+    for label in labels:
+        other = seen.setdefault(answer_key(label), label)
+        if other != label:
+            warn(
+                f"admission='exact_match' takes the references {other!r:.80} and {label!r:.80} "
+                "for equal: it ignores case, articles and most punctuation. For labels that "
+                "differ in these, use admission=operator.eq."
+            )
+            return
 
 
 def _warn_of_other_types(references: list[tuple[Reference, ...]], drawn: list[Response]) -> None:
@@ -477,8 +438,8 @@ def _warn_of_other_types(references: list[tuple[Reference, ...]], drawn: list[Re
             f"References are of type {type(lost[0][0]).__name__} and responses of type "
             f"{type(drawn[0]).__name__}, such as {lost[0][0]!r:.40} and {drawn[0]!r:.40}, for "
             f"{len(lost)} of {len(references)} prompts looked at: admission='exact_match' never "
-            "takes a text for equal to another object, so that no response is admissible there. "
-            "Convert the references to the type of the responses."
+            "takes a text for equal to another object. Convert the references to the type of the "
+            "responses."
         )
 
 
@@ -486,16 +447,14 @@ def _warn_of_printed_lists(
     references: list[tuple[Reference, ...]], responses: Sequence[Sequence[Response]]
 ) -> None:
     printed = [one for row in references for one in row if _looks_like_a_list(one)]
-    if len(printed) < max(_SIZEABLE * len(references), 1):
-        return
-    if any(_looks_like_a_list(one) for row in responses for one in row):
-        return  # lists are what is asked for
-    warn(
-        f"{len(printed)} references of {len(references)} prompts looked at are texts that look "
-        f"like a printed list, such as {printed[0]!r:.80}, and each counts as one text: a list "
-        "that was saved in a CSV file comes back so. Wanted lists, any text of which will do, as "
-        "ast.literal_eval makes them, unless an admission of your own reads such texts."
-    )
+    asked_for = any(_looks_like_a_list(one) for row in responses for one in row)
+    if printed and len(printed) >= _SIZEABLE * len(references) and not asked_for:
+        warn(
+            f"{len(printed)} references of {len(references)} prompts looked at are texts that look "
+            f"like a printed list, such as {printed[0]!r:.80}, and each counts as one text: a list "
+            "that was saved in a CSV file comes back so. ast.literal_eval makes lists of them, any "
+            "text of which will do."
+        )
 
 
 def _looks_like_a_list(value: object) -> bool:

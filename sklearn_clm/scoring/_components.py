@@ -6,24 +6,32 @@ maximum over its occurrences is its score.
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from sklearn_clm.generators import Generation, draw_stream
 from sklearn_clm.generators._draws import Occurrence, prompt_bytes
 from sklearn_clm.scoring._admission import (
     ROUGE_L_ADMITS,
+    Pairs,
     ThresholdAdmission,
     get_admission,
     verdict_of,
 )
-from sklearn_clm.scoring._parallel import map_chunks
+from sklearn_clm.scoring._callables import (
+    Named,
+    as_score,
+    as_scores,
+    chosen,
+    map_chunks,
+    name_of,
+)
 from sklearn_clm.scoring._protocols import (
     Admission,
+    Classifier,
     ComponentScore,
     Draws,
     PairJudge,
@@ -39,26 +47,15 @@ from sklearn_clm.scoring._protocols import (
 )
 from sklearn_clm.scoring._quality import (
     LOGPROB_ROUNDING,
-    Classifier,
     ClassifierScore,
     length_normalised,
-)
-from sklearn_clm.scoring._results import (
-    Named,
-    as_score,
-    as_scores,
-    by_name,
-    name_of,
     refuse_unfitted,
-    wrong_kind,
 )
 from sklearn_clm.scoring._similarity import RougeL, similarity_tensor
 from sklearn_clm.scoring._splitters import Splitter, get_splitter
 
 Scores = list[list[np.ndarray]]
 ComponentScorer = Callable[[Prompt, Response], float]
-
-_OTHERS = "a callable, a classifier, or an object with a method score_components"
 
 
 def component_spans(splitter: Splitter | str, response: Response) -> list[Span | None]:
@@ -152,34 +149,30 @@ class SpanLikelihood(BaseEstimator):
         """Scores of all occurrences, as in :class:`ComponentScore`."""
         return [
             [
-                np.array([self._one(draw, span, i, j) for span in components])
-                for j, (draw, components) in enumerate(zip(draws, rows))
+                np.array([self._one(draw, span) for span in components])
+                for draw, components in zip(draws, rows)
             ]
-            for i, (draws, rows) in enumerate(zip(generations, spans))
+            for draws, rows in zip(generations, spans)
         ]
 
-    def _one(self, draw: Generation, span: Span | None, i: int, j: int) -> float:
-        logprobs = draw.token_logprobs
-        if logprobs is None or draw.token_spans is None:
-            whole = span is None or component_of(draw.response, span) == draw.response.strip()
-            if draw.logprob is None or not whole:
-                raise ValueError(
-                    "component_score='span_likelihood' needs token_logprobs and token_spans, got "
-                    f"{logprobs} and {draw.token_spans} for draw {j} of prompt {i} instead. Use a "
-                    "generator that gives them, or another component_score."
-                )
-            inside, n_tokens = [draw.logprob], draw.n_tokens or 1
-        else:
+    def _one(self, draw: Generation, span: Span | None) -> float:
+        whole = span is None or component_of(draw.response, span) == draw.response.strip()
+        if draw.token_logprobs is not None and draw.token_spans is not None:
             inside = [
                 logprob
-                for logprob, (start, stop) in zip(logprobs, draw.token_spans)
+                for logprob, (start, stop) in zip(draw.token_logprobs, draw.token_spans)
                 if span is None or (start < stop and start < span[1] and stop > span[0])
             ]
             n_tokens = len(inside)
+        elif draw.logprob is not None and whole:
+            inside, n_tokens = [draw.logprob], draw.n_tokens or 1
+        else:
+            inside, n_tokens = [math.nan], 1
         if not all(logprob <= LOGPROB_ROUNDING for logprob in inside):
             raise ValueError(
-                "component_score='span_likelihood' needs token_logprobs of at most 0, got "
-                f"{max(inside)!r} for draw {j} of prompt {i} instead."
+                "component_score='span_likelihood' needs token_logprobs of at most 0, and "
+                f"token_spans, got {draw!r:.200} instead. Use a generator that gives them, or "
+                "another component_score."
             )
         return float(length_normalised(math.fsum(inside), n_tokens)) if inside else 0.0
 
@@ -187,11 +180,7 @@ class SpanLikelihood(BaseEstimator):
 class RandomScore(BaseEstimator):
     """A uniform random number for each distinct component of a prompt: the paper's baseline.
 
-    Parameters
-    ----------
-    seed : int, default=0
-        Seed, >= 0. The number depends on (prompt, component, seed) alone.
-
+    The number depends on (prompt, component, seed) alone.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -199,7 +188,7 @@ class RandomScore(BaseEstimator):
 
     def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
         """Scores of all occurrences, as in :class:`ComponentScore`."""
-        return _score_distinct(self._draw, prompts, generations, spans)
+        return CallableScore(self._draw).score_components(prompts, generations, spans)
 
     def _draw(self, prompt: Prompt, component: Response) -> float:
         salt = b"component " + prompt_bytes(component)
@@ -294,12 +283,6 @@ class ComponentClassifier(ClassifierScore):
     array([0.7])
     """
 
-    def __init__(
-        self, classifier: Classifier, features: Callable[..., object] | None = None
-    ) -> None:
-        self.classifier = classifier
-        self.features = features
-
     def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
         """Scores of all occurrences, as in :class:`ComponentScore`."""
         rows: list[object] = []
@@ -320,47 +303,39 @@ class CallableScore:
         self.__name__ = name_of(function)
 
     def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
-        """Scores of all occurrences."""
-        return _score_distinct(self.function, prompts, generations, spans)
+        """Scores of all occurrences, as in :class:`ComponentScore`."""
+        scored = []
+        for prompt, draws, rows in zip(prompts, generations, spans):
+            components, ids = numbered_components((draw.response for draw in draws), rows)
+            scores = np.empty(len(components))
+            for c, component in enumerate(components):
+                value = self.function(prompt, component)
+                where = f"the component {component!r:.80}"
+                scores[c] = as_score(value, "component_score", self, where)
+            scored.append([scores[row] for row in ids])
+        return scored
 
     def __repr__(self) -> str:
         return f"CallableScore({self.function!r})"
 
 
-def _score_distinct(
-    function: ComponentScorer, prompts: Prompts, generations: Draws, spans: Spans
-) -> Scores:
-    scored = []
-    for prompt, draws, rows in zip(prompts, generations, spans):
-        components, ids = numbered_components((draw.response for draw in draws), rows)
-        scores = np.empty(len(components))
-        for c, component in enumerate(components):
-            where = f"the component {component!r:.80}"
-            scores[c] = as_score(function(prompt, component), "component_score", function, where)
-        scored.append([scores[row] for row in ids])
-    return scored
-
-
 def get_component_score(
-    component_score: str | ComponentScorer | ComponentScore | BaseEstimator, *, seed: int = 0
+    component_score: str | ComponentScorer | ComponentScore | Classifier, *, seed: int = 0
 ) -> ComponentScore:
     """Component score from its name, a callable ``f(prompt, component)``, or a classifier."""
-    if isinstance(component_score, str):
-        known: dict[str, ComponentScore] = {
-            "random": RandomScore(seed=seed),
-            "span_likelihood": SpanLikelihood(),
-            "support": Support(),
-        }
-        return by_name("component_score", component_score, known, f", {_OTHERS}")
-    if not isinstance(component_score, type):
-        if isinstance(component_score, ComponentScore):
-            return component_score
-        if hasattr(component_score, "predict_proba"):
-            refuse_unfitted(component_score, "component_score")
-            return ComponentClassifier(component_score)
-        if callable(component_score):
-            return CallableScore(component_score)
-    raise wrong_kind("component_score", f"a name, {_OTHERS}", component_score)
+    known: dict[str, ComponentScorer | ComponentScore | Classifier] = {
+        "random": RandomScore(seed=seed),
+        "span_likelihood": SpanLikelihood(),
+        "support": Support(),
+    }
+    others = "a callable, a fitted classifier, or an object with a method score_components"
+    found = chosen("component_score", component_score, known, others, (ComponentScore, Classifier))
+    if isinstance(found, ComponentScore):
+        return found
+    if isinstance(found, Classifier):
+        refuse_unfitted(found, "component_score")
+        return ComponentClassifier(found)
+    return CallableScore(found)
 
 
 def component_scores(
@@ -390,18 +365,12 @@ def component_scores(
             f"prompts, got {n_given} instead."
         )
     return [
-        [_checked_scores(score, given, len(parts)) for given, parts in zip(row, wanted)]
+        [
+            as_scores(given, (len(parts),), "component_score", score)
+            for given, parts in zip(row, wanted)
+        ]
         for row, wanted in zip(rows, spans)
     ]
-
-
-def _checked_scores(score: ComponentScore, given: ArrayLike, n_wanted: int) -> np.ndarray:
-    scores = as_scores(given, (n_wanted,), "component_score", score)
-    if np.isposinf(scores).any():
-        raise ValueError(
-            f"component_score {name_of(score)} must return numbers below inf, got inf."
-        )
-    return scores
 
 
 class ComponentMatch(Named, PairJudge):
@@ -415,16 +384,15 @@ class ComponentMatch(Named, PairJudge):
         self, references: Sequence[Reference], components: Responses
     ) -> Iterator[tuple[int, bool]]:
         """Verdicts, as in :class:`PairJudge`; each run of equal references is split once."""
-        runs: list[tuple[Reference, Sequence[Response]]] = []
-        first = 0
-        for last in range(1, len(references) + 1):
-            if last == len(references) or references[last] is not references[first]:
-                runs.append((references[first], components[first:last]))
-                first = last
+        pairs = zip(references, components)
+        runs = [list(run) for _, run in groupby(pairs, key=lambda pair: id(pair[0]))]
         return enumerate(chain.from_iterable(map_chunks(self._judge_runs, runs)))
 
-    def _judge_runs(self, runs: Sequence[tuple[Reference, Sequence[Response]]]) -> list[list[bool]]:
-        return [self._against(self.parts(reference), row) for reference, row in runs]
+    def _judge_runs(self, runs: Sequence[Pairs]) -> list[list[bool]]:
+        return [
+            self._against(self.parts(run[0][0]), [component for _, component in run])
+            for run in runs
+        ]
 
     def parts(self, reference: Reference) -> list[Response]:
         """The components of a reference."""

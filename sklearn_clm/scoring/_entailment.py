@@ -16,9 +16,10 @@ from sklearn_clm.generators.transformers._machine import (
     import_transformers,
     load_pretrained,
 )
+from sklearn_clm.scoring._callables import Named
 from sklearn_clm.scoring._components import component_of
 from sklearn_clm.scoring._protocols import Draws, PairJudge, Prompt, Prompts, Spans
-from sklearn_clm.scoring._results import Named, near_boundary
+from sklearn_clm.scoring._quality import near_boundary
 
 if TYPE_CHECKING:
     import torch

@@ -65,19 +65,12 @@ def normalize_answer(text: str) -> str:
         "the"; with each run of white space as one space, and none at the ends. Letters with marks
         are composed (Unicode's form NFC): both spellings of "é" are one.
 
-    Raises
-    ------
-    TypeError
-        If `text` is not a text.
-
     Examples
     --------
     >>> from sklearn_clm.scoring import normalize_answer
     >>> normalize_answer("The  Beatles' \\"White_Album\\"!")
     'beatles white album'
     """
-    if not isinstance(text, str):
-        raise TypeError(f"text must be a str, got {type(text).__name__}: {text!r:.80}.")
     return _normalize(_composed(text))
 
 

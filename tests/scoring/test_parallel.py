@@ -1,5 +1,4 @@
 import os
-import sys
 import threading
 
 import joblib
@@ -9,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import admission_matrix, quality_matrix, similarity_tensor
-from sklearn_clm.scoring._parallel import map_chunks
+from sklearn_clm.scoring._callables import map_chunks
 
 PROMPTS = [f"prompt {i}" for i in range(12)]
 RESPONSES = [[f"a {(i * j) % 5} b" for j in range(4)] for i in range(12)]
@@ -74,21 +73,3 @@ def test_dask_spreads_the_work():
         for ours, expected in zip(matrices(), alone):
             assert_array_equal(ours, expected)
             assert np.ptp(np.asarray(ours, dtype=float)) > 0
-
-
-def test_ray_spreads_the_work():
-    ray = pytest.importorskip("ray", reason="needs ray, which is large")
-    from ray.util.joblib import register_ray
-
-    alone = matrices()
-    # workers find the package where this process does
-    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    ray.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": paths})
-    try:
-        register_ray()
-        with joblib.parallel_config(backend="ray", n_jobs=2):
-            assert os.getpid() not in map_chunks(process_ids, range(20))
-            for ours, expected in zip(matrices(), alone):
-                assert_array_equal(ours, expected)
-    finally:
-        ray.shutdown()

@@ -1,6 +1,5 @@
 import pickle
 import random
-import sys
 
 import numpy as np
 import pytest
@@ -130,16 +129,6 @@ def test_more_than_65536_distinct_tokens():
     assert_allclose(measure, 2 * common / np.add.outer(lengths, lengths), rtol=0, atol=1e-12)
 
 
-@pytest.mark.slow
-def test_more_distinct_tokens_than_characters():
-    n_tokens = sys.maxunicode + 20
-    words = [f"{i:x}" for i in range(n_tokens)]
-    some = [" ".join(words[:-10]), " ".join(words[-30:]), "", "0 1 100 ffff"]
-    common = np.array([20.0, 0.0, 4.0])
-    expected = 2 * common / (n_tokens - 10 + np.array([30, 0, 4]))
-    assert_allclose(rouge_l_matrix(some[:1], some[1:])[0], expected, rtol=0, atol=1e-15)
-
-
 def test_duplicates_and_iterables():
     some = ["a b", "a c", "a b", "A  B."]
     assert_array_equal(rouge_l_matrix(iter(some)), rouge_l_matrix(np.array(some)))
@@ -159,16 +148,6 @@ def test_number_of_threads_does_not_matter():
     generator = random.Random(0)
     some = [random_text(generator, ["a", "b", "c", "d"], 20) for _ in range(60)]
     assert_array_equal(rouge_l_matrix(some), rouge_l_matrix(some, n_jobs=2))
-
-
-def test_wrong_types_are_named():
-    for wrong in ("abc", None, ["a", 3]):
-        with pytest.raises(TypeError, match="texts_a"):
-            rouge_l_matrix(wrong)
-    with pytest.raises(TypeError, match="texts_b"):
-        rouge_l_matrix(["a"], ["b", 3])
-    with pytest.raises(TypeError, match="response"):
-        rouge_l("a", None)
 
 
 STEMMING = RougeScorer(["rougeL"], use_stemmer=True)

@@ -163,11 +163,6 @@ def test_bad_results_of_pairwise(result):
         similarity_tensor(Fixed(result), [["a", "b"]])
 
 
-def test_nan_that_no_draw_needs_is_let_pass():
-    matrix = [[np.nan, np.nan], [0.5, np.nan]]
-    assert similarity_tensor(Fixed(matrix), [["a", "b"]])[0, 1, 0] == 0.5
-
-
 def test_bad_shapes_are_named():
     with pytest.raises(ValueError, match="responses"):
         similarity_tensor("rouge_l", [["a", "b"], ["a"]])

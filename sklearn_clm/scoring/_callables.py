@@ -1,0 +1,140 @@
+"""What users give as scores and judges: chosen, asked by workers, and their results checked."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from joblib.parallel import get_active_backend
+
+Given = TypeVar("Given")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# several per worker, so that a worker with cheap items does not wait for one with expensive ones
+_CHUNKS_PER_WORKER = 8
+
+
+class Named:
+    """A callable object that is called in messages what its repr says."""
+
+    @property
+    def __name__(self) -> str:
+        return repr(self)
+
+
+def name_of(scorer: object) -> str:
+    """How a callable or object is called in messages."""
+    if isinstance(scorer, str):
+        return scorer
+    return str(getattr(scorer, "__name__", None) or type(scorer).__name__)
+
+
+def chosen(
+    argument: str,
+    value: str | Given,
+    known: Mapping[str, Given],
+    others: str,
+    protocols: tuple[Any, ...] = (),
+) -> Given:
+    """What a name stands for; a callable, or an object of one of the protocols, as it is."""
+    if isinstance(value, str) and value in known:
+        return known[value]
+    if not isinstance(value, (str, type)) and (callable(value) or isinstance(value, protocols)):
+        return cast(Given, value)
+    wanted = f"one of {sorted(known)}, or {others}" if known else others
+    message = f"{argument} must be {wanted}, got {value!r:.80} instead."
+    raise ValueError(message) if isinstance(value, str) else TypeError(message)
+
+
+def as_score(value: object, argument: str, scorer: object, where: str) -> float:
+    """One real number, or a ValueError that names the argument."""
+    array = _as_numbers(value)
+    if array is None or array.ndim or np.isnan(array):
+        raise ValueError(
+            f"{argument} {name_of(scorer)} must return one real number, got {value!r:.80} for "
+            f"{where} instead."
+        )
+    return float(array)
+
+
+def as_scores(values: object, shape: tuple[int, ...], argument: str, scorer: object) -> np.ndarray:
+    """An array of real numbers of one shape, or a ValueError that names the argument."""
+    array = _as_numbers(values)
+    if array is None or array.shape != shape:
+        got = f"{values!r:.80}" if array is None else f"an array of shape {array.shape}"
+        raise ValueError(
+            f"{argument} {name_of(scorer)} must return real numbers of shape {shape}, got {got} "
+            "instead."
+        )
+    array = array.astype(np.float64)
+    if np.isnan(array).any():
+        first = tuple(np.argwhere(np.isnan(array))[0].tolist())
+        raise ValueError(
+            f"{argument} {name_of(scorer)} must return real numbers, got NaN at index {first} "
+            "instead."
+        )
+    return array
+
+
+def _as_numbers(values: object) -> np.ndarray | None:
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):  # such as of uneven lengths
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
+def check_draws(rows: Sequence[Sized], argument: str, start: int = 0) -> int:
+    """Number of draws of each prompt, which must be the same for all and at least `start`."""
+    sizes = sorted({len(row) for row in rows}) or [0]
+    if len(sizes) > 1 or not 0 <= start <= sizes[0]:
+        raise ValueError(
+            f"{argument} must hold as many draws for every prompt, start={start} of them or more, "
+            f"got {' or '.join(map(str, sizes[:2]))} instead."
+        )
+    return sizes[0]
+
+
+def map_chunks(
+    function: Callable[..., Sequence[Result]],
+    items: Sequence[Item],
+    *args: object,
+    n_jobs: int | None = None,
+    min_chunk: int = 1,
+) -> list[Result]:
+    """Concatenation of ``function(chunk, *args)`` over consecutive chunks of `items`.
+
+    With one worker, `function` sees all items at once. `min_chunk` items are worth sending.
+    """
+    n_workers = effective_n_jobs(n_jobs)
+    if n_workers == 1 or len(items) <= min_chunk:
+        return list(function(items, *args)) if len(items) else []
+    size = max(min_chunk, -(-len(items) // (_CHUNKS_PER_WORKER * n_workers)))
+    chunks = (items[first : first + size] for first in range(0, len(items), size))
+    results = Parallel(n_jobs=n_jobs)(delayed(function)(chunk, *args) for chunk in chunks)
+    return [value for chunk in results for value in chunk]
+
+
+def map_as_done(
+    function: Callable[..., Result], items: Sequence[Item], *args: object, n_jobs: int | None = None
+) -> Iterator[tuple[int, Result]]:
+    """Yield ``(k, function(items[k], *args))`` as results become known, in any order."""
+    if effective_n_jobs(n_jobs) == 1 or len(items) <= 1:
+        for k, item in enumerate(items):
+            yield k, function(item, *args)
+        return
+    tasks = [delayed(_numbered)(k, function, item, *args) for k, item in enumerate(items)]
+    backend, _ = get_active_backend()
+    if backend.supports_return_generator:
+        yield from Parallel(n_jobs=n_jobs, return_as="generator_unordered")(tasks)
+        return
+    size = _CHUNKS_PER_WORKER * effective_n_jobs(n_jobs)
+    for first in range(0, len(tasks), size):
+        yield from Parallel(n_jobs=n_jobs)(tasks[first : first + size])
+
+
+def _numbered(
+    k: int, function: Callable[..., Result], item: Item, *args: object
+) -> tuple[int, Result]:
+    return k, function(item, *args)
