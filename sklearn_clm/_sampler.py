@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ from sklearn_clm.policies import (
     Losses,
     ThresholdPolicy,
 )
-from sklearn_clm.policies._audited import AuditedThresholds
+from sklearn_clm.policies._audited import Audit
 from sklearn_clm.policies._base import Policy, Terms, draw_budgets
 from sklearn_clm.policies._calibration import (
     DRAWN_WITH,
@@ -43,16 +44,17 @@ from sklearn_clm.policies._calibration import (
 from sklearn_clm.policies._collection import (
     SCORES,
     Collection,
-    Elsewhere,
     TryOut,
+    filled_table,
     source_of,
     warn_of_repetitions,
 )
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
+from sklearn_clm.policies._groups import groups_of
 from sklearn_clm.policies._open_sets import DrawScores, QualityLike, SimilarityLike
 from sklearn_clm.policies._rules import Rules
-from sklearn_clm.policies._shift import Shift, needed_shift
+from sklearn_clm.policies._shift import Shift, needed_shift, weighted
 from sklearn_clm.policies._source import (
     DrawSource,
     naming_position,
@@ -478,31 +480,44 @@ class ConformalSampler(  # type: ignore[call-arg]
         self._validate_params()
         check_collected(data)
         budgets, policy = self._budgets_of(data), self._policy
-        subject = self._subject(data)
-        if subject.prompts is None and data.prompts is not None:  # collect has looked at its own
+        own, source = self._origin(data)
+        prompts = None
+        if own is not None:
+            prompts, groups = own.prompts, own.groups if groups is None else groups
+        elif data.prompts is not None:  # collect has looked at its own
             warn_of_repetitions(data.prompts)
-        names = subject.groups_of(self.groups, groups, data)
-        rows, shift = subject.weighted(data, self.shift, prompt_weight)
+        names = groups_of(self.groups, groups, data.n_prompts, prompts)
+        rows, shift = weighted(self.shift, prompt_weight, data, prompts, source.seed)
         if len(rows) < data.n_prompts:
-            data = data.take(rows)
+            own, data = None, data.take(rows)
             names = None if names is None else [names[i] for i in rows]
-        table = subject.table(data, lazily=self._is_lazy, k_max=budgets[-1])
-        if isinstance(self.judging, AuditedJudging) and isinstance(policy, ThresholdPolicy):
-            people = subject.by_people(self.judging.people, data)
-            policy = AuditedThresholds(policy, self.judging, people, subject.source.seed)
+        if own is None:
+            table = filled_table(data.truncate(budgets[-1]))
+        else:
+            table = own.table(data, lazily=self._is_lazy, k_max=budgets[-1])
+        audited = self.judging if isinstance(self.judging, AuditedJudging) else None
+        losses = audit = None
+        if self.losses is not None or audited is not None:
+            if own is None or table.is_lazy:
+                raise ValueError(
+                    "data must be all that this sampler has collected, with all labels, where "
+                    "there are losses or people audit, got other data instead."
+                )
+            losses = None if self.losses is None else own.set_losses(self.losses)
+        if own is not None and audited is not None:
+            audit = Audit(audited, own.by_people(audited.people), source.seed)
         searched, tested = np.arange(0), np.arange(data.n_prompts)
         if policy.path is None and data.n_prompts > 1:
             searched, tested = split_of(data, self.optimization_fraction, self.random_state)
         judging = self._lazy_judging if table.is_lazy else None
-        losses = None if self.losses is None else subject.set_losses(self.losses)
-        with subject.drawing(self.memory_):
+        with nullcontext() if own is None else own.drawing(self.memory_):
             rules = policy.calibrate(
                 table,
                 (self.groups or Groups()).parts(searched, tested, self.delta, names),
-                Terms(self.epsilon, self.delta, budgets, judging, losses),
+                Terms(self.epsilon, self.delta, budgets, judging, losses, audit),
                 self._claim(data.provenance, shift, names),
             )
-        self._take(rules, table, subject, shift, names)
+        self._take(rules, table, own, source, shift, names)
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:
@@ -764,16 +779,13 @@ class ConformalSampler(  # type: ignore[call-arg]
             )
         return budgets
 
-    def _subject(self, data: CalibrationData) -> Elsewhere:
-        """What this sampler has collected, if that is what the data are, or else nothing."""
-        collected: Collection | None = getattr(self, "_collected", None)
-        if collected is not None and collected.holds(data):
-            return collected
-        grouped = np.empty(0, dtype=np.uint64)
-        if collected is not None and collected.groups is not None:
-            grouped = collected.prompts.digests()
+    def _origin(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
+        """What this sampler has collected, if that is what the data are, and who draws."""
+        own: Collection | None = getattr(self, "_collected", None)
+        if own is not None and own.holds(data):
+            return own, own.source
         known = getattr(self, "_source", None)
-        return Elsewhere(source_of(data.provenance, known, self._untrained_source), grouped)
+        return None, source_of(data.provenance, known, self._untrained_source)
 
     def _claim(self, known: Provenance, shift: Shift | None, names: list[Hashable] | None) -> Claim:
         """What is promised of all prompts where a test passes."""
@@ -794,12 +806,13 @@ class ConformalSampler(  # type: ignore[call-arg]
         self,
         rules: Rules,
         table: Table,
-        subject: Elsewhere,
+        own: Collection | None,
+        source: DrawSource,
         shift: Shift | None,
         names: list[Hashable] | None,
     ) -> None:
         """Keep what was calibrated, and say what is null or looks mistaken."""
-        data, own = table.filled(), subject if isinstance(subject, Collection) else None
+        data = table.filled()
         if shift is not None:
             data.provenance = replace(data.provenance, shift=shift.to_json())
         record = SamplerCalibration(
@@ -808,7 +821,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             epsilon=self.epsilon,
             delta=self.delta,
             weights=self._policy.weights,
-            source=subject.source,
+            source=source,
             provenance=data.provenance,
             n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
             data=data,
@@ -817,7 +830,7 @@ class ConformalSampler(  # type: ignore[call-arg]
             **self._frozen_parts(),
         )
         report_null(nulls_of(record.claims_in_use.values()), self.on_null)
-        self._source = subject.source
+        self._source = source
         if own is not None and data.quality.shape == own.data.quality.shape:
             own.data = data
         self._publish(record)

@@ -62,7 +62,7 @@ from sklearn_clm.policies._components import (
 )
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
-from sklearn_clm.policies._groups import groups_of, lost_groups
+from sklearn_clm.policies._groups import groups_of
 from sklearn_clm.policies._shift import Shift, needed_shift
 from sklearn_clm.policies._source import naming_position, seed_of_draws
 from sklearn_clm.policies._verdicts import ComponentVerdicts
@@ -668,11 +668,6 @@ class ComponentSelector(  # type: ignore[call-arg]
         if own is not None:
             given = own.groups if given is None else given
             return groups_of(self.groups, given, data.n_prompts, own.prompts)
-        known: Collected | None = getattr(self, "_collected", None)
-        grouped = known is not None and known.groups is not None
-        lost = given is None and self.groups is None and grouped
-        if lost and known.data.provenance == data.provenance:  # type: ignore[union-attr]
-            raise lost_groups(data.n_prompts)
         return groups_of(self.groups, given, data.n_prompts, None)
 
     def _labelled(

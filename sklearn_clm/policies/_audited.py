@@ -13,7 +13,6 @@
 One configuration is tested, so that nothing is corrected for, and no audit serves two tests.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
@@ -25,7 +24,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_clm.calibration import (
-    CalibrationData,
     Claim,
     LearnThenTestResult,
     critical_count,
@@ -39,18 +37,15 @@ from sklearn_clm.calibration._learn_then_test import AchievableEpsilon, certify_
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._search import Frontier
-from sklearn_clm.calibration._set_scores import get_set_score
-from sklearn_clm.calibration._surface import Weights
+from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
-from sklearn_clm.policies._base import Policy, Terms
-from sklearn_clm.policies._rules import Certified, Everything, Rule, Rules
+from sklearn_clm.policies._base import Terms
+from sklearn_clm.policies._rules import Certified, Everything
 from sklearn_clm.policies._thresholds import ThresholdPolicy, ThresholdRule
 from sklearn_clm.policies._verdicts import Verdicts, bounding
 from sklearn_clm.scoring._admission import get_admission
 from sklearn_clm.scoring._protocols import Admission
-
-Design = Literal["two-phase", "people"]
 
 _ENOUGH_POWER = 0.8
 _N_QUANTILES = 9  # of the posterior of a configuration's share of refusals
@@ -61,15 +56,15 @@ class AuditedJudging(BaseEstimator):
 
     The guarantee is that a set holds a response that *people* admit. Their verdicts enter the test;
     those of the model only say which rule is tested and which responses people are shown. The model
-    may be wrong in any way: the worse it is, the less is certified.
+    may be wrong in any way: the worse it is, the less is certified. For thresholds, without other
+    losses.
 
     Parameters
     ----------
     people : str or callable
         Who audits: a :class:`sklearn_clm.caching.HumanJudge`, which is shown the prompts and raises
-        :class:`~sklearn_clm.caching.VerdictsWanted` where a verdict is lacking, or any other
-        admission, ``people(reference, response) -> bool``. Of :class:`HumanJudge` all verdicts are
-        wanted at once, and ``calibrate`` goes on from there once they are given.
+        :class:`~sklearn_clm.caching.VerdictsWanted` for all verdicts that are lacking, or any other
+        admission, ``people(reference, response) -> bool``.
     n_audits : int, default=100
         How many prompts people audit, of each group where there are groups. It is fixed before the
         labels are known: more audits after a failure are another test on the same prompts.
@@ -91,20 +86,15 @@ class AuditedJudging(BaseEstimator):
     (uniform prior) of that share given the optimisation part. The last configuration, the cheapest,
     whose expected power is at least .8 is tested; if there is none, the one of largest power.
 
-    Labels of the model are needed for all draws. ``fit`` asks for them anew each time that people
-    are waited for: call ``collect`` once and then ``calibrate``, or keep them by
-    :class:`sklearn_clm.caching.CachedAdmission`. For thresholds, without other losses.
+    ``fit`` asks the model anew each time that people are waited for: call ``collect`` once and then
+    ``calibrate``, or keep its labels by :class:`sklearn_clm.caching.CachedAdmission`.
 
     Examples
     --------
     >>> from sklearn_clm import ConformalSampler
     >>> from sklearn_clm.policies import AuditedJudging
-    >>> def people(reference, response):
-    ...     return response == reference
-    >>> sampler = ConformalSampler(
-    ...     admission="rouge_l", judging=AuditedJudging(people, n_audits=60), epsilon=0.15
-    ... )
-    >>> sampler.get_params()["judging__n_audits"]
+    >>> judging = AuditedJudging(lambda reference, response: response == reference, n_audits=60)
+    >>> ConformalSampler(admission="rouge_l", judging=judging).get_params()["judging__n_audits"]
     60
     """
 
@@ -158,67 +148,48 @@ class AuditResult(LearnThenTestResult):
     verdicts: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool), repr=False)
 
 
-class AuditedThresholds(Policy[Frontier]):
-    """Thresholds, one configuration of which is tested by people's standard.
+@dataclass(frozen=True)
+class Audit:
+    """An audit by people, whom `verdicts` asks; `seed` is that of the random choice of prompts."""
 
-    Parameters
-    ----------
-    thresholds : ThresholdPolicy
-        Searches the path.
-    judging : AuditedJudging
-        How people audit.
-    verdicts : Verdicts
-        Asks people.
-    seed : int
-        Of the random choice of prompts.
-    """
-
-    rule: ClassVar[type[Rule]] = ThresholdRule
-    guarantee: ClassVar[Literal["pac"]] = "pac"  # type: ignore[misc]
-
-    def __init__(
-        self, thresholds: ThresholdPolicy, judging: AuditedJudging, verdicts: Verdicts, seed: int
-    ) -> None:
-        self.thresholds = thresholds
-        self.judging = judging
-        self.verdicts = verdicts
-        self.seed = seed
-
-    @property
-    def path(self) -> Frontier | None:
-        return self.thresholds.path
-
-    @property
-    def weights(self) -> Weights:
-        return self.thresholds.weights
-
-    def refuse(self, k_max: int | Sequence[int]) -> None:
-        self.thresholds.refuse(k_max)
-
-    def refuse_path(self, path: Frontier, data: CalibrationData) -> None:
-        self.thresholds.refuse_path(path, data)
-
-    def search(self, table: Table, rows: np.ndarray, terms: Terms) -> Frontier:
-        return self.thresholds.search(table, rows, terms)
-
-    def calibrate(self, table: Table, parts: list[Part], terms: Terms, claim: Claim) -> Rules:
-        if table.is_lazy:
-            raise ValueError(
-                "data must have all labels of the admission where people audit it, got data that "
-                "were judged lazily instead; call collect again."
-            )
-        return super().calibrate(table, parts, terms, claim)
+    judging: AuditedJudging
+    verdicts: Verdicts
+    seed: int
 
     def test(
-        self, path: Frontier, table: Table, part: Part, terms: Terms, claim: Claim
+        self,
+        policy: ThresholdPolicy,
+        path: Frontier,
+        table: Table,
+        part: Part,
+        terms: Terms,
+        claim: Claim,
     ) -> Certified:
-        step, design = self._chosen(path, table, part, terms)
+        """Test one configuration of a path by people's standard."""
+        score = get_set_score(policy.set_score)
+        step, design = self._chosen(path, table, part, terms, score)
         chosen = path.ordered(np.array([step]))
-        by_people = self._table_of_people(table)
+        if self.verdicts.of_people:
+            self.verdicts.forget()  # they may have changed their minds
+        labels = self.verdicts.labels[:, : table.k_max]
+        by_people = Table(table.filled().with_labels(labels), judge=self.verdicts)
         if design == "people":
-            result, audit = self._people_alone(chosen, by_people, part, terms)
+            n_audits = self._n_audits(part)
+            rows = np.sort(part.rows[self._order(table, part.rows)[:n_audits]])
+            columns = Columns(by_people, rows, chosen, score)
+            test = AdmissionTest(columns, terms.epsilon, part.delta)
+            weights = policy.weights
+            with bounding(by_people, rows, test.may_ask):
+                result = certify_frontier(
+                    columns, test, delta=part.delta, weights=weights, select="last"
+                )
+            audit = (
+                f"People judged responses to {n_audits} calibration prompts that were drawn at "
+                "random."
+            )
         else:
-            result, audit = self._two_phases(chosen, table, by_people, part, terms)
+            columns = Columns(table, part.rows, chosen, score)
+            result, audit = self._two_phases(columns, by_people, part, terms)
         result = result.within(len(part.searched), result.achievable_epsilon)
         if result.lambda_hat is None or result.k_max_hat is None:
             why = nothing_passed(
@@ -233,28 +204,20 @@ class AuditedThresholds(Policy[Frontier]):
         rule = ThresholdRule(result.lambda_hat, result.k_max_hat, result)
         return Certified(rule, replace(claim, audit=audit))
 
-    def _columns(self, table: Table, rows: np.ndarray, path: Frontier) -> Columns:
-        return Columns(table, rows, path, get_set_score(self.thresholds.set_score))
-
-    def _table_of_people(self, table: Table) -> Table:
-        """The same draws, with the labels that people have given."""
-        if self.verdicts.of_people:
-            self.verdicts.forget()  # they may have changed their minds
-        labels = self.verdicts.labels[:, : table.k_max]
-        return Table(table.filled().with_labels(labels), judge=self.verdicts)
-
-    def _chosen(self, path: Frontier, table: Table, part: Part, terms: Terms) -> tuple[int, Design]:
+    def _chosen(
+        self, path: Frontier, table: Table, part: Part, terms: Terms, score: SetScore
+    ) -> tuple[int, str]:
         """The configuration that is tested, and the design, from the optimisation part alone."""
         n_seen, n_audits = len(part.searched), self._n_audits(part)
         if n_seen:
-            refused = self._columns(table, part.searched, path).risks.n_errors[:, np.newaxis]
+            refused = Columns(table, part.searched, path, score).risks.n_errors[:, np.newaxis]
             at = (np.arange(_N_QUANTILES) + 0.5) / _N_QUANTILES
             shares = betaincinv(refused + 1.0, n_seen - refused + 1.0, at)
         else:
             shares = path.loss[:, np.newaxis]
         rejected, n_prompts = self.judging.rejected, len(part.rows)
         allowed = int(critical_count(n_audits, terms.epsilon, part.delta))
-        powers: dict[Design, np.ndarray] = {
+        powers = {
             "two-phase": two_phase_power(
                 shares, rejected, n_prompts, n_audits, terms.epsilon, part.delta
             ),
@@ -279,26 +242,11 @@ class AuditedThresholds(Policy[Frontier]):
         )
         return np.asarray(first[np.random.default_rng(self.seed).permutation(len(rows))])
 
-    def _people_alone(
-        self, chosen: Frontier, by_people: Table, part: Part, terms: Terms
-    ) -> tuple[LearnThenTestResult, str]:
-        n_audits = self._n_audits(part)
-        rows = np.sort(part.rows[self._order(by_people, part.rows)[:n_audits]])
-        columns = self._columns(by_people, rows, chosen)
-        test = AdmissionTest(columns, terms.epsilon, part.delta)
-        with bounding(by_people, rows, test.may_ask):
-            result = certify_frontier(
-                columns, test, delta=part.delta, weights=self.weights, select="last"
-            )
-        return result, (
-            f"People judged responses to {n_audits} calibration prompts that were drawn at random."
-        )
-
     def _two_phases(
-        self, chosen: Frontier, table: Table, by_people: Table, part: Part, terms: Terms
+        self, columns: Columns, by_people: Table, part: Part, terms: Terms
     ) -> tuple[LearnThenTestResult, str]:
         n_prompts, n_audits = len(part.rows), self._n_audits(part)
-        columns = self._columns(table, part.rows, chosen)
+        table, chosen = columns.table, columns.frontier
         admitted = columns[0].accepted & (table.labels[part.rows] == 1)
         by_quality = np.argsort(-table.data.quality[part.rows], axis=1, kind="stable")
         place = np.take_along_axis(admitted, by_quality, axis=1).argmax(axis=1)

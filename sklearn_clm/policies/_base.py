@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -20,6 +20,9 @@ from sklearn_clm.policies._judging import LazyJudging
 from sklearn_clm.policies._losses import SetLosses
 from sklearn_clm.policies._rules import Certified, Everything, Rule, Rules
 from sklearn_clm.policies._verdicts import bounding
+
+if TYPE_CHECKING:
+    from sklearn_clm.policies._audited import Audit
 
 Path = TypeVar("Path")
 
@@ -56,6 +59,7 @@ class Terms:
     budgets: list[int]  # to choose from, ascending
     judging: LazyJudging | None  # how labels are asked for; None where all are known
     losses: SetLosses | None  # other losses that are tested
+    audit: "Audit | None" = None  # of the labels, by people
 
 
 class Policy(BaseEstimator, ABC, Generic[Path]):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -18,15 +18,13 @@ from sklearn_clm.calibration._arrays import mapped_array, refuse_unknown, releas
 from sklearn_clm.calibration._data import (
     describe_repetitions,
     refuse_missing_draws,
-    row_digests,
 )
 from sklearn_clm.calibration._table import Table, text_key
 from sklearn_clm.generators import DrawQueue, Generation
 from sklearn_clm.generators._base import is_trainable, trait
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.policies._groups import Groups, groups_of, lost_groups
 from sklearn_clm.policies._losses import Losses, SetLosses
-from sklearn_clm.policies._shift import CovariateShift, Shift, needed_shift
+from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource, naming_position, progress_bar, wanting
 from sklearn_clm.policies._verdicts import Verdicts, noting_lost_verdicts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
@@ -49,83 +47,7 @@ _MANY_CUT = 0.2
 _DRAWS_AT_ONCE = 100_000  # with 60 tokens each they take almost a gigabyte
 
 
-class Elsewhere:
-    """Data that an estimator has not collected: arrays alone, whose prompts are not known.
-
-    Such draws come from `source`; `grouped` are digests of prompts that were collected with groups.
-    """
-
-    prompts: CheckedPrompts | None = None
-    groups: list[Hashable] | None = None
-    verdicts: Verdicts | None = None
-
-    def __init__(self, source: DrawSource, grouped: np.ndarray) -> None:
-        self.source, self._grouped = source, grouped
-
-    def groups_of(
-        self, options: Groups | None, given: object, data: CalibrationData
-    ) -> list[Hashable] | None:
-        """The group of each prompt; None where there are none."""
-        given = self.groups if given is None else given
-        lost = given is None and options is None and data.prompts is not None
-        if lost and np.isin(data.prompts, self._grouped).any():  # type: ignore[arg-type]
-            raise lost_groups(data.n_prompts)
-        return groups_of(options, given, data.n_prompts, self.prompts)
-
-    def weighted(
-        self, data: CalibrationData, option: CovariateShift | None, given: object
-    ) -> tuple[np.ndarray, Shift | None]:
-        """Positions of the prompts that weights keep, and the shift that they stand for."""
-        everybody = np.arange(data.n_prompts)
-        shift = Shift.of(data.provenance)
-        if shift is not None:
-            if given is not None:
-                raise ValueError(
-                    "prompt_weight must be None for data that were collected with weights, got "
-                    "weights instead."
-                )
-            if option is not None and not option.agrees(shift):
-                raise ValueError(
-                    f"data was collected with {shift}, but now shift={option!r}; call "
-                    "collect, or fit, again."
-                )
-            return everybody, shift
-        if given is None and option is None:
-            return everybody, None
-        option = needed_shift(option)
-        weights = option.of(given, data.n_prompts, self.prompts)
-        return option.applied(weights, row_digests(data.quality), self.source.seed)
-
-    def table(self, data: CalibrationData, *, lazily: bool, k_max: int) -> Table:
-        """A table of the data, which have all draws and labels."""
-        refuse_unknown(
-            data,
-            "draw, or be what this sampler has collected",
-            ": draws from elsewhere have no judge.",
-        )
-        refuse_missing_draws(data)
-        return Table(data.truncate(k_max))
-
-    def set_losses(self, losses: Losses) -> SetLosses:
-        """Tests of other losses on the sets of these draws."""
-        raise ValueError(
-            "data must be what this sampler has collected with losses, got other data instead: "
-            "losses look at prompts, references and responses, which data do not hold."
-        )
-
-    def drawing(self, memory: DrawMemory) -> AbstractContextManager[None]:
-        """Nothing is drawn meanwhile."""
-        return nullcontext()
-
-    def by_people(self, people: str | Admission, data: CalibrationData) -> Verdicts:
-        """Verdicts of people who audit the admission."""
-        raise ValueError(
-            "data must be what this sampler has collected where people audit, got other data "
-            "instead: people judge responses, which data do not hold."
-        )
-
-
-class Collection(Elsewhere):
+class Collection:
     """Draws of prompts with their scores and verdicts, made at once or as tests ask for them.
 
     Draws are keyed, and scores of a draw depend on it and earlier ones alone: so those that are
@@ -172,13 +94,12 @@ class Collection(Elsewhere):
         k_max: int,
         sampler: Any,
     ) -> None:
-        super().__init__(source, np.empty(0, dtype=np.uint64))
         n = len(prompts)
-        self.prompts: CheckedPrompts = prompts
-        self.indices, self.references, self.groups = indices, references, groups
+        self.source, self.prompts, self.indices = source, prompts, indices
+        self.references, self.groups = references, groups
         self.draws: list[list[Generation]] = [[] for _ in range(n)]
         self.responses: list[list[Response]] = [[] for _ in range(n)]
-        self.verdicts: Verdicts = Verdicts(
+        self.verdicts = Verdicts(
             sampler.admission, references, self.responses, sampler.n_jobs, k_max
         )
         self._quality, self._similarity = sampler.quality, sampler.similarity
@@ -418,8 +339,6 @@ class Collection(Elsewhere):
 
         Verdicts of people are looked up anew: they may have changed their minds.
         """
-        if data.n_prompts < self.data.n_prompts:  # only those that weights have kept
-            return super().table(data, lazily=lazily, k_max=k_max)
         labels = data.labels
         by_judge = data.provenance.admission is not None  # labels from elsewhere stay
         if by_judge and self.verdicts.of_people:
@@ -435,10 +354,9 @@ class Collection(Elsewhere):
         known.n_draws = None if np.all(made == data.k_max) else made
         known.provenance = data.provenance
         known = known.truncate(k_max) if k_max < known.k_max else known
-        if known.unknown is None:
-            refuse_missing_draws(known)
-            return Table(known)
-        return Table(known, self.draw, self.verdicts)
+        return (
+            filled_table(known) if known.unknown is None else Table(known, self.draw, self.verdicts)
+        )
 
     def set_losses(self, losses: Losses) -> SetLosses:
         """Tests of other losses on the sets of these draws."""
@@ -450,13 +368,8 @@ class Collection(Elsewhere):
         self._draw_again()
         return SetLosses(losses, self.prompts, self.references, self.draws)
 
-    def by_people(self, people: str | Admission, data: CalibrationData) -> Verdicts:
+    def by_people(self, people: str | Admission) -> Verdicts:
         """Verdicts of people who audit the admission; a HumanJudge is shown the prompts."""
-        if data.n_prompts < self.data.n_prompts:
-            raise ValueError(
-                "prompt_weight must be given to collect, or to fit, where people audit, got it in "
-                "calibrate instead."
-            )
         if any(callable(one) or one is None for one in self.references):
             raise ValueError(
                 "admissions must be references where people audit the admission, got functions "
@@ -497,6 +410,17 @@ class Collection(Elsewhere):
         if n_draws == self.data.k_max:
             scorer = bind_quality(self._quality, generator)
             warn_of_later_draws(scorer, first.prompts, draws, self.data.quality)
+
+
+def filled_table(data: CalibrationData) -> Table:
+    """A table of data that have all draws and labels."""
+    refuse_unknown(
+        data,
+        "draw, or be what this sampler has collected",
+        ": draws from elsewhere have no judge.",
+    )
+    refuse_missing_draws(data)
+    return Table(data)
 
 
 def _warn_of_cut_responses(generator: object, draws: list[Generation]) -> None:

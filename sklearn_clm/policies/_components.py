@@ -83,7 +83,8 @@ def shift_of_prompts(
         calibrated = None if record.data is None else record.data.prompts
         return (rows if calibrated is None else kept_prompts(calibrated, prompts, rows)), None
     given: CovariateShift | None = sampler.shift
-    weight = given.weight if given is not None and given.agrees(shift) else None
+    same = given is not None and given.weight_bound == shift.weight_bound
+    weight = given.weight if given is not None and same else None
     own = CovariateShift(weight, weight_bound=shift.weight_bound, estimated=shift.estimated)
     weights = own.of(prompt_weight, len(prompts), prompts)[rows]
     kept, found = own.applied(weights, prompts.take(rows).digests(), record.source.seed)

@@ -101,12 +101,3 @@ def groups_of(
     if given is None and options is None:
         return None
     return (options or Groups()).of(given, n_prompts, prompts)
-
-
-def lost_groups(n_prompts: int) -> ValueError:
-    """The refusal of prompts that were collected with groups, which data do not hold."""
-    return ValueError(
-        f"groups must be given, one for each of the {n_prompts} prompts of data, got None instead: "
-        "collect was given the groups of these prompts, and knows them for the very data that it "
-        "returned alone, not for a part or a copy."
-    )

@@ -13,7 +13,8 @@ from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import warn
-from sklearn_clm.calibration import Provenance, keep_by_weight
+from sklearn_clm.calibration import CalibrationData, Provenance, keep_by_weight
+from sklearn_clm.calibration._data import row_digests
 from sklearn_clm.calibration._shift import check_weights, effective_size
 from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
@@ -136,10 +137,6 @@ class CovariateShift(BaseEstimator):
             )
         return weights
 
-    def agrees(self, found: Shift) -> bool:
-        """Whether prompts were weighted as these parameters say."""
-        return found.weight_bound == float(self.weight_bound)
-
     def applied(
         self, weights: np.ndarray, digests: np.ndarray, seed: int
     ) -> tuple[np.ndarray, Shift]:
@@ -174,6 +171,34 @@ class CovariateShift(BaseEstimator):
             n_kept=len(rows),
             effective_size=effective_size(weights),
         )
+
+
+def weighted(
+    option: CovariateShift | None,
+    given: object,
+    data: CalibrationData,
+    prompts: CheckedPrompts | None,
+    seed: int,
+) -> tuple[np.ndarray, Shift | None]:
+    """Positions of the prompts of data that weights keep, and the shift that they stand for."""
+    everybody, shift = np.arange(data.n_prompts), Shift.of(data.provenance)
+    if shift is None and given is None and option is None:
+        return everybody, None
+    if shift is None:
+        option = needed_shift(option)
+        weights = option.of(given, data.n_prompts, prompts)
+        return option.applied(weights, row_digests(data.quality), seed)
+    if given is not None:
+        raise ValueError(
+            "prompt_weight must be None for data that were collected with weights, got weights "
+            "instead."
+        )
+    if option is not None and shift.weight_bound != float(option.weight_bound):
+        raise ValueError(
+            f"data was collected with {shift}, but now shift={option!r}; call collect, or fit, "
+            "again."
+        )
+    return everybody, shift
 
 
 def needed_shift(shift: CovariateShift | None) -> CovariateShift:

@@ -216,6 +216,8 @@ class ThresholdPolicy(Policy[Frontier]):
     def test(
         self, path: Frontier, table: Table, part: Part, terms: Terms, claim: Claim
     ) -> Certified:
+        if terms.audit is not None:
+            return terms.audit.test(self, path, table, part, terms, claim)
         columns = Columns(table, part.rows, path, self._score)
         admission = AdmissionTest(columns, terms.epsilon, part.delta)
         losses = terms.losses

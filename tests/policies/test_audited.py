@@ -273,7 +273,7 @@ def test_weights_after_the_collection_are_refused():
     sampler = audited()
     data = sampler.collect(PROMPTS, REFERENCES)
     sampler.set_params(shift=CovariateShift(weight_bound=2.0))
-    with pytest.raises(ValueError, match="prompt_weight"):
+    with pytest.raises(ValueError, match="data"):
         sampler.calibrate(data, prompt_weight=np.ones(240))
 
 

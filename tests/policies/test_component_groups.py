@@ -243,16 +243,6 @@ def test_bad_metadata_is_refused_before_anything_is_drawn(metadata, name):
     assert log == []
 
 
-def test_data_that_lack_their_groups_are_refused():
-    one = selector()
-    data = one.collect(X, Y, groups=NAMES)
-    assert list(one.calibrate(data).groups_) == NAMES[:3]
-    part = data.take(np.arange(90))
-    with pytest.raises(ValueError, match="groups must"):
-        one.calibrate(part)
-    assert list(one.calibrate(part, groups=NAMES[:90]).groups_) == NAMES[:3]
-
-
 def test_groups_and_weights_where_there_are_none(fitted):
     alone = selector(fitted.sampler_).calibrate(fitted.calibration_data_.take(np.arange(60)))
     for call in (

@@ -80,15 +80,6 @@ def test_sets_are_those_of_the_rule_of_their_group(options, tmp_path):
     assert one.fit_transform(X, Y, groups=NAMES) == one.transform(X, groups=NAMES)
 
 
-def test_a_part_of_the_data_needs_its_groups():
-    one = sampler()
-    data, names = one.collect(X, Y, groups=NAMES).take(np.arange(200)), NAMES[:200]
-    with pytest.raises(ValueError, match="groups"):
-        one.calibrate(data)
-    for given in (names, np.array(names)):
-        assert list(one.calibrate(data, groups=given).groups_) == NAMES[:3]
-
-
 def test_own_data_are_known_again_with_their_groups():
     one = sampler()
     data = one.collect(X, Y, groups=NAMES)
@@ -96,6 +87,10 @@ def test_own_data_are_known_again_with_their_groups():
     assert not hasattr(one, "groups_")
     for own in (data, data.truncate(5)):
         assert list(one.calibrate(own).groups_) == NAMES[:3]
+    # a part of them is known by its groups alone
+    part = data.take(np.arange(200))
+    assert not hasattr(one.calibrate(part), "groups_")
+    assert list(one.calibrate(part, groups=np.array(NAMES[:200])).groups_) == NAMES[:3]
 
 
 def test_a_callable_tells_the_groups(fitted, tmp_path):
