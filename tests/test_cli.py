@@ -167,7 +167,7 @@ def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
         (["evaluate", "--data", "data.npz", "--epsilons", "1.5"], "epsilons must"),
         (["evaluate", "--data", "data.npz", "--epsilons", "1:2"], "epsilons must"),
         (["evaluate", "--data", "data.npz", "--methods", "best"], "'best'"),
-        (["evaluate", "--data", "data.npz", "--trials", "0"], "n_trials must"),
+        (["evaluate", "--data", "data.npz", "--trials", "0"], "n_trials"),
         (["evaluate", "--data", "data.npz", "--testing-fraction", "0.9"], "testing_fraction must"),
         (["calibrate", "--data", "data.npz", "--set-score", "best"], "set_score"),
         (["calibrate", "--data", "data.npz", "--epsilon", "1.5"], "epsilon"),

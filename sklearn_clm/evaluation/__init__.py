@@ -61,9 +61,8 @@ After an alarm, calibrate again on new prompts. The absence of one renews no cer
 
 from sklearn_clm.evaluation._audit_plan import AuditPlan, plan_audits
 from sklearn_clm.evaluation._component_trials import reference_scores, run_component_trials
-from sklearn_clm.evaluation._expectations import chance_of_null, smallest_epsilons
 from sklearn_clm.evaluation._monitor import RiskMonitor
-from sklearn_clm.evaluation._plan import Plan, plan
+from sklearn_clm.evaluation._plan import Plan, chance_of_null, plan, smallest_epsilons
 from sklearn_clm.evaluation._results import ComponentTrialResults, PairedDifference, TrialResults
 from sklearn_clm.evaluation._trials import random_splits, run_trials
 

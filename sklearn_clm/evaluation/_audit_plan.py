@@ -1,15 +1,16 @@
 """How many verdicts of people an audit takes, and of which design, from a small pilot."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import binom
 
-from sklearn_clm.calibration import critical_count, prompts_needed, two_phase_power
+from sklearn_clm.calibration import prompts_needed, two_phase_power
 from sklearn_clm.calibration._binomial import check_level
+from sklearn_clm.evaluation._plan import chance_to_certify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,14 +67,11 @@ class AuditPlan:
         return "people" if self.people[enough] > self.two_phase[enough] else "two-phase"
 
     def __str__(self) -> str:
-        numbers = [
-            "no number is enough" if n is None else f"{n} are enough"
-            for n in (self.n_two_phase, self.n_people)
-        ]
-        start = "People alone are better here" if self.design == "people" else "Two phases"
+        better = "People alone are" if self.design == "people" else "Two phases are"
         return (
-            f"{start}. For a power of {self.power:g} with {self.n_prompts} prompts: of audits in "
-            f"two phases {numbers[0]}, of prompts that people judge alone {numbers[1]}."
+            f"{better} better here. For a power of {self.power:g} with {self.n_prompts} prompts: "
+            f"audits in two phases, {self.n_two_phase or 'no number is enough'}; prompts that "
+            f"people judge alone, {self.n_people or 'no number is enough'}."
         )
 
     def to_frame(self) -> "pd.DataFrame":
@@ -122,11 +120,6 @@ def plan_audits(
         :class:`sklearn_clm.policies.AuditedJudging`. The plan rests on the pilot, the guarantee
         does not. Choose before the calibration labels are known, never after.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of range.
-
     Examples
     --------
     >>> import numpy as np
@@ -137,17 +130,12 @@ def plan_audits(
     ('two-phase', True)
     """
     model, people = np.asarray(by_model), np.asarray(by_people)
-    for name, verdicts in (("by_model", model), ("by_people", people)):
-        if (
-            verdicts.dtype != bool
-            or verdicts.ndim != 1
-            or len(verdicts) != len(model)
-            or not len(model)
-        ):
-            raise ValueError(
-                f"{name} must be booleans of shape (m,), one for each prompt of the pilot, got "
-                f"dtype {verdicts.dtype} of shape {verdicts.shape} instead."
-            )
+    if {model.dtype, people.dtype} != {np.dtype(bool)} or not model.shape == people.shape != (0,):
+        raise ValueError(
+            "by_model and by_people must be booleans of shape (m,), one for each prompt of the "
+            f"pilot, got {model.dtype} of shape {model.shape} and {people.dtype} of shape "
+            f"{people.shape} instead."
+        )
     epsilon, delta = check_level(epsilon, "epsilon"), check_level(delta, "delta")
     power = check_level(power, "power")
     fewest = prompts_needed(epsilon, delta)
@@ -167,7 +155,7 @@ def plan_audits(
         return float(np.mean(two_phase_power(refused, rejected, n_prompts, n, epsilon, delta)))
 
     def of_people(n: int) -> float:
-        return float(np.mean(binom.cdf(critical_count(n, epsilon, delta), n, missed)))
+        return float(np.mean(chance_to_certify(n, missed, epsilon, delta)))
 
     sizes = np.unique(np.geomspace(fewest, n_prompts, _N_SIZES).astype(int))
     two_phase = np.array([of_two_phases(n) for n in sizes.tolist()])
@@ -198,10 +186,4 @@ def _enough(
         return None
     first = int(reached[0])
     low, high = int(sizes[first - 1]) if first else int(sizes[0]) - 1, int(sizes[first])
-    while high - low > 1:
-        middle = (low + high) // 2
-        if power_of(middle) >= power:
-            high = middle
-        else:
-            low = middle
-    return high
+    return low + 1 + bisect_left(range(low + 1, high), True, key=lambda n: power_of(n) >= power)

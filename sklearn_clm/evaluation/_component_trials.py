@@ -1,23 +1,25 @@
 """The protocol of repeated random splits for component selection (section 6, Appendix G)."""
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import ArrayLike
-from tqdm.auto import tqdm
 
 from sklearn_clm.calibration import ComponentCalibrationData
 from sklearn_clm.calibration._binomial import check_level
+from sklearn_clm.calibration._components import check_components
 from sklearn_clm.evaluation._results import ComponentTrialResults
 from sklearn_clm.evaluation._trials import (
     RandomState,
+    Split,
     check_levels,
     critical_counts,
+    over_splits,
     part_sizes,
     random_splits,
 )
 from sklearn_clm.scoring import component_match
-from sklearn_clm.scoring._components import ComponentMatch
 
 Match = Callable[[str, str], bool]
 Splitter = Callable[[str], Sequence[object]]
@@ -89,31 +91,24 @@ def run_component_trials(
     levels = check_levels("alphas", alphas)
     check_level(delta, "delta")
     (n_calibration,) = part_sizes(n, {"calibration_fraction": calibration_fraction})
-    splits = list(random_splits(n, n_calibration, n_trials, random_state))
     critical = critical_counts(n_calibration, levels, delta)
     scores = [
         _PromptScores(part, None if reference_scores is None else reference_scores[name])
         for name, part in data.items()
     ]
 
-    shape = (len(data), n_trials, len(levels))
-    loss, number, recall, gammas = (np.empty(shape) for _ in range(4))
-    trivial = np.empty(shape, dtype=bool)
-    for t, split in enumerate(tqdm(splits, desc="trials", disable=verbose <= 0)):
-        for m, score in enumerate(scores):
-            gammas[m, t] = score.thresholds(split.calibration, critical)
-            loss[m, t], number[m, t], recall[m, t] = score.measure(split.test, gammas[m, t])
-            trivial[m, t] = np.mean(score.has_wrong[split.test]) <= levels
+    def measure(split: Split) -> dict[str, np.ndarray]:
+        of_scores = [score.measure(split, critical, levels) for score in scores]
+        return {name: np.stack([one[name] for one in of_scores]) for name in of_scores[0]}
+
+    splits = random_splits(n, n_calibration, n_trials, random_state)
+    measured = over_splits(measure, splits, n_trials, n_jobs=1, verbose=verbose)
     return ComponentTrialResults(
         methods=tuple(data),
         levels=levels,
         delta=float(delta),
-        null=gammas == np.inf,
-        trivial=trivial,
-        loss=loss,
-        number=number,
-        recall=recall,
-        gammas=gammas,
+        null=measured["gammas"] == np.inf,
+        **measured,
         n_calibration=n_calibration,
         n_test=n - n_calibration,
     )
@@ -145,7 +140,25 @@ class _PromptScores:
         self.target_owner, self.targets = target_owner[matched], targets[matched]
         self.target_weights = 1.0 / n_targets[self.target_owner]
 
-    def thresholds(self, prompts: np.ndarray, critical: np.ndarray) -> np.ndarray:
+    def measure(
+        self, split: Split, critical: np.ndarray, levels: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """gamma-hat for each critical count of errors, and what it gives the test part."""
+        gammas = self._thresholds(split.calibration, critical)
+        n, inside = len(split.test), self._mask(split.test)
+        covered_by = inside[self.target_owner]
+        weights = self.target_weights[covered_by]
+        covered = _at_least(self.targets[covered_by], gammas, weights)
+        counted = np.count_nonzero(self.has_target[split.test])
+        return {
+            "gammas": gammas,
+            "trivial": np.mean(self.has_wrong[split.test]) <= levels,
+            "loss": _at_least(self.worst[inside & self.has_wrong], gammas) / n,
+            "number": _at_least(self.scores[inside[self.owner]], gammas) / n,
+            "recall": covered / counted if counted else np.full(len(gammas), np.nan),
+        }
+
+    def _thresholds(self, prompts: np.ndarray, critical: np.ndarray) -> np.ndarray:
         """gamma-hat for each critical count of errors; +inf where the first test fails."""
         inside = self._mask(prompts)
         distinct = np.unique(self.scores[inside[self.owner]])
@@ -153,19 +166,6 @@ class _PromptScores:
         # errors never rise along the rising thresholds: the lowest one that passes
         first = len(distinct) - np.searchsorted(n_errors[::-1], critical, side="right")
         return np.append(distinct, np.inf)[first]
-
-    def measure(
-        self, prompts: np.ndarray, gammas: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Mean loss, number and recall over the prompts at each threshold."""
-        inside = self._mask(prompts)
-        loss = _at_least(self.worst[inside & self.has_wrong], gammas) / len(prompts)
-        number = _at_least(self.scores[inside[self.owner]], gammas) / len(prompts)
-        mine = inside[self.target_owner]
-        covered = _at_least(self.targets[mine], gammas, self.target_weights[mine])
-        counted = np.count_nonzero(self.has_target[prompts])
-        recall = covered / counted if counted else np.full(len(gammas), np.nan)
-        return loss, number, recall
 
     def _mask(self, prompts: np.ndarray) -> np.ndarray:
         inside = np.zeros(len(self.worst), dtype=bool)
@@ -195,16 +195,12 @@ def _check_data(
             "data must be ComponentCalibrationData or a non-empty dict of them, got "
             f"{type(data).__name__} instead."
         )
-    for name, part in data.items():
-        if not isinstance(part, ComponentCalibrationData):
-            raise TypeError(
-                f"data[{name!r}] must be ComponentCalibrationData, got {type(part).__name__} "
-                "instead."
-            )
+    for part in data.values():
+        check_components(part)
     sizes = {name: part.n_prompts for name, part in data.items()}
-    if len(set(sizes.values())) > 1:
-        raise ValueError(f"data must be of the same prompts throughout, got {sizes} instead.")
     n = next(iter(sizes.values()))
+    if any(size != n for size in sizes.values()):
+        raise ValueError(f"data must be of the same prompts throughout, got {sizes} instead.")
     if reference_scores is not None:
         for name in data:
             if len(reference_scores.get(name, ())) != n:
@@ -255,38 +251,19 @@ def reference_scores(
     ... )
     [array([ 0.7, -inf])]
     """
-    if not len(references) == len(components) == len(scores):
-        raise ValueError(
-            "references, components and scores must be of the same prompts, got "
-            f"{len(references)}, {len(components)} and {len(scores)} of them instead."
-        )
     almost = component_match(match, splitter)
     best = []
-    for i, (reference, texts, values) in enumerate(zip(references, components, scores)):
+    for reference, texts, values in zip(references, components, scores, strict=True):
         if not isinstance(reference, str):
             raise TypeError(
-                f"references[{i}] must be a str, got {type(reference).__name__} instead."
+                f"references must hold str, got {type(reference).__name__} among them instead."
             )
-        values = np.asarray(values, dtype=np.float64)
-        if values.shape != (len(texts),):
-            raise ValueError(
-                f"scores[{i}] must have shape ({len(texts)},), one for each component, got "
-                f"{values.shape} instead."
-            )
-        best.append(_best_matches(reference, texts, values, almost))
+        # from the surest down, so that the first match is the best
+        numbers = np.asarray(values, dtype=np.float64).tolist()
+        ordered = sorted(zip(numbers, texts, strict=True), key=itemgetter(0), reverse=True)
+        row = []
+        for sentence in almost.parts(reference):
+            matches = (value for value, text in ordered if almost.admission(sentence, text))
+            row.append(next(matches, -np.inf))
+        best.append(np.array(row, dtype=np.float64))
     return best
-
-
-def _best_matches(
-    reference: str,
-    components: Sequence[str],
-    scores: np.ndarray,
-    almost: ComponentMatch,
-) -> np.ndarray:
-    # from the surest down, so that the first match is the best
-    order = np.argsort(-scores, kind="stable")
-    best = []
-    for sentence in almost.parts(reference):
-        matches = (scores[i] for i in order if almost.admission(sentence, components[i]))
-        best.append(next(matches, -np.inf))
-    return np.array(best, dtype=np.float64)

@@ -1,14 +1,16 @@
-"""How many calibration prompts to collect, from a small pilot."""
+"""How many calibration prompts to collect, and what to expect of so many."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import ndtri
 from scipy.stats import binom, nbinom
 from sklearn.utils import check_scalar
 
@@ -16,7 +18,6 @@ from sklearn_clm._exceptions import MORE_PROMPTS
 from sklearn_clm._results import counted
 from sklearn_clm.calibration import (
     CalibrationData,
-    binomial_p_value,
     clopper_pearson,
     critical_count,
     prompts_needed,
@@ -25,30 +26,26 @@ from sklearn_clm.calibration import (
 )
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._data import check_data, optimization_size, size_that_leaves
-from sklearn_clm.calibration._search import Frontier
+from sklearn_clm.calibration._search import check_budgets
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights, evaluate_configurations
-from sklearn_clm.evaluation._expectations import first_k_errors, mean_interval
 from sklearn_clm.evaluation._results import markdown_table
-from sklearn_clm.evaluation._trials import choose, largest_budget
+from sklearn_clm.evaluation._trials import choose
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _SIZES = (100, 200, 500, 1000, 2000)
-_SMALLEST_PILOT = 10
-_LARGEST_PLAN = 200_000
 _LARGEST_ADVICE = 10_000
-_MOST_BUDGETS = 20
+_MOST_BUDGETS = 20  # rows of a table
 # larger calibration parts hardly choose otherwise
 _MOST_SIMULATED = 5_000
+_FORMS = {"smallest_epsilon": ".3f", "chance": ".2f", "size": ".2f", "draws": ".2f"}
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What calibrations of several sizes can be expected to do.
-
-    Every estimate comes with an interval: an array of shape (s, 2) of its ends.
 
     Parameters
     ----------
@@ -56,17 +53,17 @@ class Plan:
         Prompts to collect, the optimisation part included.
     n_calibration : ndarray of int, shape (s,)
         Of these, prompts in the calibration part.
-    smallest_epsilon, smallest_epsilon_interval : ndarray of shape (s,), (s, 2)
-        Smallest risk that will be certified. The interval is for the calibration to come, so
-        that it holds the chance of its prompts as well as that of the pilot's.
-    chance, chance_interval : ndarray of shape (s,), (s, 2)
-        Probability that a calibration at `epsilon` certifies anything.
-    size, size_interval, draws, draws_interval : ndarray of shape (s,), (s, 2)
-        Mean size of the sets, and draws per new prompt, after a calibration at `epsilon`; one that
-        certifies nothing counts with all K draws. NaN where the prompts are too few for any test.
-    judgements, judgements_interval : ndarray of shape (s,), (s, 2)
-        Judge calls of the collection: distinct responses where the pilot knows which responses
-        are equal, otherwise all draws.
+    estimates : dict of str to ndarray of shape (s, 3)
+        Estimates with both ends of their intervals; the columns of :meth:`to_frame`.
+
+        - "smallest_epsilon": smallest risk that will be certified. The interval is for the
+          calibration to come: it holds the chance of its prompts as well as that of the pilot's.
+        - "chance": probability that a calibration at `epsilon` certifies anything.
+        - "size", "draws": mean size of the sets, and draws per new prompt, after a calibration at
+          `epsilon`; one that certifies nothing counts with all K draws. NaN where the prompts are
+          too few for any test.
+        - "judgements": judge calls of the collection: distinct responses where the pilot knows
+          which responses are equal, otherwise all draws.
     n_recommended, n_recommended_cautious : int or None
         With this number of prompts, and any larger one, a calibration at `epsilon` succeeds with
         probability `power`, if the share of errors is that of the pilot, and if it is the upper end
@@ -79,15 +76,13 @@ class Plan:
         Share of prompts without any admissible draw: no epsilon below it can be certified.
     lowest_by_budget, n_recommended_by_budget : ndarray, tuple of int or None, length k_max
         The same share, and `n_recommended`, for the first 1, 2, ..., k_max draws.
-    epsilon, delta, power, confidence : float
+    epsilon, delta, power, confidence, looks : float, int
         As asked for.
     n_pilot, k_max : int
         Prompts of the pilot, and draws for each.
     share_kept : float
         Of a pilot whose prompts were kept by their weights: the share that was. All numbers of
         prompts are of those that are kept.
-    looks : int
-        How many calibrations share `delta`.
 
     Examples
     --------
@@ -96,16 +91,7 @@ class Plan:
 
     n_prompts: np.ndarray
     n_calibration: np.ndarray
-    smallest_epsilon: np.ndarray
-    smallest_epsilon_interval: np.ndarray
-    chance: np.ndarray
-    chance_interval: np.ndarray
-    size: np.ndarray
-    size_interval: np.ndarray
-    draws: np.ndarray
-    draws_interval: np.ndarray
-    judgements: np.ndarray
-    judgements_interval: np.ndarray
+    estimates: dict[str, np.ndarray]
     n_recommended: int | None
     n_recommended_cautious: int | None
     epsilon_of_largest: float
@@ -118,19 +104,10 @@ class Plan:
     delta: float
     power: float
     confidence: float
+    looks: int
     n_pilot: int
     k_max: int
-    share_kept: float = 1.0
-    looks: int = 1
-
-    def _columns(self) -> dict[str, tuple[np.ndarray, np.ndarray, str]]:
-        return {
-            "smallest_epsilon": (self.smallest_epsilon, self.smallest_epsilon_interval, ".3f"),
-            "chance": (self.chance, self.chance_interval, ".2f"),
-            "size": (self.size, self.size_interval, ".2f"),
-            "draws": (self.draws, self.draws_interval, ".2f"),
-            "judgements": (self.judgements, self.judgements_interval, ",.0f"),
-        }
+    share_kept: float
 
     def to_frame(self) -> "pd.DataFrame":
         """The estimates with the ends of their intervals, one row for each number of prompts.
@@ -138,13 +115,13 @@ class Plan:
         Returns
         -------
         pandas.DataFrame
-            The columns are called as the parameters, the ends with ``_low`` and ``_high``.
+            The ends of an interval are called ``_low`` and ``_high``.
         """
         import pandas as pd
 
         columns = {"n_prompts": self.n_prompts, "n_calibration": self.n_calibration}
-        for name, (values, interval, _) in self._columns().items():
-            columns |= {name: values, f"{name}_low": interval[:, 0], f"{name}_high": interval[:, 1]}
+        for name, values in self.estimates.items():
+            columns |= dict(zip((name, f"{name}_low", f"{name}_high"), values.T))
         return pd.DataFrame(columns)
 
     def to_markdown(self) -> str:
@@ -163,7 +140,7 @@ class Plan:
             f"Share of prompts without any admissible draw: {self.lowest:.3f} [{low:.3f}, "
             f"{high:.3f}]. No number of prompts certifies an epsilon below it. With probability "
             f"{self.power:g} a calibration succeeds with:",
-            markdown_table(self._needs()).rstrip("\n"),
+            self._needs(),
         ]
         if self.n_recommended is None:
             parts.append(
@@ -185,55 +162,55 @@ class Plan:
                 f"{100 * self.share_kept:.3g} % of all. The numbers of prompts here are of kept "
                 f"ones: collect {1 / self.share_kept:.3g} times as many."
             )
-        parts.append(markdown_table(self._by_size()).rstrip("\n"))
-        parts.append(
+        parts += [
+            self._by_size(),
             f"In brackets: {100 * self.confidence:g} % intervals. Set size and draws are per new "
             f"prompt after a calibration at epsilon = {self.epsilon:g}, where one that certifies "
             "nothing gives all draws, and for thresholds, not for an ExitPolicy. The rest holds "
-            'for both, with guarantee="pac".'
-        )
+            'for both, with guarantee="pac".',
+        ]
         if self.k_max > 1:
-            parts.append(
+            parts += [
                 "What each number of draws needs, at the pilot's share of errors. Choose k_max by "
-                "it only if the pilot does not calibrate."
-            )
-            parts.append(markdown_table(self._by_budget()).rstrip("\n"))
-        return "\n\n".join(parts) + "\n"
+                "it only if the pilot does not calibrate.",
+                self._by_budget(),
+            ]
+        return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
-    def _needs(self) -> list[list[str]]:
+    def _needs(self) -> str:
         """How many prompts this epsilon takes, and which epsilon the largest number certifies."""
         end = self.lowest_interval[1]
-        here, there = self.n_recommended, self.n_recommended_cautious
+        n, cautious = self.n_recommended, self.n_recommended_cautious
         least, at_end = self.epsilon_of_largest, self.epsilon_of_largest_cautious
         of_largest = f"epsilon of {self.n_prompts[-1]} prompts"
-        return [
-            ["share of errors", f"prompts for epsilon = {self.epsilon:g}", of_largest],
-            [f"{self.lowest:.3f}, the pilot's", self._count(here, self.lowest), f"{least:.3f}"],
-            [f"{end:.3f}, its upper limit", self._count(there, end), f"{at_end:.3f}"],
-        ]
+        return markdown_table(
+            [
+                ["share of errors", f"prompts for epsilon = {self.epsilon:g}", of_largest],
+                [f"{self.lowest:.3f}, the pilot's", self._count(n, self.lowest), f"{least:.3f}"],
+                [f"{end:.3f}, its upper limit", self._count(cautious, end), f"{at_end:.3f}"],
+            ]
+        )
 
-    def _by_size(self) -> list[list[str]]:
+    def _by_size(self) -> str:
         """What each number of prompts brings."""
         header = ["prompts", "calibration part", "smallest epsilon", f"chance of {self.epsilon:g}"]
         rows = [[*header, "set size", "draws", "judge calls"]]
         for i, (n, m) in enumerate(zip(self.n_prompts, self.n_calibration)):
-            cells = [
-                "too few prompts"
-                if np.isnan(values[i])
-                else f"{values[i]:{form}} [{interval[i, 0]:{form}}, {interval[i, 1]:{form}}]"
-                for values, interval, form in self._columns().values()
-            ]
-            rows.append([str(n), str(m), *cells])
-        return rows
+            rows.append([str(n), str(m)])
+            for name, values in self.estimates.items():
+                shown = [f"{value:{_FORMS.get(name, ',.0f')}}" for value in values[i]]
+                cell = f"{shown[0]} [{shown[1]}, {shown[2]}]"
+                rows[-1].append("too few prompts" if np.isnan(values[i, 0]) else cell)
+        return markdown_table(rows)
 
-    def _by_budget(self) -> list[list[str]]:
+    def _by_budget(self) -> str:
         """What each number of draws needs."""
         rows = [["k_max", "without any admissible draw", f"prompts for epsilon = {self.epsilon:g}"]]
         shown = np.linspace(1, self.k_max, min(self.k_max, _MOST_BUDGETS)).round().astype(int)
         for k in shown.tolist():
             share, n = self.lowest_by_budget[k - 1], self.n_recommended_by_budget[k - 1]
             rows.append([str(k), f"{share:.3f}", self._count(n, share)])
-        return rows
+        return markdown_table(rows)
 
     def _count(self, n: int | None, share: float) -> str:
         """Prompts for epsilon at a share of errors."""
@@ -254,7 +231,7 @@ def plan(
     epsilon: float,
     delta: float = 0.05,
     *,
-    sizes: Sequence[int] | None = None,
+    sizes: Sequence[int] = _SIZES,
     set_score: SetScoreLike = "max",
     k_max: int | Sequence[int] | None = None,
     optimization_fraction: float = 1 / 3,
@@ -277,9 +254,9 @@ def plan(
     Set sizes and draws are simulated: in each trial a random two thirds of the pilot find the
     frontier, the others are resampled to the planned size, and Learn Then Test chooses among the
     frontier. The intervals hold the central trials. A frontier of so few prompts is coarser than
-    the one to come, so that these numbers tend to be pessimistic. They are for
-    ``policy="thresholds"``. What can be certified is the same for an
-    :class:`~sklearn_clm.policies.ExitPolicy`; its set sizes and draws are not estimated.
+    the one to come, so that these numbers tend to be pessimistic. They are for thresholds. What can
+    be certified is the same for an :class:`~sklearn_clm.policies.ExitPolicy`; its set sizes and
+    draws are not estimated.
 
     The number of prompts is decided before calibration. Who collects more after a failure, until a
     calibration succeeds, is misled more often than `delta` says. Where that shall be possible, fix
@@ -294,8 +271,8 @@ def plan(
         The risk to certify, in (0, 1).
     delta : float, default=0.05
         Level of the tests, in (0, 1).
-    sizes : sequence of int, default=None
-        Numbers of prompts to consider, the optimisation part included. None: 100 to 2000.
+    sizes : sequence of int, default=(100, 200, 500, 1000, 2000)
+        Numbers of prompts to consider, the optimisation part included.
     set_score, k_max, optimization_fraction, n_lambdas
         As in :func:`sklearn_clm.calibration.learn_then_test`.
     size_weight, excess_weight, draw_weight
@@ -326,103 +303,82 @@ def plan(
     >>> quality = rng.random((80, 5))
     >>> pilot = CalibrationData(quality, rng.random((80, 5, 5)), rng.random((80, 5)) < quality)
     >>> expected = plan(pilot, epsilon=0.2, sizes=[100, 400], random_state=0)
-    >>> expected.smallest_epsilon.round(2), expected.n_recommended
-    (array([0.09, 0.05]), 45)
+    >>> expected.to_frame()["smallest_epsilon"].round(2).tolist(), expected.n_recommended
+    ([0.09, 0.05], 45)
     """
     check_data(data)
-    for name, value in {
-        "epsilon": epsilon,
-        "delta": delta,
-        "power": power,
-        "confidence": confidence,
-        "optimization_fraction": optimization_fraction,
-    }.items():
+    fraction, levels = optimization_fraction, {"epsilon": epsilon, "delta": delta, "power": power}
+    levels |= {"confidence": confidence, "optimization_fraction": fraction}
+    for name, value in levels.items():
         check_level(value, name)
-    n = data.n_prompts
-    if n < _SMALLEST_PILOT:
-        raise ValueError(
-            f"data must hold at least {_SMALLEST_PILOT} prompts for a plan, better 50 to 100, got "
-            f"{n} instead."
-        )
     check_scalar(n_trials, "n_trials", Integral, min_val=2)
     check_scalar(looks, "looks", Integral, min_val=1)
     if random_state is not None:
         check_scalar(random_state, "random_state", Integral, min_val=0)
-    planned = _check_sizes(_SIZES if sizes is None else sizes)
-    largest = largest_budget(k_max, data.k_max)
-    parts = np.array([int(n) - optimization_size(int(n), optimization_fraction) for n in planned])
-    errors = first_k_errors(data.admissible[:, :largest])
-    n_errors, tail = int(errors[-1]), (1.0 - confidence) / 4.0
-    share, level = n_errors / n, delta / looks
-    # half of the allowed error for the pilot's share, half for the calibration to come
-    low, high = clopper_pearson(n_errors, n, 1.0 - 2.0 * tail)
-    fewest, most = binom.ppf(tail, parts, low), binom.ppf(1.0 - tail, parts, high)
-    ends = [smallest_epsilon(count.astype(np.int64), parts, level) for count in (fewest, most)]
-    middle = -(-parts * n_errors // n)
-    interval = clopper_pearson(n_errors, n, confidence)
+    planned = np.unique(np.asarray(sizes))
+    if not planned.size or planned.dtype.kind not in "iu" or planned[0] < 2:
+        raise ValueError(f"sizes must be integers of at least 2, got {sizes!r} instead.")
+    n, pilot = data.n_prompts, data.truncate(int(check_budgets(k_max, data.k_max).max()))
+    parts = np.array([size - optimization_size(size, fraction) for size in planned.tolist()])
+    errors = first_k_errors(pilot.admissible)
+    n_errors, level = int(errors[-1]), delta / looks
+    low, high = clopper_pearson(n_errors, n, confidence)
+    shares = np.array([n_errors / n, low, high])
     recommended = partial(
         _recommended,
         epsilon=epsilon,
         delta=level,
         power=power,
-        fraction=optimization_fraction,
+        fraction=fraction,
         most=max(_LARGEST_ADVICE, int(planned[-1])),
     )
     by_budget = tuple(recommended(share) for share in (errors / n).tolist())
-    certified = partial(_certified, n=int(parts[-1]), delta=level, power=power)
+    largest = int(parts[-1])
+    certified, certified_cautious = (
+        float(smallest_epsilon(int(binom.ppf(power, largest, share)), largest, level))
+        for share in (shares[0], high)
+    )
+    costs = np.full((2, len(parts), 3), np.nan)
     enough = parts >= prompts_needed(epsilon, level)
-    weights: Weights = {
-        "size_weight": size_weight,
-        "excess_weight": excess_weight,
-        "draw_weight": draw_weight,
-    }
-    find = partial(search_frontier, k_max=k_max, n_lambdas=n_lambdas, set_score=set_score)
-    simulated = np.minimum(parts[enough], _MOST_SIMULATED)
-    critical = np.atleast_1d(critical_count(simulated, epsilon, level))
-    rng = np.random.default_rng(random_state)
-    means = np.full((n_trials, len(parts), 2), np.nan)
-    for trial in means:
-        # a pilot is small: the frontier needs most of it to resemble the one to come
-        optimization, rest = data.truncate(largest).split(2 / 3, rng)
-        frontier = find(optimization, **weights)
-        for i, row in enumerate(np.flatnonzero(enough)):
-            sample = rest.take(rng.integers(rest.n_prompts, size=int(simulated[i])))
-            trial[row] = _simulate(sample, frontier, critical[[i]], set_score, weights)
-    bounds = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    size, draws = means.mean(axis=0).T
-    own_text = data.first[:, :largest] == np.arange(largest)
-    calls = np.array(mean_interval(own_text.sum(axis=1).astype(float), confidence))
+    costs[:, enough] = _simulated_costs(
+        pilot,
+        np.minimum(parts[enough], _MOST_SIMULATED),
+        np.atleast_1d(critical_count(np.minimum(parts[enough], _MOST_SIMULATED), epsilon, level)),
+        {"size_weight": size_weight, "excess_weight": excess_weight, "draw_weight": draw_weight},
+        {"k_max": k_max, "n_lambdas": n_lambdas, "set_score": set_score},
+        n_trials,
+        confidence,
+        random_state,
+    )
+    own_text = pilot.first == np.arange(pilot.k_max)
+    calls = mean_interval(own_text.sum(axis=1).astype(float), confidence)
     return Plan(
         n_prompts=planned,
         n_calibration=parts,
-        smallest_epsilon=np.asarray(smallest_epsilon(middle, parts, level)),
-        smallest_epsilon_interval=np.column_stack(ends),
-        chance=_chance(parts, share, epsilon, level),
-        chance_interval=np.column_stack(
-            [_chance(parts, end, epsilon, level) for end in interval[::-1]]
-        ),
-        size=size,
-        size_interval=bounds[:, :, 0].T,
-        draws=draws,
-        draws_interval=bounds[:, :, 1].T,
-        judgements=planned * calls[0],
-        judgements_interval=np.outer(planned, calls[1:]),
+        estimates={
+            "smallest_epsilon": _smallest_epsilons(n_errors, n, parts, level, confidence),
+            # the more errors, the smaller the chance
+            "chance": chance_to_certify(parts[:, np.newaxis], shares[[0, 2, 1]], epsilon, level),
+            "size": costs[0],
+            "draws": costs[1],
+            "judgements": np.outer(planned, calls),
+        },
         n_recommended=by_budget[-1],
-        n_recommended_cautious=recommended(float(interval[1])),
-        epsilon_of_largest=certified(share),
-        epsilon_of_largest_cautious=certified(float(interval[1])),
-        lowest=share,
-        lowest_interval=(float(interval[0]), float(interval[1])),
+        n_recommended_cautious=recommended(float(high)),
+        epsilon_of_largest=certified,
+        epsilon_of_largest_cautious=certified_cautious,
+        lowest=n_errors / n,
+        lowest_interval=(float(low), float(high)),
         lowest_by_budget=errors / n,
         n_recommended_by_budget=by_budget,
         epsilon=float(epsilon),
         delta=float(delta),
         power=float(power),
         confidence=float(confidence),
-        n_pilot=n,
-        k_max=largest,
-        share_kept=_share_kept(data),
         looks=int(looks),
+        n_pilot=n,
+        k_max=pilot.k_max,
+        share_kept=_share_kept(data),
     )
 
 
@@ -434,39 +390,45 @@ def _share_kept(data: CalibrationData) -> float:
     return float(shift["n_kept"] / shift["n_offered"])
 
 
-def _simulate(
-    data: CalibrationData,
-    frontier: Frontier,
+def _smallest_epsilons(
+    n_errors: int, n: int, parts: np.ndarray, delta: float, confidence: float
+) -> np.ndarray:
+    """Smallest epsilon of each calibration part, and an interval for the one to come."""
+    # half of the allowed error for the pilot's share, half for the calibration to come
+    tail = (1.0 - confidence) / 4.0
+    low, high = clopper_pearson(n_errors, n, 1.0 - 2.0 * tail)
+    fewest, most = binom.ppf(tail, parts, low), binom.ppf(1.0 - tail, parts, high)
+    ends = [smallest_epsilon(count.astype(np.int64), parts, delta) for count in (fewest, most)]
+    return np.column_stack([smallest_epsilons(n_errors, n, parts, delta), *ends])
+
+
+def _simulated_costs(
+    pilot: CalibrationData,
+    sizes: np.ndarray,
     critical: np.ndarray,
-    set_score: SetScoreLike,
     weights: Weights,
-) -> tuple[float, float]:
-    """Mean set size and draws after a calibration; of all draws where it certifies nothing."""
-    lambdas, budgets = frontier.lambdas, frontier.k_max
-    risks = evaluate_configurations(data, lambdas, set_score=set_score, k_max=budgets)
-    (best,) = choose(risks.n_errors, risks.objective(**weights), critical)
-    if best < 0:
-        return data.k_max, data.k_max
-    return risks.size[best], risks.samples[best]
-
-
-def _check_sizes(sizes: Sequence[int]) -> np.ndarray:
-    planned = np.asarray(sizes)
-    if planned.ndim != 1 or not planned.size or planned.dtype.kind not in "iu":
-        raise ValueError(f"sizes must be a sequence of integers, got {sizes!r} instead.")
-    if planned.min() < 2 or planned.max() > _LARGEST_PLAN:
-        raise ValueError(
-            f"sizes must lie between 2 and {_LARGEST_PLAN}, got {list(sizes)!r} instead."
-        )
-    return np.unique(planned)
-
-
-def _chance(n: np.ndarray, share: ArrayLike, epsilon: float, delta: float) -> np.ndarray:
-    """Probability that calibration parts of these sizes certify anything."""
-    critical = np.asarray(critical_count(n, epsilon, delta))
-    # a share of 0 or 1 is no parameter of the binomial test
-    inside = np.clip(np.asarray(share, dtype=np.float64), 1e-12, 1.0 - 1e-12)
-    return np.where(critical < 0, 0.0, binomial_p_value(np.maximum(critical, 0), n, inside))
+    search: dict[str, Any],
+    n_trials: int,
+    confidence: float,
+    random_state: int | None,
+) -> np.ndarray:
+    """Mean set size and draws with the ends of their intervals, shape (2, s, 3)."""
+    rng = np.random.default_rng(random_state)
+    means = np.empty((n_trials, len(sizes), 2))
+    for trial in means:
+        # a pilot is small: the frontier needs most of it to resemble the one to come
+        optimization, rest = pilot.split(2 / 3, rng)
+        path = search_frontier(optimization, **search, **weights)
+        for i, size in enumerate(sizes.tolist()):
+            sample = rest.take(rng.integers(rest.n_prompts, size=size))
+            risks = evaluate_configurations(
+                sample, path.lambdas, set_score=search["set_score"], k_max=path.k_max
+            )
+            (best,) = choose(risks.n_errors, risks.objective(**weights), critical[[i]])
+            # all draws where nothing is certified
+            trial[i] = pilot.k_max if best < 0 else (risks.size[best], risks.samples[best])
+    ends = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    return np.moveaxis(np.stack([means.mean(axis=0), *ends], axis=-1), 1, 0)
 
 
 def _recommended(
@@ -487,6 +449,73 @@ def _recommended(
     return total if total <= most else None
 
 
-def _certified(share: float, n: int, delta: float, power: float) -> float:
-    """Smallest epsilon that n calibration prompts certify with probability `power`."""
-    return float(smallest_epsilon(int(binom.ppf(power, n, share)), n, delta))
+def chance_to_certify(n: ArrayLike, share: ArrayLike, epsilon: float, delta: float) -> np.ndarray:
+    """Probability that n calibration prompts with this share of errors certify anything."""
+    return np.asarray(binom.cdf(critical_count(np.asarray(n), epsilon, delta), n, share))
+
+
+def first_k_errors(admissible: ArrayLike) -> np.ndarray:
+    """Counts of prompts none of whose first 1, 2, ... draws is admissible."""
+    admitted = np.logical_or.accumulate(np.asarray(admissible, dtype=bool), axis=1)
+    return np.count_nonzero(~admitted, axis=0)
+
+
+def mean_interval(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Mean of independent values, and the ends of its normal interval."""
+    mean = float(np.mean(values))
+    half = float(ndtri(0.5 + confidence / 2) * np.std(values) / math.sqrt(len(values)))
+    return mean, mean - half, mean + half
+
+
+def smallest_epsilons(
+    n_errors: int, n: int, sizes: Sequence[int] | np.ndarray, delta: float
+) -> np.ndarray:
+    """Smallest epsilon that calibration parts of other sizes certify at the same error rate.
+
+    Parameters
+    ----------
+    n_errors, n : int
+        Errors of accepting every draw, among n prompts.
+    sizes : sequence of int
+        Prompts in the calibration part.
+    delta : float
+        Level of the tests, in (0, 1).
+
+    Returns
+    -------
+    ndarray of float
+        One epsilon for each size; errors are rounded up to whole prompts.
+
+    Examples
+    --------
+    >>> from sklearn_clm.evaluation import smallest_epsilons
+    >>> smallest_epsilons(30, 300, [100, 300, 3000], 0.05).round(3)
+    array([0.164, 0.133, 0.109])
+    """
+    sizes = np.asarray(sizes, dtype=np.int64)
+    # in integers: a rounded share would at times count one error more
+    return np.asarray(smallest_epsilon(-(-sizes * n_errors // n), sizes, delta))
+
+
+def chance_of_null(n_errors: int, n: int, epsilon: float, delta: float) -> float:
+    """Probability that another calibration of this size certifies nothing.
+
+    Parameters
+    ----------
+    n_errors, n : int
+        Errors of the safest configuration, among n calibration prompts.
+    epsilon, delta : float
+        Tolerated risk and level of the tests, in (0, 1).
+
+    Returns
+    -------
+    float
+        The probability, if the share of errors is what was observed.
+
+    Examples
+    --------
+    >>> from sklearn_clm.evaluation import chance_of_null
+    >>> round(chance_of_null(30, 300, 0.15, 0.05), 3)
+    0.191
+    """
+    return 1.0 - float(chance_to_certify(n, n_errors / n, epsilon, delta))

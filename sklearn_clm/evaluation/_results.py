@@ -1,7 +1,6 @@
 """Results of repeated random splits: curves over levels, comparisons, tables and files."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -27,22 +26,19 @@ class PairedDifference:
         The methods; differences are a minus b.
     differences : ndarray of shape (n_trials,)
         One difference for each trial; NaN where one of the two methods abstained.
-    confidence : float
-        Share of the trials that the interval holds.
 
     Examples
     --------
     >>> import numpy as np
     >>> from sklearn_clm.evaluation import PairedDifference
-    >>> print(PairedDifference("draws", "max", "sum", np.array([-1.0, -2.0, -3.0]), 0.5))
-    draws, max - sum: -2 [-2.5, -1.5] (50 % of 3 trials)
+    >>> print(PairedDifference("draws", "max", "sum", np.linspace(-3.0, -1.0, 41)))
+    draws, max - sum: -2 [-2.95, -1.05] (95 % of 41 trials)
     """
 
     measure: str
     method_a: str
     method_b: str
     differences: np.ndarray
-    confidence: float
 
     @property
     def mean(self) -> float:
@@ -51,15 +47,14 @@ class PairedDifference:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Central interval that holds the share `confidence` of the trials."""
-        tail = (1.0 - self.confidence) / 2.0
-        low, high = np.quantile(self.differences, [tail, 1.0 - tail])
+        """Central interval that holds 95 % of the trials."""
+        low, high = np.quantile(self.differences, [0.025, 0.975])
         return float(low), float(high)
 
     def __str__(self) -> str:
         low, high = self.interval
-        share = f"{100 * self.confidence:g} % of {len(self.differences)} trials"
         what = f"{self.measure}, {self.method_a} - {self.method_b}"
+        share = f"95 % of {len(self.differences)} trials"
         return f"{what}: {self.mean:.4g} [{low:.4g}, {high:.4g}] ({share})"
 
 
@@ -82,18 +77,7 @@ class LevelResults:
         return self.null.shape[1]
 
     def values(self, measure: str) -> np.ndarray:
-        """Measure of every method, trial and level.
-
-        Parameters
-        ----------
-        measure : str
-            One of `measures`.
-
-        Returns
-        -------
-        ndarray of shape (n_methods, n_trials, n_levels)
-            The values; NaN where they are not defined.
-        """
+        """One of `measures`, shape (n_methods, n_trials, n_levels); NaN where it is not defined."""
         if measure not in self.measures:
             raise ValueError(f"measure must be one of {self.measures}, got {measure!r} instead.")
         return np.asarray(getattr(self, measure))
@@ -105,7 +89,7 @@ class LevelResults:
         ----------
         measure
             As in :meth:`values`.
-        min_share : float in (0, 1], default=1.0
+        min_share : float, default=1.0
             A level counts where at least this share of the trials found a configuration. Below
             1, means at different levels may be over different trials.
 
@@ -114,11 +98,11 @@ class LevelResults:
         ndarray of shape (n_methods, n_levels)
             The means; NaN where too many trials abstained.
         """
-        return self._over_trials(np.nanmean, measure, min_share)
+        return np.asarray(self._counted(measure, min_share).mean(axis=1).filled(np.nan))
 
     def std(self, measure: str, *, min_share: float = 1.0) -> np.ndarray:
         """Standard deviation over trials; parameters and shape as in :meth:`mean`."""
-        return self._over_trials(np.nanstd, measure, min_share)
+        return np.asarray(self._counted(measure, min_share).std(axis=1).filled(np.nan))
 
     def usable(self, *, common: bool = True) -> np.ndarray:
         """Levels that are achievable and not trivial in every trial.
@@ -134,35 +118,27 @@ class LevelResults:
         ndarray of bool, shape (n_methods, n_levels)
             The range over which :meth:`auc` integrates.
         """
-        trivial = np.broadcast_to(self.trivial, self.null.shape)
-        usable = ~(self.null | trivial).any(axis=1)
+        usable = ~(self.null | self.trivial).any(axis=1)
         return np.broadcast_to(usable.all(axis=0), usable.shape) if common else usable
 
-    def auc(self, measure: str, *, common: bool = True) -> np.ndarray:
+    def auc(self, measure: str) -> np.ndarray:
         """Normalised area under the curve of each trial (section 5).
 
         Parameters
         ----------
-        measure, common
-            As in :meth:`values` and :meth:`usable`.
+        measure
+            As in :meth:`values`.
 
         Returns
         -------
         ndarray of shape (n_methods, n_trials)
-            The areas over the levels that are achievable and not trivial in every trial; NaN
-            where there is no such level.
+            The areas over the levels that are achievable and not trivial in every trial of every
+            method; NaN where there is no such level.
         """
-        values = self.values(measure)
-        pairs = zip(values, self.usable(common=common))
-        return np.stack([normalized_auc(self.levels[m], curves[:, m]) for curves, m in pairs])
+        return self._areas(measure, self.usable()[0])
 
     def why_no_area(self) -> str | None:
-        """Why no areas can be compared, in words; None where they can.
-
-        Returns
-        -------
-        str or None
-        """
+        """Why no areas can be compared, in words; None where they can."""
         if self.usable().any():
             return None
         achieved = self.levels[~self.null.any(axis=(0, 1))]
@@ -174,19 +150,13 @@ class LevelResults:
         )
 
     def compare(
-        self,
-        method_a: str,
-        method_b: str,
-        measure: str,
-        *,
-        level: float | None = None,
-        confidence: float = 0.95,
+        self, method_a: str, method_b: str, measure: str, *, level: float | None = None
     ) -> PairedDifference:
         """Difference between two methods, trial by trial on the same splits.
 
         All trials split the same data anew, so that they are not independent: the interval holds
-        the share `confidence` of the trials. It does not shrink as trials are added, and it is not
-        a confidence interval for the difference over the population of prompts.
+        95 % of the trials. It does not shrink as trials are added, and it is not a confidence
+        interval for the difference over the population of prompts.
 
         Parameters
         ----------
@@ -197,43 +167,33 @@ class LevelResults:
         level : float, optional
             Compare at this level, which must be one of those evaluated. Default: compare the
             normalised areas over the levels that both methods can use.
-        confidence : float in (0, 1), default=0.95
-            Share of the trials that the interval holds.
 
         Returns
         -------
         PairedDifference
             The differences, their mean and their interval.
         """
-        if not 0.0 < confidence < 1.0:
-            raise ValueError(f"confidence must be in (0, 1), got {confidence} instead.")
-        a, b = self._position(method_a), self._position(method_b)
-        values = self.values(measure)
+        rows = [self.position(method_a), self.position(method_b)]
         if level is None:
-            mask = self.usable(common=False)[[a, b]].all(axis=0)
-            pair = normalized_auc(self.levels[mask], values[[a, b]][:, :, mask])
+            usable = self.usable(common=False)[rows]
+            values = self._areas(measure, np.asarray(usable.all(axis=0)))
         else:
-            position = np.flatnonzero(np.isclose(self.levels, level, rtol=0.0, atol=1e-12))
-            if len(position) == 0:
-                nearest = self.levels[np.argmin(np.abs(self.levels - level))]
+            nearest = int(np.argmin(np.abs(self.levels - level)))
+            if not np.isclose(self.levels[nearest], level, rtol=0.0, atol=1e-12):
                 raise ValueError(
                     f"level must be one that was evaluated, got {level} instead; the nearest is "
-                    f"{nearest:.6g}."
+                    f"{self.levels[nearest]:.6g}."
                 )
-            pair = values[[a, b]][:, :, position[0]]
-        return PairedDifference(measure, method_a, method_b, pair[0] - pair[1], confidence)
+            values = self.values(measure)[..., nearest]
+        return PairedDifference(measure, method_a, method_b, values[rows[0]] - values[rows[1]])
 
-    def summary(
-        self, reference: str | None = None, *, level: float | None = None
-    ) -> "pd.DataFrame":
+    def summary(self, reference: str | None = None) -> "pd.DataFrame":
         """Table of the areas, or of the differences to one method.
 
         Parameters
         ----------
         reference : str, optional
             The method to compare with, as in :meth:`compare`. Default: no comparison.
-        level : float, optional
-            Compare at this level. Default: compare the areas.
 
         Returns
         -------
@@ -251,7 +211,7 @@ class LevelResults:
                 columns[measure, "mean"] = areas.mean(axis=1)
                 columns[measure, "std"] = areas.std(axis=1)
                 continue
-            pairs = [self.compare(one, reference, measure, level=level) for one in self.methods]
+            pairs = [self.compare(one, reference, measure) for one in self.methods]
             columns[measure, "mean"] = [pair.mean for pair in pairs]
             columns[measure, "low"] = [pair.interval[0] for pair in pairs]
             columns[measure, "high"] = [pair.interval[1] for pair in pairs]
@@ -266,18 +226,18 @@ class LevelResults:
         """
         import pandas as pd
 
-        shape = self.null.shape
-        method, trial, level = (index.ravel() for index in np.indices(shape))
+        names = ["method", "trial", self.level_name]
+        index = [self.methods, range(self.n_trials), self.levels]
         columns = {
-            "method": np.asarray(self.methods)[method],
-            "trial": trial,
-            self.level_name: self.levels[level],
-            **{name: self.values(name).ravel() for name in self.measures},
-            **{name: array.ravel() for name, array in self._chosen().items()},
-            "null": self.null.ravel(),
-            "trivial": np.broadcast_to(self.trivial, shape).ravel(),
+            **{name: self.values(name) for name in self.measures},
+            **self._chosen(),
+            "null": self.null,
+            "trivial": np.broadcast_to(self.trivial, self.null.shape),
         }
-        return pd.DataFrame(columns)
+        return pd.DataFrame(
+            {name: array.ravel() for name, array in columns.items()},
+            index=pd.MultiIndex.from_product(index, names=names),
+        ).reset_index()
 
     def save(self, path: str | Path) -> None:
         """Write everything to a compressed .npz file, without pickle.
@@ -305,34 +265,31 @@ class LevelResults:
         object of this class
         """
         with opened(path, f"{cls.__name__}.save") as file:
-            kind = str(read_arrays(file, ["kind"])["kind"])
-            if kind == cls.__name__:
-                arrays = read_arrays(file, [field.name for field in fields(cls)])
-                values = {k: v if v.ndim else v.item() for k, v in arrays.items()}
-                return cls(**{**values, "methods": tuple(map(str, arrays["methods"]))})
-        raise ValueError(f"{os.fspath(path)!r} must hold {cls.__name__}, got {kind} instead.")
+            arrays = read_arrays(file, ["kind", *(field.name for field in fields(cls))])
+            kind = str(arrays.pop("kind"))
+            if kind != cls.__name__:
+                raise ValueError(f"it holds {kind}.")
+            values = {k: v if v.ndim else v.item() for k, v in arrays.items()}
+            return cls(**{**values, "methods": tuple(map(str, arrays["methods"]))})
+
+    def position(self, method: str) -> int:
+        """Where a method stands among all."""
+        if method not in self.methods:
+            raise ValueError(f"method must be one of {self.methods}, got {method!r} instead.")
+        return self.methods.index(method)
 
     def _chosen(self) -> dict[str, np.ndarray]:
         """The thresholds, as columns of a table."""
         return {}
 
-    def _position(self, method: str) -> int:
-        if method not in self.methods:
-            raise ValueError(f"method must be one of {self.methods}, got {method!r} instead.")
-        return self.methods.index(method)
+    def _areas(self, measure: str, used: np.ndarray) -> np.ndarray:
+        return normalized_auc(self.levels[used], self.values(measure)[..., used])
 
-    def _over_trials(
-        self, reduce: Callable[[np.ndarray], float], measure: str, min_share: float
-    ) -> np.ndarray:
-        if not 0.0 < min_share <= 1.0:
-            raise ValueError(f"min_share must be in (0, 1], got {min_share} instead.")
-        values = self.values(measure)
-        enough = (~self.null).mean(axis=1) >= min_share
-        defined = enough & ~np.isnan(values).all(axis=1)
-        reduced = np.full(enough.shape, np.nan)
-        for m, e in np.argwhere(defined):
-            reduced[m, e] = reduce(values[m, :, e])
-        return reduced
+    def _counted(self, measure: str, min_share: float) -> np.ma.MaskedArray:
+        """Values without those that are not defined, and levels at which too many abstain."""
+        values = np.ma.masked_invalid(self.values(measure))
+        few = (~self.null).mean(axis=1) < min_share
+        return np.ma.masked_where(np.broadcast_to(few[:, np.newaxis], values.shape), values)
 
     def __repr__(self) -> str:
         return (

@@ -1,23 +1,20 @@
 """The paper's protocol of repeated random splits for response sets (section 5, Appendix F)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, validate_params
 from tqdm.auto import tqdm
 
-from sklearn_clm.calibration import (
-    CalibrationData,
-    LearnThenTestResult,
-    critical_count,
-    learn_then_test,
-)
+from sklearn_clm.calibration import CalibrationData, critical_count, learn_then_test
 from sklearn_clm.calibration._binomial import check_level
 from sklearn_clm.calibration._data import check_data, split_prompts
+from sklearn_clm.calibration._search import check_budgets
 from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.evaluation._results import TrialResults
@@ -85,12 +82,6 @@ def run_trials(
     TrialResults
         Loss, excess, size, draws and lambda-hat of each method, trial and epsilon.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of range, a part of the split would be empty, or the testing part
-        is too small for the largest epsilon.
-
     Examples
     --------
     >>> import numpy as np
@@ -108,58 +99,73 @@ def run_trials(
     True
     """
     check_data(data)
-    names, members = _resolve(methods)
+    named = _named(methods)
     levels = check_levels("epsilons", epsilons)
     check_level(delta, "delta")
     fractions = {"frontier_fraction": frontier_fraction, "testing_fraction": testing_fraction}
     n_frontier, n_testing = part_sizes(data.n_prompts, fractions)
-    weights = size_weight, excess_weight, draw_weight
-    calibrate = partial(
-        learn_then_test,
-        epsilon=float(max(levels[levels < 1.0], default=0.5)) or 0.5,
-        delta=delta,
-        optimization_fraction=n_frontier / (n_frontier + n_testing),
-        n_lambdas=n_lambdas,
-        size_weight=size_weight,
-        excess_weight=excess_weight,
-        draw_weight=draw_weight,
-        k_max=k_max,
-    )
-    plan = _Plan(members, levels, delta, calibrate, weights)
-    splits = list(
-        random_splits(
-            data.n_prompts, n_frontier + n_testing, n_trials, random_state, prompts=data.prompts
-        )
-    )
+    n_used = n_frontier + n_testing
     # only the draws within the budgets, in all parts: a vectorised set score is rounded alike on
     # arrays of one width alone
-    data = data.truncate(largest_budget(k_max, data.k_max))
-    # threads: the time goes to NumPy, which releases the interpreter, and data stay in one place
-    parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
-    running = parallel(delayed(_run_one)(data, plan, split) for split in splits)
-    trials = list(tqdm(running, total=n_trials, desc="trials", disable=verbose <= 0))
+    within = data.truncate(int(check_budgets(k_max, data.k_max).max()))
+    weights = size_weight, excess_weight, draw_weight
 
-    first_1 = np.array([trial.first_1_error for trial in trials])
-    budgets = np.stack([trial.budgets for trial in trials], axis=1)
-    measures = np.stack([trial.measures for trial in trials], axis=1)
+    def measure(split: Split) -> dict[str, np.ndarray]:
+        used, test = within.take(split.calibration), within.take(split.test)
+        shape = (len(named), len(levels))
+        lambdas, budgets = np.full((*shape, 3), np.nan), np.zeros(shape, dtype=np.int64)
+        costs = np.full((*shape, 4), np.nan)
+        for m, method in enumerate(named.values()):
+            result = learn_then_test(
+                used,
+                # the frontier and the counts of errors are those of every epsilon
+                float(max(levels[levels < 1.0], default=0.5)) or 0.5,
+                delta,
+                set_score=method,
+                optimization_fraction=n_frontier / n_used,
+                n_lambdas=n_lambdas,
+                size_weight=size_weight,
+                excess_weight=excess_weight,
+                draw_weight=draw_weight,
+                k_max=k_max,
+                random_state=split.seed,
+            )
+            critical = critical_counts(result.n_calibration, levels, delta)
+            chosen = choose(result.n_errors, result.risks.objective(*weights), critical)
+            certified = chosen >= 0
+            if not certified.any():
+                continue
+            path = result.frontier
+            lambdas[m, certified] = path.lambdas[chosen[certified]]
+            budgets[m, certified] = path.k_max[chosen[certified]]
+            distinct, which = np.unique(chosen[certified], return_inverse=True)
+            risks = evaluate_configurations(
+                test, path.lambdas[distinct], set_score=method, k_max=path.k_max[distinct]
+            )
+            columns = np.column_stack([risks.loss, risks.excess, risks.size, risks.samples])
+            costs[m, certified] = columns[which]
+        names = ("loss", "excess", "size", "draws")
+        return {
+            **dict(zip(names, np.moveaxis(costs, -1, 0))),
+            "lambdas": lambdas,
+            "budgets": budgets,
+            "first_1_error": 1.0 - test.admissible[:, 0].mean(),
+            "first_k_error": 1.0 - test.admissible.any(axis=1).mean(),
+        }
+
+    splits = random_splits(data.n_prompts, n_used, n_trials, random_state, prompts=data.prompts)
+    measured = over_splits(measure, splits, n_trials, n_jobs, verbose)
     return TrialResults(
-        methods=names,
+        methods=tuple(named),
         levels=levels,
         delta=float(delta),
-        null=budgets == 0,
-        trivial=(first_1[:, np.newaxis] <= levels)[np.newaxis],
-        loss=measures[..., 0],
-        excess=measures[..., 1],
-        size=measures[..., 2],
-        draws=measures[..., 3],
-        lambdas=np.stack([trial.lambdas for trial in trials], axis=1),
-        budgets=budgets,
-        first_1_error=first_1,
-        first_k_error=np.array([trial.first_k_error for trial in trials]),
-        k_max=data.k_max,
+        null=measured["budgets"] == 0,
+        trivial=(measured["first_1_error"][:, np.newaxis] <= levels)[np.newaxis],
+        **measured,
+        k_max=within.k_max,
         n_frontier=n_frontier,
         n_testing=n_testing,
-        n_test=data.n_prompts - n_frontier - n_testing,
+        n_test=data.n_prompts - n_used,
     )
 
 
@@ -171,75 +177,37 @@ class Split(NamedTuple):
     seed: int
 
 
-class _Plan(NamedTuple):
-    """What all trials share."""
-
-    methods: tuple[Method, ...]
-    levels: np.ndarray
-    delta: float
-    calibrate: Callable[..., LearnThenTestResult]
-    weights: tuple[float, float, float]
-
-
-class _Trial(NamedTuple):
-    """One split: arrays with a row for each method and a column for each level."""
-
-    lambdas: np.ndarray
-    budgets: np.ndarray
-    measures: np.ndarray
-    first_1_error: float
-    first_k_error: float
+def over_splits(
+    measure: Callable[[Split], dict[str, np.ndarray]],
+    splits: Iterator[Split],
+    n_trials: int,
+    n_jobs: int | None,
+    verbose: int,
+) -> dict[str, np.ndarray]:
+    """What is measured of each split, with trials along the second axis, behind the methods."""
+    # threads: the time goes to NumPy, which releases the interpreter, and data stay in one place
+    parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
+    running = parallel(delayed(measure)(split) for split in splits)
+    trials = list(tqdm(running, total=n_trials, desc="trials", disable=verbose <= 0))
+    return {
+        name: np.stack([trial[name] for trial in trials], axis=min(1, np.ndim(one)))
+        for name, one in trials[0].items()
+    }
 
 
-def _resolve(methods: Methods) -> tuple[tuple[str, ...], tuple[Method, ...]]:
-    """Names and members of the set scores to compare."""
+def _named(methods: Methods) -> dict[str, Method]:
+    """The set scores to compare, by name."""
     if isinstance(methods, (str, SetScore)) or callable(methods):
         methods = [methods]
     if not isinstance(methods, (Sequence, Mapping)) or not methods:
         wanted = "a non-empty sequence of set scores, or a dict of them"
         raise ValueError(f"methods must be {wanted}, got {methods!r} instead.")
-    members = tuple(methods.values() if isinstance(methods, Mapping) else methods)
-    names = tuple(get_set_score(method).name for method in members)
     if isinstance(methods, Mapping):
-        return tuple(str(name) for name in methods), members
-    if len(set(names)) < len(names):
-        raise ValueError(f"methods must have different names, got {names}; name them by a dict.")
-    return names, members
-
-
-def largest_budget(k_max: int | Sequence[int] | None, available: int) -> int:
-    """The largest of the budgets that were asked for, by default all draws."""
-    budgets = np.asarray(available if k_max is None else k_max)
-    if not budgets.size or budgets.dtype.kind not in "iu" or not 1 <= budgets.max() <= available:
-        raise ValueError(f"k_max must hold integers from 1 to {available}, got {k_max!r} instead.")
-    return int(budgets.max())
-
-
-def _run_one(data: CalibrationData, plan: _Plan, split: Split) -> _Trial:
-    used, test = data.take(split.calibration), data.take(split.test)
-    shape = (len(plan.methods), len(plan.levels))
-    lambdas, budgets = np.full((*shape, 3), np.nan), np.zeros(shape, dtype=np.int64)
-    measures = np.full((*shape, 4), np.nan)
-    for m, method in enumerate(plan.methods):
-        result = plan.calibrate(used, set_score=method, random_state=split.seed)
-        objective = result.risks.objective(*plan.weights)
-        critical = critical_counts(result.n_calibration, plan.levels, plan.delta)
-        chosen = choose(result.n_errors, objective, critical)
-        certified = chosen >= 0
-        distinct, which = np.unique(chosen[certified], return_inverse=True)
-        if not len(distinct):
-            continue
-        path = result.frontier
-        lambdas[m, certified] = path.lambdas[chosen[certified]]
-        budgets[m, certified] = path.k_max[chosen[certified]]
-        risks = evaluate_configurations(
-            test, path.lambdas[distinct], set_score=method, k_max=path.k_max[distinct]
-        )
-        columns = np.column_stack([risks.loss, risks.excess, risks.size, risks.samples])
-        measures[m, certified] = columns[which]
-    first_1 = float(1.0 - test.admissible[:, 0].mean())
-    first_k = float(1.0 - test.admissible.any(axis=1).mean())
-    return _Trial(lambdas, budgets, measures, first_1, first_k)
+        return {str(name): get_set_score(method) for name, method in methods.items()}
+    named: dict[str, Method] = {get_set_score(method).name: method for method in methods}
+    if len(named) < len(methods):
+        raise ValueError(f"methods must have different names, got {methods}; name them by a dict.")
+    return named
 
 
 def choose(n_errors: np.ndarray, objective: np.ndarray, critical: np.ndarray) -> np.ndarray:
@@ -260,11 +228,11 @@ def check_levels(name: str, levels: ArrayLike | None) -> np.ndarray:
     if levels is None:
         return np.linspace(0.0, 1.0, 101)
     array = np.atleast_1d(np.asarray(levels, dtype=np.float64))
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} must be a non-empty 1-D array, got shape {array.shape} instead.")
-    inside = (array >= 0.0) & (array <= 1.0)
-    if not inside.all() or not np.all(np.diff(array) > 0.0):
-        raise ValueError(f"{name} must lie in [0, 1] and increase strictly, got {array} instead.")
+    inside = array.size > 0 and np.all((array >= 0.0) & (array <= 1.0))
+    if array.ndim != 1 or not inside or not np.all(np.diff(array) > 0.0):
+        raise ValueError(
+            f"{name} must be a 1-D array in [0, 1] that increases strictly, got {levels} instead."
+        )
     return array
 
 
@@ -272,18 +240,19 @@ def part_sizes(n_prompts: int, fractions: dict[str, float]) -> tuple[int, ...]:
     """Prompts in each named part of a split; what remains is for the test."""
     for name, fraction in fractions.items():
         check_level(fraction, name)
-    total = sum(fractions.values())
-    if total >= 1.0:
-        raise ValueError(f"{' + '.join(fractions)} must be less than 1, got {total:g} instead.")
     sizes = tuple(round(fraction * n_prompts) for fraction in fractions.values())
     if min(*sizes, n_prompts - sum(sizes)) < 1:
         raise ValueError(
-            f"data must hold prompts for each part, got {n_prompts} for {' + '.join(fractions)} "
-            f"= {total:g} instead."
+            f"{' + '.join(fractions)} must leave prompts of data for each part, got {fractions} "
+            f"for {n_prompts} prompts instead."
         )
     return sizes
 
 
+@validate_params(
+    {"n_trials": [Interval(Integral, 1, None, closed="left")], "random_state": ["random_state"]},
+    prefer_skip_nested_validation=True,
+)
 def random_splits(
     n_prompts: int,
     n_calibration: int,
@@ -321,17 +290,9 @@ def random_splits(
     >>> [split.test.tolist() for split in random_splits(6, 4, n_trials=2, random_state=0)]
     [[3, 4], [1, 3]]
     """
-    if n_trials < 1:
-        raise ValueError(f"n_trials must be at least 1, got {n_trials} instead.")
-    try:
-        rng = check_random_state(random_state)
-    except ValueError:
-        raise ValueError(
-            "random_state must be an integer from 0 to 2**32 - 1, a RandomState or None, got "
-            f"{random_state!r:.60} instead."
-        ) from None
-    seed = int(rng.randint(np.iinfo(np.int32).max))
     digests = np.arange(n_prompts) if prompts is None else np.asarray(prompts)
+    # one seed of all trials, which spawns those of each
+    seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
     return (
         _split(np.random.default_rng(child), digests, n_calibration)
         for child in np.random.SeedSequence(seed).spawn(n_trials)

@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
 from sklearn_clm.calibration._data import check_data, optimization_size
-from sklearn_clm.evaluation._expectations import first_k_errors, smallest_epsilons
+from sklearn_clm.evaluation._plan import first_k_errors, smallest_epsilons
 from sklearn_clm.inspection._figures import (
     BLUE,
     DASHED,

@@ -55,7 +55,6 @@ class _CurveDisplay:
         *,
         measures: Sequence[str] | None = None,
         methods: Sequence[str] | None = None,
-        common: bool = True,
         min_share: float = 1.0,
         ax: AxesLike = None,
     ) -> Self:
@@ -69,9 +68,6 @@ class _CurveDisplay:
             What to show, one row each. Default: the rows of the paper's figure.
         methods : sequence of str, optional
             Which methods, in which order. Default: all.
-        common : bool, default=True
-            Whether the areas above each row are over the levels that all methods can use, or
-            over each method's own.
         min_share : float in (0, 1], default=1.0
             Levels are shown where at least this share of the trials did not abstain.
         ax : matplotlib Axes or array of them, optional
@@ -84,14 +80,14 @@ class _CurveDisplay:
         """
         measures = cls.default_measures if measures is None else tuple(measures)
         methods = results.methods if methods is None else tuple(methods)
-        rows = [results._position(method) for method in methods]
+        rows = [results.position(method) for method in methods]
         trivial = np.flatnonzero(results.trivial.mean(axis=(0, 1)) >= 0.5)
         display = cls(
             levels=results.levels,
             methods=methods,
             mean={name: results.mean(name, min_share=min_share)[rows] for name in measures},
             std={name: results.std(name, min_share=min_share)[rows] for name in measures},
-            auc={name: results.auc(name, common=common)[rows].mean(axis=1) for name in measures},
+            auc={name: results.auc(name)[rows].mean(axis=1) for name in measures},
             trivial_level=float(results.levels[trivial[0]]) if len(trivial) else None,
             n_trials=results.n_trials,
             reason=results.why_no_area(),
@@ -254,7 +250,6 @@ class RiskCurveDisplay(_CurveDisplay):
         n_trials: int = 30,
         random_state: RandomState = None,
         n_jobs: int | None = None,
-        common: bool = True,
         min_share: float = 1.0,
         ax: AxesLike = None,
     ) -> Self:
@@ -266,7 +261,7 @@ class RiskCurveDisplay(_CurveDisplay):
             A fitted sampler; nothing is drawn or judged anew.
         methods, epsilons, n_trials, random_state, n_jobs
             As in :func:`sklearn_clm.evaluation.run_trials`; by default the sampler's own set score.
-        measures, common, min_share, ax
+        measures, min_share, ax
             As in :meth:`from_trials`.
 
         Returns
@@ -289,9 +284,7 @@ class RiskCurveDisplay(_CurveDisplay):
             random_state=random_state,
             n_jobs=n_jobs,
         )
-        return cls.from_trials(
-            results, measures=measures, common=common, min_share=min_share, ax=ax
-        )
+        return cls.from_trials(results, measures=measures, min_share=min_share, ax=ax)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -333,7 +326,6 @@ class ComponentCurveDisplay(_CurveDisplay):
         alphas: ArrayLike | None = None,
         n_trials: int = 30,
         random_state: RandomState = None,
-        common: bool = True,
         min_share: float = 1.0,
         ax: AxesLike = None,
     ) -> Self:
@@ -347,7 +339,7 @@ class ComponentCurveDisplay(_CurveDisplay):
             What to call its component score in the legend.
         alphas, n_trials, random_state
             As in :func:`sklearn_clm.evaluation.run_component_trials`.
-        common, min_share, ax
+        min_share, ax
             As in :meth:`from_trials`.
 
         Returns
@@ -367,4 +359,4 @@ class ComponentCurveDisplay(_CurveDisplay):
             n_trials=n_trials,
             random_state=random_state,
         )
-        return cls.from_trials(results, common=common, min_share=min_share, ax=ax)
+        return cls.from_trials(results, min_share=min_share, ax=ax)

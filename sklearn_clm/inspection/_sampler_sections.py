@@ -10,7 +10,7 @@ from sklearn_clm.calibration._claim import percent
 from sklearn_clm.calibration._data import describe_repetitions
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.calibration._set_scores import get_set_score
-from sklearn_clm.evaluation._expectations import first_k_errors
+from sklearn_clm.evaluation._plan import first_k_errors
 from sklearn_clm.inspection._budgets import AchievableBandDisplay
 from sklearn_clm.inspection._frontier import FrontierDisplay
 from sklearn_clm.inspection._sections import (

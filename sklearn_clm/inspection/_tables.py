@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from sklearn_clm.calibration import clopper_pearson
-from sklearn_clm.evaluation._expectations import mean_interval
+from sklearn_clm.evaluation._plan import mean_interval
 
 _CONFIDENCE = 0.95
 INTERVAL = "95 % interval"

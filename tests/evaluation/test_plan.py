@@ -38,11 +38,11 @@ def of_errors(n_errors, n):
 
 def test_smallest_epsilon_is_that_of_a_calibration_with_the_same_share(pilot, expected):
     errors = int((~pilot.admissible.any(axis=1)).sum())
-    for n, m, found in zip(expected.n_prompts, expected.n_calibration, expected.smallest_epsilon):
+    smallest, low, high = expected.estimates["smallest_epsilon"].T
+    for n, m, found in zip(expected.n_prompts, expected.n_calibration, smallest):
         assert m == n - optimization_size(int(n), 1 / 3)
         assert found == smallest_epsilon(int(-(-m * errors // 80)), int(m), 0.05)
-    low, high = expected.smallest_epsilon_interval.T
-    assert np.all((low <= expected.smallest_epsilon) & (expected.smallest_epsilon <= high))
+    assert np.all((low <= smallest) & (smallest <= high))
     # wider than what remains unknown of the share
     assert expected.lowest == errors / 80
     assert low[-1] < expected.lowest < high[-1]
@@ -54,7 +54,7 @@ def test_intervals_hold_the_calibration_to_come():
     for _ in range(runs):
         pilot = of_errors(rng.binomial(60, 0.15), 60)
         found = plan(pilot, 0.25, sizes=[150], n_trials=2, n_lambdas=1, random_state=0)
-        low, high = found.smallest_epsilon_interval[0]
+        _, low, high = found.estimates["smallest_epsilon"][0]
         missed += not low <= smallest_epsilon(int(rng.binomial(100, 0.15)), 100, 0.05) <= high
     assert binom.sf(missed - 1, runs, 0.05) > 1e-4
 
@@ -62,20 +62,19 @@ def test_intervals_hold_the_calibration_to_come():
 def test_chance_of_success_is_exact():
     found = plan(of_errors(12, 60), 0.3, sizes=[150, 600], **FAST)
     rng = np.random.default_rng(1)
-    for n, m, chance in zip(found.n_prompts, found.n_calibration, found.chance):
+    for m, (chance, low, high) in zip(found.n_calibration, found.estimates["chance"]):
         errors = rng.binomial(m, 0.2, size=4_000)
         passed = np.sum(binomial_p_value(errors, int(m), 0.3) <= 0.05)
-        assert abs(passed / 4_000 - chance) < 4 * np.sqrt(0.25 / 4_000), n
-    assert np.all(found.chance_interval[:, 0] <= found.chance)
-    assert np.all(found.chance_interval[:, 1] >= found.chance)
+        assert abs(passed / 4_000 - chance) < 4 * np.sqrt(0.25 / 4_000)
+        assert low <= chance <= high
 
 
 def test_the_recommended_number_succeeds_as_often_as_asked():
     for power in (0.5, 0.9):
         n = plan(of_errors(12, 60), 0.3, sizes=[100], power=power, **FAST).n_recommended
-        assert plan(of_errors(12, 60), 0.3, sizes=[n], **FAST).chance[0] >= power
-        # a third fewer do not
-        assert plan(of_errors(12, 60), 0.3, sizes=[2 * n // 3], **FAST).chance[0] < power
+        found = plan(of_errors(12, 60), 0.3, sizes=[2 * n // 3, n], **FAST)
+        fewer, enough = found.estimates["chance"][:, 0]
+        assert fewer < power <= enough
     assert plan(of_errors(0, 60), 0.1, sizes=[100], **FAST).n_recommended == prompts_needed(
         0.1, 0.05, 1 / 3
     )
@@ -86,10 +85,11 @@ def test_every_number_of_prompts_from_the_recommended_one_on_will_do(errors, n, 
     pilot = of_errors(errors, n)
     first = plan(pilot, epsilon, sizes=[100], **FAST).n_recommended
     sizes = [first - 2, first - 1, *range(first, 2 * first, 3)]
-    found = plan(pilot, epsilon, sizes=sizes, n_trials=2, n_lambdas=1, random_state=0).chance
+    found = plan(pilot, epsilon, sizes=sizes, n_trials=2, n_lambdas=1, random_state=0)
+    chance = found.estimates["chance"][:, 0]
     # two numbers of prompts may leave the same calibration part
-    assert min(found[:2]) < 0.9
-    assert np.all(found[2:] >= 0.9)
+    assert min(chance[:2]) < 0.9
+    assert np.all(chance[2:] >= 0.9)
 
 
 def test_looks_share_delta():
@@ -150,8 +150,8 @@ def test_each_number_of_draws_has_its_needs(pilot, expected):
 
 def test_too_few_prompts_have_no_sets(expected):
     assert prompts_needed(0.3, 0.05) > expected.n_calibration[0]
-    assert np.isnan([expected.size[0], expected.draws[0]]).all()
-    assert expected.chance[0] == 0.0
+    assert np.isnan([expected.estimates[name][0] for name in ("size", "draws")]).all()
+    assert expected.estimates["chance"][0, 0] == 0.0
     assert "too few prompts" in expected.to_markdown()
 
 
@@ -169,10 +169,9 @@ def test_sizes_and_draws_are_near_those_of_real_calibrations():
     for seed in range(8):
         pilot = simulated_data(80, 6, seed=seed)
         found = plan(pilot, 0.45, sizes=[300], n_trials=20, n_lambdas=8, random_state=0)
-        for i, (value, interval) in enumerate(
-            ((size, found.size_interval[0]), (draws, found.draws_interval[0]))
-        ):
-            inside[i] += interval[0] <= value <= interval[1]
+        for i, (value, name) in enumerate(((size, "size"), (draws, "draws"))):
+            _, low, high = found.estimates[name][0]
+            inside[i] += low <= value <= high
     assert np.all(inside >= 6)
 
 
@@ -181,13 +180,13 @@ def test_judge_calls_count_distinct_responses():
     texts[:10, 2] = 2  # two distinct responses for half of the prompts, one for the others
     data = CalibrationData(np.ones((20, 3)), np.ones((20, 3, 3)), np.ones((20, 3)), texts=texts)
     found = plan(data, 0.3, sizes=[100], **FAST)
-    assert found.judgements.tolist() == [150.0]
-    low, high = found.judgements_interval[0]
-    assert 100 < low < 150 < high < 200
+    mean, low, high = found.estimates["judgements"][0]
+    assert 100 < low < mean == 150 < high < 200
     bare = CalibrationData(np.ones((20, 3)), np.ones((20, 3, 3)), np.ones((20, 3)))
-    unknown = plan(bare, 0.3, **FAST)
-    assert unknown.judgements.tolist() == [300, 600, 1500, 3000, 6000]
-    assert plan(data, 0.3, sizes=[100], k_max=[1, 2], **FAST).judgements.tolist() == [100.0]
+    unknown = plan(bare, 0.3, **FAST).estimates["judgements"]
+    assert unknown[:, 0].tolist() == [300, 600, 1500, 3000, 6000]
+    of_two = plan(data, 0.3, sizes=[100], k_max=[1, 2], **FAST).estimates["judgements"]
+    assert of_two[:, 0].tolist() == [100.0]
 
 
 def test_the_same_seed_gives_the_same_plan(pilot, expected):
@@ -202,7 +201,7 @@ def test_frame_has_an_interval_for_each_estimate(expected):
     names = ["smallest_epsilon", "chance", "size", "draws", "judgements"]
     wanted = [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
     assert list(frame.columns) == ["n_prompts", "n_calibration", *wanted]
-    assert frame["draws_low"].tolist()[1:] == expected.draws_interval[1:, 0].tolist()
+    assert frame["draws_low"].tolist()[1:] == expected.estimates["draws"][1:, 1].tolist()
 
 
 @pytest.mark.parametrize(
@@ -218,7 +217,6 @@ def test_frame_has_an_interval_for_each_estimate(expected):
         ("n_trials", 1),
         ("k_max", 7),
         ("k_max", []),
-        ("data", simulated_data(9, 2)),
     ],
 )
 def test_bad_input(pilot, name, value):

@@ -52,8 +52,7 @@ def test_auc_is_over_the_usable_levels():
     common = r.auc("size")
     assert common.shape == (2, 4)
     assert common[0, 1] == pytest.approx(r.size[0, 1, 2:4].mean())
-    own = r.auc("size", common=False)
-    assert own[0, 2] == pytest.approx(float(normalized_auc([0.2, 0.3, 0.4], r.size[0, 2, 1:4])))
+    assert common[0, 2] == pytest.approx(float(normalized_auc([0.3, 0.4], r.size[0, 2, 2:4])))
 
 
 def test_auc_without_a_usable_level_is_nan():
@@ -103,9 +102,9 @@ def test_compare_pairs_trials():
 
 
 def test_interval_holds_the_share_of_trials_it_claims():
-    difference = PairedDifference("loss", "a", "b", np.arange(101.0), 0.9)
-    assert difference.interval == pytest.approx((5.0, 95.0))
-    assert str(difference) == "loss, a - b: 50 [5, 95] (90 % of 101 trials)"
+    difference = PairedDifference("loss", "a", "b", np.arange(201.0))
+    assert difference.interval == pytest.approx((5.0, 195.0))
+    assert str(difference) == "loss, a - b: 100 [5, 195] (95 % of 201 trials)"
 
 
 def test_summary_has_areas_or_differences():
@@ -114,10 +113,8 @@ def test_summary_has_areas_or_differences():
     assert list(areas.index) == ["a", "b"]
     assert areas.loc["a", ("loss", "mean")] == r.auc("loss")[0].mean()
     assert areas.loc["b", ("draws", "std")] == r.auc("draws")[1].std()
-    for level in (None, 0.3):
-        pair = r.compare("b", "a", "draws", level=level)
-        expected = [pair.mean, *pair.interval]
-        assert r.summary("a", level=level).loc["b", "draws"].tolist() == expected
+    pair = r.compare("b", "a", "draws")
+    assert r.summary("a").loc["b", "draws"].tolist() == [pair.mean, *pair.interval]
 
 
 def test_to_frame_is_long():
@@ -170,7 +167,3 @@ def test_bad_arguments_are_named():
         r.compare("a", "c", "loss")
     with pytest.raises(ValueError, match=r"level.* 0\.3\."):
         r.compare("a", "b", "loss", level=0.33)
-    with pytest.raises(ValueError, match="confidence"):
-        r.compare("a", "b", "loss", confidence=1.0)
-    with pytest.raises(ValueError, match="min_share"):
-        r.mean("loss", min_share=0.0)

@@ -225,7 +225,7 @@ def test_a_single_method_is_a_list_of_one(data):
         ("delta", {"delta": 1.0}),
         ("frontier_fraction", {"frontier_fraction": 0}),
         (r"frontier_fraction \+ test", {"frontier_fraction": 0.6, "testing_fraction": 0.5}),
-        ("data", {"data": simulated_data(2, 6)}),
+        ("prompts", {"data": simulated_data(2, 6)}),
         ("n_trials", {"n_trials": 0}),
         ("k_max", {"k_max": 7}),
         ("delta", {"data": simulated_data(300, 6), "epsilons": [0.01]}),
