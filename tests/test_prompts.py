@@ -241,7 +241,7 @@ def test_missing_values_of_pandas_and_polars():
         (["a", "b", float("nan")], ValueError, r"admissions\[2\] .* got nan"),
         ([1.0, 2.0, np.inf], ValueError, "Input y contains infinity"),
         (iter(["a"] * 3), TypeError, "got list_iterator|got "),
-        (np.array("a"), TypeError, "sequence"),
+        (np.array("a"), TypeError, "0-d array"),
         ([len, "a", "b"], TypeError, "at position 0"),
         (["a", [], "b"], ValueError, r"admissions\[1\] .* got \[\]"),
         (sparse.csr_array(np.eye(3)), TypeError, "dense"),

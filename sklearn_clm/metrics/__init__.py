@@ -37,10 +37,19 @@ Search on a part of its own. The budget that looks best on the prompts that then
 chosen by their noise, and its certificate is too good.
 """
 
-from sklearn_clm.metrics._auc import normalized_auc
-from sklearn_clm.metrics._components import component_loss, component_precision, component_recall
-from sklearn_clm.metrics._scorers import COMPONENT_SCORERS, SCORERS
-from sklearn_clm.metrics._sets import set_coverage, set_loss, set_outcomes
+from sklearn_clm.metrics._components import (
+    COMPONENT_SCORERS,
+    component_loss,
+    component_precision,
+    component_recall,
+)
+from sklearn_clm.metrics._sets import (
+    SCORERS,
+    normalized_auc,
+    set_coverage,
+    set_loss,
+    set_outcomes,
+)
 
 __all__ = [
     "COMPONENT_SCORERS",

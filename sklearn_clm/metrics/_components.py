@@ -1,15 +1,14 @@
 """Measures of selected components: how many are right, how much of the reference."""
 
-from collections.abc import Collection
-
 import numpy as np
+from sklearn.metrics import make_scorer
 
 from sklearn_clm._results import ComponentSets
-from sklearn_clm.metrics._sets import Admissions, Judge, refuse_without_judge
+from sklearn_clm.metrics._sets import Admissions, Judge, checked_for, judge_of, set_size
 from sklearn_clm.scoring import component_match
-from sklearn_clm.scoring._admission import check_admissions, judge
-from sklearn_clm.scoring._components import ComponentMatch, get_component_admission
-from sklearn_clm.scoring._protocols import Admission, Reference, Response
+from sklearn_clm.scoring._admission import judge
+from sklearn_clm.scoring._components import get_component_admission
+from sklearn_clm.scoring._protocols import Admission
 from sklearn_clm.scoring._splitters import Splitter
 
 
@@ -40,11 +39,6 @@ def component_loss(
     -------
     float, or boolean ndarray of shape (n,)
         The loss; an empty selection has none.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `sets` is not ComponentSets, the lengths differ, or no judge of references is known.
 
     Examples
     --------
@@ -78,16 +72,6 @@ def component_precision(
     -------
     float, or ndarray of shape (n,)
         The precision; NaN for an empty selection, and as mean where all are empty.
-
-    Examples
-    --------
-    >>> from sklearn_clm import ComponentSet, ComponentSets, PredictionSet
-    >>> from sklearn_clm.metrics import component_precision
-    >>> answer = PredictionSet("Q", ("Yes. No.",), [0.9], [0], 1, 0.9, True, True)
-    >>> places = [[(0, (0, 4))], [(0, (5, 8))]]
-    >>> one = ComponentSet(("Yes.", "No."), [0.8, 0.7], places, answer, True)
-    >>> component_precision(["No."], ComponentSets([one]), admission="exact_match")
-    0.5
     """
     verdicts = _verdicts(admissions, sets, admission, n_jobs)
     return _averaged(np.array([row.mean() if row.size else np.nan for row in verdicts]), average)
@@ -123,11 +107,6 @@ def component_recall(
     float, or ndarray of shape (n,)
         The recall; NaN for a reference without components.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If `sets` is not ComponentSets, `references` holds callables, or the lengths differ.
-
     Examples
     --------
     >>> from sklearn_clm import ComponentSet, ComponentSets, PredictionSet
@@ -137,37 +116,24 @@ def component_recall(
     >>> component_recall(["There is no effusion. The lungs are clear."], ComponentSets([one]))
     0.5
     """
-    checked = check_admissions(references, len(_checked(sets)))
-    if any(callable(reference) for reference in checked):
-        raise TypeError(
-            "references must be texts or lists of texts, got callables instead: they do not tell "
-            "what there was to say."
-        )
+    checked = checked_for(sets, ComponentSets, references)
     almost = component_match(match, _splitter(sets) if splitter is None else splitter)
     recalls = []
     for reference, one in zip(checked, sets):
         aliases = reference if isinstance(reference, (list, tuple, set)) else [reference]
-        shares = [_coverage(alias, one.components, almost) for alias in aliases]
-        recalls.append(max((share for share in shares if not np.isnan(share)), default=np.nan))
+        covered = [
+            [any(almost.admission(part, c) for c in one.components) for part in almost.parts(alias)]
+            for alias in aliases
+        ]
+        recalls.append(max((np.mean(parts) for parts in covered if parts), default=np.nan))
     return _averaged(np.array(recalls), average)
-
-
-def _coverage(
-    reference: Reference, components: Collection[Response], almost: ComponentMatch
-) -> float:
-    parts = almost.parts(reference)
-    covered = [any(almost.admission(part, one) for one in components) for part in parts]
-    return float(np.mean(covered)) if covered else np.nan
 
 
 def _verdicts(
     admissions: Admissions, sets: ComponentSets, admission: Judge, n_jobs: int | None
 ) -> list[np.ndarray]:
-    checked = check_admissions(admissions, len(_checked(sets)))
-    if admission is None and sets.selector is not None:
-        admission = sets.selector.admission
-    refuse_without_judge(admission, checked)
-    judges = get_component_admission(admission or "rouge_l", _splitter(sets))
+    checked = checked_for(sets, ComponentSets, admissions)
+    judges = get_component_admission(judge_of(admission, sets.selector, checked), _splitter(sets))
     return judge(judges, checked, [list(one.components) for one in sets], n_jobs=n_jobs)
 
 
@@ -175,14 +141,16 @@ def _splitter(sets: ComponentSets) -> str | Splitter:
     return "sentence" if sets.selector is None else sets.selector.calibration_.splitter
 
 
-def _checked(sets: object) -> ComponentSets:
-    if not isinstance(sets, ComponentSets):
-        raise TypeError(f"sets must be ComponentSets, got {type(sets).__name__} instead.")
-    return sets
-
-
 def _averaged(values: np.ndarray, average: bool) -> float | np.ndarray:
     if not average:
         return values
     known = values[~np.isnan(values.astype(np.float64))]
     return float(known.mean()) if known.size else float("nan")
+
+
+COMPONENT_SCORERS = {
+    "component_count": make_scorer(set_size),
+    "component_precision": make_scorer(component_precision),
+    "component_recall": make_scorer(component_recall),
+    "neg_component_loss": make_scorer(component_loss, greater_is_better=False),
+}

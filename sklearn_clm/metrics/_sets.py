@@ -1,9 +1,11 @@
-"""Measures of prediction sets: what came of them, per prompt or on average."""
+"""Measures of prediction sets: what came of them, per prompt, on average or over epsilon."""
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.metrics import make_scorer
 
 from sklearn_clm._results import ComponentSets, PredictionSets
 from sklearn_clm.calibration._rule import relative_excess
@@ -51,14 +53,6 @@ def set_outcomes(
         `samples`, the draws taken S; `excess`, max(S - S*, 0) / S with S* the first admissible
         draw, rejected or not, and 0 where none is admissible.
 
-    Raises
-    ------
-    TypeError
-        If `sets` is not PredictionSets.
-    ValueError
-        If the lengths differ, a set does not know all its draws, or `admissions` are references
-        and no judge is known.
-
     Examples
     --------
     >>> from sklearn_clm import PredictionSet, PredictionSets
@@ -69,15 +63,32 @@ def set_outcomes(
     >>> set_outcomes(["Paris"], PredictionSets([one], k_max=4), admission="exact_match")
     SetOutcomes(loss=array([False]), size=array([2]), samples=array([4]), excess=array([0.5]))
     """
-    if not isinstance(sets, PredictionSets):
-        selected = isinstance(sets, ComponentSets)
-        hint = ", for which there are component_loss and COMPONENT_SCORERS" if selected else ""
-        raise TypeError(f"sets must be PredictionSets, got {type(sets).__name__} instead{hint}.")
-    checked = check_admissions(admissions, len(sets))
-    if admission is None and sets.sampler is not None:
-        admission = sets.sampler.admission
-    refuse_without_judge(admission, checked)
-    return judge_sets(admission or "exact_match", checked, sets, n_jobs=n_jobs)
+    checked = checked_for(sets, PredictionSets, admissions)
+    judge = judge_of(admission, sets.sampler, checked)
+    return judge_sets(judge, checked, sets, n_jobs=n_jobs)
+
+
+def checked_for(
+    sets: object, kind: type[PredictionSets | ComponentSets], admissions: Admissions
+) -> list[Reference]:
+    """Admissions of sets of one kind, as a list of one for each set."""
+    if not isinstance(sets, kind):
+        raise TypeError(f"sets must be {kind.__name__}, got {type(sets).__name__} instead.")
+    return check_admissions(admissions, len(sets))
+
+
+def judge_of(admission: Judge, estimator: Any, admissions: Sequence[Reference]) -> str | Admission:
+    """The judge given, or else that of the estimator; callables A_i judge themselves."""
+    if admission is not None:
+        return admission
+    if estimator is not None:
+        return estimator.admission
+    if not all(map(callable, admissions)):
+        raise ValueError(
+            "admission must be given, got None: admissions holds references, and the sets do not "
+            "know the estimator that made them (a pickle leaves it behind)."
+        )
+    return "exact_match"  # which nobody asks
 
 
 def set_loss(
@@ -85,64 +96,16 @@ def set_loss(
 ) -> float | np.ndarray:
     """Share of sets that hold no admissible response: the risk that epsilon bounds.
 
-    Parameters
-    ----------
-    admissions, sets, admission
-        As in :func:`set_outcomes`.
-    average : bool, default=True
-        Whether to return the mean, or the values of each prompt.
-
-    Returns
-    -------
-    float, or ndarray of shape (n,)
-        In [0, 1].
-
-    Examples
-    --------
-    >>> from sklearn_clm import PredictionSet, PredictionSets
-    >>> from sklearn_clm.generators import Generation
-    >>> from sklearn_clm.metrics import set_loss
-    >>> draws = [Generation("Lyon"), Generation("Paris")]
-    >>> one = PredictionSet("Q", ("Lyon",), [0.9], [0], 2, 0.9, True, True, draws)
-    >>> set_loss(["Paris"], PredictionSets([one], k_max=2), admission="exact_match")
-    1.0
+    `average` is whether to return the mean, or the values of each prompt; the other parameters are
+    those of :func:`set_outcomes`.
     """
     loss = set_outcomes(admissions, sets, admission=admission).loss
     return float(np.mean(loss)) if average else loss
 
 
 def set_coverage(admissions: Admissions, sets: PredictionSets, *, admission: Judge = None) -> float:
-    """Share of sets that hold an admissible response: one minus :func:`set_loss`.
-
-    Parameters
-    ----------
-    admissions, sets, admission
-        As in :func:`set_outcomes`.
-
-    Returns
-    -------
-    float
-        In [0, 1].
-
-    Examples
-    --------
-    >>> from sklearn_clm import PredictionSet, PredictionSets
-    >>> from sklearn_clm.generators import Generation
-    >>> from sklearn_clm.metrics import set_coverage
-    >>> one = PredictionSet("Q", ("no",), [0.9], [0], 1, 0.9, True, True, [Generation("no")])
-    >>> set_coverage([str.islower], PredictionSets([one], k_max=1))
-    1.0
-    """
+    """Share of sets that hold an admissible response: one minus :func:`set_loss`."""
     return float(np.mean(~set_outcomes(admissions, sets, admission=admission).loss))
-
-
-def refuse_without_judge(admission: Judge, admissions: Sequence[Reference]) -> None:
-    """Refuse references that nobody judges; callables judge themselves."""
-    if admission is None and not all(callable(one) for one in admissions):
-        raise ValueError(
-            "admission must be given, got None: admissions holds references, and the sets do not "
-            "know the estimator that made them (a pickle leaves it behind)."
-        )
 
 
 def judge_sets(
@@ -194,3 +157,72 @@ def objective_of(
     """Objective of Eq. 7, plus a price for each draw."""
     objective = size_weight * np.mean(outcomes.size) + excess_weight * np.mean(outcomes.excess)
     return float(objective + draw_weight * np.mean(outcomes.samples))
+
+
+def set_size(admissions: Admissions, sets: PredictionSets | ComponentSets) -> float:
+    """Mean number of members."""
+    return float(np.mean(sets.sizes))
+
+
+def _samples(admissions: Admissions, sets: PredictionSets) -> float:
+    return float(np.mean(sets.n_samples))
+
+
+def _excess(admissions: Admissions, sets: PredictionSets) -> float:
+    return float(np.mean(set_outcomes(admissions, sets).excess))
+
+
+def _objective(admissions: Admissions, sets: PredictionSets) -> float:
+    """Objective of Eq. 7 with the sampler's weights; +inf where nothing is guaranteed."""
+    if not sets.guaranteed or sets.sampler is None:
+        return np.inf
+    outcomes = set_outcomes(admissions, sets)
+    return objective_of(outcomes, **sets.sampler.calibration_.weights)
+
+
+def normalized_auc(levels: ArrayLike, values: ArrayLike) -> np.ndarray:
+    """Mean height of curves over the range of their levels, by the trapezoidal rule.
+
+    AUC(f; a, b) is the integral of f from a to b, divided by b - a (section 5).
+
+    Parameters
+    ----------
+    levels : array-like of shape (n_levels,)
+        Where the curves were evaluated, strictly increasing; a is the first, b the last. Leave
+        out the levels that are trivial or out of reach before the call.
+    values : array-like of shape (..., n_levels)
+        The curves.
+
+    Returns
+    -------
+    ndarray of shape (...)
+        The areas: the value itself where there is one level, NaN where there is none.
+
+    Examples
+    --------
+    >>> from sklearn_clm.metrics import normalized_auc
+    >>> float(normalized_auc([0.1, 0.2, 0.4], [0.0, 1.0, 1.0]))  # (0.05 + 0.2) / 0.3
+    0.833...
+    """
+    levels = np.asarray(levels, dtype=np.float64)
+    values = np.asarray(values, dtype=np.float64)
+    if values.shape[-1:] != levels.shape or not np.all(np.diff(levels) > 0):
+        raise ValueError(
+            f"levels must increase strictly, one for each of {values.shape[-1:]} values, got "
+            f"{levels!r} instead."
+        )
+    if len(levels) == 0:
+        return np.full(values.shape[:-1], np.nan)
+    if len(levels) == 1:
+        return values[..., 0]
+    return np.trapezoid(values, levels, axis=-1) / (levels[-1] - levels[0])
+
+
+# of an estimator, prompts and admissions
+SCORERS = {
+    "coverage": make_scorer(set_coverage),
+    "neg_set_size": make_scorer(set_size, greater_is_better=False),
+    "neg_samples": make_scorer(_samples, greater_is_better=False),
+    "neg_excess": make_scorer(_excess, greater_is_better=False),
+    "neg_objective": make_scorer(_objective, greater_is_better=False),
+}

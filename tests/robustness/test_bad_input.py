@@ -255,7 +255,7 @@ BAD_ARGUMENTS = [
     (admission_matrix, "admission", returning("yes"), returning(2)),
     (admission_matrix, "admissions", [len, "a"], [None], [[]], ["a", "b"]),
     (threshold_admission, "metric", "rouge"),
-    (threshold_admission, "threshold", "a", NAN),
+    (threshold_admission, "threshold", "a"),
     (label_match, "labeler", 3),
     (set_outcomes, "sets", [["a"]]),
     (set_loss, "sets", "a"),
@@ -646,8 +646,8 @@ CALLED = [
         lambda quality, accepted: np.ones(3),
         failing,
     ),
-    (selector, "splitter", *map(returning, ([(0, 10**6)], [(5, 2)], "words", None))),
-    (selector, "component_score", *map(returning, (NAN, INF, None)), failing),
+    (selector, "splitter", *map(returning, ([(0, 10**6)], [(5, 2)], "words"))),
+    (selector, "component_score", *map(returning, (NAN, None)), failing),
     (selector, "admission", returning(2), failing),
 ]
 
