@@ -79,18 +79,15 @@ class Groups(BaseEstimator):
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
     ) -> list[Hashable]:
         """The group of each prompt, as given or found from it; prompts are None if not known."""
-        if given is not None and self.by is not None:
-            raise ValueError(
-                "groups must be given either as a list or by the callable Groups(by=...), got both."
-            )
+        told: object = None
         if self.by is not None and prompts is not None:
-            given = [self.by(prompt) for prompt in prompts]
-        if given is None:
+            told = [self.by(prompt) for prompt in prompts]
+        if (given is None) == (told is None):
             raise ValueError(
-                "groups must be given, one for each prompt, got None instead: Groups(by=None) does "
-                "not tell them from the prompts, and Groups(by=...) needs prompts that are known."
+                "groups must be given, one for each prompt, or be told by Groups(by=function) from "
+                f"prompts that are known, got {'neither' if given is None else 'both'} instead."
             )
-        names, of_prompt = check_groups(given, n_prompts)
+        names, of_prompt = check_groups(told if given is None else given, n_prompts)
         return [names[g] for g in of_prompt]
 
 

@@ -4,7 +4,7 @@ import copy
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,7 +20,6 @@ from sklearn_clm.generators._draws import Prompt
 from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
 from sklearn_clm.generators._tables import table_of
 
-_BINS = 10
 _FEW_KEPT = 0.1  # of all prompts
 _MOST_SEEN = 0.1
 
@@ -55,14 +54,7 @@ class Shift:
     @classmethod
     def of(cls, provenance: Provenance) -> Self | None:
         """The shift that a provenance tells of."""
-        if provenance.shift is None:
-            return None
-        try:
-            return cls(**json.loads(provenance.shift))
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"provenance.shift must describe a shift, got {provenance.shift!r:.80} instead."
-            ) from error
+        return None if provenance.shift is None else cls(**json.loads(provenance.shift))
 
 
 class CovariateShift(BaseEstimator):
@@ -113,22 +105,18 @@ class CovariateShift(BaseEstimator):
         self, given: object, n_prompts: int, prompts: CheckedPrompts | None = None
     ) -> np.ndarray:
         """The weight of each prompt, as given or found from it."""
-        if given is not None and self.weight is not None:
+        told: object = None
+        if isinstance(self.weight, DensityRatio) and prompts is not None:
+            told = self.weight.of_unseen(prompts)
+        elif self.weight is not None and prompts is not None:
+            told = [self.weight(prompt) for prompt in prompts]
+        if (given is None) == (told is None):
             raise ValueError(
-                "prompt_weight must be given either as an array or by the callable "
-                "CovariateShift(weight=...), got both."
+                "prompt_weight must be given, one for each prompt, or be told by "
+                "CovariateShift(weight=function) from prompts that are known, got "
+                f"{'neither' if given is None else 'both'} instead."
             )
-        if self.weight is not None and prompts is not None:
-            if isinstance(self.weight, DensityRatio):
-                given = self.weight.of_unseen(prompts)
-            else:
-                given = [self.weight(prompt) for prompt in prompts]
-        if given is None:
-            raise ValueError(
-                "prompt_weight must be given, one for each prompt, got None instead: "
-                "CovariateShift(weight=None) does not tell it from the prompts, and "
-                "CovariateShift(weight=...) needs prompts that are known."
-            )
+        given = told if given is None else given
         weights = check_weights(given, float(self.weight_bound), "prompt_weight")
         if len(weights) != n_prompts:
             raise ValueError(
@@ -153,17 +141,15 @@ class CovariateShift(BaseEstimator):
         repetition[order] = (place - np.maximum.accumulate(np.where(new, place, 0))).astype("u8")
         keys = digests + repetition * np.uint64(0x9E3779B97F4A7C15)
         rows = np.flatnonzero(keep_by_weight(weights, bound, keys, seed=seed))
-        advice = (
-            f"each with probability weight / weight_bound, where the mean weight is "
-            f"{weights.mean():.3g} and weight_bound={bound:g}. More are kept with a smaller bound "
-            "or larger weights: a common factor does not matter, as long as none exceeds the bound."
-        )
         if not len(rows):
-            raise ValueError(
-                f"prompt_weight must let some prompts calibrate, got none kept of {n}, {advice}"
-            )
+            raise ValueError(f"prompt_weight must let some of {n} prompts calibrate, got none.")
         if len(rows) < _FEW_KEPT * n:
-            warn(f"the shift keeps {len(rows)} of {n} prompts for calibration, {advice}")
+            warn(
+                f"the shift keeps {len(rows)} of {n} prompts for calibration, each with "
+                f"probability weight / weight_bound, where the mean weight is "
+                f"{weights.mean():.3g} and weight_bound={bound:g}. More are kept with a smaller "
+                "bound or larger weights: a common factor does not matter."
+            )
         return rows, Shift(
             weight_bound=bound,
             estimated=self.estimated or isinstance(self.weight, DensityRatio),
@@ -224,8 +210,6 @@ class DensityRatio(BaseEstimator):
         gets pandas data frames as they are, columns of text and categories included.
     weight_bound : float, default=5.0
         Weights above it are clipped.
-    n_folds : int, default=5
-        Folds of the cross-fitting that checks the classifier.
 
     Attributes
     ----------
@@ -233,13 +217,6 @@ class DensityRatio(BaseEstimator):
         Learnt from all prompts.
     mean_weight_ : float
         Cross-fitted mean weight of the old prompts, before clipping; 1 for a calibrated classifier.
-    calibration_error_ : float
-        Cross-fitted mean distance between predicted and observed shares of new prompts, in ten
-        bins of equal size.
-    share_clipped_ : float
-        Share of the old prompts whose cross-fitted weight was clipped.
-    effective_size_ : float
-        How many of the old prompts' equal weights would tell as much.
 
     Examples
     --------
@@ -254,19 +231,13 @@ class DensityRatio(BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "classifier": [None, HasMethods(["fit", "predict_proba"])],
         "weight_bound": [Interval(Real, 0, None, closed="neither")],
-        "n_folds": [Interval(Integral, 2, None, closed="left")],
     }
 
     def __init__(
-        self,
-        classifier: BaseEstimator | None = None,
-        *,
-        weight_bound: float = 5.0,
-        n_folds: int = 5,
+        self, classifier: BaseEstimator | None = None, *, weight_bound: float = 5.0
     ) -> None:
         self.classifier = classifier
         self.weight_bound = weight_bound
-        self.n_folds = n_folds
 
     def fit(self, old: object, new: object) -> Self:
         """Learn to tell new prompts from old ones.
@@ -290,51 +261,33 @@ class DensityRatio(BaseEstimator):
 
         self._validate_params()
         parts = check_prompts(old, estimator=self), check_prompts(new, estimator=self)
-        if min(map(len, parts)) < self.n_folds:
-            raise ValueError(
-                f"old and new must hold at least n_folds={self.n_folds} prompts each, got "
-                f"{len(parts[0])} and {len(parts[1])} instead."
-            )
-        numeric = parts[0].numeric
-        if (numeric, parts[0].n_features) != (parts[1].numeric, parts[1].n_features):
-            raise ValueError("old and new must hold prompts of one kind, and of as many columns.")
+        kinds = [(one.numeric, one.n_features, one.columns is None) for one in parts]
+        names = [[] if one.columns is None else list(one.columns) for one in parts]
+        if kinds[0] != kinds[1] or names[0] != names[1]:
+            raise ValueError("old and new must hold prompts of one kind, with the same columns.")
         model = self.classifier
-        if model is None and numeric:
+        if model is None:
             model = LogisticRegression()
-        elif model is None:
-            if not all(isinstance(one, str) for part in parts for one in part):
-                raise TypeError(
-                    "old and new must hold text or rows of numbers for classifier=None, got others "
-                    "instead; give a classifier of such prompts."
-                )
-            words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
-            model = make_pipeline(words, LogisticRegression())
-        self._odds = len(parts[0]) / len(parts[1])
+            if not parts[0].numeric:
+                model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), model)
         y = np.repeat([0, 1], [len(part) for part in parts])
         data: Any = [*parts[0], *parts[1]]
-        self._columns = None
-        if parts[0].columns is not None and parts[1].columns is not None:
+        self._columns = parts[0].columns
+        if self._columns is not None:
             import pandas as pd
 
-            _refuse_other_columns(parts[0].columns, parts[1])
             data = pd.concat([part.as_given() for part in parts], ignore_index=True)
-            self._columns = data.iloc[:0]
-        elif numeric:
+        elif parts[0].numeric:
             data = np.asarray(data)
-        folds = StratifiedKFold(self.n_folds, shuffle=True, random_state=0)
+        self._odds = len(parts[0]) / len(parts[1])
+        folds = StratifiedKFold(5, shuffle=True, random_state=0)
         chance = cross_val_predict(clone(model), data, y, cv=folds, method="predict_proba")[:, 1]
-        weights = self._weights(chance[y == 0])
+        self.mean_weight_ = float(self._ratio(chance[y == 0]).mean())
         self.classifier_ = clone(model).fit(data, y)
         self.seen_ = np.unique(np.concatenate([part.digests() for part in parts]))
-        self.mean_weight_ = float(weights.mean())
-        self.share_clipped_ = float(np.mean(weights > self.weight_bound))
-        self.effective_size_ = effective_size(np.minimum(weights, self.weight_bound))
-        bins = np.array_split(np.argsort(chance, kind="stable"), min(_BINS, len(y)))
-        gaps = [abs(np.sum(chance[part] - y[part])) for part in bins]
-        self.calibration_error_ = float(np.sum(gaps) / len(y))
         return self
 
-    def _weights(self, chance: np.ndarray) -> np.ndarray:
+    def _ratio(self, chance: np.ndarray) -> np.ndarray:
         return np.asarray(chance / np.maximum(1.0 - chance, 1e-12) * self._odds)
 
     def weights(self, prompts: object) -> np.ndarray:
@@ -351,12 +304,11 @@ class DensityRatio(BaseEstimator):
         """
         check_is_fitted(self)
         checked = check_prompts(prompts, estimator=self)
-        data = checked.prompts
-        if self._columns is not None:
-            _refuse_other_columns(self._columns, checked)
-            data = table_of(data, self._columns)
+        data = checked.as_given()  # its names are checked by the classifier
+        if self._columns is not None and checked.columns is None:
+            data = table_of(checked.prompts, self._columns)
         chance = self.classifier_.predict_proba(data)[:, 1]
-        return np.minimum(self._weights(chance), self.weight_bound)
+        return np.minimum(self._ratio(chance), self.weight_bound)
 
     def __call__(self, prompt: Prompt) -> float:
         """The weight of one prompt."""
@@ -381,14 +333,3 @@ class DensityRatio(BaseEstimator):
                 f"{n_seen} of {len(prompts)} that it has seen: weights would fit them too well."
             )
         return self.weights(prompts)
-
-
-def _refuse_other_columns(learnt: Any, prompts: CheckedPrompts) -> None:
-    """Refuse prompts with other columns than those of a data frame, as far as they have any."""
-    names = list(learnt.columns)
-    got = prompts.n_features if prompts.columns is None else list(prompts.columns.columns)
-    if got not in (None, len(names), names):
-        raise ValueError(
-            "prompts, old or new, must have the columns that DensityRatio was learnt from, in the "
-            f"same order, {names!r:.200}, got {got!r:.200} instead."
-        )
