@@ -9,7 +9,6 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -59,7 +58,6 @@ from sklearn_clm.policies._source import (
     DrawSource,
     naming_position,
     progress_bar,
-    refuse_other_models,
     warn_of_repeated_draws,
 )
 from sklearn_clm.scoring import likelihood
@@ -72,9 +70,7 @@ from sklearn_clm.scoring._similarity import get_similarity
 _LOGGER = logging.getLogger("sklearn_clm")
 
 
-class ConformalSampler(  # type: ignore[call-arg]
-    TransformerMixin, CalibratedEstimator, auto_wrap_output_keys=None
-):
+class ConformalSampler(CalibratedEstimator):
     """Sample responses until the set of them holds an admissible one, with a guarantee.
 
     ``fit`` calibrates by Learn Then Test (section 4.3 of the paper) when to stop sampling and
@@ -193,17 +189,12 @@ class ConformalSampler(  # type: ignore[call-arg]
     optimisation, calibration). A test still counts rows, and the rows of one prompt succeed or
     fail together: n rows of prompts that stand there m times each are worth, at worst,
     n^2 / sum(m^2) independent ones, and below nine tenths of n ``fit`` warns. Pass each prompt
-    once, with a list of its references; the promise is then about distinct prompts. Requests that
-    repeat by themselves keep their guarantee where nothing is split: with an untrained generator,
-    and a ``frontier`` or a fitted :class:`~sklearn_clm.policies.ExitPolicy` from other data.
+    once, with a list of its references; the promise is then about distinct prompts.
 
-    Steps of a pipeline that learn from references, such as a selection of features, must not
-    stand before the sampler: they would have seen the references that calibrate. They belong to
-    the estimator inside the generator, which is trained on prompts of its own.
-
-    A service that is not keyed gives other draws once `memory_` is gone: put a
-    :class:`sklearn_clm.caching.CachedGenerator` before it. ``predict`` refuses a generator whose
-    fingerprint has changed since calibration; what one without a fingerprint holds is not known.
+    Steps of a pipeline that learn from references, such as a selection of features, belong to the
+    estimator inside the generator, which is trained on prompts of its own: before the sampler they
+    would have seen the references that calibrate. A service that is not keyed gives other draws
+    once `memory_` is gone: put a :class:`sklearn_clm.caching.CachedGenerator` before it.
 
     Calibrating with an admission that is stricter than the one in mind keeps the guarantee
     (Corollary A.4).
@@ -244,14 +235,8 @@ class ConformalSampler(  # type: ignore[call-arg]
         "n_jobs": N_JOBS,
         "verbose": ["verbose"],
     }
-    _options: ClassVar[dict[str, type[BaseEstimator]]] = {
-        "policy": ThresholdPolicy,
-        "judging": LazyJudging,
-        "groups": Groups,
-        "shift": CovariateShift,
-        "losses": Losses,
-    }
     _drawn_by: ClassVar[str] = "generator"
+    _of_null: ClassVar[str] = "predict returns the trivial set of all draws, without any guarantee."
     _collected: Collection | None
     _source: DrawSource
 
@@ -331,22 +316,8 @@ class ConformalSampler(  # type: ignore[call-arg]
             If nothing can be certified and ``on_null="raise"``. What was collected is kept: see
             :meth:`calibrate`.
         """
-        return self._fit(X, y, groups, prompt_weight)
-
-    def _fit(
-        self,
-        X: object,
-        y: object,
-        groups: object,
-        prompt_weight: object,
-        tries: TryOut | None = None,
-    ) -> "ConformalSampler":
-        """Fit; `tries` uses the first draws in its own way, before the others are paid for."""
         self._validate_params()
-        self._refuse_missing(groups, prompt_weight)
-        lazily = self._is_lazy
-        data = self._collect(X, y, groups, prompt_weight, None, lazily=lazily, tries=tries)
-        return self.calibrate(data)
+        return self.calibrate(self._collect(X, y, groups, prompt_weight, lazily=True))
 
     def collect(
         self,
@@ -377,69 +348,71 @@ class ConformalSampler(  # type: ignore[call-arg]
             data carry what they were collected with.
         """
         self._validate_params()
-        if not isinstance(memory, (str, os.PathLike, type(None))):
-            raise TypeError(f"memory must be a path or None, got {memory!r:.80} instead.")
-        return self._collect(prompts, admissions, groups, prompt_weight, memory)
+        return self._collect(prompts, admissions, groups, prompt_weight, memory=memory)
 
     def _collect(
         self,
-        prompts: object,
-        admissions: object,
+        X: object,
+        y: object,
         groups: object,
         prompt_weight: object,
-        memory: str | os.PathLike[str] | None,
         *,
+        memory: str | os.PathLike[str] | None = None,
         lazily: bool = False,
         tries: TryOut | None = None,
     ) -> CalibrationData:
-        """Collect all draws, or the first one of each prompt."""
-        checked = check_prompts(prompts, estimator=self)
-        references = check_admissions(admissions, len(checked), estimator=self)
+        """Collect all draws; `lazily`, where judging is lazy, the first one of each prompt.
+
+        `tries` uses the first draws in its own way, before the others are paid for.
+        """
         # mistakes are found before anything is paid for
-        options, shift = self.groups or Groups(), None
-        given = groups is not None
-        names = options.of(groups, len(checked), checked) if given or options.by is not None else []
-        weights = self._weights(prompt_weight, checked)
+        prompts = check_prompts(X, estimator=self)
+        references = check_admissions(y, len(prompts), estimator=self)
+        names = groups_of(self.groups, groups, len(prompts), prompts)
+        shift: Shift | None = None
+        weights = None
+        if self.shift is not None or prompt_weight is not None:
+            weights = needed_shift(self.shift).of(prompt_weight, len(prompts), prompts)
         self._check_scores(self.generator)
         warn_of_supervised_steps()
-        warn_of_repetitions(checked.digests())
+        warn_of_repetitions(prompts.digests())
         source, rows = DrawSource.train(
             self.generator,
-            checked,
+            prompts,
             references,
             fraction=self.training_fraction,
             random_state=self.random_state,
         )
         if weights is not None:
-            digests = checked.take(rows).digests()
+            digests = prompts.take(rows).digests()
             kept, shift = needed_shift(self.shift).applied(weights[rows], digests, source.seed)
             rows = rows[kept]
-        k_max = draw_budgets(self.k_max)[-1]
+        k_max, judging = draw_budgets(self.k_max)[-1], self._lazy_judging
         collected = Collection(
             source,
-            checked.take(rows),
+            prompts.take(rows),
             rows,
             [references[i] for i in rows],
-            groups=[names[i] for i in rows] if given else None,
+            groups=None if names is None or groups is None else [names[i] for i in rows],
             shift=shift,
             k_max=k_max,
             sampler=self,
         )
         collected.fill(
-            1 if lazily else k_max,
-            judges=not self._is_lazy,
+            1 if lazily and judging is not None else k_max,
+            judges=judging is None,
             keeps=self.judging != "all" or self.losses is not None or collected.verdicts.of_people,
             file=memory,
             tries=tries,
         )
         self._forget()
         self._source, self._collected = source, collected
-        self._numeric_prompts = checked.numeric
+        self._numeric_prompts = prompts.numeric
         self.calibration_data_, self.calibration_indices_ = collected.data, rows
-        if checked.n_features is not None:
-            self.n_features_in_ = checked.n_features
-        if checked.feature_names is not None:
-            self.feature_names_in_ = checked.feature_names
+        if prompts.n_features is not None:
+            self.n_features_in_ = prompts.n_features
+        if prompts.feature_names is not None:
+            self.feature_names_in_ = prompts.feature_names
         return collected.data
 
     def calibrate(
@@ -491,10 +464,11 @@ class ConformalSampler(  # type: ignore[call-arg]
         if len(rows) < data.n_prompts:
             own, data = None, data.take(rows)
             names = None if names is None else [names[i] for i in rows]
+        lazy = self._lazy_judging
         if own is None:
             table = filled_table(data.truncate(budgets[-1]))
         else:
-            table = own.table(data, lazily=self._is_lazy, k_max=budgets[-1])
+            table = own.table(data, lazily=lazy is not None, k_max=budgets[-1])
         audited = self.judging if isinstance(self.judging, AuditedJudging) else None
         losses = audit = None
         if self.losses is not None or audited is not None:
@@ -509,7 +483,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         searched, tested = np.arange(0), np.arange(data.n_prompts)
         if policy.path is None and data.n_prompts > 1:
             searched, tested = split_of(data, self.optimization_fraction, self.random_state)
-        judging = self._lazy_judging if table.is_lazy else None
+        judging = (lazy or LazyJudging()) if table.is_lazy else None
         with nullcontext() if own is None else own.drawing(self.memory_):
             rules = policy.calibrate(
                 table,
@@ -517,7 +491,8 @@ class ConformalSampler(  # type: ignore[call-arg]
                 Terms(self.epsilon, self.delta, budgets, judging, losses, audit),
                 self._claim(data.provenance, shift, names),
             )
-        self._take(rules, table, own, source, shift, names)
+        groups_in_use = None if names is None else self.groups or Groups()
+        self._keep(rules, table, own, source, shift, groups_in_use)
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:
@@ -614,59 +589,6 @@ class ConformalSampler(  # type: ignore[call-arg]
         outcomes = judge_sets(self.admission, references, sets, n_jobs=self.n_jobs)
         return -objective_of(outcomes, **record.weights)
 
-    def load_calibration(self, path: str | os.PathLike[str]) -> "ConformalSampler":
-        """Take over a calibration written by :meth:`save_calibration`.
-
-        Parameters
-        ----------
-        path : str or path
-            The file.
-
-        Returns
-        -------
-        ConformalSampler
-            Itself, ready to predict. What calibration looked at (data, frontier,
-            p-values, ...) is not in the file.
-
-        Raises
-        ------
-        ValueError
-            If the file belongs to another generator, other scores or other parameters, or is no
-            such file.
-
-        Warns
-        -----
-        NullCalibrationWarning
-            If the file holds a null calibration; with `on_null` "raise" it is an error.
-        """
-        self._validate_params()
-        budgets, name = draw_budgets(self.k_max), os.fspath(path)
-        described, read = SamplerCalibration.read(path)
-        known = read["provenance"]
-        source = getattr(self, "_source", None)
-        if source is None or not hasattr(source.generator, "fit"):
-            source = self._untrained_source(known.generator)
-        refuse_differences(repr(name), described, self._described(source.fingerprint))
-        if max(one.rule.k_max for one in read["rules"].values()) not in budgets:
-            raise ValueError(
-                f"{name!r} was calibrated for k_max={read['rules'][None].rule.k_max}, but this "
-                f"sampler has k_max={self.k_max!r}."
-            )
-        read["groups"] = frozen(self.groups) or read["groups"]
-        record = SamplerCalibration(
-            **read, **self._frozen_parts(), source=source.with_seed(known.seed)
-        )
-        self._report_null_file(name, record.certified)
-        self._source, self._collected = record.source, None
-        self._publish(record)
-        if record.unknown:
-            warn(
-                f"{name!r} was calibrated on arrays, which do not tell the "
-                f"{', '.join(record.unknown)} they came from: the guarantee holds only "
-                "if these are the sampler's own."
-            )
-        return self
-
     @property
     def calibration_draws_(self) -> list[list[Generation]]:
         """The draws of the prompts that calibrated; those no longer in memory are made again."""
@@ -684,12 +606,9 @@ class ConformalSampler(  # type: ignore[call-arg]
         return ThresholdPolicy() if self.policy is None else self.policy
 
     @property
-    def _is_lazy(self) -> bool:
-        return self.judging == "lazy" or isinstance(self.judging, LazyJudging)
-
-    @property
-    def _lazy_judging(self) -> LazyJudging:
-        return self.judging if isinstance(self.judging, LazyJudging) else LazyJudging()
+    def _lazy_judging(self) -> LazyJudging | None:
+        judging = LazyJudging() if self.judging == "lazy" else self.judging
+        return judging if isinstance(judging, LazyJudging) else None
 
     @property
     def _set_score(self) -> Any:
@@ -697,33 +616,26 @@ class ConformalSampler(  # type: ignore[call-arg]
         return policy.set_score if isinstance(policy, ThresholdPolicy) else "max"
 
     def _validate_params(self) -> None:
-        refuse_other_models(self.generator, type(self).__name__)
         super()._validate_params()
-        policy, budgets = self._policy, draw_budgets(self.k_max)
+        budgets = draw_budgets(self.k_max)
+        policy, audited = self._policy, isinstance(self.judging, AuditedJudging)
         policy.refuse(self.k_max)
         if isinstance(self.judging, LazyJudging):
             self.judging.refuse(budgets[-1])
-        if isinstance(self.judging, AuditedJudging):
+        elif isinstance(self.judging, AuditedJudging):
             self.judging.refuse(self.epsilon, self.delta)
-        needs_thresholds = self.losses is not None or isinstance(self.judging, AuditedJudging)
-        if needs_thresholds and not isinstance(policy, ThresholdPolicy):
+        if (self.losses is not None or audited) and not isinstance(policy, ThresholdPolicy):
             raise ValueError(
                 "policy must be one of thresholds with losses, or where people audit, got "
                 f"{policy!r:.60} instead."
             )
+        if self.losses is not None and self.judging != "all":
+            raise ValueError(f"judging must be 'all' with losses, got {self.judging!r} instead.")
         marginal = policy.guarantee == "marginal"
         if marginal and self.groups is not None and self.groups.guarantee == "all":
             raise ValueError(
                 "groups must have guarantee='each' with a marginal guarantee, got 'all' instead: "
                 "an average over calibrations has no delta to share among groups."
-            )
-        if self.losses is None:
-            return
-        self.losses.named()
-        if self.judging != "all":
-            raise ValueError(
-                f"judging must be 'all' with losses, got {self.judging!r} instead: a test of "
-                "several losses is not decided by a count of errors."
             )
 
     def _check_scores(self, generator: Any) -> None:
@@ -733,10 +645,10 @@ class ConformalSampler(  # type: ignore[call-arg]
         quality = get_quality(self.quality)
         if quality is likelihood and not getattr(generator, "gives_logprobs", True):
             raise ValueError(
-                f"quality='likelihood' needs log-probabilities, which {type(generator).__name__} "
-                "does not give; wanted another quality, such as 'self_consistency' or a callable "
-                "(prompt, generation) -> float, or a generator that gives log-probabilities (of a "
-                "table of draws: name its columns by logprob= and n_tokens=)."
+                "quality='likelihood' needs log-probabilities, which the generator "
+                f"{type(generator).__name__} does not give (a table of draws has them in columns "
+                "logprob= and n_tokens=); wanted another quality, such as 'self_consistency' or a "
+                "callable."
             )
 
     def _fingerprints(self) -> dict[str, str]:
@@ -747,18 +659,6 @@ class ConformalSampler(  # type: ignore[call-arg]
         named = ("quality", "similarity", "losses")
         parts = {name: frozen(getattr(self, name)) for name in named}
         return {**parts, "set_score": frozen(self._set_score)}
-
-    def _refuse_missing(self, groups: object, prompt_weight: object) -> None:
-        """Say what is missing that the parameters do not tell from the prompts."""
-        super()._refuse_missing(groups, prompt_weight)
-        if prompt_weight is None and self.shift is not None and self.shift.weight is None:
-            self.shift.of(None, 0)
-
-    def _weights(self, given: object, prompts: CheckedPrompts) -> np.ndarray | None:
-        """The weight of each prompt; None where there are none."""
-        if given is None and (self.shift is None or self.shift.weight is None):
-            return None
-        return needed_shift(self.shift).of(given, len(prompts), prompts)
 
     def _untrained_source(self, known: str | None) -> DrawSource:
         """Generator and seed of a sampler that has seen no prompts."""
@@ -802,14 +702,14 @@ class ConformalSampler(  # type: ignore[call-arg]
             unknown=unknown_fields(known, DRAWN_WITH),
         )
 
-    def _take(
+    def _keep(
         self,
         rules: Rules,
         table: Table,
         own: Collection | None,
         source: DrawSource,
         shift: Shift | None,
-        names: list[Hashable] | None,
+        groups: Groups | None,
     ) -> None:
         """Keep what was calibrated, and say what is null or looks mistaken."""
         data = table.filled()
@@ -825,17 +725,16 @@ class ConformalSampler(  # type: ignore[call-arg]
             provenance=data.provenance,
             n_judgements=own.verdicts.n_judgements if own and table.is_lazy else None,
             data=data,
-            groups=None if names is None else frozen(self.groups or Groups()),
+            groups=frozen(groups),
             shift=shift,
             **self._frozen_parts(),
         )
-        report_null(nulls_of(record.claims_in_use.values()), self.on_null)
-        self._source = source
-        if own is not None and data.quality.shape == own.data.quality.shape:
-            own.data = data
+        report_null(nulls_of(record.claims_in_use.values()), self.on_null, self._of_null)
         self._publish(record)
         if own is not None and data.n_prompts == own.data.n_prompts:
             self.calibration_indices_ = own.indices
+            if data.k_max == own.data.k_max:
+                own.data = data
         mistaken = mistaken_delta(self.delta) if record.claim.guarantee == "pac" else None
         for remark in filter(None, (mistaken, *record.remarks())):
             warn(remark)
@@ -843,7 +742,7 @@ class ConformalSampler(  # type: ignore[call-arg]
     def _publish(self, record: SamplerCalibration) -> None:
         """Set the fitted attributes, those of this calibration alone."""
         self._forget("n_features_in_", "feature_names_in_")
-        self.calibration_ = record
+        self.calibration_, self._source = record, record.source
         self.lambda_hat_ = record.lambda_hat
         self.k_max_ = record.k_max
         self.achievable_epsilon_ = record.achievable_epsilon
@@ -854,6 +753,7 @@ class ConformalSampler(  # type: ignore[call-arg]
         if isinstance(self.policy, ExitPolicy):
             self.exit_level_ = getattr(record.rule, "level", -np.inf)
         if record.data is None:
+            self._collected = None
             return
         self.calibration_data_ = record.data
         self.result_ = result = record.result
@@ -862,6 +762,30 @@ class ConformalSampler(  # type: ignore[call-arg]
         self.valid_lambdas_ = np.empty((0, 3)) if result is None else result.valid_lambdas
         lazily, self.n_draws_ = record.n_judgements, record.data.n_made
         self.n_judgements_ = record.data.n_judged if lazily is None else lazily
+
+    def _record_of(self, name: str) -> SamplerCalibration:
+        described, read = SamplerCalibration.read(name)
+        known = read["provenance"]
+        source = getattr(self, "_source", None)
+        if source is None or not hasattr(source.generator, "fit"):
+            source = self._untrained_source(known.generator)
+        refuse_differences(repr(name), described, self._described(source.fingerprint))
+        k_max = max(one.rule.k_max for one in read["rules"].values())
+        if k_max not in draw_budgets(self.k_max):
+            raise ValueError(
+                f"k_max must be that of {name!r}, {k_max}, got {self.k_max!r} instead."
+            )
+        read["groups"] = frozen(self.groups) or read["groups"]
+        record = SamplerCalibration(
+            **read, **self._frozen_parts(), source=source.with_seed(known.seed)
+        )
+        if record.unknown:
+            warn(
+                f"{name!r} was calibrated on arrays, which do not tell the "
+                f"{', '.join(record.unknown)} they came from: the guarantee holds only "
+                "if these are the sampler's own."
+            )
+        return record
 
     def _described(self, fingerprint: str) -> dict[str, object]:
         """What a file of a calibration must agree with."""

@@ -1,6 +1,5 @@
 """The estimator that calibrates which parts of the responses can be trusted."""
 
-import os
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from itertools import chain
@@ -8,7 +7,7 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -76,12 +75,9 @@ from sklearn_clm.scoring._identity import frozen, score_fingerprint
 from sklearn_clm.scoring._similarity import warn_of_script
 
 _N_TRIED = 100  # calibration prompts on which the threshold is tried
-_NOTHING = "Every such selection will be empty, which is valid."
 
 
-class ComponentSelector(  # type: ignore[call-arg]
-    TransformerMixin, CalibratedEstimator, auto_wrap_output_keys=None
-):
+class ComponentSelector(CalibratedEstimator):
     """Select the components of responses, such as sentences, that are admissible.
 
     ``fit`` calibrates a threshold on the scores of components (section 4.4 of the paper);
@@ -233,8 +229,8 @@ class ComponentSelector(  # type: ignore[call-arg]
         "n_jobs": N_JOBS,
         "verbose": ["verbose"],
     }
-    _options: ClassVar[dict[str, type[BaseEstimator]]] = {"groups": Groups}
     _drawn_by: ClassVar[str] = "sampler"
+    _of_null: ClassVar[str] = "Every such selection will be empty, which is valid."
 
     def __init__(
         self,
@@ -301,8 +297,6 @@ class ComponentSelector(  # type: ignore[call-arg]
         NullCalibrationError
             If nothing can be certified and ``on_null="raise"``.
         """
-        self._validate_params()
-        self._refuse_missing(groups, prompt_weight)
         return self.calibrate(self.collect(X, y, groups=groups, prompt_weight=prompt_weight))
 
     def collect(
@@ -427,7 +421,7 @@ class ComponentSelector(  # type: ignore[call-arg]
         data = self._labelled(data, own, parts)
         results, claims = self._tested(data, parts, None if names is None else options.guarantee)
         claimed = [claims[part.group] for part in parts if part.claimed]
-        report_null(nulls_of(claimed), self.on_null, _NOTHING)
+        report_null(nulls_of(claimed), self.on_null, self._of_null)
         record = SelectorCalibration(
             thresholds={
                 group: np.inf if result is None else result.gamma_hat
@@ -528,49 +522,6 @@ class ComponentSelector(  # type: ignore[call-arg]
         """
         return float(np.mean(self.predict(X, groups=groups).sizes))
 
-    def load_calibration(self, path: str | os.PathLike[str]) -> "ComponentSelector":
-        """Take over a calibration written by :meth:`save_calibration`.
-
-        Parameters
-        ----------
-        path : str or path
-            The file.
-
-        Returns
-        -------
-        ComponentSelector
-            Itself, ready to predict on sets, and on prompts where `sampler` is fitted. What
-            calibration looked at is not in the file.
-
-        Raises
-        ------
-        ValueError
-            If the file belongs to another generator, seed, splitter, score, admission, alpha,
-            delta or groups, or is no such file.
-        """
-        self._validate_params()
-        name = os.fspath(path)
-        described, read = SelectorCalibration.read(path)
-        own = {
-            "alpha": float(self.alpha),
-            "delta": float(self.delta),
-            **self._fingerprints(),
-            **groups_described(None if self.groups is None else self.groups.content()),
-        }
-        sampler = _fitted(self.sampler)
-        if sampler is not None:
-            made = sampler.calibration_.source
-            own |= {"generator": made.fingerprint, "seed": made.seed}
-            refuse_larger_budget(sampler.k_max_, read["n_draws"])
-        refuse_differences(repr(name), described, own)
-        record = SelectorCalibration(
-            **{**read, "groups": frozen(self.groups) or read["groups"], **self._own_parts()},
-            sampler=sampler,
-        )
-        self._report_null_file(name, record.certified, _NOTHING)
-        self._publish(record)
-        return self
-
     # --- parameters ---------------------------------------------------------------------------
 
     def _parts(self) -> tuple[Callable[[str], Any], Any]:
@@ -626,7 +577,9 @@ class ComponentSelector(  # type: ignore[call-arg]
         if sampler.groups is None or sampler.groups.by is not None:
             groups = None  # not given, but none or found from the prompts
         sampler._memory = self._memory = getattr(self, "_memory", sampler.memory_)
-        sampler._fit(prompts, references, groups, weights, tries)
+        sampler._validate_params()
+        data = sampler._collect(prompts, references, groups, weights, lazily=True, tries=tries)
+        sampler.calibrate(data)
         return sampler, sampler.calibration_indices_
 
     def _prompts_of_sets(
@@ -739,6 +692,23 @@ class ComponentSelector(  # type: ignore[call-arg]
             )
         refuse_larger_budget(sampler.k_max_, data.provenance.k_max)
         return sampler
+
+    def _record_of(self, name: str) -> SelectorCalibration:
+        described, read = SelectorCalibration.read(name)
+        own = {
+            "alpha": float(self.alpha),
+            "delta": float(self.delta),
+            **self._fingerprints(),
+            **groups_described(None if self.groups is None else self.groups.content()),
+        }
+        sampler = _fitted(self.sampler)
+        if sampler is not None:
+            made = sampler.calibration_.source
+            own |= {"generator": made.fingerprint, "seed": made.seed}
+            refuse_larger_budget(sampler.k_max_, read["n_draws"])
+        refuse_differences(repr(name), described, own)
+        read["groups"] = frozen(self.groups) or read["groups"]
+        return SelectorCalibration(**(read | self._own_parts()), sampler=sampler)
 
     def _publish(self, record: SelectorCalibration) -> None:
         """Set the fitted attributes, those of this calibration alone."""

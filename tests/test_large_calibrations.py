@@ -92,6 +92,6 @@ def test_the_file_is_there_when_it_is_complete(monkeypatch, tmp_path):
     sampler = sampler_for()
     with pytest.raises(FileNotFoundError):
         sampler.collect(PROMPTS, REFERENCES, memory=tmp_path / "none" / "similarity.npy")
-    with pytest.raises(TypeError, match="memory must"):
+    with pytest.raises(TypeError):
         sampler.collect(PROMPTS, REFERENCES, memory=3)
     assert sampler.memory_.n_bytes == 0

@@ -8,7 +8,6 @@ import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -718,20 +717,6 @@ def test_data_of_another_generator_bring_that_generator():
     sampler.calibrate(data)
     assert sampler.generator_.skill == 0.9
     assert sampler.predict(X[:20]) == other.calibrate(data).predict(X[:20])
-
-
-@pytest.mark.parametrize(
-    ("model", "wrapper"),
-    [
-        (LogisticRegression(C=2.0), "EstimatorGenerator"),
-        ("my/model", "TransformersGenerator"),
-        (SimpleNamespace(generate=print), "TransformersGenerator"),
-        (lambda prompt: "an answer", "FunctionGenerator"),
-    ],
-)
-def test_a_bare_model_is_told_its_generator(model, wrapper):
-    with pytest.raises(ValueError, match=f"(?s)'generator' parameter .*{wrapper}"):
-        ConformalSampler(model).fit(*questions(30))
 
 
 def test_an_admission_that_admits_nothing_is_suspected():

@@ -74,6 +74,10 @@ class Losses(BaseEstimator):
         self.levels = levels
         self.admission = admission
 
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        self.named()
+
     def named(self) -> dict[str, tuple[Loss, float]]:
         """Each loss and its level by name."""
         functions = self.functions

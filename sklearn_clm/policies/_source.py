@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.validation import validate_data
 
 from sklearn_clm._exceptions import warn
@@ -203,30 +202,6 @@ def warn_of_repeated_draws(rows: Sequence[Sequence[Generation]], data: Calibrati
             "j + 1, ...; where it gives the first ones again and again, the guarantee does not "
             "hold. sklearn_clm.generators.check_keyed tells."
         )
-
-
-def refuse_other_models(generator: object, name: str) -> None:
-    """Refuse a model that is no generator, and say what to wrap it in, where one can tell."""
-    kind = type(generator).__name__
-    if isinstance(generator, type):
-        advice = f"give an instance, such as {generator.__name__}(...)"
-    elif generator is None or hasattr(generator, "sample") or hasattr(generator, "stream"):
-        return
-    elif isinstance(generator, str):
-        advice = f"wrap it as TransformersGenerator({generator!r:.60}), or OpenAIGenerator of it"
-    elif hasattr(generator, "predict_proba"):
-        advice = f"wrap it as EstimatorGenerator({kind}(...))"
-    elif hasattr(generator, "generate"):
-        advice = "wrap it as TransformersGenerator(model, tokenizer=tokenizer)"
-    elif callable(generator):
-        named = getattr(generator, "__name__", kind)
-        advice = f"wrap it as FunctionGenerator({named})"
-    else:
-        return
-    raise InvalidParameterError(
-        f"The 'generator' parameter of {name} must be None or an object implementing 'sample' or "
-        f"'stream'. Got {generator!r:.200} instead; {advice}, see sklearn_clm.generators."
-    )
 
 
 def own_copy(generator: Generator | None) -> Generator:

@@ -216,7 +216,6 @@ def test_groups_where_there_are_none(fitted, tmp_path):
         lambda: fitted.predict(NEW),
         lambda: alone.predict(NEW, groups=NEW_NAMES),
         lambda: marginal.fit(X, Y, groups=NAMES),
-        lambda: sampler().set_params(groups__unknown="pooled"),
         lambda: strange.save_calibration(tmp_path / "file.json"),
     ):
         with pytest.raises(ValueError, match="groups must"):
