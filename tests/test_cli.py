@@ -200,7 +200,7 @@ def test_files_are_never_unpickled(files, tmp_path, capsys):
 
     np.save("scores.npy", np.array([Trap()], dtype=object), allow_pickle=True)
     assert main(["evaluate", *files]) == 2
-    assert "'scores.npy' is not an intact .npy file" in capsys.readouterr().err
+    assert "'scores.npy' must be an intact .npy file" in capsys.readouterr().err
     assert not (tmp_path / "sprung").exists()
 
 
@@ -262,7 +262,7 @@ def test_a_file_that_is_no_npy_file_is_not_called_a_pickle(files, capsys):
     np.savetxt("scores.csv", [[0.1, 0.2]], delimiter=",")
     assert main(["calibrate", "--scores", "scores.csv", *files[2:]]) == 2
     error = capsys.readouterr().err
-    assert "not an intact .npy file" in error
+    assert "must be an intact .npy file" in error
     assert "pickle" not in error
 
 

@@ -63,7 +63,6 @@ def test_lazy_judging_goes_over_all_blocks(monkeypatch):
 def test_similarities_stay_on_disk(monkeypatch, tmp_path):
     in_memory, expected = collected()
     monkeypatch.setattr("sklearn_clm.policies._collection._DRAWS_AT_ONCE", 100)
-    monkeypatch.setattr("sklearn_clm.calibration._arrays._CHUNK_BYTES", 100)
     sampler, data = collected(tmp_path / "similarity.npy")
     assert isinstance(data.similarity, np.memmap)
     assert_same_data(data, expected)

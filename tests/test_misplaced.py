@@ -23,7 +23,6 @@ from sklearn_clm import (
 )
 from sklearn_clm.__main__ import main
 from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
-from sklearn_clm.calibration._learn_then_test import achievable_epsilon
 from sklearn_clm.evaluation import RiskMonitor, run_trials
 from sklearn_clm.generators import Generation
 from sklearn_clm.metrics import set_loss
@@ -609,7 +608,6 @@ def test_lazily_judged_data_are_for_whoever_can_ask():
     for use in (
         sampler().calibrate,
         lambda data: one.calibrate(data.take(np.arange(N)[::-1])),
-        achievable_epsilon,
         lambda data: run_trials(data, ["max"], [0.4]),
     ):
         with pytest.raises(ValueError, match="data must"):

@@ -30,6 +30,7 @@ answer most, or nearly so with a smaller k_min.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.stats import binom
@@ -37,20 +38,18 @@ from scipy.stats import binom
 from sklearn_clm.calibration._binomial import critical_count
 from sklearn_clm.calibration._data import CalibrationData
 from sklearn_clm.calibration._exit_model import (
+    N_FOLDS,
     TEXT_FEATURES,
-    Classifier,
     ConstantClassifier,
     ExitModel,
-    ScoreScale,
+    Learner,
     TextPaths,
-    _Learner,
 )
 from sklearn_clm.calibration._exit_policy import ExitRule
 from sklearn_clm.calibration._table import DrawEntries, Table
 
 _FIRST_DRAWS = (1, 3, 5, 8)  # at which an answer may be given
 _N_LEVELS = 40
-_N_FOLDS = 5
 _NEARLY = 0.95  # of the largest share, where fewer draws are needed
 
 
@@ -108,7 +107,7 @@ class AnswerPath:
 
 def search_answers(
     data: CalibrationData,
-    classifiers: Sequence[Callable[[], Classifier]],
+    classifiers: Sequence[Callable[[], Any]],
     n: int,
     alpha: float,
     delta: float,
@@ -116,44 +115,24 @@ def search_answers(
 ) -> AnswerPath:
     """Learn probabilities and a path of levels, on the optimisation part alone.
 
-    Parameters
-    ----------
-    data : CalibrationData
-        Draws with all labels.
-    classifiers : sequence of callable
-        Each gives an unfitted classifier.
-    n : int
-        Prompts that will calibrate.
-    alpha, delta : float
-        Tolerated share of wrong answers, and level of the tests.
-    random_state : int, default=0
-        Seed of the folds.
-
-    Returns
-    -------
-    AnswerPath
-        Of those that are expected to answer nearly most, the one that may answer first.
+    Each of `classifiers` gives an unfitted classifier; n prompts will calibrate. Of the paths that
+    are expected to answer nearly most, it is the one that may answer first.
     """
-    rows, k_max = np.arange(data.n_prompts), data.k_max
-    earlier, later = np.triu_indices(k_max, 1)
-    scales = ScoreScale.of(data.quality), ScoreScale.of(data.similarity[:, later, earlier])
-    paths = TextPaths(len(rows), k_max, *scales)
-    present = np.zeros((len(rows), k_max, k_max), dtype=bool)
-    features = np.zeros((*present.shape, len(TEXT_FEATURES)))
-    for k in range(k_max):
-        paths.update(rows, data.quality[:, k], data.similarity[:, k], data.first[:, k])
-        present[:, k], features[:, k] = paths.text_features(rows)
+    n_seen, k_max = data.quality.shape
+    paths = TextPaths.of(data.quality, data.similarity)
+    present, features = paths.after_each_draw(data.quality, data.similarity, data.first)
     right = np.broadcast_to(data.labels[:, np.newaxis, :] == 1, present.shape)
-    folds = np.random.default_rng(random_state).permutation(len(rows)) % _N_FOLDS
+    folds = np.random.default_rng(random_state).permutation(n_seen) % N_FOLDS
     found: list[tuple[AnswerPath, float]] = []
     for new_classifier in classifiers:
-        learner = _Learner(new_classifier, features, right, present)
+        learner = Learner(new_classifier, features, right, present)
         chance = learner.cross_fitted(folds, present)
         texts, chance = chance.argmax(axis=2), chance.max(axis=2)
         wrong = np.take_along_axis(data.labels, texts, axis=1) != 1
-        classifier = learner.classifier(np.ones(len(rows), dtype=bool))
+        classifier = learner.classifier(np.ones(n_seen, dtype=bool))
         # a share is no probability, and tells nothing of errors
         doubts = wrong if isinstance(classifier, ShareOfDraws) else 1.0 - chance
+        scales = paths.quality_scale, paths.similarity_scale
         model = ExitModel(classifier, ConstantClassifier(0.0), *scales, rho=1.0, k_max=k_max)
         for k_min in (k for k in _FIRST_DRAWS if k <= k_max):
             path = AnswerPath(model, k_min, *_levels(chance, wrong, doubts, k_min))

@@ -32,6 +32,14 @@ def check_level(value: Any, name: str) -> float:
     return float(check_probability(value, name))
 
 
+def check_levels(value: Any, name: str) -> list[float]:
+    """One number strictly between 0 and 1, or a sequence of them, as a list."""
+    levels = np.atleast_1d(check_probability(value, name))
+    if levels.ndim != 1 or not len(levels):
+        raise ValueError(f"{name} must be a number or a sequence of numbers, got {value!r}.")
+    return levels.tolist()
+
+
 def mistaken_delta(delta: float) -> str | None:
     """The advice for a delta that seems to be a confidence."""
     if delta <= 0.5:

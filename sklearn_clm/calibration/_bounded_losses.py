@@ -1,4 +1,4 @@
-"""P-values for losses in [0, 1]: betting, and Hoeffding-Bentkus.
+"""P-values for losses in [0, 1], by betting.
 
 The hypothesis is that the mean loss exceeds epsilon. For losses of 0 and 1 the exact binomial test
 is the best there is; these are for the others, such as the share of wrong members of a set.
@@ -15,19 +15,12 @@ of them was seen, and let W_t = prod_{s <= t} (1 + b_s (epsilon - L_s)), where t
 
 Step 2 needs the order to be fixed beforehand: an order that was chosen after a look at the losses
 makes any p-value small. Here a seed determines it.
-
-**Hoeffding-Bentkus** (Bates et al., 2021). Let m be the mean of n losses, and
-h(a, b) = a log(a / b) + (1 - a) log((1 - a) / (1 - b)). Hoeffding's bound
-exp(-n h(min(m, epsilon), epsilon)) and Bentkus' bound e P(Binom(n, epsilon) <= ceil(n m)) are
-super-uniform. So is the smaller of the two: both rise with m, hence {min(p, q) <= u} is the larger
-of two nested events, each of probability at most u.
 """
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import rel_entr
 
-from sklearn_clm.calibration._binomial import binomial_p_value, check_probability
+from sklearn_clm.calibration._binomial import check_probability
 
 # stakes below their limit keep every factor away from zero
 _LARGEST_STAKE = 0.5
@@ -77,20 +70,6 @@ def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.n
     stake = np.minimum(stake, _LARGEST_STAKE / (1.0 - epsilon))
     log_wealth = np.cumsum(np.log1p(stake * (epsilon - ordered)), axis=0)
     return np.exp(-np.maximum(log_wealth.max(axis=0), 0.0))
-
-
-def hoeffding_bentkus_p_value(losses: ArrayLike, epsilon: float) -> np.ndarray:
-    """P-values of a mean loss above epsilon by the Hoeffding-Bentkus bound, as by betting."""
-    values = _check_tested(losses)
-    check_probability(epsilon, "epsilon")
-    n = len(values)
-    total = values.sum(axis=0)
-    mean = np.minimum(total / n, epsilon)
-    divergence = rel_entr(mean, epsilon) + rel_entr(1.0 - mean, 1.0 - epsilon)
-    # a sum that rounding has lifted over a whole number only makes the p-value larger
-    count = np.minimum(np.ceil(total), n).astype(np.int64)
-    bentkus = np.e * np.asarray(binomial_p_value(count, n, epsilon))
-    return np.minimum(np.minimum(np.exp(-n * divergence), bentkus), 1.0)
 
 
 def check_losses(losses: ArrayLike) -> np.ndarray:

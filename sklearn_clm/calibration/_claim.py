@@ -9,6 +9,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from sklearn_clm.calibration._binomial import prompts_needed
+
 NO_GUARANTEE = "no guarantee"
 POOLED = "unknown group: guaranteed over all prompts together, not within it"
 _MOST_NAMED = 5  # null groups that a message names one by one
@@ -232,6 +234,17 @@ def too_few(n: int, needed: int, claim: Claim, in_all: int | None = None) -> str
         f"there are {n} calibration prompts, and {reason} with fewer than {needed}; "
         f"{needed - n} are lacking.{total}"
     )
+
+
+def refuse_too_few(n: int, claim: Claim, optimization_fraction: float = 0.0) -> None:
+    """Refuse so few calibration prompts that even without an error nothing is certified."""
+    needed = prompts_needed(claim.level, claim.delta)
+    if n < needed:
+        in_all = None
+        if optimization_fraction:
+            in_all = prompts_needed(claim.level, claim.delta, optimization_fraction)
+        why = too_few(n, needed, claim, in_all)
+        raise ValueError(f"data must hold more prompts: {why}")
 
 
 def nothing_passed(

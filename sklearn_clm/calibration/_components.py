@@ -8,19 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._arrays import SavedArrays, as_labels, read_npy
+from sklearn_clm.calibration._arrays import SavedArrays, as_integers, as_labels, as_numbers
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_level,
-    check_probability,
+    check_levels,
     critical_count,
-    prompts_needed,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._certify import Entries, fixed_sequence_test, may_ask, settle
-from sklearn_clm.calibration._claim import Claim, too_few
-from sklearn_clm.calibration._data import checked_digests
-from sklearn_clm.calibration._provenance import Provenance, with_budget
+from sklearn_clm.calibration._certify import Entries, may_ask, settle
+from sklearn_clm.calibration._claim import Claim, refuse_too_few
+from sklearn_clm.calibration._provenance import Provenance
 
 ComponentJudge = Callable[[np.ndarray], Iterable[bool]]
 """``judge(positions)``: verdicts on components, named by their positions in the flat arrays."""
@@ -81,43 +79,25 @@ class ComponentCalibrationData(SavedArrays):
     unknown: np.ndarray | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.scores = _as_numbers(self.scores)
-        if self.scores.ndim != 1 or not np.all(self.scores < np.inf):
-            raise ValueError(
-                "scores must be a 1-D array of numbers below +inf, got one of shape "
-                f"{self.scores.shape} instead, {np.sum(~(self.scores < np.inf))} of them NaN or "
-                "+inf."
-            )
+        self.scores = as_numbers(self.scores, "scores", 1).astype(np.float64, copy=False)
+        if not np.all(self.scores < np.inf):
+            raise ValueError("scores must be below +inf and not NaN, got others instead.")
         self.admissible, self.unknown = as_labels(self.admissible, self.scores.shape)
-        given = self.offsets = np.asarray(self.offsets)
-        if given.ndim != 1 or given.size < 2 or given.dtype.kind not in "iu":
+        self.offsets = as_integers(self.offsets, "offsets", np.shape(self.offsets)[:1], np.int64)
+        rises = len(self.offsets) > 1 and np.all(np.diff(self.offsets) >= 0)
+        if not rises or self.offsets[0] != 0 or self.offsets[-1] != self.n_components:
             raise ValueError(
-                f"offsets must be n + 1 integers for n >= 1 prompts, got dtype {given.dtype} of "
-                f"shape {given.shape} instead."
-            )
-        self.offsets = given.astype(np.int64)
-        if given[0] != 0 or given[-1] != self.n_components or (np.diff(self.offsets) < 0).any():
-            raise ValueError(
-                f"offsets must rise from 0 to {self.n_components}, the number of scores, got "
-                f"{given.tolist()!r:.80} instead."
+                f"offsets must be n + 1 integers, n >= 1, that rise from 0 to {self.n_components}, "
+                f"the number of scores, got {self.offsets.tolist()!r:.80} instead."
             )
         if self.prompts is not None:
-            self.prompts = checked_digests(self.prompts, self.n_prompts)
-        self.provenance = with_budget(self.provenance, None)
+            self.prompts = as_integers(self.prompts, "prompts", (self.n_prompts,), np.uint64)
 
     def __repr__(self) -> str:
         return (
             f"ComponentCalibrationData(n_prompts={self.n_prompts}, "
             f"n_components={self.n_components})"
         )
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ComponentCalibrationData):
-            return NotImplemented
-        fields = ("scores", "labels", "offsets")
-        return all(np.array_equal(getattr(self, f), getattr(other, f)) for f in fields)
-
-    __hash__ = None  # type: ignore[assignment]
 
     @property
     def n_prompts(self) -> int:
@@ -140,9 +120,7 @@ class ComponentCalibrationData(SavedArrays):
         Who gave the labels is not known: `provenance.admission` is None.
         """
         provenance = replace(self.provenance, admission=None)
-        return ComponentCalibrationData(
-            self.scores, np.asarray(labels), self.offsets, provenance, self.prompts
-        )
+        return replace(self, admissible=np.asarray(labels), provenance=provenance)
 
     def take(self, indices: ArrayLike) -> "ComponentCalibrationData":
         """Data of the prompts at some positions, as :meth:`CalibrationData.take`."""
@@ -161,31 +139,18 @@ class ComponentCalibrationData(SavedArrays):
         scores: Any,
         labels: Any,
         *,
-        prompt_index: ArrayLike | None = None,
-        component_index: ArrayLike | None = None,
-        n_prompts: int | None = None,
         provenance: Provenance | None = None,
         prompts: np.ndarray | None = None,
     ) -> "ComponentCalibrationData":
-        """Data from ragged, padded or flat arrays, occurrences merged by the maximum.
+        """Data from ragged or padded arrays.
 
         Parameters
         ----------
-        scores : sequence of n 1-D arrays, array of shape (n, m) padded with NaN, or flat (m,)
-            Score of each component or, with `component_index`, of each occurrence of one. A
-            path of a .npy file stands for the array in it. The flat form needs `prompt_index`.
-        labels : same shape as `scores`
+        scores : sequence of n 1-D arrays, or array of shape (n, m) padded with NaN
+            Score of each component: the maximum over its occurrences.
+        labels : same shapes as `scores`
             1 or True where the component is admissible, 0 or False where it is not, -1 where that
             is unknown. Padded entries are ignored.
-        prompt_index : array-like of shape (m,), optional
-            For the flat form: position of the prompt of each entry, in any order.
-        component_index : array-like of shape (m,), optional
-            For the flat form: which component of its prompt an entry is an occurrence of, any
-            integers. Entries that share prompt and component are one component, whose score is
-            the maximum; their labels must agree.
-        n_prompts : int, optional
-            For the flat form: n, where prompts at the end may have no component. By default
-            ``max(prompt_index) + 1``.
         provenance : Provenance or None, default=None
             What the scores were collected with, where it is known.
         prompts : ndarray of uint64, shape (n,), optional
@@ -195,47 +160,21 @@ class ComponentCalibrationData(SavedArrays):
         -------
         ComponentCalibrationData
             The data.
-
-        Examples
-        --------
-        >>> from sklearn_clm.calibration import ComponentCalibrationData
-        >>> data = ComponentCalibrationData.from_arrays(
-        ...     [0.2, 0.8, 0.5], [0, 0, 1], prompt_index=[0, 0, 0], component_index=[7, 7, 9]
-        ... )
-        >>> data.scores
-        array([0.8, 0.5])
         """
-        scores, labels = read_npy(scores, "scores"), read_npy(labels, "labels")
-        if prompt_index is None:
-            if component_index is not None:
-                raise ValueError("component_index was given without prompt_index; wanted both.")
-            n_prompts = len(scores)
-            scores, labels, prompt_index = _flat(scores, labels)
-        scores, owner = _as_numbers(scores), np.asarray(prompt_index)
-        if not owner.size:
-            owner = owner.astype(np.intp)
-        components = np.arange(scores.size) if component_index is None else component_index
-        components = np.asarray(components)
-        if scores.ndim != 1 or not scores.shape == np.shape(labels) == owner.shape:
+        if isinstance(scores, np.ndarray) and scores.ndim == 2:
+            present = ~np.isnan(scores)
+            scores = [row[there] for row, there in zip(scores, present, strict=True)]
+            labels = [row[there] for row, there in zip(np.asarray(labels), present, strict=True)]
+        counts = [len(row) for row in scores]
+        if counts != [len(row) for row in labels]:
             raise ValueError(
-                "scores, labels and prompt_index must be 1-D arrays of one length, got shapes "
-                f"{scores.shape}, {np.shape(labels)} and {owner.shape} instead."
+                "labels must be as many as scores for each prompt, got others instead."
             )
-        if components.shape != scores.shape:
-            raise ValueError(
-                f"component_index must have shape {scores.shape} like scores, got "
-                f"{components.shape} instead."
-            )
-        n = int(owner.max(initial=-1)) + 1 if n_prompts is None else n_prompts
-        if owner.dtype.kind not in "iu" or owner.min(initial=0) < 0 or owner.max(initial=-1) >= n:
-            raise ValueError(
-                f"prompt_index must hold integers from 0 to n_prompts - 1 = {n - 1}, got "
-                f"{owner.tolist()!r:.80} instead."
-            )
-        admissible, unknown = as_labels(labels, scores.shape)
-        known = admissible.astype(np.int8) if unknown is None else admissible - unknown.astype(int)
-        merged = _merge_occurrences(scores, known, owner, components, n)
-        return cls(*merged, provenance or Provenance(), prompts)
+        # without the empty rows, whose type is that of no number
+        flat_scores = np.concatenate([np.empty(0), *(row for row in scores if len(row))])
+        flat_labels = np.concatenate([np.empty(0), *(row for row in labels if len(row))])
+        offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        return cls(flat_scores, flat_labels, offsets, provenance or Provenance(), prompts)
 
 
 def check_components(data: object) -> None:
@@ -244,72 +183,6 @@ def check_components(data: object) -> None:
         raise TypeError(
             f"data must be ComponentCalibrationData, got {type(data).__name__} instead."
         )
-
-
-def _merge_occurrences(
-    scores: np.ndarray,
-    labels: np.ndarray,
-    owner: np.ndarray,
-    components: np.ndarray,
-    n_prompts: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One entry for each (prompt, component), scored by the maximum over its occurrences."""
-    order = np.lexsort((components, owner))
-    scores, labels = scores[order], labels[order]
-    owner, components = owner[order], components[order]
-    new = np.ones(scores.size, dtype=bool)
-    new[1:] = (np.diff(owner) != 0) | (components[1:] != components[:-1])
-    starts = np.flatnonzero(new)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(owner[starts], minlength=n_prompts))])
-    if not starts.size:
-        return scores, labels, offsets
-    label = np.minimum.reduceat(labels, starts)
-    disagree = label != np.maximum.reduceat(labels, starts)
-    if disagree.any():
-        first = starts[int(np.argmax(disagree))]
-        raise ValueError(
-            f"labels differ between occurrences of component {components[first]} of prompt "
-            f"{owner[first]}; wanted one label for each component."
-        )
-    return np.maximum.reduceat(scores, starts), label, offsets
-
-
-def _flat(
-    scores: np.ndarray | Sequence[np.ndarray], labels: np.ndarray | Sequence[np.ndarray]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores, labels and prompts of padded or ragged rows."""
-    if isinstance(scores, np.ndarray) and scores.ndim == 2:
-        labels = np.asarray(labels)
-        if labels.shape != scores.shape:
-            raise ValueError(
-                f"labels must have shape {scores.shape} like scores, got {labels.shape} instead."
-            )
-        present = ~np.isnan(_as_numbers(scores))
-        return scores[present], labels[present], np.nonzero(present)[0]
-    if any(np.ndim(row) != 1 for row in scores):
-        raise ValueError(
-            "scores must hold one 1-D array for each prompt (or be 2-D, padded with NaN); for "
-            "flat scores give prompt_index too."
-        )
-    counts, of_labels = [len(row) for row in scores], [len(row) for row in labels]
-    if counts != of_labels:
-        raise ValueError(
-            f"labels must be as many as scores for each prompt, {counts!r:.80}, got "
-            f"{of_labels!r:.80} instead."
-        )
-    if not sum(counts):
-        return np.empty(0), np.empty(0), np.empty(0, dtype=np.intp)
-    flat_scores, flat_labels = (
-        np.concatenate([np.asarray(row) for row in rows if len(row)]) for rows in (scores, labels)
-    )
-    return flat_scores, flat_labels, np.repeat(np.arange(len(counts)), counts)
-
-
-def _as_numbers(scores: ArrayLike) -> np.ndarray:
-    array = np.asarray(scores)
-    if array.size and array.dtype.kind not in "fiub":
-        raise TypeError(f"scores must be numbers, got dtype {array.dtype} instead.")
-    return array.astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True)
@@ -430,13 +303,10 @@ def component_learn_then_test(
     True
     """
     check_components(data)
-    alphas = np.atleast_1d(check_probability(alpha, "alpha"))
+    alphas, n = check_levels(alpha, "alpha"), data.n_prompts
     check_level(delta, "delta")
-    if alphas.ndim != 1 or not alphas.size:
-        raise ValueError(f"alpha must be a number or a sequence of numbers, got {alpha!r}.")
-    for value in alphas.tolist():
-        _check_enough_prompts(data.n_prompts, value, delta)
-
+    for value in alphas:
+        refuse_too_few(n, Claim(value, delta, about="components"))
     entries = ComponentEntries(data)
     thresholds, labels = entries.thresholds[::-1], data.labels
     worst_known, worst_possible = entries.largest(labels == 0), entries.largest(labels != 1)
@@ -444,14 +314,14 @@ def component_learn_then_test(
         _count_from(values, len(thresholds))
         for values in (worst_known, worst_possible, entries.scores)
     )
-    n = data.n_prompts
     exact = fewest == most
     shares = np.where(exact, most / n, np.nan)
     achievable = (float(shares[0]), float(shares[-1])) if shares.size else (0.0, 0.0)
     results = []
-    for value in alphas.tolist():
-        allowed = int(critical_count(n, value, delta))
-        certified = fixed_sequence_test(binomial_p_value(most, n, value), delta)
+    for value in alphas:
+        # counts rise along the sequence, so that comparing them is fixed sequence testing
+        allowed = critical_count(n, value, delta)
+        certified = most <= allowed
         if not np.array_equal(certified, fewest <= allowed):
             raise ValueError(
                 f"data must have the labels that decide the tests at alpha={value:g}, got "
@@ -470,7 +340,7 @@ def component_learn_then_test(
                 alpha=value,
                 delta=float(delta),
                 n_calibration=n,
-                smallest_alpha=float(smallest),
+                smallest_alpha=smallest,
                 achievable_alpha=achievable,
                 provenance=data.provenance,
                 exact=exact,
@@ -507,15 +377,9 @@ class ComponentEntries(Entries):
         return self._labels
 
     def ask(self, entries: np.ndarray) -> None:
-        if self._judge is None:
-            raise ValueError("data must have a label for each component, as nobody is asked.")
-        verdicts = np.array([bool(verdict) for verdict in self._judge(entries)], dtype=np.int8)
-        if len(verdicts) != len(entries):
-            raise ValueError(
-                f"judge must give one verdict for each of {len(entries)} components, got "
-                f"{len(verdicts)} instead."
-            )
-        self._labels[entries] = verdicts
+        assert self._judge is not None
+        for entry, verdict in zip(entries, self._judge(entries), strict=True):
+            self._labels[entry] = bool(verdict)
 
 
 def judge_components(
@@ -528,9 +392,9 @@ def judge_components(
     with which a test succeeds: a nested level, of which few labels are asked for.
     :func:`component_learn_then_test` then finds the threshold of the full table of labels.
     """
-    _check_enough_prompts(data.n_prompts, alpha, delta)
+    refuse_too_few(data.n_prompts, Claim(alpha, delta, about="components"))
     entries = ComponentEntries(data, judge)
-    settle(entries, int(critical_count(data.n_prompts, alpha, delta)) + 1)
+    settle(entries, critical_count(data.n_prompts, alpha, delta) + 1)
     return replace(data, admissible=entries.labels)
 
 
@@ -538,13 +402,5 @@ def components_to_ask(
     data: ComponentCalibrationData, alpha: float, delta: float = 0.05
 ) -> np.ndarray:
     """Positions of all components that :func:`judge_components` may still ask for."""
-    rank = int(critical_count(data.n_prompts, alpha, delta)) + 1
+    rank = critical_count(data.n_prompts, alpha, delta) + 1
     return np.flatnonzero(may_ask(ComponentEntries(data), rank))
-
-
-def _check_enough_prompts(n_prompts: int, alpha: float, delta: float) -> None:
-    """Refuse a calibration set on which even no error at all proves nothing."""
-    wanted = prompts_needed(alpha, delta)
-    if n_prompts < wanted:
-        why = too_few(n_prompts, wanted, Claim(alpha, delta, about="components"))
-        raise ValueError(f"data must hold more prompts: {why}")

@@ -1,5 +1,6 @@
 """What calibration needs to know of each prompt's draws, as three arrays."""
 
+import copy
 import hashlib
 import math
 from dataclasses import replace
@@ -12,10 +13,9 @@ from numpy.typing import ArrayLike
 from sklearn_clm.calibration._arrays import (
     SavedArrays,
     Source,
-    as_array,
-    as_float,
+    as_integers,
     as_labels,
-    copy_rows,
+    as_numbers,
     read_npy,
     refuse_nan,
     refuse_unknown,
@@ -61,9 +61,7 @@ class CalibrationData(SavedArrays):
     texts, prompts, n_draws : ndarray or None
         As given; `n_draws` is None where all draws were made.
     provenance : Provenance
-        Carried along by `take`, `rows`, `split`, `truncate`, `save` and `load`.
-    n_prompts, k_max : int
-        n and K.
+        Carried along by `take`, `split`, `truncate`, `save` and `load`.
 
     Examples
     --------
@@ -77,11 +75,10 @@ class CalibrationData(SavedArrays):
     ... )
     >>> data
     CalibrationData(n_prompts=6, k_max=3)
-    >>> optimization, calibration = data.split(1 / 3, random_state=0)
-    >>> optimization.n_prompts, calibration.n_prompts
-    (2, 4)
-    >>> data.rows(slice(2, 6)).truncate(2)
-    CalibrationData(n_prompts=4, k_max=2)
+    >>> data.split(1 / 3, random_state=0)
+    (CalibrationData(n_prompts=2, k_max=3), CalibrationData(n_prompts=4, k_max=3))
+    >>> data.take([2, 0]).truncate(2)
+    CalibrationData(n_prompts=2, k_max=2)
     """
 
     _members = ("quality", "similarity", "admissible")
@@ -97,9 +94,8 @@ class CalibrationData(SavedArrays):
         prompts: ArrayLike | None = None,
         n_draws: ArrayLike | None = None,
     ) -> None:
-        quality, similarity = as_array(quality, "quality"), as_array(similarity, "similarity")
-        self.quality = as_float(quality, "quality", 2, keep_single=False)
-        self.similarity = as_float(similarity, "similarity", 3, keep_single=True)
+        self.quality = as_numbers(quality, "quality", 2).astype(np.float64, copy=False)
+        self.similarity = as_numbers(similarity, "similarity", 3)
         n, k = self.quality.shape
         if n == 0 or k == 0:
             raise ValueError(
@@ -112,14 +108,14 @@ class CalibrationData(SavedArrays):
             )
         self.admissible, self.unknown = as_labels(admissible, (n, k))
         self.texts = None if texts is None else _checked_texts(texts, (n, k))
-        self.prompts = None if prompts is None else checked_digests(prompts, n)
+        self.prompts = None if prompts is None else as_integers(prompts, "prompts", (n,), np.uint64)
         self.n_draws = None if n_draws is None else self._checked_n_draws(n_draws)
         refuse_nan(self.quality, self.similarity)
         self.provenance = with_budget(provenance, k)
 
     def _checked_n_draws(self, n_draws: ArrayLike) -> np.ndarray | None:
         n, k = self.quality.shape
-        made = _integers(n_draws, "n_draws", (n,))
+        made = as_integers(n_draws, "n_draws", (n,), np.intp)
         missing = np.arange(k) >= made[:, np.newaxis]
         if made.min() < 0 or made.max() > k or np.any(missing & (self.labels >= 0)):
             raise ValueError(
@@ -128,19 +124,23 @@ class CalibrationData(SavedArrays):
             )
         return made if missing.any() else None
 
-    def _part(self, rows: slice | np.ndarray, k: int, similarity: np.ndarray) -> "CalibrationData":
-        """Some prompts with their first k draws, whose similarities are given."""
-        data = type(self).__new__(type(self))
-        data.quality, data.similarity = self.quality[rows, :k], similarity
-        data.admissible = self.admissible[rows, :k]
-        unknown = None if self.unknown is None else self.unknown[rows, :k]
-        data.unknown = None if unknown is None or not unknown.any() else unknown
-        data.texts = None if self.texts is None else self.texts[rows, :k]
-        data.prompts = None if self.prompts is None else self.prompts[rows]
-        made = None if self.n_draws is None else np.minimum(self.n_draws[rows], k)
-        data.n_draws = None if made is None or np.all(made == k) else made
-        data.provenance = replace(self.provenance, k_max=k)
-        return data
+    def _part(self, rows: slice | np.ndarray, k: int) -> "CalibrationData":
+        """Some prompts with their first k draws; a view where `rows` is a slice."""
+        part = copy.copy(self)
+        part.quality, part.admissible = self.quality[rows, :k], self.admissible[rows, :k]
+        part.similarity = self.similarity[rows, :k, :k]
+        if self.unknown is not None:
+            unknown = self.unknown[rows, :k]
+            part.unknown = unknown if unknown.any() else None
+        if self.texts is not None:
+            part.texts = self.texts[rows, :k]
+        if self.prompts is not None:
+            part.prompts = self.prompts[rows]
+        if self.n_draws is not None:
+            made = np.minimum(self.n_draws[rows], k)
+            part.n_draws = made if np.any(made < k) else None
+        part.provenance = replace(self.provenance, k_max=k)
+        return part
 
     @property
     def first(self) -> np.ndarray:
@@ -155,21 +155,12 @@ class CalibrationData(SavedArrays):
         return int(np.sum((self.first == np.arange(self.k_max)) & (self.labels >= 0)))
 
     def with_labels(self, labels: ArrayLike) -> "CalibrationData":
-        """The same draws with other labels.
+        """The same draws with other labels, booleans or 1, 0 and -1 for unknown.
 
-        Parameters
-        ----------
-        labels : array-like of shape (n, K)
-            Booleans, or 1, 0 and -1 for unknown.
-
-        Returns
-        -------
-        CalibrationData
-            It shares the other arrays. Who gave the labels is not known: `provenance.admission` is
-            None.
+        The other arrays are shared. Who gave the labels is not known: `provenance.admission` is
+        None.
         """
-        data = self._part(slice(None), self.k_max, self.similarity)
-        data.quality = self.quality
+        data = copy.copy(self)
         data.admissible, data.unknown = as_labels(labels, self.quality.shape)
         data.provenance = replace(self.provenance, admission=None)
         return data
@@ -192,58 +183,34 @@ class CalibrationData(SavedArrays):
     def __repr__(self) -> str:
         return f"CalibrationData(n_prompts={self.n_prompts}, k_max={self.k_max})"
 
-    def take(self, indices: ArrayLike) -> "CalibrationData":
+    def take(self, indices: ArrayLike | slice) -> "CalibrationData":
         """The prompts at the given positions.
 
         Parameters
         ----------
-        indices : array-like of int, or boolean mask of shape (n,)
+        indices : array-like of int, boolean mask of shape (n,), or slice
             Positions, in the wanted order; repetitions are allowed.
 
         Returns
         -------
         CalibrationData
-            A copy of those prompts.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sklearn_clm.calibration import CalibrationData
-        >>> data = CalibrationData([[0.1], [0.2], [0.3]], np.zeros((3, 1, 1)), np.ones((3, 1)))
-        >>> data.take([2, 0]).quality.ravel()
-        array([0.3, 0.1])
+            A copy of those prompts, in memory; of a slice a view.
         """
-        chosen = np.asarray(indices)
-        if chosen.ndim != 1 or not chosen.size or chosen.dtype.kind not in "iub":
+        if isinstance(indices, slice):
+            return self._part(indices, self.k_max)
+        positions = np.arange(self.n_prompts)[np.asarray(indices)]
+        if positions.ndim != 1 or not len(positions):
             raise ValueError(
-                "indices must be a one-dimensional array of integers or booleans, got "
-                f"{chosen.dtype} of shape {chosen.shape} instead."
+                "indices must be a one-dimensional array that selects a prompt, got shape "
+                f"{positions.shape} instead."
             )
-        positions = np.arange(self.n_prompts)[chosen]
-        if not len(positions):
-            raise ValueError("indices must select a prompt, got a mask that selects none instead.")
-        return self._part(positions, self.k_max, copy_rows(self.similarity, positions))
-
-    def rows(self, rows: slice) -> "CalibrationData":
-        """A view of consecutive prompts; nothing is copied."""
-        return self._part(rows, self.k_max, self.similarity[rows])
+        return self._part(positions, self.k_max)
 
     def truncate(self, k: int) -> "CalibrationData":
-        """The same prompts with their first `k` draws only.
-
-        Parameters
-        ----------
-        k : int
-            Number of draws, 1 to `k_max`.
-
-        Returns
-        -------
-        CalibrationData
-            A view of this data.
-        """
+        """The same prompts with their first `k` draws only, 1 to `k_max`: a view of this data."""
         if not isinstance(k, Integral) or not 1 <= k <= self.k_max:
             raise ValueError(f"k must lie between 1 and {self.k_max}, got {k!r}.")
-        return self._part(slice(None), int(k), self.similarity[:, :k, :k])
+        return self._part(slice(None), int(k))
 
     def split(
         self, fraction: float, random_state: RandomState = None
@@ -266,14 +233,6 @@ class CalibrationData(SavedArrays):
         -------
         optimization, calibration : CalibrationData
             The two parts, disjoint.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sklearn_clm.calibration import CalibrationData
-        >>> data = CalibrationData(np.ones((9, 2)), np.zeros((9, 2, 2)), np.ones((9, 2)))
-        >>> data.split(1 / 3, random_state=0)
-        (CalibrationData(n_prompts=3, k_max=2), CalibrationData(n_prompts=6, k_max=2))
         """
         optimization, calibration = split_of(self, fraction, random_state)
         if not len(calibration):
@@ -320,38 +279,12 @@ class CalibrationData(SavedArrays):
         >>> CalibrationData.from_arrays([[0.5, 0.1]], np.zeros((1, 2, 2)), [[1, 0]])
         CalibrationData(n_prompts=1, k_max=2)
         """
-        if similarity is None:
-            raise TypeError(
-                "similarity must be an array of shape (n, K, K) or a path, got None instead; "
-                "where there are no similarities, zeros do: np.zeros((n, K, K))."
-            )
         return cls(
-            read_npy(scores, "scores", mmap=False),
+            read_npy(scores, "scores"),
             read_npy(similarity, "similarity", mmap=mmap),
-            read_npy(labels, "labels", mmap=False),
+            read_npy(labels, "labels"),
             provenance,
         )
-
-
-def _integers(values: ArrayLike, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    array = np.asarray(values)
-    if array.dtype.kind not in "iu" or array.shape != shape:
-        raise ValueError(
-            f"{name} must be integers of shape {shape}, got dtype {array.dtype} of shape "
-            f"{array.shape} instead."
-        )
-    return array.astype(np.intp)
-
-
-def checked_digests(prompts: ArrayLike, n: int) -> np.ndarray:
-    """Digests of n prompts."""
-    digests = np.asarray(prompts)
-    if digests.dtype != np.uint64 or digests.shape != (n,):
-        raise ValueError(
-            f"prompts must be digests of dtype uint64 and shape ({n},), got dtype "
-            f"{digests.dtype} of shape {digests.shape} instead."
-        )
-    return digests
 
 
 def row_digests(quality: np.ndarray) -> np.ndarray:
@@ -411,10 +344,9 @@ def refuse_missing_draws(data: CalibrationData) -> None:
 
 def check_data(data: object) -> None:
     """Refuse what is no calibration data, or has unknown labels."""
-    if not check_collected(data):
-        return
-    refuse_missing_draws(data)
-    refuse_unknown(data, "draw here")
+    if check_collected(data):
+        refuse_missing_draws(data)
+        refuse_unknown(data, "draw here")
 
 
 def split_of(
@@ -471,16 +403,14 @@ def describe_repetitions(digests: np.ndarray) -> str | None:
         f"{n - len(n_rows)} of {n} prompts repeat an earlier one, with whatever reference. A test "
         f"counts all of them, though the rows of one prompt succeed or fail together: these may "
         f"tell no more than {worth:.0f} independent prompts, and the risk may then exceed its "
-        "bound more often than delta says. Pass each prompt once: with a list of references, "
-        "where it has several; without the copies of a table that was joined twice, of one row "
-        "for each draw, or of an over-sampler. The promise is then about distinct prompts."
+        "bound more often than delta says. Pass each prompt once, with a list of references where "
+        "it has several."
     )
 
 
 def _checked_texts(texts: ArrayLike, shape: tuple[int, int]) -> np.ndarray:
-    array = _integers(texts, "texts", shape)
-    draws = np.arange(shape[1])
-    named = np.all((array >= 0) & (array <= draws))
+    array = as_integers(texts, "texts", shape, np.intp)
+    named = np.all((array >= 0) & (array <= np.arange(shape[1])))
     if not named or not np.array_equal(np.take_along_axis(array, array, axis=1), array):
         raise ValueError("texts must name the first draw with an equal response for each draw.")
     return array
@@ -513,12 +443,6 @@ def _seed_from(array: np.ndarray) -> int:
 
 
 def _permutation(n: int, random_state: RandomState) -> np.ndarray:
-    if isinstance(random_state, (np.random.Generator, np.random.RandomState)):
+    if isinstance(random_state, np.random.RandomState):
         return random_state.permutation(n)
-    try:
-        rng = np.random.default_rng(random_state)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"random_state must be a number >= 0, a generator or None, got {random_state!r:.60}."
-        ) from error
-    return rng.permutation(n)
+    return np.random.default_rng(random_state).permutation(n)

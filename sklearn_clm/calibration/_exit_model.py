@@ -6,11 +6,11 @@ labels may be wrong, estimated or missing.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from sklearn_clm.calibration._data import CalibrationData, row_digests
+from sklearn_clm.calibration._data import CalibrationData
 
 TEXT_FEATURES = (
     "share of the draws so far",
@@ -28,15 +28,20 @@ ARRIVAL_FEATURES = (
     "share of the budget that is left",
 )
 
+N_FOLDS = 5  # of the cross-fitting
+
 _KNOTS = 65
 _COPIES_DIFFER = 1 / 8  # as often as any two judged texts of a prompt, at most
 _RHOS = np.geomspace(0.02, 20.0, 31)
 
 
-class Classifier(Protocol):
-    """What estimates a probability: a classifier as in scikit-learn."""
+# ``cost(sizes, samples, first)``, each of shape (n,); the first admissible draw counts from 1, and
+# is 0 where there is none
+Cost = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
 
-    def fit(self, X: np.ndarray, y: np.ndarray) -> object: ...
+
+class Classifier(Protocol):
+    """What estimates a probability: a fitted classifier as in scikit-learn."""
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray: ...
 
@@ -85,6 +90,26 @@ class TextPaths:
         self.quality = np.zeros(shape)
         self.similarity = np.zeros(shape)  # sum over draws of other texts
 
+    @classmethod
+    def of(cls, quality: np.ndarray, similarity: np.ndarray) -> "TextPaths":
+        """Empty paths of prompts whose scores make the scales."""
+        n_prompts, k_max = quality.shape
+        earlier, later = np.triu_indices(k_max, 1)
+        of_similarity = ScoreScale.of(similarity[:, later, earlier])
+        return cls(n_prompts, k_max, ScoreScale.of(quality), of_similarity)
+
+    def after_each_draw(
+        self, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """:meth:`text_features` after each draw of all prompts: (n, K, K) and (n, K, K, 6)."""
+        rows = np.arange(len(quality))
+        present = np.zeros((len(rows), self.k_max, self.k_max), dtype=bool)
+        features = np.zeros((*present.shape, len(TEXT_FEATURES)))
+        for k in range(self.k_max):
+            self.update(rows, quality[:, k], similarity[:, k], first[:, k])
+            present[:, k], features[:, k] = self.text_features(rows)
+        return present, features
+
     def update(
         self, rows: np.ndarray, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
     ) -> None:
@@ -115,11 +140,10 @@ class TextPaths:
 
     def grow(self, n_prompts: int) -> None:
         """Make room for `n_prompts` prompts more."""
-        shape = (n_prompts, self.k_max)
-        self.n_draws = np.concatenate((self.n_draws, np.zeros(n_prompts, dtype=np.intp)))
-        self.first = np.concatenate((self.first, np.zeros(shape, dtype=np.intp)))
-        for name in ("counts", "quality", "similarity"):
-            setattr(self, name, np.concatenate((getattr(self, name), np.zeros(shape))))
+        for name in ("n_draws", "first", "counts", "quality", "similarity"):
+            array = getattr(self, name)
+            more = np.zeros((n_prompts, *array.shape[1:]), dtype=array.dtype)
+            setattr(self, name, np.concatenate((array, more)))
 
     def clear(self, row: int) -> None:
         """Forget the draws of the prompt at `row`, so that it can stand for another."""
@@ -156,16 +180,11 @@ class TextPaths:
         )
         return present, features
 
-    def arrival_features(self, rows: np.ndarray, text: np.ndarray) -> np.ndarray:
-        """:data:`ARRIVAL_FEATURES`, given p_k(c) at the first occurrence of each text, (m, K)."""
-        n_texts = np.sum(self.counts[rows] > 0, axis=1)
-        return _arrival_features(n_texts, self.n_draws[rows], text, self.k_max)
-
 
 def _arrival_features(
     n_texts: np.ndarray, n_draws: np.ndarray, text: np.ndarray, k_max: int
 ) -> np.ndarray:
-    """:data:`ARRIVAL_FEATURES` of shape (..., 5) for probabilities `text` of shape (..., K)."""
+    """:data:`ARRIVAL_FEATURES`, (..., 5), given p_k(c) at the first draw of each text, (..., K)."""
     ordered = np.sort(np.maximum(text, 0.0), axis=-1)
     second = ordered[..., -2] if k_max > 1 else np.zeros(ordered.shape[:-1])
     draws = np.broadcast_to(n_draws, second.shape).astype(np.float64)
@@ -195,63 +214,16 @@ class ExitModel:
 
     def probabilities(self, paths: TextPaths, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """p_k(c) of shape (m, K), -inf where there is no text, and g_k of shape (m,)."""
-        text = _probabilities(self.text_classifier, *paths.text_features(rows))
-        arrival = probability(self.arrival_classifier, paths.arrival_features(rows, text))
-        return text, arrival
-
-    def scores(
-        self, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """tau of every text and m after every draw, both (n, K), from all K draws.
-
-        `first` is the draw in which each draw's text occurs first; tau stands there, -inf
-        elsewhere.
-        """
-        found = ExitScores(self, len(quality))
-        rows = np.arange(len(quality))
-        for k in range(self.k_max):
-            found.update(rows, quality[:, k], similarity[:, k], first[:, k])
-        return found.tau, found.exits
+        present, features = paths.text_features(rows)
+        text = _probabilities(self.text_classifier, present, features)
+        features = _arrival_features(present.sum(axis=1), paths.n_draws[rows], text, self.k_max)
+        return text, probability(self.arrival_classifier, features)
 
 
-class ExitScores:
-    """tau and m of prompts, as their draws are made.
-
-    `tau`, of shape (n, K), stands at the first occurrence of each text, -inf where the draws so far
-    do not tell; `exits` holds m_k after draw k, and -inf after the last and for draws not made.
-    """
-
-    def __init__(self, model: ExitModel, n_prompts: int) -> None:
-        self.tau, self.exits = np.full((2, n_prompts, model.k_max), -np.inf)
-        self._model, self._paths = model, model.paths(n_prompts)
-
-    @property
-    def n_draws(self) -> np.ndarray:
-        """Draws made of each prompt."""
-        return self._paths.n_draws
-
-    @property
-    def last(self) -> np.ndarray:
-        """m_k after the last draw made; +inf before the first."""
-        return self._before(np.arange(len(self.tau)))
-
-    def _before(self, rows: np.ndarray) -> np.ndarray:
-        k = self.n_draws[rows]
-        return np.where(k > 0, self.exits[rows, k - 1], np.inf)
-
-    def update(
-        self, rows: np.ndarray, quality: np.ndarray, similarity: np.ndarray, first: np.ndarray
-    ) -> None:
-        """Take the next draw of each of the prompts at `rows`, as :meth:`TextPaths.update`."""
-        before, k = self._before(rows), self.n_draws[rows]
-        self._paths.update(rows, quality, similarity, first)
-        text, arrival = self._model.probabilities(self._paths, rows)
-        after = np.minimum(before, arrival / self._model.rho)
-        after[k == self._model.k_max - 1] = -np.inf
-        self.exits[rows, k] = after
-        values = np.minimum(before[:, np.newaxis], text)
-        counted = np.where(values > after[:, np.newaxis], values, -np.inf)
-        self.tau[rows] = np.maximum(self.tau[rows], counted)
+def counted(before: np.ndarray, text: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """min(m_{k-1}, p_k(c)) where that is above m_k; -inf elsewhere."""
+    values = np.minimum(before[..., np.newaxis], text)
+    return np.where(values > after[..., np.newaxis], values, -np.inf)
 
 
 def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.ndarray, np.ndarray]:
@@ -263,9 +235,7 @@ def exit_scores(text: np.ndarray, arrival: np.ndarray, rho: float) -> tuple[np.n
     exits = np.minimum.accumulate(arrival / rho, axis=1)
     exits[:, -1] = -np.inf
     before = np.concatenate((np.full((len(exits), 1), np.inf), exits[:, :-1]), axis=1)
-    values = np.minimum(before[:, :, np.newaxis], text)
-    counted = np.where(values > exits[:, :, np.newaxis], values, -np.inf)
-    return counted.max(axis=1), exits
+    return counted(before, text, exits).max(axis=1), exits
 
 
 def fit_exit_model(
@@ -274,52 +244,28 @@ def fit_exit_model(
     first: np.ndarray,
     admissible: np.ndarray,
     *,
-    new_classifier: Callable[[], Classifier],
+    new_classifier: Callable[[], Any],
     epsilon: float,
     look_ahead: int = 4,
-    n_folds: int = 5,
-    cost: Callable[[np.ndarray, np.ndarray, np.ndarray], float] | None = None,
+    cost: Cost | None = None,
     random_state: int = 0,
 ) -> ExitModel:
     """Learn the probabilities and choose rho, on the optimisation part alone.
 
+    `first` is the draw in which each draw's text occurs first; `admissible` is 1, 0, or -1 where
+    the label is unknown. An admissible text is waited for `look_ahead` draws. rho is that of the
+    lowest cost at risk `epsilon`; None is the mean size plus the mean share of the budget that is
+    drawn.
+
     Probabilities that choose rho are cross-fitted: those of a prompt come from models that have not
     seen it. Where the labels are all alike, or prompts are too few for folds, the probabilities are
     constants, and the policy orders texts by when they arrived.
-
-    Parameters
-    ----------
-    quality, similarity : ndarray of shape (n, K), (n, K, K)
-    first : ndarray of int, shape (n, K)
-        Draw in which each draw's text occurs first.
-    admissible : ndarray of int8, shape (n, K)
-        1, 0, or -1 where the label is unknown.
-    new_classifier : callable
-        Gives an unfitted classifier.
-    epsilon : float
-        Risk for which rho is chosen.
-    look_ahead : int, default=4
-        How many draws ahead an admissible text is waited for.
-    n_folds : int, default=5
-        Folds of the cross-fitting.
-    cost : callable, default=None
-        ``cost(sizes, samples, first admissible draw) -> float``, each of shape (n,); the last
-        counts from 1, and is 0 where no draw is admissible. None is the mean size plus the mean
-        share of the budget that is drawn.
-    random_state : int, default=0
-        Seed of the folds, and of the labels that stand in for unknown ones.
     """
     n, k_max = quality.shape
     rng, everybody = np.random.default_rng(random_state), np.ones(n, dtype=bool)
-    earlier, later = np.triu_indices(k_max, 1)
-    scales = ScoreScale.of(quality), ScoreScale.of(similarity[:, later, earlier])
-    paths, rows = TextPaths(n, k_max, *scales), np.arange(n)
-    present = np.zeros((n, k_max, k_max), dtype=bool)
-    features = np.zeros((n, k_max, k_max, len(TEXT_FEATURES)))
-    for k in range(k_max):
-        paths.update(rows, quality[:, k], similarity[:, k], first[:, k])
-        present[:, k], features[:, k] = paths.text_features(rows)
-    folds = rng.permutation(n) % max(min(n_folds, n), 1)
+    paths = TextPaths.of(quality, similarity)
+    present, features = paths.after_each_draw(quality, similarity, first)
+    folds = rng.permutation(n) % max(min(N_FOLDS, n), 1)
     # after the first draws each one more tells much, later ones little
     moments = np.unique(np.geomspace(1, k_max, 8).round().astype(np.intp)) - 1
     taught = np.zeros_like(present)
@@ -327,12 +273,12 @@ def fit_exit_model(
     labels = admissible > 0
     if np.any(admissible < 0):
         known = np.broadcast_to(admissible[:, np.newaxis, :], present.shape)
-        guess = _Learner(new_classifier, features, known > 0, taught & (known >= 0))
+        guess = Learner(new_classifier, features, known > 0, taught & (known >= 0))
         chance = _probabilities(guess.classifier(everybody), present[:, -1], features[:, -1])
         labels = completed(admissible, first, chance, rng)
-    texts = _Learner(new_classifier, features, _best(labels, present, features), taught)
+    texts = Learner(new_classifier, features, _best(labels, present, features), taught)
     text = texts.cross_fitted(folds, present)
-    arrivals = _Learner(
+    arrivals = Learner(
         new_classifier,
         _arrival_features(present.sum(axis=2), np.arange(1, k_max + 1), text, k_max),
         _arrives(labels, look_ahead),
@@ -342,18 +288,18 @@ def fit_exit_model(
     return ExitModel(
         texts.classifier(everybody),
         arrivals.classifier(everybody),
-        *scales,
+        paths.quality_scale,
+        paths.similarity_scale,
         rho=_best_rho(text, arrival, labels, epsilon, cost or _size_and_draws),
         k_max=k_max,
-        seen=row_digests(quality),
     )
 
 
 @dataclass
-class _Learner:
+class Learner:
     """Learns labels from features, of shape (..., f), the first axis of which counts prompts."""
 
-    new_classifier: Callable[[], Classifier]
+    new_classifier: Callable[[], Any]
     features: np.ndarray
     labels: np.ndarray
     taught: np.ndarray  # where there is something to learn from
@@ -380,22 +326,18 @@ class ConstantClassifier:
     def __init__(self, probability: float) -> None:
         self.probability = probability
 
-    def fit(self, X: np.ndarray, y: np.ndarray) -> "ConstantClassifier":
-        return self
-
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         share = np.full(len(X), self.probability)
         return np.stack((1.0 - share, share), axis=1)
 
 
 def fitted(
-    new_classifier: Callable[[], Classifier], features: np.ndarray, labels: np.ndarray
+    new_classifier: Callable[[], Any], features: np.ndarray, labels: np.ndarray
 ) -> Classifier:
     """A classifier of some rows; a constant one where their labels are all alike."""
     n_positive = int(np.sum(labels))
     if 0 < n_positive < len(labels):
-        classifier = new_classifier()
-        classifier.fit(features, labels)
+        classifier: Classifier = new_classifier().fit(features, labels)
         return classifier
     return ConstantClassifier((n_positive + 0.5) / (len(labels) + 1.0))
 
@@ -456,7 +398,7 @@ def _best_rho(
     arrival: np.ndarray,
     labels: np.ndarray,
     epsilon: float,
-    cost: Callable[[np.ndarray, np.ndarray, np.ndarray], float],
+    cost: Cost,
 ) -> float:
     """The rho of lowest cost, each at the level where it errs for a share epsilon."""
     n = len(labels)
@@ -478,7 +420,7 @@ def impute_labels(
     data: CalibrationData,
     first: np.ndarray,
     known: np.ndarray,
-    new_classifier: Callable[[], Classifier],
+    new_classifier: Callable[[], Any],
     random_state: int = 0,
 ) -> np.ndarray:
     """Labels for the optimisation part, of shape (n, K), where few draws were judged.
@@ -492,20 +434,16 @@ def impute_labels(
     Only for the optimisation part: there labels shape the path of the tests, and the guarantee
     needs nothing of them. `known` is 1, 0, or -1 where a draw was not judged.
     """
-    n, k_max = data.quality.shape
-    rows = np.arange(n)
-    earlier, later = np.triu_indices(k_max, 1)
     copies = _similarity_of_copies(data.similarity, first, known)
     if copies is not None:
         first = texts_of_draws(data.similarity, first, np.nextafter(copies, -np.inf))
         known = _shared(known, first)
-    alike = ScoreScale.of(data.similarity[:, later, earlier])
-    paths = TextPaths(n, k_max, ScoreScale.of(data.quality), alike)
-    for k in range(k_max):
+    paths, rows = TextPaths.of(data.quality, data.similarity), np.arange(data.n_prompts)
+    for k in range(data.k_max):
         paths.update(rows, data.quality[:, k], data.similarity[:, k], first[:, k])
     present, features = paths.text_features(rows)
     lower = np.tril(np.asarray(data.similarity, dtype=np.float64), -1)
-    scaled = alike(lower + np.swapaxes(lower, 1, 2))
+    scaled = paths.similarity_scale(lower + np.swapaxes(lower, 1, 2))
     other = first[:, :, np.newaxis] != first[:, np.newaxis, :]
     nearest = [
         np.max(np.where(other & (known == label)[:, np.newaxis, :], scaled, 0.0), axis=2)

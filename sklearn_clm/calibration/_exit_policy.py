@@ -33,7 +33,7 @@ epsilon for c = floor((n + 1) epsilon) - 1.
 import numpy as np
 
 from sklearn_clm.calibration._certify import Entries
-from sklearn_clm.calibration._exit_model import ExitModel, ExitScores, text_of_draw
+from sklearn_clm.calibration._exit_model import ExitModel, counted, text_of_draw
 from sklearn_clm.calibration._table import Table
 
 
@@ -90,10 +90,13 @@ class ExitEntries(Entries):
     ----------
     texts : ndarray of int, shape (n, K)
         Draw in which each draw's text occurs first; the draw itself where it was not made.
-    tau, exits : ndarray of shape (n, K)
-        As in :meth:`ExitModel.scores`.
+    tau : ndarray of shape (n, K)
+        tau(c) at the first draw of each text; -inf elsewhere, and where draws do not tell yet.
+    exits : ndarray of shape (n, K)
+        m_k after draw k; -inf after the last, and for draws that were not made.
     reach : ndarray of shape (n,)
-        m_k after the last draw, which bounds tau of all texts that are not scored yet.
+        m_k after the last draw made, +inf before the first: it bounds tau of all texts that are
+        not scored yet.
     """
 
     reach: np.ndarray
@@ -104,24 +107,17 @@ class ExitEntries(Entries):
         n, k_max = len(rows), model.k_max
         super().__init__(np.repeat(np.arange(n), k_max), n, wanted=1)
         self._table, self._rows, self._same_text = table, rows, same_text
-        self._scores = ExitScores(model, n)
+        self._model, self._paths = model, model.paths(n)
         self.texts = np.tile(np.arange(k_max), (n, 1))
-        self.reach: np.ndarray = np.full(n, np.inf)
+        self.tau, self.exits = np.full((2, n, k_max), -np.inf)
+        self.reach = np.full(n, np.inf)
         if not table.is_lazy:
             for _ in range(k_max):
                 self.draw(np.arange(n))
 
     @property
-    def tau(self) -> np.ndarray:
-        return self._scores.tau
-
-    @property
-    def exits(self) -> np.ndarray:
-        return self._scores.exits
-
-    @property
     def scores(self) -> np.ndarray:
-        return self._scores.tau.reshape(-1)
+        return self.tau.reshape(-1)
 
     @property
     def labels(self) -> np.ndarray:
@@ -139,7 +135,7 @@ class ExitEntries(Entries):
         self._table.ask(self._rows[prompts], draws)
 
     def draw(self, prompts: np.ndarray) -> None:
-        table, rows, made = self._table, self._rows[prompts], self._scores.n_draws[prompts]
+        table, rows, made = self._table, self._rows[prompts], self._paths.n_draws[prompts]
         table.ensure(rows, made + 1)
         for k in np.unique(made):
             some, at = prompts[made == k], rows[made == k]
@@ -148,8 +144,14 @@ class ExitEntries(Entries):
                 self.texts[some, :k], table.texts[at, k], similarity, self._same_text
             )
             quality = table.data.quality[at, k]
-            self._scores.update(some, quality, similarity, self.texts[some, k])
-        self.reach[prompts] = self._scores.last[prompts]
+            self._paths.update(some, quality, similarity, self.texts[some, k])
+            text, arrival = self._model.probabilities(self._paths, some)
+            before = self.reach[some]
+            after = np.minimum(before, arrival / self._model.rho)
+            if k == self._model.k_max - 1:
+                after = np.full(len(some), -np.inf)
+            self.tau[some] = np.maximum(self.tau[some], counted(before, text, after))
+            self.exits[some, k] = self.reach[some] = after
 
     def draw_to(self, level: float) -> None:
         """Make as many draws as prediction makes at a level."""

@@ -9,12 +9,11 @@ import numpy as np
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_level,
-    check_probability,
-    prompts_needed,
+    check_levels,
     smallest_epsilon,
 )
 from sklearn_clm.calibration._certify import count_passed
-from sklearn_clm.calibration._claim import Claim, too_few
+from sklearn_clm.calibration._claim import Claim, refuse_too_few
 from sklearn_clm.calibration._data import (
     CalibrationData,
     RandomState,
@@ -75,16 +74,12 @@ class LearnThenTestResult:
 
     Parameters
     ----------
-    lambda_hat : Configuration or None
-        The chosen configuration; None where none could be certified.
-    k_max_hat : int or None
-        The budget chosen with it.
-    valid_lambdas : ndarray of shape (v, 3)
-        The certified configurations, from the safest.
-    valid_k_max : ndarray of int, shape (v,)
-        Their budgets.
     frontier : Frontier
         The tested configurations.
+    n_valid : int
+        How many of them, from the first on, are certified.
+    position : int or None
+        Which one was chosen; None where none could be certified.
     n_errors : ndarray of int, shape (m,)
         Errors of each on the calibration part.
     p_values : ndarray of shape (m,)
@@ -107,17 +102,11 @@ class LearnThenTestResult:
         With lazy judging: how many responses of the calibration part were judged.
     provenance : Provenance
         What the data were collected with.
-
-    Examples
-    --------
-    See :func:`learn_then_test`.
     """
 
-    lambda_hat: Configuration | None
-    k_max_hat: int | None
-    valid_lambdas: np.ndarray = field(repr=False)
-    valid_k_max: np.ndarray = field(repr=False)
     frontier: Frontier
+    n_valid: int
+    position: int | None
     n_errors: np.ndarray = field(repr=False)
     p_values: np.ndarray = field(repr=False)
     n_optimization: int
@@ -134,12 +123,24 @@ class LearnThenTestResult:
     parts: ClassVar[tuple[str, str]] = ("finds the frontier", "tests it")
 
     @property
-    def position(self) -> int | None:
-        """Position of `lambda_hat` in the frontier; None without one."""
-        if self.lambda_hat is None:
-            return None
-        same = np.all(self.frontier.lambdas == np.asarray(self.lambda_hat), axis=1)
-        return int(np.flatnonzero(same & (self.frontier.k_max == self.k_max_hat))[0])
+    def lambda_hat(self) -> Configuration | None:
+        """The chosen configuration; None where none could be certified."""
+        return None if self.position is None else self.frontier.configuration(self.position)
+
+    @property
+    def k_max_hat(self) -> int | None:
+        """The budget chosen with it."""
+        return None if self.position is None else int(self.frontier.k_max[self.position])
+
+    @property
+    def valid_lambdas(self) -> np.ndarray:
+        """The certified configurations, from the safest: (n_valid, 3)."""
+        return self.frontier.lambdas[: self.n_valid]
+
+    @property
+    def valid_k_max(self) -> np.ndarray:
+        """Their budgets."""
+        return self.frontier.k_max[: self.n_valid]
 
     def within(self, n_optimization: int, band: AchievableEpsilon) -> "LearnThenTestResult":
         """The result with what is known of the optimisation part, the band that of both parts."""
@@ -162,13 +163,7 @@ class LearnThenTestResult:
         """What stands before errors and p-value of test i: nothing where they are exact."""
         if self.exact is None or self.exact[i]:
             return ""
-        return "at most " if i < len(self.valid_lambdas) else "at least "
-
-
-def achievable_epsilon(data: CalibrationData) -> AchievableEpsilon:
-    """The band of epsilon for which calibration is both possible and worthwhile."""
-    check_data(data)
-    return AchievableEpsilon.of_labels(data.admissible)
+        return "at most " if i < self.n_valid else "at least "
 
 
 def learn_then_test(
@@ -187,7 +182,6 @@ def learn_then_test(
     k_max: int | Sequence[int] | None = None,
     frontier: Frontier | None = None,
     n_jobs: int | None = None,
-    verbose: int = 0,
 ) -> Any:
     """Choose a configuration whose risk is at most epsilon, with confidence 1 - delta.
 
@@ -230,20 +224,13 @@ def learn_then_test(
         Configurations to test, from :func:`search_frontier` or another result. They must come
         from *other* prompts; all prompts of `data` then test them, none is split off, and
         `optimization_fraction`, `n_lambdas` and `k_max` have no part in it.
-    n_jobs, verbose
+    n_jobs : int or None, default=None
         As in :func:`risk_surface`.
 
     Returns
     -------
     LearnThenTestResult, or tuple of them
         One result for each epsilon: a tuple if `epsilon` is a sequence.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is out of range, a frontier was searched on many of these prompts, or the
-        calibration part is so small that even without an error no p-value could reach delta (of
-        several epsilons: not for the largest either).
 
     Examples
     --------
@@ -258,10 +245,9 @@ def learn_then_test(
     """
     check_data(data)
     score = get_set_score(set_score)
-    epsilons = np.atleast_1d(check_probability(epsilon, "epsilon"))
-    if epsilons.ndim != 1 or not len(epsilons):
-        raise ValueError(f"epsilon must be a number or a sequence of numbers, got {epsilon!r}.")
-    check_level(delta, "delta")
+    epsilons = check_levels(epsilon, "epsilon")
+    delta = check_level(delta, "delta")
+    largest = Claim(max(epsilons), delta)
     weights = check_weights_of_objective(size_weight, excess_weight, draw_weight)
     if select not in ("objective", "last"):
         raise ValueError(f"select must be 'objective' or 'last', got {select!r} instead.")
@@ -269,7 +255,7 @@ def learn_then_test(
         budgets = check_budgets(k_max, data.k_max)
         data = data.truncate(int(budgets.max()))
         seen, tested = split_of(data, optimization_fraction, random_state)
-        _check_size(len(tested), optimization_fraction, float(epsilons.max()), float(delta))
+        refuse_too_few(len(tested), largest, optimization_fraction)
         calibration = data.take(tested)
         frontier = search_frontier(
             data.take(seen),
@@ -277,19 +263,18 @@ def learn_then_test(
             n_lambdas=n_lambdas,
             k_max=budgets.tolist(),
             n_jobs=n_jobs,
-            verbose=verbose,
             **weights,
         )
     else:
-        refuse_frontier(frontier, data)
-        _check_size(data.n_prompts, 0.0, float(epsilons.max()), float(delta))
+        largest_budget = int(check_budgets(frontier.k_max.tolist(), data.k_max).max())
+        refuse_common_prompts("frontier", frontier.seen, data.truncate(largest_budget))
+        refuse_too_few(data.n_prompts, largest)
         calibration = data
-    n_optimization, band = data.n_prompts - calibration.n_prompts, achievable_epsilon(data)
-    columns = Columns(
-        Table(calibration), np.arange(calibration.n_prompts), frontier, score, n_jobs, verbose
-    )
+    n_optimization = data.n_prompts - calibration.n_prompts
+    band = AchievableEpsilon.of_labels(data.admissible)
+    columns = Columns(Table(calibration), np.arange(calibration.n_prompts), frontier, score, n_jobs)
     results = []
-    for level in epsilons.tolist():
+    for level in epsilons:
         test = AdmissionTest(columns, level, delta)
         found = certify_frontier(columns, test, delta=delta, weights=weights, select=select)
         results.append(found.within(n_optimization, band))
@@ -340,17 +325,15 @@ def certify_frontier(
         chosen = n_passed - 1 if select == "last" else int(np.argmin(objective[:n_passed]))
     counts = lazily or not others
     return LearnThenTestResult(
-        lambda_hat=None if chosen is None else frontier.configuration(chosen),
-        k_max_hat=None if chosen is None else int(frontier.k_max[chosen]),
-        valid_lambdas=frontier.lambdas[:n_passed],
-        valid_k_max=frontier.k_max[:n_passed],
         frontier=frontier,
+        n_valid=n_passed,
+        position=chosen,
         n_errors=risks.n_errors,
         p_values=p_values,
         n_optimization=0,
         n_calibration=n,
-        epsilon=float(admission.epsilon),
-        delta=float(delta),
+        epsilon=admission.epsilon,
+        delta=delta,
         smallest_epsilon=float(smallest_epsilon(risks.n_errors[0], n, delta)) if counts else np.nan,
         achievable_epsilon=AchievableEpsilon(np.nan, np.nan),
         risks=risks,
@@ -386,17 +369,3 @@ def _bounds(
     for step in range(min(n_passed + 1, m)):
         sizes[step], samples[step] = columns.costs(step)
     return ConfigurationRisks(n_errors, n_errors / n, sizes, samples, np.full(m, np.nan), n), exact
-
-
-def refuse_frontier(frontier: Frontier, data: CalibrationData) -> None:
-    """Refuse a frontier of more draws than there are, or from the prompts that are to test it."""
-    largest = int(check_budgets(frontier.k_max.tolist(), data.k_max).max())
-    refuse_common_prompts("frontier", frontier.seen, data.truncate(largest))
-
-
-def _check_size(n_calibration: int, fraction: float, epsilon: float, delta: float) -> None:
-    needed = prompts_needed(epsilon, delta)
-    if n_calibration < needed:
-        total = prompts_needed(epsilon, delta, fraction) if fraction else None
-        why = too_few(n_calibration, needed, Claim(epsilon, delta), total)
-        raise ValueError(f"data must hold more prompts: {why}")

@@ -70,10 +70,9 @@ class Columns(Sequence[Column]):
         frontier: Frontier,
         set_score: SetScore,
         n_jobs: int | None = None,
-        verbose: int = 0,
     ) -> None:
         self.table, self.rows, self.frontier = table, rows, frontier
-        self.set_score, self.n_jobs, self.verbose = set_score, n_jobs, verbose
+        self.set_score, self.n_jobs = set_score, n_jobs
         self._known: dict[int, tuple[Column, np.ndarray]] = {}  # and how many draws were made then
 
     def __len__(self) -> int:
@@ -106,7 +105,6 @@ class Columns(Sequence[Column]):
             set_score=self.set_score,
             k_max=self.frontier.k_max,
             n_jobs=self.n_jobs,
-            verbose=self.verbose,
         )
 
     def unfinished(self, m: int) -> np.ndarray:

@@ -18,13 +18,13 @@ from sklearn_clm.calibration._engine._acceptance import (
     Pairs,
     accepted_sets,
     conflict_sets,
+    distinct_sets,
     quality_sets,
 )
-from sklearn_clm.calibration._engine._distinct import distinct_sets
 from sklearn_clm.calibration._engine._stopping import scores_of_prefixes
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
-from sklearn_clm.calibration._surface import Weights, sum_over_grid
+from sklearn_clm.calibration._surface import Weights, evaluate_grid
 
 # sets that are built to see which set scores occur, and similarities or qualities that are sorted
 _MAX_SETS = 20_000
@@ -92,7 +92,6 @@ def search_frontier(
     draw_weight: float = 0.0,
     k_max: int | Sequence[int] | None = None,
     n_jobs: int | None = None,
-    verbose: int = 0,
 ) -> Frontier:
     """Search the configurations that are worth testing.
 
@@ -100,7 +99,7 @@ def search_frontier(
     ----------
     optimization : CalibrationData
         Prompts that will not calibrate. Labels that were estimated shape the search alone.
-    set_score, n_lambdas, size_weight, excess_weight, draw_weight, k_max, n_jobs, verbose
+    set_score, n_lambdas, size_weight, excess_weight, draw_weight, k_max, n_jobs
         As in :func:`learn_then_test`.
 
     Returns
@@ -126,7 +125,7 @@ def search_frontier(
     optimization = optimization.truncate(int(budgets.max()))
     score = get_set_score(set_score)
     l1, l2, l3 = threshold_grid(optimization, set_score=score, n_lambdas=n_lambdas)
-    risks = sum_over_grid(optimization, l1, l2, l3, score, budgets, n_jobs, verbose)
+    risks = evaluate_grid(optimization, l1, l2, l3, score, budgets, n_jobs)
     # the frontier keeps the first of several equals, so the most cautious comes first: the least
     # rejection, the largest budget, the latest stop
     loss, objective = (

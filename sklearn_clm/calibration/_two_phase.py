@@ -35,16 +35,16 @@ has a witness that people reject; a set holds no response that people admit at m
    would need audits of its own.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln, xlog1py, xlogy
+from scipy.special import xlog1py, xlogy
 from scipy.stats import binom
 
-from sklearn_clm.calibration._binomial import IntegerArray, check_level, check_probability
+from sklearn_clm.calibration._binomial import check_level
 
 _CELLS = 2000  # at 300 prompts the p-value is then about 1 % above the maximum
 _LARGEST_EPSILON = 1 - 1e-9
@@ -61,11 +61,12 @@ class _Design:
         self.statistic = self._statistic(refused[:, np.newaxis], missed)
         # cells of equal width in the standard deviations of K and of X
         edges = epsilon * np.sin(np.linspace(0.0, np.pi / 2, _CELLS + 1)) ** 2
-        a, b = edges[:-1], (epsilon - edges[1:]) / (1.0 - edges[1:])
-        self._of_refused = _pmf(refused, n_prompts, a[:, np.newaxis])
+        a = edges[:-1]
+        b = np.maximum((epsilon - edges[1:]) / (1.0 - edges[1:]), 0.0)
+        self._of_refused = binom.pmf(refused, n_prompts, a[:, np.newaxis])
         # P(X <= x) for x = -1, 0, 1, ...
         self._of_missed = np.zeros((_CELLS, len(missed) + 1))
-        chances = _pmf(missed, n_audited, np.maximum(b, 0.0)[:, np.newaxis])
+        chances = binom.pmf(missed, n_audited, b[:, np.newaxis])
         np.cumsum(chances, axis=1, out=self._of_missed[:, 1:])
 
     def _statistic(self, refused: np.ndarray, missed: np.ndarray) -> np.ndarray:
@@ -89,12 +90,9 @@ class _Design:
     def _log_likelihood(
         self, refused: np.ndarray, missed: np.ndarray, a: np.ndarray, b: np.ndarray
     ) -> np.ndarray:
-        return np.asarray(
-            xlogy(refused, a)
-            + xlog1py(self.n_prompts - refused, -a)
-            + xlogy(missed, b)
-            + xlog1py(self.n_audited - missed, -b)
-        )
+        of_refused = xlogy(refused, a) + xlog1py(self.n_prompts - refused, -a)
+        of_missed = xlogy(missed, b) + xlog1py(self.n_audited - missed, -b)
+        return np.asarray(of_refused + of_missed)
 
     def most_missed(self, least: float) -> np.ndarray:
         """The down-set {G >= least}: for each K the largest X, or -1."""
@@ -104,21 +102,8 @@ class _Design:
         """Bound of the probability of {G >= least} on the boundary."""
         if least == -np.inf:
             return 1.0
-        largest = self.most_missed(least)
-        n_rows = int(np.sum(largest >= 0))
-        within = self._of_missed[:, largest[:n_rows] + 1]
-        return float(min(np.max(np.sum(self._of_refused[:, :n_rows] * within, axis=1)), 1.0))
-
-    def p_values(self, refused: np.ndarray, missed: np.ndarray) -> np.ndarray:
-        """P-values of observed counts."""
-        lacking = np.maximum(self.n_audited - (self.n_prompts - refused), 0)
-        missed, (n_rows, n_columns) = missed + lacking, self.statistic.shape
-        observed = np.full(refused.shape, -np.inf)
-        inside = (refused < n_rows) & (missed < n_columns)
-        observed[inside] = self.statistic[refused[inside], missed[inside]]
-        levels, which = np.unique(observed, return_inverse=True)
-        p_values = np.array([self.p_value(level) for level in levels.tolist()])
-        return p_values[which.reshape(observed.shape)]
+        within = self._of_missed[:, self.most_missed(least) + 1]
+        return float(min(np.max(np.sum(self._of_refused * within, axis=1)), 1.0))
 
     def rejected(self, delta: float) -> np.ndarray:
         """For each K the largest X whose p-value is at most delta, or -1."""
@@ -130,52 +115,40 @@ class _Design:
                 high = middle
             else:
                 low = middle + 1
-        if low == len(levels):
-            return np.full(len(self.statistic), -1)
-        return self.most_missed(levels[low])
+        return self.most_missed(levels[low] if low < len(levels) else np.inf)
 
 
 _design = lru_cache(maxsize=2)(_Design)
 
 
-def _pmf(k: np.ndarray, n: int, p: np.ndarray) -> np.ndarray:
-    coefficients = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-    return np.asarray(np.exp(coefficients + xlogy(k, p) + xlog1py(n - k, -p)))
-
-
 def two_phase_p_value(
-    n_refused: IntegerArray,
-    n_prompts: IntegerArray,
-    n_missed: IntegerArray,
-    n_audited: IntegerArray,
-    epsilon: ArrayLike,
-) -> Any:
+    n_refused: int, n_prompts: int, n_missed: int, n_audited: int, epsilon: float
+) -> float:
     """P-value of "the risk by people's standard exceeds epsilon".
 
     A model judges `n_prompts` prompts and finds no witness for `n_refused`; of the others
     `n_audited`, drawn at random, are shown to people, who reject the witness of `n_missed`. The
-    test is exact and of one rule that was fixed beforehand; its proof heads this module. The
-    arguments broadcast against each other.
+    test is exact and of one rule that was fixed beforehand; its proof heads this module.
 
     Parameters
     ----------
-    n_refused : int or array of int
+    n_refused : int
         Prompts of which the model admits no response, 0 to `n_prompts`.
-    n_prompts : int or array of int
+    n_prompts : int
         Number of independent prompts.
-    n_missed : int or array of int
+    n_missed : int
         Audited prompts whose witness people reject.
-    n_audited : int or array of int
+    n_audited : int
         How many were to be audited, 1 to `n_prompts`, fixed before any label was known. Where
         fewer have a witness, all of them are audited, and each that lacks counts as missed (not
         to be counted in `n_missed`).
-    epsilon : float or array of float
+    epsilon : float
         Tolerated risk, in (0, 1).
 
     Returns
     -------
-    float or ndarray
-        The p-values, in (0, 1].
+    float
+        The p-value, in (0, 1].
 
     Examples
     --------
@@ -185,17 +158,13 @@ def two_phase_p_value(
     >>> round(binomial_p_value(5, 60, 0.15), 4)  # 60 verdicts of people alone: 4 + 1 missed
     0.0968
     """
-    counts = _check_counts(n_refused, n_prompts, n_missed, n_audited)
-    risk = check_probability(epsilon, "epsilon")
-    refused, prompts, missed, audited, risk = np.broadcast_arrays(*counts, risk)
-    shape = refused.shape
-    designs = np.column_stack([one.reshape(-1) for one in (prompts, audited, risk)])
-    p_values = np.empty(len(designs))
-    for design in np.unique(designs, axis=0):
-        own = np.flatnonzero(np.all(designs == design, axis=1))
-        found = _design(int(design[0]), int(design[1]), float(design[2]))
-        p_values[own] = found.p_values(refused.reshape(-1)[own], missed.reshape(-1)[own])
-    return float(p_values[0]) if shape == () else p_values.reshape(shape)
+    _check_counts(n_refused, n_prompts, n_missed, n_audited)
+    design = _design(n_prompts, n_audited, check_level(epsilon, "epsilon"))
+    missed = n_missed + max(n_audited - (n_prompts - n_refused), 0)
+    n_rows, n_columns = design.statistic.shape
+    if n_refused >= n_rows or missed >= n_columns:
+        return 1.0
+    return design.p_value(design.statistic[n_refused, missed])
 
 
 def two_phase_smallest_epsilon(
@@ -215,26 +184,18 @@ def two_phase_smallest_epsilon(
     float
         An epsilon with ``two_phase_p_value(..., epsilon) <= delta``, at most 1e-5 above one where
         that does not hold; 1.0 where none was found.
-
-    Examples
-    --------
-    >>> from sklearn_clm.calibration import two_phase_smallest_epsilon
-    >>> round(two_phase_smallest_epsilon(21, 300, 1, 60, delta=0.05), 3)
-    0.139
     """
     level = check_level(delta, "delta")
     counts = n_refused, n_prompts, n_missed, n_audited
     _check_counts(*counts)
     # the p-value is 1 up to the estimate of the risk
     low = n_refused / n_prompts + (1.0 - n_refused / n_prompts) * n_missed / n_audited
-    step, high = 0.02, low
-    while high < _LARGEST_EPSILON:
-        high = min(low + step, _LARGEST_EPSILON)
-        if two_phase_p_value(*counts, high) <= level:
-            break
-        low, step = high, 2.0 * step
-    else:
-        return 1.0
+    step, high = 0.02, min(low + 0.02, _LARGEST_EPSILON)
+    while two_phase_p_value(*counts, high) > level:
+        if high == _LARGEST_EPSILON:
+            return 1.0
+        step *= 2.0
+        low, high = high, min(high + step, _LARGEST_EPSILON)
     while high - low > 1e-5:
         middle = (low + high) / 2
         if two_phase_p_value(*counts, middle) <= level:
@@ -280,65 +241,27 @@ def two_phase_power(
 
     People alone certify with 60 verdicts in two of three cases.
     """
-    prompts, audited = _integers(n_prompts, "n_prompts"), _integers(n_audited, "n_audited")
-    if prompts.ndim or audited.ndim:
-        raise ValueError("n_prompts and n_audited must be single integers, got arrays instead.")
-    _check_audited(audited, prompts)
+    _check_counts(0, n_prompts, 0, n_audited)
     risk, level = check_level(epsilon, "epsilon"), check_level(delta, "delta")
-    a, b = np.broadcast_arrays(_shares(refused, "refused"), _shares(missed, "missed"))
-    largest = _design(int(prompts), int(audited), risk).rejected(level)
+    a, b = np.broadcast_arrays(refused, missed)
+    largest = _design(n_prompts, n_audited, risk).rejected(level)
     k = np.arange(len(largest))
     # where there are fewer witnesses than audits, those that lack count as missed
-    lacking = np.maximum(k - (prompts - audited), 0)
-    of_refused = binom.pmf(k, prompts, a[..., np.newaxis])
-    of_missed = binom.cdf(largest - lacking, audited - lacking, b[..., np.newaxis])
+    lacking = np.maximum(k - (n_prompts - n_audited), 0)
+    of_refused = binom.pmf(k, n_prompts, a[..., np.newaxis])
+    of_missed = binom.cdf(largest - lacking, n_audited - lacking, b[..., np.newaxis])
     power = np.sum(of_refused * of_missed, axis=-1)
     return float(power) if power.ndim == 0 else power
 
 
-def _check_counts(
-    n_refused: IntegerArray,
-    n_prompts: IntegerArray,
-    n_missed: IntegerArray,
-    n_audited: IntegerArray,
-) -> list[np.ndarray]:
-    named = {
-        "n_refused": n_refused,
-        "n_prompts": n_prompts,
-        "n_missed": n_missed,
-        "n_audited": n_audited,
+def _check_counts(n_refused: int, n_prompts: int, n_missed: int, n_audited: int) -> None:
+    ranges = {
+        "n_audited": (n_audited, 1, n_prompts),
+        "n_refused": (n_refused, 0, n_prompts),
+        "n_missed": (n_missed, 0, min(n_audited, n_prompts - n_refused)),
     }
-    counts = [_integers(value, name) for name, value in named.items()]
-    refused, prompts, missed, audited = np.broadcast_arrays(*counts)
-    _check_audited(audited, prompts)
-    if np.any(refused < 0) or np.any(refused > prompts):
-        raise ValueError(
-            f"n_refused must lie between 0 and n_prompts={n_prompts!r}, got {n_refused!r} instead."
-        )
-    if np.any(missed < 0) or np.any(missed > np.minimum(audited, prompts - refused)):
-        raise ValueError(
-            "n_missed must lie between 0 and the number of audited prompts with a witness, got "
-            f"{n_missed!r} with n_audited={n_audited!r} instead."
-        )
-    return counts
-
-
-def _integers(value: IntegerArray | Sequence[int], name: str) -> np.ndarray:
-    counts = np.asarray(value)
-    if counts.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers, got dtype {counts.dtype} instead.")
-    return counts
-
-
-def _shares(value: ArrayLike, name: str) -> np.ndarray:
-    shares = np.asarray(value, dtype=np.float64)
-    if not np.all((shares >= 0.0) & (shares <= 1.0)):
-        raise ValueError(f"{name} must lie between 0 and 1, got {value!r} instead.")
-    return shares
-
-
-def _check_audited(n_audited: np.ndarray, n_prompts: np.ndarray) -> None:
-    if np.any(n_audited < 1) or np.any(n_audited > n_prompts):
-        raise ValueError(
-            f"n_audited must lie between 1 and n_prompts={n_prompts!r}, got {n_audited!r} instead."
-        )
+    for name, (count, low, high) in ranges.items():
+        if not isinstance(count, Integral) or not low <= count <= high:
+            raise ValueError(
+                f"{name} must be an integer from {low} to {high}, got {count!r} instead."
+            )

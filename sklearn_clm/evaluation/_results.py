@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from sklearn_clm.calibration._arrays import opened, read_arrays, write_arrays
+from sklearn_clm.calibration._arrays import naming, read_arrays, write_arrays
 from sklearn_clm.metrics import normalized_auc
 
 if TYPE_CHECKING:
@@ -264,8 +264,8 @@ class LevelResults:
         -------
         object of this class
         """
-        with opened(path, f"{cls.__name__}.save") as file:
-            arrays = read_arrays(file, ["kind", *(field.name for field in fields(cls))])
+        with naming(path, f"is not an intact file written by {cls.__name__}.save"):
+            arrays = read_arrays(path, ["kind", *(field.name for field in fields(cls))])
             kind = str(arrays.pop("kind"))
             if kind != cls.__name__:
                 raise ValueError(f"it holds {kind}.")

@@ -269,11 +269,9 @@ class Audit:
         p_value = two_phase_p_value(*counts, terms.epsilon)
         passes = p_value <= part.delta
         result = AuditResult(
-            lambda_hat=chosen.configuration(0) if passes else None,
-            k_max_hat=int(chosen.k_max[0]) if passes else None,
-            valid_lambdas=chosen.lambdas[: int(passes)],
-            valid_k_max=chosen.k_max[: int(passes)],
             frontier=chosen,
+            n_valid=int(passes),
+            position=0 if passes else None,
             n_errors=columns.risks.n_errors,
             p_values=np.array([p_value]),
             n_optimization=0,

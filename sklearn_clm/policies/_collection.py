@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory, HumanJudge, JudgedPrompt, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData, Provenance
-from sklearn_clm.calibration._arrays import mapped_array, refuse_unknown, release_pages
+from sklearn_clm.calibration._arrays import mapped_array, refuse_unknown
 from sklearn_clm.calibration._data import (
     describe_repetitions,
     refuse_missing_draws,
@@ -280,7 +280,6 @@ class Collection:
                     for i in rows.tolist():
                         self.draws[i], self._seen[i] = [], {}
                         self.responses[i].clear()
-                release_pages(self.data.similarity)
         if whole is not None and file is not None:
             self.data.similarity = np.load(file, mmap_mode="r", allow_pickle=False)
         # last of all: a function that notes its calls is another one after them

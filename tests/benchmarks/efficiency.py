@@ -44,6 +44,7 @@ from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies import ExitPolicy, LazyJudging
+from tests.calibration.tables import exit_scores_of
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
@@ -352,7 +353,7 @@ def _one_sample(
             policy = ExitPolicy().fit(
                 optimization, optimization.first, labels=known if few else None, epsilon=epsilon
             )
-            new = policy.model_.scores(data.quality, data.similarity, data.first)
+            new = exit_scores_of(policy.model_, data)
             for name, allowed in counts.items():
                 methods[name + few] = _exit(policy.model_, allowed, calibration, texts, new, data)
         methods["SCOPE-Gen (marginal)"] = scope_gen(part, data, epsilon, rng)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration._exit_policy import ExitEntries
 from sklearn_clm.calibration._table import Table
 
 
@@ -36,3 +37,11 @@ def lazy_table(data: CalibrationData, *, draws=True, known=None, judge=None) -> 
 
     table = Table(hidden, None if draws else draw, judge or verdicts)
     return table
+
+
+def exit_scores_of(model, data: CalibrationData, texts=None) -> tuple[np.ndarray, np.ndarray]:
+    """tau and m of all texts of an exit model, from all draws; no label is looked at."""
+    known = CalibrationData(data.quality, data.similarity, np.ones(data.quality.shape))
+    known.texts = data.first if texts is None else texts
+    entries = ExitEntries(Table(known), np.arange(data.n_prompts), model, None)
+    return entries.tau, entries.exits

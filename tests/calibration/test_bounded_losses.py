@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import binom
 
 from sklearn_clm.calibration import betting_p_value, binomial_p_value
-from sklearn_clm.calibration._bounded_losses import hoeffding_bentkus_p_value
+from tests.calibration.hoeffding_bentkus import hoeffding_bentkus_p_value
 
 P_VALUES = [betting_p_value, hoeffding_bentkus_p_value]
 
@@ -86,19 +86,9 @@ def test_columns_are_configurations(p_value):
     assert_allclose(together, [p_value(column, 0.6) for column in losses.T])
 
 
-@pytest.mark.parametrize("p_value", P_VALUES)
-@pytest.mark.parametrize(
-    ("losses", "message"),
-    [
-        ([0.5, 1.1], r"losses must lie in \[0, 1\], got 1\.1 instead"),
-        ([-0.1], r"losses must lie in \[0, 1\], got -0\.1 instead"),
-        ([np.nan], r"losses must lie in \[0, 1\], got nan instead"),
-        ([], r"losses must have shape .* got \(0,\) instead"),
-        (0.5, r"losses must have shape .* got \(\) instead"),
-    ],
-)
-def test_bad_losses(p_value, losses, message):
-    with pytest.raises(ValueError, match=message):
-        p_value(losses, 0.3)
-    with pytest.raises(ValueError, match="epsilon must lie strictly"):
-        p_value([0.5], 1.0)
+@pytest.mark.parametrize("losses", [[0.5, 1.1], [-0.1], [np.nan], [], 0.5])
+def test_bad_losses(losses):
+    with pytest.raises(ValueError, match="losses"):
+        betting_p_value(losses, 0.3)
+    with pytest.raises(ValueError, match="epsilon"):
+        betting_p_value([0.5], 1.0)

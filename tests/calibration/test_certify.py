@@ -247,7 +247,7 @@ def test_lambda_hat_is_that_of_all_labels(set_score, seed):
     quality = np.take_along_axis(rng.normal(truth, 0.7), first, axis=1)
     similarity = np.where(first[:, :, None] == first[:, None, :], 1.0, 0.4)
     data = CalibrationData(quality, similarity, truth, texts=first)
-    optimization, calibration = data.rows(slice(80)), data.rows(slice(80, n))
+    optimization, calibration = data.take(slice(80)), data.take(slice(80, n))
     frontier = search_frontier(optimization, set_score=set_score)
     for epsilon in (0.1, 0.25, 0.5):
         full = learn_then_test(

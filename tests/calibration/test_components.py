@@ -1,8 +1,7 @@
 """Component calibration against its definition, and its guarantee as a statistic."""
 
 import math
-import pickle
-import random
+from collections import Counter
 from functools import cache
 
 import numpy as np
@@ -15,7 +14,9 @@ from scipy.stats import binom
 from sklearn_clm.calibration import (
     ComponentCalibrationData,
     component_learn_then_test,
+    critical_count,
 )
+from sklearn_clm.calibration._components import components_to_ask, judge_components
 
 SCORES = [-math.inf, -1.0, 0.0, 0.25, 0.5, 0.75, 1.0]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -41,6 +42,11 @@ def as_data(prompts):
         [[score for score, _ in row] for row in prompts],
         [[label for _, label in row] for row in prompts],
     )
+
+
+def assert_same(data, expected):
+    for name in ("scores", "labels", "offsets"):
+        np.testing.assert_array_equal(getattr(data, name), getattr(expected, name))
 
 
 def by_definition(prompts, alpha, delta):
@@ -83,26 +89,15 @@ def test_result_describes_every_threshold(prompts):
 
 
 @settings(max_examples=60, deadline=None)
-@given(PROMPTS, SEEDS)
-def test_order_and_form_of_the_arrays_do_not_matter(prompts, seed):
-    data = as_data(prompts)
-    flat = [(i, c, s, ok) for i, row in enumerate(prompts) for c, (s, ok) in enumerate(row)]
-    # every component twice, once with a lower score
-    flat += [(i, c, -math.inf, ok) for i, c, _, ok in flat]
-    random.Random(seed).shuffle(flat)
-    if flat:
-        owner, component, score, ok = map(list, zip(*flat))
-        merged = ComponentCalibrationData.from_arrays(
-            score, ok, prompt_index=owner, component_index=component, n_prompts=len(prompts)
-        )
-        assert merged == data
+@given(PROMPTS)
+def test_padded_rows_are_ragged_ones(prompts):
     width = max(map(len, prompts), default=0) + 1
     padded = np.full((len(prompts), width), np.nan)
     labels = np.zeros((len(prompts), width), dtype=bool)
     for i, row in enumerate(prompts):
         for c, (s, ok) in enumerate(row):
             padded[i, c], labels[i, c] = s, ok
-    assert ComponentCalibrationData.from_arrays(padded, labels) == data
+    assert_same(ComponentCalibrationData.from_arrays(padded, labels), as_data(prompts))
 
 
 def test_first_test_fails():
@@ -174,75 +169,34 @@ def test_scaling():
 
 
 def test_save_and_load(tmp_path):
-    data = ComponentCalibrationData.from_arrays([[0.9, -math.inf], [], [0.7]], [[1, 0], [], [1]])
+    data = ComponentCalibrationData.from_arrays([[0.9, -math.inf], [], [0.7]], [[1, 0], [], [-1]])
     data.save(tmp_path / "components.npz")
-    assert ComponentCalibrationData.load(tmp_path / "components.npz") == data
+    assert_same(ComponentCalibrationData.load(tmp_path / "components.npz"), data)
     assert [path.name for path in tmp_path.iterdir()] == ["components.npz"]
-    assert data.take([2, 0]).scores.tolist() == [0.7, 0.9, -math.inf]
-    assert data.take([False, True, True]).n_prompts == 2
-    assert data != data.take([2, 0, 1])
 
 
-def test_load_refuses_what_it_did_not_save(tmp_path):
-    (tmp_path / "pickle").write_bytes(pickle.dumps([1]))
-    np.savez(tmp_path / "other.npz", scores=np.ones(1))
-    arrays = {"scores": np.ones(1), "admissible": np.ones(1), "offsets": np.array([0, 1])}
-    np.savez(tmp_path / "format.npz", format=np.array("other/7"), **arrays)
-    for name, reason in (
-        ("pickle", r"it is not a \.npz archive"),
-        ("other.npz", "not written in the format"),
-        ("format.npz", r"not written in the format sklearn_clm\.ComponentCalibrationData/1"),
-    ):
-        wanted = rf"is not an intact file written by ComponentCalibrationData\.save: .*{reason}"
-        with pytest.raises(ValueError, match=wanted):
-            ComponentCalibrationData.load(tmp_path / name)
-    with pytest.raises(FileNotFoundError):
-        ComponentCalibrationData.load(tmp_path / "nowhere.npz")
-
-
-def test_from_files(tmp_path):
-    np.save(tmp_path / "scores.npy", np.array([[0.9, np.nan], [0.5, 0.4]]))
-    np.save(tmp_path / "labels.npy", np.array([[1, 0], [1, 0]]))
-    data = ComponentCalibrationData.from_arrays(tmp_path / "scores.npy", tmp_path / "labels.npy")
-    assert data.offsets.tolist() == [0, 1, 3]
-    (tmp_path / "text.npy").write_text("0.9 0.5")
-    for position, name in enumerate(("scores", "labels")):
-        files = [tmp_path / "scores.npy", tmp_path / "labels.npy"]
-        files[position] = tmp_path / "text.npy"
-        with pytest.raises(ValueError, match=rf"^{name}: .*text\.npy' is not an intact \.npy file"):
-            ComponentCalibrationData.from_arrays(*files)
-
-
-def test_scores_are_held_in_double_precision():
-    for dtype in (np.float32, np.int64, bool):
-        data = ComponentCalibrationData(np.ones(2, dtype=dtype), np.ones(2), np.array([0, 2]))
-        assert data.scores.dtype == np.float64
-    assert data.admissible.dtype == bool
-
-
-def test_prompts_of_flat_arrays_are_counted():
-    flat = {"prompt_index": [1, 0, 1]}
-    assert ComponentCalibrationData.from_arrays([0.5, 0.4, 0.3], [1, 0, 1], **flat).n_prompts == 2
-    with_empty = ComponentCalibrationData.from_arrays(
-        [0.5, 0.4, 0.3], [1, 0, 1], **flat, n_prompts=4
-    )
-    assert with_empty.offsets.tolist() == [0, 1, 3, 3, 3]
-    nothing = ComponentCalibrationData.from_arrays([], [], prompt_index=[], n_prompts=2)
-    assert (nothing.n_prompts, nothing.n_components) == (2, 0)
-    with pytest.raises(ValueError, match="offsets must be"):
-        ComponentCalibrationData.from_arrays([], [], prompt_index=[])
+def test_unknown_labels_are_kept_and_refused_where_they_matter():
+    data = ComponentCalibrationData.from_arrays([[0.9, 0.4], [0.7]] * 10, [[1, -1], [0]] * 10)
+    assert data.labels.tolist() == [1, -1, 0] * 10
+    assert data.unknown.tolist() == [False, True, False] * 10
+    assert data.take([1]).unknown is None
+    assert data.take([0, 1]).labels.tolist() == [1, -1, 0]
+    unlabelled = data.with_labels(np.full(30, -1))
+    with pytest.raises(ValueError, match=r"alpha=0\.5, got 30 unknown labels"):
+        component_learn_then_test(unlabelled, 0.5)
+    with pytest.raises(ValueError, match="zip"):
+        judge_components(unlabelled, 0.5, 0.05, lambda which: [])
 
 
 @pytest.mark.parametrize(
     ("scores", "labels", "message"),
     [
-        ([[0.5], [np.nan]], [[1], [1]], "scores must be a 1-D array"),
-        ([[0.5, np.inf]], [[1, 1]], "scores must be a 1-D array"),
-        ([[0.5]], [[1], [1]], "labels must be as many as scores"),
-        ([[0.5, 0.4]], [[1]], "labels must be as many as scores"),
-        ([0.5, 0.4], [1, 1], "scores must hold one 1-D array"),
-        ([], [], "offsets must be"),
-        (np.ones((2, 3)), np.ones((2, 2)), "labels must have shape"),
+        ([[0.5], [np.nan]], [[1], [1]], "scores"),
+        ([[0.5, np.inf]], [[1, 1]], "scores"),
+        ([[0.5]], [[1], [1]], "labels"),
+        ([[0.5, 0.4]], [[1]], "labels"),
+        ([[0.5]], [[0.7]], "admissible"),
+        ([], [], "offsets"),
     ],
 )
 def test_bad_arrays(scores, labels, message):
@@ -250,56 +204,25 @@ def test_bad_arrays(scores, labels, message):
         ComponentCalibrationData.from_arrays(scores, labels)
 
 
-def test_bad_labels_and_indices():
-    flat = ComponentCalibrationData.from_arrays
-    with pytest.raises(ValueError, match=r"admissible must hold booleans .*0\.7"):
-        flat([[0.5]], [[0.7]])
-    with pytest.raises(TypeError, match="admissible must hold booleans"):
-        flat([[0.5]], [["yes"]])
-    with pytest.raises(TypeError, match="scores must be numbers, got dtype <U4"):
-        flat([["high"]], [[1]])
-    with pytest.raises(ValueError, match="scores must be a 1-D array"):
-        ComponentCalibrationData(np.ones((2, 1)), np.ones((2, 1)), np.array([0, 2]))
-    with pytest.raises(ValueError, match="labels differ between"):
-        flat([0.5, 0.6, 0.7], [0, 0, 1], prompt_index=[0, 1, 1], component_index=[3, 3, 3])
-    for strange in (2, -1, 0.5):
-        with pytest.raises(ValueError, match="prompt_index must hold integers from 0 to"):
-            flat([0.5], [0], prompt_index=[strange], n_prompts=2)
-    with pytest.raises(ValueError, match="component_index was given without"):
-        flat([[0.5]], [[0]], component_index=[0])
-    with pytest.raises(ValueError, match="component_index must have shape"):
-        flat([0.5, 0.6], [0, 0], prompt_index=[0, 0], component_index=[0])
-    with pytest.raises(ValueError, match="scores, labels and prompt_index must be"):
-        flat([0.5, 0.6], [0], prompt_index=[0, 0])
-    for offsets in ([0, 3, 2], [1, 2], [0, 1]):
-        with pytest.raises(ValueError, match="offsets must rise from 0 to 2"):
-            ComponentCalibrationData(np.ones(2), np.ones(2), np.array(offsets))
-    with pytest.raises(ValueError, match="offsets must be"):
-        ComponentCalibrationData(np.ones(0), np.ones(0), np.array([0]))
-    with pytest.raises(ValueError, match="admissible must have shape"):
-        ComponentCalibrationData(np.ones(2), np.ones(3), np.array([0, 2]))
+@pytest.mark.parametrize("offsets", [[0, 3, 2], [1, 2], [0, 1], [0], [0.0, 2.0]])
+def test_bad_offsets(offsets):
+    with pytest.raises(ValueError, match="offsets"):
+        ComponentCalibrationData(np.ones(2), np.ones(2), np.array(offsets))
 
 
 def test_bad_levels_and_too_few_prompts():
     data = ComponentCalibrationData.from_arrays([[0.5]] * 8, [[1]] * 8)
-    for alpha in (0, 1, -0.1, np.nan):
-        with pytest.raises(ValueError, match="alpha must lie strictly between 0 and 1"):
+    for alpha in (0, 1, np.nan, [], [[0.3]]):
+        with pytest.raises(ValueError, match="alpha"):
             component_learn_then_test(data, alpha)
-    for alpha in ([], [[0.3]]):
-        with pytest.raises(ValueError, match="alpha must be a number or a sequence of numbers"):
-            component_learn_then_test(data, alpha)
-    with pytest.raises(ValueError, match="delta must lie strictly between 0 and 1"):
-        component_learn_then_test(data, 0.3, delta=1.0)
-    with pytest.raises(ValueError, match=r"delta must be a single number .* got \[0\.1\]"):
-        component_learn_then_test(data, 0.3, delta=[0.1])
+    for delta in (1.0, [0.1]):
+        with pytest.raises(ValueError, match="delta"):
+            component_learn_then_test(data, 0.3, delta=delta)
     with pytest.raises(ValueError, match=r"there are 8 .* fewer than 9"):
         component_learn_then_test(data, 0.3)
     nine = ComponentCalibrationData.from_arrays([[0.5]] * 9, [[1]] * 9)
     assert component_learn_then_test(nine, 0.3).gamma_hat == 0.5
-
-
-def test_other_data_are_refused():
-    with pytest.raises(TypeError, match="data must be ComponentCalibrationData, got ndarray"):
+    with pytest.raises(TypeError, match="data"):
         component_learn_then_test(np.ones((50, 2)), 0.3)
 
 
@@ -329,12 +252,12 @@ class World:
 
 
 def reduced(scores, present, how):
+    if how == "max":
+        return np.where(present, scores, -np.inf).max(-1)
     if how == "mean":
-        with np.errstate(invalid="ignore"):
-            return np.where(present, scores, 0).sum(-1) / present.sum(-1)
+        return np.where(present, scores, 0).sum(-1) / present.sum(-1)
     last = present.shape[-1] - 1 - np.argmax(present[..., ::-1], axis=-1)
-    value = np.take_along_axis(scores, last[..., None], axis=-1)[..., 0]
-    return np.where(present.any(-1), value, np.nan)
+    return np.take_along_axis(scores, last[..., None], axis=-1)[..., 0]
 
 
 @cache
@@ -343,17 +266,9 @@ def gammas(how, n_trials, n_prompts=150, alpha=0.25, delta=0.1):
     found = []
     for _ in range(n_trials):
         scores, present, right = world.sample(n_prompts, rng)
-        if how == "max":
-            owner, fact, draw = np.nonzero(present)
-            data = ComponentCalibrationData.from_arrays(
-                scores[owner, fact, draw],
-                right[owner, fact],
-                prompt_index=owner,
-                component_index=fact,
-                n_prompts=n_prompts,
-            )
-        else:
-            data = ComponentCalibrationData.from_arrays(reduced(scores, present, how), right)
+        with np.errstate(invalid="ignore"):
+            score = np.where(present.any(-1), reduced(scores, present, how), np.nan)
+        data = ComponentCalibrationData.from_arrays(score, right)
         found.append(component_learn_then_test(data, alpha, delta).gamma_hat)
     return np.array(found)
 
@@ -381,3 +296,104 @@ def test_other_scores_of_repeats_break_the_guarantee(how):
     gamma = gammas(how, 100)
     assert violations(gamma, 1) > 50
     assert violations(gammas("max", 100), 1) == 0
+
+
+# Lazy judging: the threshold of all labels, and none asked in vain
+
+
+def component_data(rng, n, *, ties):
+    """Scores, often equal, sometimes -inf; high ones are mostly right."""
+    counts = rng.integers(0, 6, n)
+    counts[0] = 2
+    scores = rng.random(counts.sum())
+    if ties:
+        scores = np.round(scores * 8) / 8
+        scores[rng.random(len(scores)) < 0.05] = -np.inf
+    admissible = rng.random(len(scores)) < 0.5 + 0.5 * np.maximum(scores, 0)
+    return ComponentCalibrationData(scores, admissible, np.concatenate([[0], np.cumsum(counts)]))
+
+
+def one_by_one(data, truth, allowed):
+    """The components that the plain walk asks about, from the highest score down."""
+    unknown = np.flatnonzero(data.labels < 0)
+    left, wrong, asked = Counter(data.prompt_index[unknown].tolist()), set(), []
+    for c in unknown[np.argsort(-data.scores[unknown])]:
+        possible = sum(count > 0 for prompt, count in left.items() if prompt not in wrong)
+        if len(wrong) > allowed or len(wrong) + possible <= allowed:
+            break
+        prompt = int(data.prompt_index[c])
+        if prompt in wrong:
+            continue
+        left[prompt] -= 1
+        asked.append(c)
+        if not truth[c]:
+            wrong.add(prompt)
+    return asked
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("share_known", [0.0, 0.3])
+def test_the_threshold_is_that_of_all_labels(ties, share_known):
+    rng = np.random.default_rng(0)
+    for _ in range(25):
+        full = component_data(rng, int(rng.integers(12, 40)), ties=ties)
+        alpha = float(rng.uniform(0.25, 0.7))
+        known = np.where(rng.random(full.n_components) < share_known, full.admissible, -1)
+        asked = []
+
+        def judge(which, asked=asked, full=full):
+            prompts = full.prompt_index[which]
+            assert len(set(prompts)) == len(prompts)
+            assert (np.diff(np.exp(full.scores[which])) <= 0).all()
+            asked.extend(which)
+            return full.admissible[which]
+
+        data = judge_components(full.with_labels(known), alpha, 0.1, judge)
+        assert len(set(asked)) == len(asked)
+        assert not np.isin(asked, np.flatnonzero(known >= 0)).any()
+        lazily, eagerly = (component_learn_then_test(one, alpha, 0.1) for one in (data, full))
+        assert lazily.gamma_hat == eagerly.gamma_hat
+        valid = eagerly.thresholds >= eagerly.gamma_hat
+        assert np.array_equal(lazily.p_values <= 0.1, eagerly.p_values <= 0.1)
+        assert np.array_equal(lazily.n_errors[lazily.exact], eagerly.n_errors[lazily.exact])
+        assert (lazily.n_errors[valid] >= eagerly.n_errors[valid]).all()
+        assert (lazily.n_errors[~valid] <= eagerly.n_errors[~valid]).all()
+        assert np.array_equal(lazily.n_components, eagerly.n_components)
+        if not ties and not share_known:
+            allowed = int(critical_count(full.n_prompts, alpha, 0.1))
+            walked = one_by_one(full.with_labels(known), full.admissible, allowed)
+            assert set(asked) == set(walked)
+
+
+def test_what_is_left_at_most_is_never_exceeded_and_only_falls():
+    rng = np.random.default_rng(1)
+    for _ in range(30):
+        full = component_data(rng, 30, ties=True)
+        unlabelled = full.with_labels(np.full(full.n_components, -1))
+        known, bounds, n_asked = unlabelled.labels, [], []
+
+        def judge(which, full=full, known=known, bounds=bounds, n_asked=n_asked):
+            askable = components_to_ask(full.with_labels(known), 0.4)
+            assert np.isin(which, askable).all()
+            bounds.append(len(askable))
+            n_asked.append(len(which))
+            known[which] = full.admissible[which]
+            return full.admissible[which]
+
+        judge_components(unlabelled, 0.4, 0.05, judge)
+        left = np.cumsum(n_asked[::-1])[::-1]
+        assert (np.array(bounds) >= left).all()
+        assert (np.diff(bounds) <= 0).all()
+
+
+def test_few_labels_are_enough():
+    rng = np.random.default_rng(2)
+    scores = rng.random((400, 10))
+    full = ComponentCalibrationData.from_arrays(scores, rng.random((400, 10)) < scores)
+    data = judge_components(
+        full.with_labels(np.full(4000, -1)), 0.3, 0.05, lambda which: full.admissible[which]
+    )
+    assert np.sum(data.labels >= 0) < 1000
+    assert component_learn_then_test(data, 0.3).gamma_hat == (
+        component_learn_then_test(full, 0.3).gamma_hat
+    )

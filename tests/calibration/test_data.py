@@ -1,7 +1,9 @@
-import itertools
+"""Calibration data: what is checked, carried along, split, written and read."""
+
+import json
 import os
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,14 +11,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from sklearn_clm.calibration import CalibrationData, _arrays
+from sklearn_clm.calibration import (
+    CalibrationData,
+    ComponentCalibrationData,
+    Provenance,
+    _arrays,
+    learn_then_test,
+)
+from sklearn_clm.calibration._arrays import mapped_array
 from tests.calibration.strategies import calibration_data
 
+KNOWN = Provenance(
+    generator="g",
+    seed=2**70,
+    quality="likelihood",
+    similarity="rouge_l",
+    admission="exact_match",
+    splitter="sentence",
+    component_score="span",
+    k_max=4,
+)
 
-def make(n=8, k=4, seed=0, dtype=np.float64):
+
+def make(n=8, k=4, seed=0, dtype=np.float64, provenance=None):
     rng = np.random.default_rng(seed)
     similarity = rng.random((n, k, k)).astype(dtype)
-    return CalibrationData(rng.random((n, k)), similarity, rng.random((n, k)) < 0.5)
+    return CalibrationData(rng.random((n, k)), similarity, rng.random((n, k)) < 0.5, provenance)
+
+
+def components(provenance=None):
+    offsets = np.array([0, 1, 3])
+    data = ComponentCalibrationData(np.array([0.1, 0.2, 0.3]), np.ones(3, dtype=bool), offsets)
+    return data if provenance is None else replace(data, provenance=provenance)
 
 
 def assert_same(a, b):
@@ -24,6 +50,9 @@ def assert_same(a, b):
         first, second = getattr(a, name), getattr(b, name)
         assert first.dtype == second.dtype
         assert_array_equal(first, second)
+
+
+# Files
 
 
 @settings(max_examples=40, deadline=None)
@@ -49,9 +78,39 @@ def test_save_replaces_a_file_only_when_complete(tmp_path, monkeypatch):
     assert_same(CalibrationData.load(path), make(seed=1))
 
 
-def test_load_of_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        CalibrationData.load(tmp_path / "nothing.npz")
+def test_what_is_written_is_on_the_disk_before_it_replaces(tmp_path, monkeypatch):
+    calls = []
+    fsync, replace_ = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (calls.append("fsync"), fsync(file)))
+    monkeypatch.setattr(os, "replace", lambda *names: (calls.append("replace"), replace_(*names)))
+    make().save(tmp_path / "calibration.npz")
+    assert calls == ["fsync", "replace"]
+
+
+def test_a_symlink_is_followed_and_a_pipe_written_to(tmp_path):
+    target, link, pipe = (tmp_path / name for name in ("target.npz", "link.npz", "pipe"))
+    make(seed=1).save(target)
+    link.symlink_to(target)
+    make(seed=2).save(link)
+    assert link.is_symlink()
+    assert_same(CalibrationData.load(target), make(seed=2))
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDWR)
+    make(seed=3).save(pipe)
+    assert pipe.is_fifo()
+    tmp_path.joinpath("copy.npz").write_bytes(os.read(reading, 100_000))
+    os.close(reading)
+    assert_same(CalibrationData.load(tmp_path / "copy.npz"), make(seed=3))
+
+
+def test_threads_that_save_to_one_path_leave_one_whole_file(tmp_path):
+    path = tmp_path / "calibration.npz"
+    data = [make(n=200, seed=seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda k: data[k % 4].save(path), range(40)))
+    loaded = CalibrationData.load(path)
+    assert any(np.array_equal(loaded.quality, one.quality) for one in data)
+    assert os.listdir(tmp_path) == ["calibration.npz"]
 
 
 class Trap:
@@ -64,17 +123,14 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-@pytest.mark.parametrize("member", ["format", "quality", "similarity", "admissible"])
+@pytest.mark.parametrize("member", ["format", "provenance", "quality", "similarity", "admissible"])
 def test_load_never_unpickles(tmp_path, member):
     path, sprung = tmp_path / "pickle.npz", tmp_path / "sprung"
-    arrays = {
-        "format": np.array("sklearn_clm.CalibrationData/1"),
-        "quality": np.ones((1, 1)),
-        "similarity": np.ones((1, 1, 1)),
-        "admissible": np.ones((1, 1)),
-    }
+    make().save(path)
+    with np.load(path) as archive:
+        arrays = dict(archive)
     np.savez(path, **{**arrays, member: np.array([Trap(sprung)], dtype=object)})
-    with pytest.raises(ValueError, match=r"written by CalibrationData\.save: Object arrays cannot"):
+    with pytest.raises(ValueError, match="Object arrays cannot"):
         CalibrationData.load(path)
     assert not sprung.exists()
 
@@ -82,62 +138,35 @@ def test_load_never_unpickles(tmp_path, member):
 def test_files_of_arrays_are_never_unpickled(tmp_path):
     path, sprung = tmp_path / "pickle.npy", tmp_path / "sprung"
     np.save(path, np.array([[Trap(sprung)]], dtype=object))
-    with pytest.raises(ValueError, match=r"scores: .*is not an intact \.npy file of numbers"):
+    with pytest.raises(ValueError, match="scores"):
         CalibrationData.from_arrays(path, np.ones((1, 1, 1)), np.ones((1, 1)))
     assert not sprung.exists()
 
 
 @pytest.mark.parametrize(
-    ("arrays", "message"),
+    ("changes", "message"),
     [
-        ({}, "not written in the format"),
-        ({"format": np.array("other/7")}, "not written in the format"),
-        (
-            {
-                "format": np.array("other/7"),
-                "quality": np.ones((1, 1)),
-                "similarity": np.ones((1, 1, 1)),
-                "admissible": np.ones((1, 1)),
-            },
-            r"it was not written in the format sklearn_clm\.CalibrationData/1",
-        ),
-        (
-            {
-                "format": np.array("sklearn_clm.CalibrationData/1"),
-                "quality": np.array([["good"]]),
-                "similarity": np.ones((1, 1, 1)),
-                "admissible": np.ones((1, 1)),
-            },
-            "quality must be an array of numbers",
-        ),
-        (
-            {
-                "format": np.array("sklearn_clm.CalibrationData/1"),
-                "quality": np.full((1, 1), np.nan),
-                "similarity": np.ones((1, 1, 1)),
-                "admissible": np.ones((1, 1)),
-            },
-            "quality must not be NaN",
+        ({"format": np.array("other/7")}, "format 'other/7'"),
+        ({"format": None}, "format"),
+        ({"quality": np.array([["good"]])}, "quality"),
+        ({"quality": np.full((8, 4), np.nan)}, "quality"),
+        ({"provenance": None}, "provenance"),
+        *(
+            ({"provenance": np.array(text)}, "provenance")
+            for text in ("nothing", "[]", '{"seed": "0"}', '{"k_max": 5}', '{"judge": "me"}')
         ),
     ],
 )
-def test_load_of_a_foreign_archive(tmp_path, arrays, message):
+def test_load_of_a_foreign_archive(tmp_path, changes, message):
     path = tmp_path / "foreign.npz"
-    if arrays:
-        np.savez(path, **arrays)
-    else:
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("notes.txt", "nothing here")
-    with pytest.raises(ValueError, match=message):
+    make().save(path)
+    with np.load(path) as archive:
+        members = {**archive, **changes}
+    np.savez(path, **{name: one for name, one in members.items() if one is not None})
+    with pytest.raises(ValueError, match=rf"written by CalibrationData\.save: .*{message}"):
         CalibrationData.load(path)
-
-
-@pytest.mark.parametrize("content", [b"", b"PK", b"not an archive at all", b"\x93NUMPY\x01\x00"])
-def test_load_of_other_bytes(tmp_path, content):
-    path = tmp_path / "bytes.npz"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"it is not a \.npz archive"):
-        CalibrationData.load(path)
+    with pytest.raises(ValueError, match="ComponentCalibrationData"):
+        ComponentCalibrationData.load(path)
 
 
 @settings(max_examples=100, deadline=None)
@@ -152,52 +181,103 @@ def test_damage_raises_a_value_error_or_nothing(tmp_path_factory, draw):
         if content:
             content[draw.draw(st.integers(0, len(content) - 1))] = draw.draw(st.integers(0, 255))
     path.write_bytes(bytes(content))
-    message = ""
     try:
         CalibrationData.load(path)
     except ValueError as error:
-        message = str(error)
-    assert message == "" or "not an intact file written by CalibrationData.save" in message
+        assert "not an intact file written by CalibrationData.save" in str(error)  # noqa: PT017
 
 
 def test_from_arrays_reads_files_and_maps_memory(tmp_path):
-    data = make(dtype=np.float32)
-    for name, array in (
-        ("scores", data.quality),
-        ("diversity", data.similarity),
-        ("labels", data.admissible.astype(int)),
-    ):
-        np.save(tmp_path / f"{name}.npy", array)
+    data = make(n=90, dtype=np.float32)
     paths = [tmp_path / f"{name}.npy" for name in ("scores", "diversity", "labels")]
-    assert_same(CalibrationData.from_arrays(*paths), data)
-    assert not isinstance(CalibrationData.from_arrays(*paths).similarity, np.memmap)
-    mapped = CalibrationData.from_arrays(*paths, mmap=True)
+    for path, array in zip(paths, (data.quality, data.similarity, data.admissible.astype(int))):
+        np.save(path, array)
+    mapped, in_memory = (CalibrationData.from_arrays(*paths, mmap=mmap) for mmap in (True, False))
     assert isinstance(mapped.similarity, np.memmap)
-    assert not isinstance(mapped.quality, np.memmap)
-    assert_same(mapped.take([2, 0]), data.take([2, 0]))
-    assert_same(CalibrationData.from_arrays(data.quality, data.similarity, data.admissible), data)
+    assert not isinstance(in_memory.similarity, np.memmap)
+    for one in (mapped, in_memory):
+        assert_same(one, data)
+    taken = mapped.take([2, 0])
+    assert_same(taken, data.take([2, 0]))
+    assert not isinstance(taken.similarity, np.memmap)
+    found, wanted = (learn_then_test(one, 0.6, random_state=0) for one in (mapped, in_memory))
+    assert_array_equal(found.n_errors, wanted.n_errors)
 
 
-def test_no_similarities_are_zeros():
-    with pytest.raises(
-        TypeError, match=r"similarity must be .* got None .* np\.zeros\(\(n, K, K\)"
-    ):
-        CalibrationData.from_arrays([[0.5, 0.1]], None, [[1, 0]])
-
-
-def test_from_arrays_of_bad_files(tmp_path):
-    text, archive = tmp_path / "text.npy", tmp_path / "archive.npz"
-    text.write_text("0.1 0.2")
-    np.savez(archive, a=np.ones(3))
-    data = make()
-    with pytest.raises(ValueError, match=r"scores: .*text\.npy' is not an intact \.npy file"):
-        CalibrationData.from_arrays(text, data.similarity, data.admissible)
-    with pytest.raises(ValueError, match=r"^similarity: .*text\.npy' is not an intact \.npy file"):
-        CalibrationData.from_arrays(data.quality, text, data.admissible)
-    with pytest.raises(ValueError, match=r"labels: .*archive\.npz' is not an intact"):
-        CalibrationData.from_arrays(data.quality, data.similarity, archive)
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("content", [b"", b"0.1 0.2", b"PK", b"\x93NUMPY\x01\x00"])
+def test_from_arrays_of_bad_files(tmp_path, content, mmap):
+    data, bad = make(), tmp_path / "bad"
+    bad.write_bytes(content)
+    with pytest.raises(ValueError, match=r"bad' must be an intact \.npy file .*similarity"):
+        CalibrationData.from_arrays(data.quality, bad, data.admissible, mmap=mmap)
+    with pytest.raises(ValueError, match=r"bad' is not an intact file"):
+        CalibrationData.load(bad)
     with pytest.raises(FileNotFoundError):
-        CalibrationData.from_arrays(tmp_path / "none.npy", data.similarity, data.admissible)
+        CalibrationData.from_arrays(data.quality, tmp_path / "none.npy", data.admissible, mmap=mmap)
+    with pytest.raises(FileNotFoundError):
+        CalibrationData.load(tmp_path / "none.npz")
+
+
+def test_an_array_is_made_in_its_file(tmp_path):
+    array, path = np.random.default_rng(0).random((12, 3, 3)), tmp_path / "array.npy"
+    with mapped_array(None, array.shape) as nothing:
+        assert nothing is None
+    with mapped_array(path, array.shape) as on_disk:
+        on_disk[:] = array
+        assert not path.exists()
+    assert_array_equal(np.load(path), array)
+    with pytest.raises(ZeroDivisionError), mapped_array(path, (2,)) as on_disk:
+        on_disk[0] = 1 // 0
+    assert_array_equal(np.load(path), array)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# Provenance
+
+
+@pytest.mark.parametrize("make_data", [lambda known: make(provenance=known), components])
+def test_provenance_is_carried_along(tmp_path, make_data):
+    data = make_data(KNOWN)
+    data.save(tmp_path / "data.npz")
+    for one in (data, data.take([1]), type(data).load(tmp_path / "data.npz")):
+        assert one.provenance == KNOWN
+    assert data.with_labels(data.labels).provenance == replace(KNOWN, admission=None)
+
+
+def test_provenance_of_parts_and_of_bare_arrays():
+    data = make(provenance=KNOWN)
+    for part in (data.take(slice(1, 3)), *data.split(0.5, 0)):
+        assert part.provenance == KNOWN
+    assert data.truncate(3).provenance == replace(KNOWN, k_max=3)
+    arrays = (data.quality, data.similarity, data.admissible)
+    assert CalibrationData.from_arrays(*arrays, provenance=KNOWN).provenance == KNOWN
+    ragged = ComponentCalibrationData.from_arrays([[0.5], []], [[1], []], provenance=KNOWN)
+    assert ragged.provenance == KNOWN
+    missing = ("generator", "seed", "quality", "similarity", "admission")
+    assert make().provenance == Provenance(k_max=4)
+    assert make().provenance.unknown == missing
+    assert components().provenance.unknown == (*missing, "k_max")
+    assert KNOWN.unknown == ()
+
+
+def test_differences_name_fields_known_in_both():
+    assert KNOWN.differences(KNOWN) == ()
+    assert KNOWN.differences(Provenance()) == Provenance().differences(KNOWN) == ()
+    other = replace(KNOWN, seed=1, admission=None, k_max=5)
+    assert KNOWN.differences(other) == other.differences(KNOWN) == ("seed", "k_max")
+
+
+def test_bad_provenance():
+    with pytest.raises(ValueError, match="k_max"):
+        make(provenance=Provenance(k_max=5))
+    with pytest.raises(TypeError, match="generator"):
+        Provenance(generator=3)
+    with pytest.raises(ValueError, match="provenance"):
+        Provenance.from_array(np.array(json.dumps({"precision": "float32"})))
+
+
+# Parts
 
 
 @settings(max_examples=60, deadline=None)
@@ -210,8 +290,7 @@ def test_split_is_a_partition(n, fraction, seed):
     assert all(part.n_prompts >= 1 for part in parts)
     together = np.concatenate([part.quality for part in parts])
     assert_array_equal(np.sort(together, axis=0), np.sort(data.quality, axis=0))
-    again = data.split(fraction, random_state=seed)
-    assert_same(parts[0], again[0])
+    assert_same(parts[0], data.split(fraction, random_state=seed)[0])
 
 
 def test_split_takes_every_kind_of_random_state():
@@ -261,13 +340,6 @@ def test_prompts_that_differ_are_split_like_rows_without_digests():
         assert_array_equal(second.quality, data.quality[np.sort(order[12:])])
 
 
-@pytest.mark.parametrize("random_state", ["seven", -1, 0.5])
-def test_split_refuses_what_gives_no_permutation(random_state):
-    wanted = rf"random_state must be a number >= 0, a generator or None, got {random_state!r}\.$"
-    with pytest.raises(ValueError, match=wanted):
-        make().split(0.5, random_state)
-
-
 def test_split_is_uniform():
     data = CalibrationData(np.arange(6.0)[:, None], np.zeros((6, 1, 1)), np.ones((6, 1)))
     counts = np.zeros(6)
@@ -279,30 +351,30 @@ def test_split_is_uniform():
 
 def test_take_and_truncate():
     data = make(n=5, k=4)
-    taken = data.take([4, 0, 0])
-    assert_array_equal(taken.quality, data.quality[[4, 0, 0]])
-    assert_array_equal(taken.similarity, data.similarity[[4, 0, 0]])
     mask = np.array([True, False, False, True, False])
-    assert_array_equal(data.take(mask).admissible, data.admissible[mask])
+    for indices in ([4, 0, 0], mask, slice(1, 3)):
+        assert_array_equal(data.take(indices).quality, data.quality[indices])
+        assert_array_equal(data.take(indices).similarity, data.similarity[indices])
+        assert_array_equal(data.take(indices).admissible, data.admissible[indices])
+    assert np.shares_memory(data.take(slice(1, 3)).similarity, data.similarity)
     short = data.truncate(3)
     assert (short.n_prompts, short.k_max) == (5, 3)
     assert_array_equal(short.similarity, data.similarity[:, :3, :3])
 
 
 @pytest.mark.parametrize(
-    ("indices", "error", "message"),
+    ("indices", "error"),
     [
-        ([], ValueError, "indices must"),
-        (np.empty(0, dtype=int), ValueError, "indices must"),
-        (np.zeros(8, dtype=bool), ValueError, "indices must"),
-        ([[0]], ValueError, "indices must"),
-        ([0.5], ValueError, "indices must"),
-        ([True, False], IndexError, "size of axis is 8"),
-        ([8], IndexError, "out of bounds"),
+        (np.empty(0, dtype=int), ValueError),
+        (np.zeros(8, dtype=bool), ValueError),
+        ([[0]], ValueError),
+        ([0.5], IndexError),
+        ([True, False], IndexError),
+        ([8], IndexError),
     ],
 )
-def test_bad_indices(indices, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_indices(indices, error):
+    with pytest.raises(error, match=r"indices|axis"):
         make().take(indices)
 
 
@@ -313,48 +385,28 @@ def test_bad_truncation(k):
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5, np.nan])
-def test_bad_fraction(fraction):
-    with pytest.raises(ValueError, match="fraction must lie strictly between 0 and 1"):
+def test_bad_splits(fraction):
+    with pytest.raises(ValueError, match="fraction"):
         make().split(fraction)
-
-
-def test_one_prompt_cannot_be_split():
-    with pytest.raises(ValueError, match="a split needs at least 2 prompts, got 1"):
+    with pytest.raises(ValueError, match="at least 2 prompts"):
         make(n=1).split(0.5)
 
 
+# Arrays
+
+good = (np.ones((2, 3)), np.zeros((2, 3, 3)), np.ones((2, 3)))
+
+
 def test_numbers_are_held_exactly():
-    data = CalibrationData(
-        [[1, -np.inf], [np.inf, 3]], np.zeros((2, 2, 2), dtype=np.float16), [[1.0, 0.0], [0, 1]]
-    )
-    assert data.quality.dtype == np.float64
-    assert data.similarity.dtype == np.float32
+    for dtype in (np.float16, np.float32, np.int64):
+        scores = np.array([[0.1, 0.3], [1.0, 2.0]]).astype(dtype)
+        data = CalibrationData(scores, np.zeros((2, 2, 2), dtype=dtype), np.ones((2, 2)))
+        assert data.quality.dtype == np.float64
+        assert_array_equal(data.quality, scores)
+    data = CalibrationData([[1, -np.inf], [np.inf, 3]], np.zeros((2, 2, 2)), [[1.0, 0.0], [0, 1]])
     assert data.admissible.tolist() == [[True, False], [False, True]]
-    assert make(dtype=np.float64).similarity.dtype == np.float64
-    # single precision is doubled where it is cheap, so that any threshold can be compared
-    assert CalibrationData(np.ones((2, 3), dtype=np.float32), *good[1:]).quality.dtype == np.float64
-
-
-def test_only_the_similarities_to_earlier_draws_are_checked():
-    similarity = np.full((2, 3, 3), np.nan)
-    similarity[:, *np.tril_indices(3, -1)] = 0.5
-    CalibrationData(np.ones((2, 3)), similarity, np.ones((2, 3)))
-    similarity[1, 2, 0] = np.nan
-    with pytest.raises(ValueError, match="must not be NaN, but is for prompt 1, draws 2 and 0"):
-        CalibrationData(np.ones((2, 3)), similarity, np.ones((2, 3)))
-
-
-@pytest.mark.parametrize("chunk_bytes", [1, 3 * 3 * 8 * 4, 2**20])
-def test_a_missing_similarity_is_found_wherever_it_is(monkeypatch, chunk_bytes):
-    monkeypatch.setattr(_arrays, "_CHUNK_BYTES", chunk_bytes)
-    for i, later, earlier in itertools.product(range(9), range(3), range(3)):
-        similarity = np.zeros((9, 3, 3))
-        similarity[i, later, earlier] = np.nan
-        if later <= earlier:
-            CalibrationData(np.ones((9, 3)), similarity, np.ones((9, 3)))
-            continue
-        with pytest.raises(ValueError, match=f"for prompt {i}, draws {later} and {earlier}"):
-            CalibrationData(np.ones((9, 3)), similarity, np.ones((9, 3)))
+    large = np.full((2, 3, 3), 2**24 + 1)  # an integer that single precision has not
+    assert np.all(CalibrationData(good[0], large, good[2]).similarity == np.float64(2**24 + 1))
 
 
 def test_similarities_are_not_copied():
@@ -363,13 +415,17 @@ def test_similarities_are_not_copied():
         data = CalibrationData(np.ones((2, 3)), similarity, np.ones((2, 3)))
         assert np.shares_memory(data.similarity, similarity)
         assert data.similarity.dtype == dtype
-    large = np.full((2, 3, 3), 2**24 + 1)  # an integer that single precision has not
-    kept = CalibrationData(good[0], large, good[2]).similarity
-    assert kept.dtype == np.float64
-    assert np.all(kept == np.float64(2**24 + 1))
 
 
-good = (np.ones((2, 3)), np.zeros((2, 3, 3)), np.ones((2, 3)))
+@pytest.mark.parametrize("rows_at_once", [1, 4, 100])
+def test_only_similarities_to_earlier_draws_are_checked(monkeypatch, rows_at_once):
+    monkeypatch.setattr(_arrays, "_ROWS_AT_ONCE", rows_at_once)
+    similarity = np.full((9, 3, 3), np.nan)
+    similarity[:, *np.tril_indices(3, -1)] = 0.5
+    CalibrationData(np.ones((9, 3)), similarity, np.ones((9, 3)))
+    similarity[7, 2, 0] = np.nan
+    with pytest.raises(ValueError, match="for prompt 7, draws 2 and 0"):
+        CalibrationData(np.ones((9, 3)), similarity, np.ones((9, 3)))
 
 
 @pytest.mark.parametrize(
@@ -377,63 +433,26 @@ good = (np.ones((2, 3)), np.zeros((2, 3, 3)), np.ones((2, 3)))
     [
         (0, [[1.0], [1.0, 2.0]], ValueError, "quality must .* rows of different lengths"),
         (2, [[1], [1, 0]], ValueError, "admissible must .* rows of different lengths"),
-        (0, np.ones(3), ValueError, r"quality must have 2 dimensions, got shape \(3,\)"),
-        (0, np.ones((0, 3)), ValueError, r"at least one prompt and one draw, got shape \(0, 3\)"),
+        (0, np.ones(3), ValueError, "quality must have 2 dimensions"),
+        (0, np.ones((0, 3)), ValueError, "quality must hold at least one prompt"),
         (0, [["a", "b", "c"]] * 2, TypeError, "quality must be an array of numbers"),
-        (
-            0,
-            [[1, 2, np.nan]] * 2,
-            ValueError,
-            "quality must not be NaN, but is for prompt 0, draw 2",
-        ),
-        (1, np.ones((2, 3)), ValueError, r"similarity must have 3 dimensions, got shape \(2, 3\)"),
-        (1, np.ones((2, 3, 2)), ValueError, r"must have shape \(2, 3, 3\) .* got \(2, 3, 2\)"),
-        (1, np.full((2, 3, 3), None), TypeError, "similarity must be an array of numbers"),
-        (2, np.ones((2, 2)), ValueError, r"admissible must have shape \(2, 3\)"),
-        (2, np.full((2, 3), 0.5), ValueError, "must hold booleans or 0 and 1, got .*0.5"),
-        (2, np.full((2, 3), np.nan), ValueError, "must hold booleans or 0 and 1, got .*nan"),
-        (2, [[1, 0, 0.5], [0.25, 1, 0]], ValueError, "booleans or 0 and 1, got .*0.5"),
-        (2, [[1, 0, 1], [0, 2, 3]], ValueError, "booleans or 0 and 1, got .*2"),
-        (2, [["yes"] * 3] * 2, TypeError, "admissible must hold booleans or 0 and 1, got dtype"),
+        (0, [[1, 2, np.nan]] * 2, ValueError, "quality must not be NaN, .* prompt 0, draw 2"),
+        (1, None, TypeError, "similarity must be an array"),
+        (1, np.ones((2, 3)), ValueError, "similarity must have 3 dimensions"),
+        (1, np.ones((2, 3, 2)), ValueError, "similarity must have shape"),
+        (2, np.ones((2, 2)), ValueError, "admissible must have shape"),
+        (2, np.full((2, 3), np.nan), ValueError, "admissible must hold booleans .*nan"),
+        (2, [[1, 0, 0.5], [0.25, 1, 0]], ValueError, "admissible must hold booleans .*0.5"),
+        (2, [["yes"] * 3] * 2, TypeError, "admissible must be an array of numbers"),
+        (4, [[0, 2, 2], [0, 0, 0]], ValueError, "texts"),
+        (4, [[0, 0, 1], [0, 0, 0]], ValueError, "texts"),
+        (5, ["a", "b"], ValueError, "prompts"),
+        (6, [3, 4], ValueError, "n_draws"),
+        (6, [3, 2], ValueError, "n_draws"),  # whose third label is known
     ],
 )
 def test_bad_arrays(position, value, error, message):
-    arrays = list(good)
+    arrays = [*good, None, None, None, None]
     arrays[position] = value
     with pytest.raises(error, match=message):
         CalibrationData(*arrays)
-
-
-def test_a_symlink_is_followed_and_a_pipe_written_to(tmp_path):
-    target, link, pipe = (tmp_path / name for name in ("target.npz", "link.npz", "pipe"))
-    make(seed=1).save(target)
-    link.symlink_to(target)
-    make(seed=2).save(link)
-    assert link.is_symlink()
-    assert_same(CalibrationData.load(target), make(seed=2))
-    os.mkfifo(pipe)
-    reading = os.open(pipe, os.O_RDWR)
-    make(seed=3).save(pipe)
-    assert pipe.is_fifo()
-    tmp_path.joinpath("copy.npz").write_bytes(os.read(reading, 100_000))
-    os.close(reading)
-    assert_same(CalibrationData.load(tmp_path / "copy.npz"), make(seed=3))
-
-
-def test_threads_that_save_to_one_path_leave_one_whole_file(tmp_path):
-    path = tmp_path / "calibration.npz"
-    data = [make(n=200, seed=seed) for seed in range(4)]
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda k: data[k % 4].save(path), range(40)))
-    loaded = CalibrationData.load(path)
-    assert any(np.array_equal(loaded.quality, one.quality) for one in data)
-    assert os.listdir(tmp_path) == ["calibration.npz"]
-
-
-def test_what_is_written_is_on_the_disk_before_it_replaces(tmp_path, monkeypatch):
-    calls = []
-    fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda file: (calls.append("fsync"), fsync(file)))
-    monkeypatch.setattr(os, "replace", lambda *names: (calls.append("replace"), replace(*names)))
-    make().save(tmp_path / "calibration.npz")
-    assert calls == ["fsync", "replace"]

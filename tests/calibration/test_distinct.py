@@ -2,8 +2,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from sklearn_clm.calibration._engine._acceptance import set_bits
-from sklearn_clm.calibration._engine._distinct import DistinctSets, as_booleans, distinct_sets
+from sklearn_clm.calibration._engine._acceptance import (
+    DistinctSets,
+    as_booleans,
+    distinct_sets,
+    set_bits,
+)
 
 
 def random_words(k, n_pairs, n, seed=0):

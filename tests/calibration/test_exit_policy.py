@@ -13,7 +13,7 @@ from sklearn_clm.calibration._certify import ranked, settle
 from sklearn_clm.calibration._exit_model import exit_scores, fit_exit_model
 from sklearn_clm.calibration._exit_policy import ExitEntries, ExitRule
 from sklearn_clm.calibration._table import Table
-from tests.calibration.tables import lazy_table
+from tests.calibration.tables import exit_scores_of, lazy_table
 
 VALUES = [0.0, 0.1, 0.5, 0.5, 0.9, 1.0]
 
@@ -28,6 +28,11 @@ def questions(rng, n, k=8, n_answers=6):
     same = answers[:, :, np.newaxis] == answers[:, np.newaxis, :]
     quality = np.take_along_axis(share, answers, axis=1)
     return quality, np.where(same, 1.0, 0.2), same.argmax(axis=2), answers == right[:, np.newaxis]
+
+
+def scores_of(model, quality, similarity, first):
+    data = CalibrationData(quality, similarity, np.ones(first.shape), texts=first)
+    return exit_scores_of(model, data)
 
 
 def learnt(rng, n=120, **options):
@@ -82,9 +87,9 @@ def test_a_prompt_scores_the_same_alone_and_among_others(new_classifier):
     rng = np.random.default_rng(0)
     model = learnt(rng, new_classifier=new_classifier)
     quality, similarity, first, _ = questions(rng, 40)
-    tau, exits = model.scores(quality, similarity, first)
+    tau, exits = scores_of(model, quality, similarity, first)
     for i in range(0, 40, 7):
-        alone = model.scores(quality[i : i + 1], similarity[i : i + 1], first[i : i + 1])
+        alone = scores_of(model, quality[i : i + 1], similarity[i : i + 1], first[i : i + 1])
         assert np.array_equal(alone[0][0], tau[i])
         assert np.array_equal(alone[1][0], exits[i])
 
@@ -93,7 +98,7 @@ def test_draw_by_draw_is_all_at_once():
     rng = np.random.default_rng(1)
     model = learnt(rng)
     quality, similarity, first, _ = questions(rng, 30)
-    tau, exits = model.scores(quality, similarity, first)
+    tau, exits = scores_of(model, quality, similarity, first)
     level = 0.4
     paths = model.paths(30)
     rules = [ExitRule(level, model.rho, 8) for _ in range(30)]
@@ -122,7 +127,7 @@ def test_labels_that_are_all_alike_or_unknown(label):
         new_classifier=LogisticRegression,
         epsilon=0.3,
     )
-    tau, _ = model.scores(quality, similarity, first)
+    tau, _ = scores_of(model, quality, similarity, first)
     assert np.all(np.isfinite(tau[first == np.arange(8)]))
 
 
@@ -136,7 +141,7 @@ def test_one_prompt_and_one_draw():
         new_classifier=LogisticRegression,
         epsilon=0.3,
     )
-    tau, exits = model.scores(np.ones((1, 1)), np.zeros((1, 1, 1)), first)
+    tau, exits = scores_of(model, np.ones((1, 1)), np.zeros((1, 1, 1)), first)
     assert np.isfinite(tau).all()
     assert exits.tolist() == [[-np.inf]]
 
@@ -153,7 +158,7 @@ def test_infinite_scores_are_scores():
         new_classifier=LogisticRegression,
         epsilon=0.3,
     )
-    assert not np.isnan(model.scores(quality, similarity, first)[0]).any()
+    assert not np.isnan(scores_of(model, quality, similarity, first)[0]).any()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -163,7 +168,7 @@ def test_the_level_is_that_of_the_full_table(seed, same_text):
     model = learnt(rng)
     quality, similarity, first, admissible = questions(rng, 60)
     data = CalibrationData(quality, similarity, admissible, texts=first)
-    tau, exits = model.scores(quality, similarity, first)
+    tau, exits = scores_of(model, quality, similarity, first)
     scores = np.where(admissible, tau, -np.inf).max(axis=1)
     for n_errors in (-1, 0, 6, 20, 59):
         n = 60 - n_errors
@@ -202,7 +207,7 @@ def test_the_risk_exceeds_epsilon_no_more_often_than_delta(meaningless):
         new_classifier=LogisticRegression,
         epsilon=epsilon,
     )
-    tau, _ = model.scores(quality[80:], similarity[80:], first[80:])
+    tau, _ = scores_of(model, quality[80:], similarity[80:], first[80:])
     population = np.where(admissible[80:], tau, -np.inf).max(axis=1)
     c = int(binom.ppf(delta, n, epsilon))
     c -= binom.cdf(c, n, epsilon) > delta

@@ -19,7 +19,7 @@ from sklearn_clm.calibration import (
     smallest_epsilon,
 )
 from sklearn_clm.calibration._engine import _sums
-from sklearn_clm.calibration._learn_then_test import achievable_epsilon
+from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.calibration._surface import evaluate_configurations
 from tests.calibration import oracle
@@ -277,7 +277,7 @@ def test_everything_admissible():
 def test_achievable_band():
     admissible = np.array([[1, 0, 0], [0, 0, 1], [0, 1, 1], [0, 0, 0]])
     data = CalibrationData(np.ones((4, 3)), np.zeros((4, 3, 3)), admissible)
-    assert achievable_epsilon(data) == (0.25, 0.75)
+    assert AchievableEpsilon.of_labels(data.admissible) == (0.25, 0.75)
 
 
 def test_ties_of_the_objective_go_to_the_safer_configuration():
@@ -310,15 +310,6 @@ def test_result_does_not_depend_on_processes(monkeypatch):
     assert one.lambda_hat == many.lambda_hat
     assert_array_equal(one.frontier.lambdas, many.frontier.lambdas)
     assert_array_equal(one.risks.excess, many.risks.excess)
-
-
-def test_progress_of_a_plain_callable(capsys):
-    data = simulate(n=60, k=3)
-    learn_then_test(data, 0.5, set_score=np.median, random_state=0, n_lambdas=2, verbose=1)
-    bars = re.findall(r"Set score median: 100%[^\r\n]*\n", capsys.readouterr().err)
-    assert len(bars) == 2  # search, then test
-    learn_then_test(data, 0.5, set_score=np.median, random_state=0, n_lambdas=2)
-    assert capsys.readouterr().err == ""
 
 
 def test_too_few_prompts():

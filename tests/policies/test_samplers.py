@@ -16,6 +16,7 @@ from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.policies import ExitPolicy, LazyJudging, ThresholdPolicy
 from sklearn_clm.scoring import likelihood
+from tests.calibration.tables import exit_scores_of
 from tests.toy import questions, toy_sampler
 
 N, K = 150, 6
@@ -340,7 +341,7 @@ def test_exit_policies_calibrated_without_texts_predict_without_them():
     sets = one.predict(new)
     # the sets of a prompt that calibrated are those that calibration looked at
     found = one.calibration_.rule
-    tau, exits = found.model.scores(bare.quality, bare.similarity, bare.first)
+    tau, exits = exit_scores_of(found.model, bare)
     for i, own in enumerate(one.predict(prompts[:60])):
         assert own.indices.tolist() == np.flatnonzero(tau[i] >= found.level).tolist()
         assert own.n_samples == 1 + np.sum(exits[i, :-1] >= found.level)

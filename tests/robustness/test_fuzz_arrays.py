@@ -120,11 +120,6 @@ def test_forged_arrays(mmap, tmp_path):
         ):
             load = functools.partial(CalibrationData.from_arrays, *arrays, mmap=mmap)
             assert hostile.outcome(load) is None, name
-        if name != "NaN":  # which pads prompts with fewer components
-            assert (
-                hostile.outcome(functools.partial(ComponentCalibrationData.from_arrays, bad, bad))
-                is None
-            ), name
     assert not marker.exists()
 
 

@@ -16,7 +16,7 @@ from sklearn_clm.calibration import (
     keep_by_weight,
     weighted_betting_p_value,
 )
-from sklearn_clm.calibration._bounded_losses import hoeffding_bentkus_p_value
+from tests.calibration.hoeffding_bentkus import hoeffding_bentkus_p_value
 
 from .procedures import Setting, groups_of
 from .worlds import World, make_world

@@ -23,6 +23,7 @@ from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies import LazyJudging
+from tests.calibration.tables import exit_scores_of
 
 from .procedures import N_LAMBDAS, Setting
 from .worlds import World, make_world
@@ -96,7 +97,7 @@ def _population_scores(name: str, variant: int, meaningless: bool) -> tuple[np.n
     world = make_world(name)
     model = _learnt(world, np.random.default_rng([variant, meaningless]), meaningless)
     data = world.population
-    tau, _ = model.scores(data.quality, data.similarity, texts_of(name, data))
+    tau, _ = exit_scores_of(model, data, texts_of(name, data))
     return tau, np.where(data.admissible, tau, -np.inf).max(axis=1)
 
 
@@ -142,7 +143,7 @@ def learnt_on_the_calibration_part(world: World, set_score, setting: Setting, rn
     data = world.population.take(chosen)
     model = _fitted(data, texts_of(world.name, data), data.admissible, DecisionTreeClassifier)
     first = texts_of(world.name, world.population)
-    tau, _ = model.scores(world.population.quality, world.population.similarity, first)
+    tau, _ = exit_scores_of(model, world.population, first)
     scores = np.where(world.population.admissible, tau, -np.inf).max(axis=1)
     allowed = int(critical_count(setting.n, setting.epsilon, setting.delta))
     level = ranked(scores[chosen], setting.n - allowed)

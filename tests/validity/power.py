@@ -10,7 +10,7 @@ from sklearn_clm.calibration import (
     keep_by_weight,
     weighted_betting_p_value,
 )
-from sklearn_clm.calibration._bounded_losses import hoeffding_bentkus_p_value
+from tests.calibration.hoeffding_bentkus import hoeffding_bentkus_p_value
 
 __all__ = ["power_markdown", "power_of_losses", "power_under_shift"]
 

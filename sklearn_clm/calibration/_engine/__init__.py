@@ -6,13 +6,13 @@ of the 19,683 configurations of a 27 x 27 x 27 grid. Here,
 * acceptance depends on (l1, l2) alone, and is a recursion of four bit operations for each draw on
   whole rows of prompts (`_acceptance`);
 * most pairs (l1, l2) accept the same draws of a prompt: of 729 pairs there are 50 to 80 distinct
-  sets. A sort of integers that hold set and pair finds them (`_distinct`);
+  sets. A sort of integers that hold set and pair finds them;
 * a set score is evaluated once for each distinct *prefix* of accepted draws, two or three for each
   distinct set, and a comparison with all thresholds l3 says which of them it stops at
   (`_stopping`);
 * what remains is to add each set's row of results to all pairs that lead to it: a sparse 0-1
   matrix (pairs x sets, which the sort has left in compressed form) times the dense rows, with
-  errors, size and draws packed into one float64 and the excess into another (`_packing`).
+  errors, size and draws packed into one float64 and the excess into another.
 
 All of it runs in compiled loops of NumPy and SciPy, on blocks of prompts that stay in the cache.
 The loops are so short that threads spend their time handing over the interpreter's lock, so the
