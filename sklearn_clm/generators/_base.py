@@ -20,8 +20,8 @@ from sklearn_clm.generators._fingerprint import (
     parameters_of,
     training_digest,
 )
+from sklearn_clm.generators._prompts import take_over_tags
 from sklearn_clm.generators._queue import DrawQueue, QueueGenerator, rounds_of
-from sklearn_clm.generators._tables import take_over_tags
 
 Prompts = Sequence[Any]  # anything that a generator takes as a prompt: text, chats, rows, images
 Rows = list[list[Generation]]  # the draws of each prompt

@@ -24,9 +24,15 @@ from sklearn_clm.generators._base import (
 )
 from sklearn_clm.generators._draws import Generation, first_uniforms, prompt_bytes
 from sklearn_clm.generators._fingerprint import TRAINED_ON, digest_of
-from sklearn_clm.generators._prompts import check_fitted_prompts, check_prompts
+from sklearn_clm.generators._prompts import (
+    check_fitted_prompts,
+    check_prompts,
+    input_tags,
+    is_table,
+    named_table,
+    table_of,
+)
 from sklearn_clm.generators._queue import DrawQueue
-from sklearn_clm.generators._tables import input_tags, is_table, named_table, table_of
 
 
 def _is_trained_here(generator: "EstimatorGenerator") -> bool:

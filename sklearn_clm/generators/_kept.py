@@ -40,7 +40,6 @@ class RepeatedPrompts(DrawKeeper):
 
     def __init__(self, prompts: Sequence[Any]) -> None:
         counts = Counter(map(key_digest, prompts))
-        self.n_distinct = len(counts)
         self._draws: dict[bytes, dict[int, Generation]] = {
             key: {} for key, count in counts.items() if count > 1
         }
@@ -207,12 +206,12 @@ def rows_served(
     """Draws of a function that answers queues, as :meth:`BaseGenerator.sample` gives them."""
     refuse_single_text(prompts)
     prompts = list(prompts)  # a pandas Series looks positions up among its labels
-    rows: list[dict[int, Generation]] = [{} for _ in prompts]
-    stop, first = start + n_samples, [start] * len(prompts)
+    rows: Rows = [[None] * n_samples for _ in prompts]  # type: ignore[list-item]
 
     def on_draw(i: int, j: int, generation: Generation) -> None:
-        rows[i][j] = generation
+        rows[i][j - start] = generation
 
     if n_samples:
+        stop, first = start + n_samples, [start] * len(prompts)
         answer(DrawQueue(prompts, stop, seed=seed, first=first, on_draw=on_draw))
-    return [[row[j] for j in range(start, stop)] for row in rows]
+    return rows

@@ -10,7 +10,7 @@ import numpy as np
 
 from sklearn_clm.generators._base import BaseGenerator, Prompts, Rows
 from sklearn_clm.generators._draws import Generation, is_missing, prompt_bytes
-from sklearn_clm.generators._prompts import is_number, plain_prompt
+from sklearn_clm.generators._prompts import is_number, listed, plain_prompt
 from sklearn_clm.generators._records import (
     draw_from_record,
     draw_to_record,
@@ -152,7 +152,7 @@ class PrecomputedGenerator(BaseGenerator):
         present = list(getattr(frame, "columns", frame))
         names.refuse_missing("frame", present)
         used = [name for name in (*names, "finish_reason", "generator", "seed") if name in present]
-        rows = zip(*(_listed(frame[name]) for name in used), strict=True)
+        rows = zip(*(listed(frame[name]) for name in used), strict=True)
         records = ((f"row {i} of frame", dict(zip(used, row))) for i, row in enumerate(rows))
         return cls(*_prompts_and_rows(records, names), key=key)
 
@@ -218,7 +218,7 @@ class _Index:
     def __init__(self, prompts: Any, responses: Any, logprobs: Any, n_tokens: Any) -> None:
         self.given = (prompts, responses, logprobs, n_tokens)
         self.draws: dict[bytes, list[Generation]] = {}
-        prompts = _listed(prompts)
+        prompts = listed(prompts)
         rows = _beside("responses", responses, prompts)
         logprobs, n_tokens = (
             _beside("logprobs", logprobs, rows),
@@ -329,12 +329,7 @@ def _beside(name: str, values: Any, others: Sequence[Any]) -> Any:
         return [None] * len(others)
     if len(values) != len(others):
         raise ValueError(f"{name} must have length {len(others)}, got {len(values)} instead.")
-    return values.to_numpy() if hasattr(values, "columns") else _listed(values)
-
-
-def _listed(column: Iterable[Any]) -> list[Any]:
-    # what polars iterates over is of its own types
-    return list(column.to_list() if hasattr(column, "to_list") else column)
+    return values.to_numpy() if hasattr(values, "columns") else listed(values)
 
 
 def _key(prompt: object) -> bytes:

@@ -1,23 +1,280 @@
-"""Prompts of any container in one plain form, and prompts as short text."""
+"""Prompts of any container in one plain form, as data frames again, and as short text."""
 
 import hashlib
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import InputTags, check_array
+from sklearn.utils import InputTags, _safe_indexing, check_array, get_tags
 from sklearn.utils.validation import _get_feature_names, validate_data
 
 from sklearn_clm.generators._draws import Prompt, is_chat, is_missing, prompt_bytes
-from sklearn_clm.generators._tables import input_tags, is_table, table_of
 
 _WIDTH = 200
 _WIDTH_BEFORE = 60
 _MESSAGES_BEFORE = 2
 _NUMBERS = 4
+
+
+@dataclass(frozen=True)
+class CheckedPrompts:
+    """Prompts in plain form, with what is remembered of their container."""
+
+    prompts: Any  # a list of objects, or an array of shape (n, d) of numbers
+    numeric: bool
+    n_features: int | None = None
+    feature_names: np.ndarray | None = None
+    columns: Any = None  # a data frame without rows, where prompts are rows of a pandas data frame
+    index: Any = None  # of a data frame or a Series of pandas
+    positions: np.ndarray | None = None  # in what was given, where these are a part of it
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def __iter__(self) -> Iterator[Prompt]:
+        return iter(self.prompts)
+
+    def take(self, indices: Sequence[int] | np.ndarray) -> "CheckedPrompts":
+        """The prompts at these positions."""
+        rows = np.asarray(indices, dtype=np.intp)
+        prompts = _safe_indexing(self.prompts, rows)
+        index = None if self.index is None else self.index.take(rows)
+        positions = rows if self.positions is None else self.positions[rows]
+        return replace(self, prompts=prompts, index=index, positions=positions)
+
+    def as_given(self) -> Any:
+        """The prompts; a pandas data frame where they are rows of one."""
+        return self.prompts if self.columns is None else table_of(self.prompts, self.columns)
+
+    def digests(self) -> np.ndarray:
+        """Numbers that tell prompts from each other."""
+        digests = (hashlib.blake2b(prompt_bytes(one), digest_size=8).digest() for one in self)
+        return np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
+
+
+def check_prompts(
+    X: Any, *, estimator: object = None, tags: InputTags | None = None
+) -> CheckedPrompts:
+    """Prompts of any container as a list, or as a 2-D array where they are rows of numbers.
+
+    The tags, which are those of the estimator unless given, say whether a prompt may be a row of a
+    pandas data frame with columns of any kind (``dict``), missing values among them, and whether
+    numbers may be missing.
+    """
+    if isinstance(X, CheckedPrompts):
+        return X
+    tags = tags or input_tags(estimator)
+    if is_table(X):
+        checked = _check_table(X, estimator, tags)
+    elif sparse.issparse(X) or (type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind in "biufc"):
+        checked = _check_numbers(X, estimator, tags)
+    else:
+        items = _items(X)
+        if items and (all(map(is_number, items)) or all(map(_is_numeric_row, items))):
+            checked = _check_numbers(items, estimator, tags)
+        else:
+            checked = _check_items(items)
+    return replace(checked, index=X.index) if hasattr(X, "iloc") else checked
+
+
+def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
+    """Prompts for a fitted estimator, of the kind it was fitted on."""
+    if isinstance(X, CheckedPrompts):
+        return X
+    checked = check_prompts(X, estimator=estimator)
+    fitted_numeric = getattr(estimator, "_numeric_prompts", None)
+    if fitted_numeric is not None and checked.numeric != fitted_numeric:
+        kinds = ("objects such as text", "rows of numbers")
+        raise ValueError(
+            f"prompts (X) holds {kinds[checked.numeric]}, but this {type(estimator).__name__} was "
+            f"fitted on {kinds[fitted_numeric]}."
+        )
+    named = checked.feature_names is not None and hasattr(estimator, "feature_names_in_")
+    if named or (checked.numeric and hasattr(estimator, "n_features_in_")):
+        validate_data(estimator, X, reset=False, skip_check_array=True)
+    return checked
+
+
+def _check_numbers(X: Any, estimator: object, tags: InputTags) -> CheckedPrompts:
+    # who takes data frames as they are sees to missing values as well
+    finite = "allow-nan" if tags.dict or tags.allow_nan else True
+    array = check_array(X, estimator=estimator, input_name="X", ensure_all_finite=finite)
+    columns = X.iloc[:0].copy() if is_table(X) and hasattr(X, "iloc") else None
+    return CheckedPrompts(array, True, array.shape[1], _get_feature_names(X), columns)
+
+
+def _check_items(items: Sequence[Prompt]) -> CheckedPrompts:
+    if not items:
+        raise ValueError("prompts (X) is empty: found 0 sample(s), wanted at least 1 prompt.")
+    items = [plain_prompt(item) for item in items]
+    for i, item in enumerate(items):
+        if is_missing(item) or is_number(item):
+            raise ValueError(
+                f"prompts (X) must be of one kind, none missing, got {item!r} at position {i} "
+                "instead. A single row of a data frame is X.iloc[[i]]."
+            )
+    return CheckedPrompts(items, False)
+
+
+def _check_table(X: Any, estimator: object, tags: InputTags) -> CheckedPrompts:
+    if np.asarray(X).dtype.kind in "biufc":
+        return _check_numbers(X, estimator, tags)
+    columns = [listed(X[name]) for name in X.columns]
+    others = [
+        name
+        for name, column in zip(X.columns, columns)
+        if not all(is_number(item) or is_missing(item) for item in column)
+    ]
+    if not others:
+        return _check_numbers(X, estimator, tags)
+    names = _get_feature_names(X)
+    if len(columns) == 1:
+        return replace(_check_items(columns[0]), n_features=1, feature_names=names)
+    if not (tags.dict and hasattr(X, "iloc")):
+        raise _not_one_column(f"a data frame with the columns {others!r:.200} that hold no numbers")
+    rows = [dict(zip(X.columns, map(_plain_cell, row))) for row in zip(*columns)]
+    return CheckedPrompts(rows, False, len(columns), names, X.iloc[:0].copy())
+
+
+def _items(X: Any) -> list[Prompt]:
+    """Prompts as a list, where they come in no data frame."""
+    if hasattr(X, "__array__") and not lists_itself(X):
+        array = np.asarray(X)
+        if array.ndim == 1:
+            return array.tolist()
+        if array.dtype.kind in "biufc":
+            return list(array)  # of images, or of rows of another kind of array
+        rows = array.tolist()
+        if array.ndim == 2 and array.shape[1] == 1 and not all(map(is_number, array.flat)):
+            return [row[0] for row in rows]
+        if array.ndim > 2 or any(isinstance(one, str) for one in array.flat):
+            raise _not_one_column(f"an array of shape {array.shape}")
+        return rows  # of numbers, or chats of one length
+    if isinstance(X, (str, bytes, dict)) or not hasattr(X, "__getitem__"):
+        raise TypeError(
+            "prompts (X) must be a sequence of prompts, such as a list, got "
+            f"{type(X).__name__} {X!r:.60} instead."
+        )
+    return listed(X)
+
+
+def _not_one_column(got: str) -> ValueError:
+    return ValueError(
+        f"prompts (X) must be one column of prompts, or several of numbers, got {got} instead. "
+        "Pass one column, such as X['question']; a classifier, in an EstimatorGenerator or in a "
+        "DensityRatio, takes pandas data frames as they are."
+    )
+
+
+def lists_itself(column: object) -> bool:
+    """Whether a column knows its items as Python objects."""
+    return hasattr(column, "to_pylist") or hasattr(column, "to_list")
+
+
+def listed(column: Any) -> list[Any]:
+    """The items of a column as Python objects: as an array, chats of some libraries lose keys."""
+    if hasattr(column, "to_pylist"):
+        return list(column.to_pylist())
+    return list(column.to_list() if hasattr(column, "to_list") else column)
+
+
+def is_number(item: object) -> bool:
+    """Whether an item is a number, of Python or of NumPy."""
+    return isinstance(item, (numbers.Number, np.number, np.bool_))
+
+
+def _is_numeric_row(item: object) -> bool:
+    if isinstance(item, np.ndarray):
+        return item.ndim == 1 and item.dtype.kind in "biufc"
+    return isinstance(item, (list, tuple)) and all(map(is_number, item))
+
+
+def _plain_cell(item: object) -> object:
+    return None if is_missing(item) and not isinstance(item, float) else item
+
+
+def plain_prompt(item: Prompt) -> Prompt:
+    """A prompt as Python objects, whatever table it comes from."""
+    if isinstance(item, np.generic):
+        return item.item()
+    # a chat, as a Parquet file gives it to pandas
+    if isinstance(item, np.ndarray) and item.dtype.kind == "O" and item.ndim == 1:
+        return item.tolist()
+    return item
+
+
+# --- data frames ---
+
+
+def is_table(prompts: object) -> bool:
+    """Whether prompts come as a data frame, of pandas or of another library."""
+    return hasattr(prompts, "columns") and hasattr(prompts, "shape")
+
+
+def input_tags(estimator: object) -> InputTags:
+    """What an estimator says of its input; nothing is said by what has no tags."""
+    if isinstance(estimator, type) or not hasattr(estimator, "__sklearn_tags__"):
+        return InputTags()
+    return get_tags(estimator).input_tags
+
+
+def take_over_tags(own: Any, inner: object) -> Any:
+    """Tags of an estimator which hands its prompts on to another one."""
+    tags = input_tags(inner)
+    own.input_tags.allow_nan = tags.allow_nan
+    own.input_tags.dict = tags.dict
+    return own
+
+
+def table_of(rows: np.ndarray | Sequence[Mapping[Any, object]], empty: Any) -> Any:
+    """Rows as a pandas data frame with the columns of `empty`.
+
+    Columns of numbers hold floats and categories are those of `empty`, whatever rows stand
+    together; an unknown category is a missing value.
+    """
+    import pandas as pd
+
+    if isinstance(rows, np.ndarray):
+        values: Any = rows.T
+    else:
+        other = next((row for row in rows if not isinstance(row, Mapping)), None)
+        if other is not None:
+            raise TypeError(
+                "prompts (X) must be a data frame with the columns of fit, or dicts by column, got "
+                f"{type(other).__name__} {other!r:.60} instead; a single row is X.iloc[[i]]."
+            )
+        values = [[row[name] for row in rows] for name in empty.columns]
+    made = pd.DataFrame({j: _column(one, empty.dtypes.iloc[j]) for j, one in enumerate(values)})
+    made.columns = empty.columns
+    return made
+
+
+def _column(values: Sequence[object], type_: Any) -> Any:
+    import pandas as pd
+
+    column = pd.Series(values)
+    if isinstance(type_, pd.CategoricalDtype):
+        return column.where(column.isin(type_.categories)).astype(type_)
+    return column.astype(float if type_.kind in "biuf" else type_)
+
+
+def named_table(rows: np.ndarray | Sequence[Any], names: np.ndarray) -> Any:
+    """Rows as a data frame with the columns that an estimator has learnt from."""
+    try:
+        import pandas as pd
+    except ImportError:  # learnt from a data frame of another library
+        return rows
+    if isinstance(rows, np.ndarray):
+        return pd.DataFrame(rows, columns=names)
+    if all(isinstance(row, Mapping) for row in rows):
+        return pd.DataFrame(rows)[names.tolist()]
+    return rows
+
+
+# --- short text ---
 
 
 def prompt_text(prompt: Prompt) -> str:
@@ -75,217 +332,3 @@ def _part(part: object) -> str:
     if isinstance(part, Mapping):
         return str(part["text"]) if "text" in part else f"[{part.get('type', 'part')}]"
     return str(part)
-
-
-@dataclass(frozen=True)
-class CheckedPrompts:
-    """Prompts in plain form, with what is remembered of their container."""
-
-    prompts: Any  # a list of objects, or an array of shape (n, d) of numbers
-    numeric: bool
-    n_features: int | None = None
-    feature_names: np.ndarray | None = None
-    columns: Any = None  # a data frame without rows, where prompts are rows of a pandas data frame
-    index: Any = None  # of a data frame or a Series of pandas
-    positions: np.ndarray | None = None  # in what was given, where these are a part of it
-
-    def __len__(self) -> int:
-        return len(self.prompts)
-
-    def __iter__(self) -> Iterator[Prompt]:
-        return iter(self.prompts)
-
-    def take(self, indices: Sequence[int] | np.ndarray) -> "CheckedPrompts":
-        """The prompts at these positions."""
-        rows = np.asarray(indices, dtype=np.intp)
-        prompts = self.prompts[rows] if self.numeric else [self.prompts[i] for i in indices]
-        index = None if self.index is None else self.index.take(rows)
-        positions = rows if self.positions is None else self.positions[rows]
-        return replace(self, prompts=prompts, index=index, positions=positions)
-
-    def as_given(self) -> Any:
-        """The prompts; a pandas data frame where they are rows of one."""
-        return self.prompts if self.columns is None else table_of(self.prompts, self.columns)
-
-    def digests(self) -> np.ndarray:
-        """Numbers that tell prompts from each other."""
-        digests = (hashlib.blake2b(prompt_bytes(one), digest_size=8).digest() for one in self)
-        return np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
-
-
-def check_prompts(
-    X: Any, *, estimator: object = None, tags: InputTags | None = None
-) -> CheckedPrompts:
-    """Prompts of any container as a list, or as a 2-D array where they are rows of numbers.
-
-    The tags, which are those of the estimator unless given, say whether a prompt may be a row of a
-    pandas data frame with columns of any kind (``dict``), missing values among them, and whether
-    numbers may be missing.
-    """
-    if isinstance(X, CheckedPrompts):
-        return X
-    checked = _Door(estimator, tags or input_tags(estimator)).checked(X)
-    return replace(checked, index=X.index) if hasattr(X, "iloc") else checked
-
-
-def check_fitted_prompts(estimator: object, X: Any) -> CheckedPrompts:
-    """Prompts for a fitted estimator, of the kind it was fitted on."""
-    if isinstance(X, CheckedPrompts):
-        return X
-    checked = check_prompts(X, estimator=estimator)
-    fitted_numeric = getattr(estimator, "_numeric_prompts", None)
-    if fitted_numeric is not None and checked.numeric != fitted_numeric:
-        kinds = ("objects such as text", "rows of numbers")
-        raise ValueError(
-            f"prompts (X) holds {kinds[checked.numeric]}, but this {type(estimator).__name__} was "
-            f"fitted on {kinds[fitted_numeric]}."
-        )
-    named = checked.feature_names is not None and hasattr(estimator, "feature_names_in_")
-    if named or (checked.numeric and hasattr(estimator, "n_features_in_")):
-        validate_data(estimator, X, reset=False, skip_check_array=True)
-    return checked
-
-
-class _Door(NamedTuple):
-    """The checks of prompts for an estimator."""
-
-    estimator: object
-    tags: InputTags
-
-    def checked(self, X: Any) -> CheckedPrompts:
-        """Prompts of any container."""
-        if is_table(X):
-            return self._table(X)
-        if lists_itself(X):
-            return self._items(listed(X))
-        if hasattr(X, "__array__"):
-            return self._array(np.asarray(X))
-        if sparse.issparse(X):
-            raise TypeError(
-                f"prompts (X) must be dense, got a sparse matrix of shape {X.shape} instead. Put "
-                "the vectoriser into the generator: "
-                "EstimatorGenerator(make_pipeline(TfidfVectorizer(), classifier))."
-            )
-        if (
-            isinstance(X, (str, bytes, dict))
-            or callable(X)
-            or not (hasattr(X, "__len__") and hasattr(X, "__getitem__"))
-        ):
-            raise TypeError(
-                "prompts (X) must be a sequence of prompts, such as a list, got "
-                f"{type(X).__name__} {X!r:.60} instead."
-            )
-        return self._items(list(X))
-
-    def _table(self, X: Any) -> CheckedPrompts:
-        values = np.asarray(X)
-        if values.dtype.kind in "biufc":
-            return self._numeric(X)
-        columns = [listed(X[name], values[:, j]) for j, name in enumerate(X.columns)]
-        others = [
-            name
-            for name, column in zip(X.columns, columns)
-            if not all(is_number(item) or is_missing(item) for item in column)
-        ]
-        if not others:
-            return self._numeric(X)
-        if len(columns) == 1:
-            names = _get_feature_names(X)
-            return replace(self._items(columns[0]), n_features=1, feature_names=names)
-        if not (self.tags.dict and hasattr(X, "iloc")):
-            raise ValueError(
-                "prompts (X) must be one column of prompts, or several of numbers, got a data "
-                f"frame with the columns {others!r:.200} that hold no numbers instead. Pass one "
-                f"column, such as X[{others[0]!r}]; a classifier, in an EstimatorGenerator or in a "
-                "DensityRatio, takes pandas data frames as they are."
-            )
-        names = list(X.columns)
-        if len(set(names)) < len(names):
-            raise ValueError(f"prompts (X) must have columns of different names, got {names!r}.")
-        rows = [dict(zip(names, map(_plain_cell, row))) for row in zip(*columns)]
-        return CheckedPrompts(rows, False, len(names), _get_feature_names(X), X.iloc[:0].copy())
-
-    def _array(self, array: np.ndarray) -> CheckedPrompts:
-        if array.dtype.kind in "biufc":
-            return self._numeric(array) if array.ndim == 2 else self._items(list(array))
-        if array.ndim == 2 and not all(map(is_number, array.flat)):
-            rows = array.tolist()
-            if array.shape[1] == 1:
-                return self._items([row[0] for row in rows])
-            if all(isinstance(part, dict) for row in rows for part in row):
-                return self._items(rows)  # chats of one length
-        if array.ndim > 2 or (array.ndim == 2 and any(isinstance(one, str) for one in array.flat)):
-            raise ValueError(
-                "prompts (X) must be one column of prompts or several of numbers, got an array of "
-                f"shape {array.shape} instead. Pass one column; a classifier, in an "
-                "EstimatorGenerator or in a DensityRatio, takes pandas data frames as they are."
-            )
-        return self._numeric(array) if array.ndim == 2 else self._items(array.tolist())
-
-    def _items(self, items: list[Prompt]) -> CheckedPrompts:
-        if not items:
-            raise ValueError("prompts (X) is empty: found 0 sample(s), wanted at least 1 prompt.")
-        items = [plain_prompt(item) for item in items]
-        if all(map(is_number, items)):
-            raise ValueError(
-                "prompts (X) must be texts, other objects or rows of numbers, got "
-                f"{len(items)} single numbers instead. Reshape your data with "
-                "array.reshape(-1, 1) where each is a prompt, or array.reshape(1, -1) where they "
-                "are one prompt."
-            )
-        if all(map(_is_numeric_row, items)):
-            return self._numeric(items)
-        for i, item in enumerate(items):
-            if is_missing(item) or is_number(item):
-                kind = "" if is_missing(item) else "the number "
-                raise ValueError(
-                    f"prompts (X) must be of one kind, none missing, got {kind}{item!r} at "
-                    f"position {i} instead. A single row of a data frame is X.iloc[[i]]."
-                )
-        return CheckedPrompts(items, False)
-
-    def _numeric(self, X: Any) -> CheckedPrompts:
-        # who takes data frames as they are sees to missing values as well
-        finite = "allow-nan" if self.tags.dict or self.tags.allow_nan else True
-        array = check_array(X, estimator=self.estimator, input_name="X", ensure_all_finite=finite)
-        columns = X.iloc[:0].copy() if is_table(X) and hasattr(X, "iloc") else None
-        return CheckedPrompts(array, True, array.shape[1], _get_feature_names(X), columns)
-
-
-def lists_itself(column: object) -> bool:
-    """Whether a column knows its items as Python objects."""
-    return hasattr(column, "to_pylist") or hasattr(column, "to_list")
-
-
-def listed(column: Any, array: np.ndarray | None = None) -> list[Prompt]:
-    """The items of a column as Python objects: as an array, chats of some libraries lose keys."""
-    if hasattr(column, "to_pylist"):
-        return list(column.to_pylist())
-    if hasattr(column, "to_list"):
-        return list(column.to_list())
-    return list(np.asarray(column).tolist() if array is None else array.tolist())
-
-
-def is_number(item: object) -> bool:
-    """Whether an item is a number, of Python or of NumPy."""
-    return isinstance(item, (numbers.Number, np.number, np.bool_))
-
-
-def _is_numeric_row(item: object) -> bool:
-    if isinstance(item, np.ndarray):
-        return item.ndim == 1 and item.dtype.kind in "biufc"
-    return isinstance(item, (list, tuple)) and all(map(is_number, item))
-
-
-def _plain_cell(item: object) -> object:
-    return None if is_missing(item) and not isinstance(item, float) else item
-
-
-def plain_prompt(item: Prompt) -> Prompt:
-    """A prompt as Python objects, whatever table it comes from."""
-    if isinstance(item, np.generic):
-        return item.item()
-    # a chat, as a Parquet file gives it to pandas
-    if isinstance(item, np.ndarray) and item.dtype.kind == "O" and item.ndim == 1:
-        return item.tolist()
-    return item

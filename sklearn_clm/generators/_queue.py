@@ -29,13 +29,7 @@ class QueueGenerator(Protocol):
     """
 
     def serve(self, queue: "DrawQueue") -> None:
-        """Make the draws that a queue asks for, until it asks for no more.
-
-        Parameters
-        ----------
-        queue : DrawQueue
-            The draws that are wanted; it gets each one as it arrives.
-        """
+        """Make the draws that a queue asks for, until it asks for no more."""
 
 
 def rounds_of(requests: Iterable[DrawRequest]) -> list[tuple[int, int, list[int]]]:
@@ -122,10 +116,8 @@ class DrawQueue:
 
         Parameters
         ----------
-        max_draws : int, default=None
-            How many draws at most; None is any number.
-        max_prompts : int, default=None
-            Of how many prompts at most; None is any number.
+        max_draws, max_prompts : int, default=None
+            How many draws, and of how many prompts, at most; None is any number.
 
         Returns
         -------
@@ -156,20 +148,10 @@ class DrawQueue:
         return requests
 
     def take_ahead(self, max_draws: int) -> list[DrawRequest]:
-        """Draws that may be wanted later, of prompts that are open, for idle capacity.
+        """At most so many draws that may be wanted later, for idle capacity.
 
-        They are the same draws whether they are made now or later. Ask only after :meth:`take`
-        gave nothing more.
-
-        Parameters
-        ----------
-        max_draws : int
-            How many draws at most.
-
-        Returns
-        -------
-        list of DrawRequest
-            Spread over the prompts that have the fewest draws under way.
+        They are spread over the open prompts that have the fewest draws under way, and are the same
+        draws whether they are made now or later. Ask only after :meth:`take` gave nothing more.
         """
         incomplete = ((i, one) for i, one in self._open.items() if one.asked < self.n_draws)
         waiting = [(one.asked - one.decided, index) for index, one in incomplete]
@@ -187,22 +169,7 @@ class DrawQueue:
         return [self._ask(index, self._open[index], count) for index, count in counts.items()]
 
     def put(self, prompt: int, draw: int, generation: Generation) -> None:
-        """Hand in a draw that was taken.
-
-        Parameters
-        ----------
-        prompt : int
-            Position of the prompt.
-        draw : int
-            Index of the draw.
-        generation : Generation
-            The draw. It may arrive after its prompt was closed, where it was made ahead.
-
-        Raises
-        ------
-        ValueError
-            If nobody asked for this draw, or it was put before.
-        """
+        """Hand in a draw that was taken, once; its prompt may be closed by now."""
         one = self._open.get(prompt) or self._closed.get(prompt)
         if one is None or draw not in one.under_way:
             raise ValueError(
@@ -221,17 +188,9 @@ class DrawQueue:
             self._on_draw(prompt, draw, generation)
 
     def is_open(self, prompt: int) -> bool:
-        """Whether more draws of an opened prompt may be asked for.
+        """Whether more draws of the prompt at a position may be asked for.
 
-        Parameters
-        ----------
-        prompt : int
-            Position of the prompt.
-
-        Returns
-        -------
-        bool
-            False once the caller has decided, and before any of its draws was taken.
+        False once the caller has decided, and before any of its draws was taken.
         """
         if prompt in self._arrived:
             self._decide_on_arrived()
@@ -240,18 +199,7 @@ class DrawQueue:
     def is_wanted(self, prompt: int, draw: int) -> bool:
         """Whether a draw that is under way is wanted as things stand.
 
-        Parameters
-        ----------
-        prompt : int
-            Position of the prompt.
-        draw : int
-            Index of the draw.
-
-        Returns
-        -------
-        bool
-            False where its prompt is closed, where it was made ahead and nothing has asked for it
-            yet, and where it is not under way.
+        False where its prompt is closed, or it was made ahead and nothing has asked for it yet.
         """
         if not self.is_open(prompt):
             return False

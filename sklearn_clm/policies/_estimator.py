@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm._exceptions import report_null
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.generators import ResamplingGenerator
-from sklearn_clm.generators._tables import take_over_tags
+from sklearn_clm.generators._prompts import take_over_tags
 from sklearn_clm.policies._files import write_content
 
 # joblib refuses 0 only after draws have been paid for

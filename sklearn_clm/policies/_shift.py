@@ -17,8 +17,7 @@ from sklearn_clm.calibration import CalibrationData, Provenance, keep_by_weight
 from sklearn_clm.calibration._data import row_digests
 from sklearn_clm.calibration._shift import check_weights, effective_size
 from sklearn_clm.generators._draws import Prompt
-from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts
-from sklearn_clm.generators._tables import table_of
+from sklearn_clm.generators._prompts import CheckedPrompts, check_prompts, table_of
 
 _FEW_KEPT = 0.1  # of all prompts
 _MOST_SEEN = 0.1

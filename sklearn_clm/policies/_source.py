@@ -25,9 +25,8 @@ from sklearn_clm.generators import (
 )
 from sklearn_clm.generators._base import fingerprint, is_trainable, sample, trained
 from sklearn_clm.generators._draws import prompt_bytes
-from sklearn_clm.generators._prompts import CheckedPrompts
+from sklearn_clm.generators._prompts import CheckedPrompts, input_tags
 from sklearn_clm.generators._queue import Decision
-from sklearn_clm.generators._tables import input_tags
 from sklearn_clm.scoring._identity import frozen
 from sklearn_clm.scoring._protocols import Reference
 

@@ -265,7 +265,7 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> lis
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
         # a row of numbers is one reference, such as a vector of labels
-        items = listed(y, array) if array.ndim == 1 or lists_itself(y) else list(array)
+        items = listed(y) if lists_itself(y) else list(array)
     items = [_plain(item) for item in items]
     for i, item in enumerate(items):
         if isinstance(item, float) and math.isinf(item):
