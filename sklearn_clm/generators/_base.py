@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import FunctionType
-from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -49,13 +49,6 @@ class StreamingGenerator(Protocol):
 
     def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
         """As :meth:`BaseGenerator.stream`."""
-
-
-class TrainableGenerator(Protocol):
-    """A generator that is trained, on a part of the data that calibration never sees."""
-
-    def fit(self, prompts: Prompts, references: Sequence[object]) -> Self:
-        """Learn from prompts and their references."""
 
 
 class BaseGenerator(BaseEstimator):
@@ -233,7 +226,7 @@ def trait(generator: object, name: str) -> Any:
     return getattr(generator, name, getattr(BaseGenerator, name))
 
 
-def is_trainable(generator: object) -> TypeGuard[TrainableGenerator]:
+def is_trainable(generator: object) -> bool:
     """Whether a generator is trained; its ``fit`` may be there for some parameters only."""
     return callable(getattr(generator, "fit", None))
 
@@ -313,22 +306,23 @@ def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws:
     True
     """
     prompts: Any = prompt[np.newaxis] if isinstance(prompt, np.ndarray) else [prompt]
-    start = n_draws // 2
+    n_first = n_draws // 2
 
-    def drawn(asked: object) -> tuple[list[object], list[object]]:
-        together = sample(asked, prompts, n_draws, seed=seed)[0]
-        again = sample(asked, prompts, n_draws - start, start=start, seed=seed)[0]
+    def drawn(asked: Generator) -> tuple[list[object], list[object]]:
+        (together,) = sample(asked, prompts, n_draws, seed=seed)
+        (again,) = sample(asked, prompts, n_draws - n_first, start=n_first, seed=seed)
         return [one.response for one in together], [one.response for one in again]
 
-    inner: object = generator
+    inner = generator
     while isinstance(inner, WrappingGenerator):
         inner = inner._inner()
     if inner is not generator:
         together, again = drawn(inner)
-        if together[start:] != again == together[: n_draws - start]:
+        ignores_start = again == together[: n_draws - n_first]
+        if ignores_start and again != together[n_first:]:
             return False
     together, again = drawn(generator)
-    return together[start:] == again
+    return together[n_first:] == again
 
 
 def filled(template: Template, prompt: object, name: str = "a prompt") -> object:

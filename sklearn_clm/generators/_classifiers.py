@@ -24,6 +24,7 @@ from sklearn_clm.generators._base import (
 )
 from sklearn_clm.generators._draws import Generation, first_uniforms, prompt_bytes
 from sklearn_clm.generators._fingerprint import TRAINED_ON, digest_of
+from sklearn_clm.generators._kept import rows_served
 from sklearn_clm.generators._prompts import (
     check_fitted_prompts,
     check_prompts,
@@ -107,15 +108,7 @@ class EstimatorGenerator(BaseGenerator):
 
         Returns
         -------
-        EstimatorGenerator
-            Itself.
-
-        Raises
-        ------
-        ValueError
-            If `references` holds anything but one class for each prompt.
-        TypeError
-            If `estimator` is no classifier with ``predict_proba``.
+        self
         """
         for i, reference in enumerate(references):
             if callable(reference) or isinstance(reference, (list, tuple, set, dict)):
@@ -141,27 +134,23 @@ class EstimatorGenerator(BaseGenerator):
         """Draw classes, as in :meth:`BaseGenerator.sample`; each is one token."""
         if is_table(prompts):
             prompts = check_fitted_prompts(self, prompts).prompts
-        refuse_single_text(prompts)
-        rows: Rows = []
-        size = self._batch_size()
-        for first in range(0, len(prompts), size):
-            distributions = self._distributions(prompts[first : first + size])
-            rows += _rows(distributions, seed, range(start, start + n_samples))
-        return rows
+        return rows_served(self.serve, prompts, n_samples, start, seed)
 
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`.
 
         The classifier sees each prompt once, whatever the number of draws.
         """
+        self._validate_params()
+        if _is_trained_here(self):
+            check_is_fitted(self)
         known: dict[int, _Distribution] = {}
-        size = self._batch_size()
+        size = int(self.batch_size)
         while requests := queue.take(max_prompts=max(size, OPEN_PROMPTS)):
             new = [index for index, _, _ in requests if index not in known]
             for first in range(0, len(new), size):
                 batch = new[first : first + size]
                 prompts = _safe_indexing(queue.prompts, batch)
-                refuse_single_text(prompts)
                 known.update(zip(batch, self._distributions(prompts)))
             pairs = [(index, j) for index, start, stop in requests for j in range(start, stop)]
             draws = _draw([known[index] for index, _ in pairs], queue.seed, [j for _, j in pairs])
@@ -191,17 +180,11 @@ class EstimatorGenerator(BaseGenerator):
         tags.input_tags.allow_nan = input_tags(self.estimator).allow_nan
         return tags
 
-    def _batch_size(self) -> int:
-        self._validate_params()
-        return int(self.batch_size)
-
     def _distributions(self, prompts: Prompts) -> list["_Distribution"]:
         """Distributions over the classes, for as many prompts as one batch holds."""
-        if _is_trained_here(self):
-            check_is_fitted(self)
         estimator: Any = self.estimator_ if _is_trained_here(self) else self.estimator
         _refuse_without_probabilities(estimator)
-        batch = self._as_fitted(_filled_up(prompts, self._batch_size()))
+        batch = self._as_fitted(_filled_up(prompts, int(self.batch_size)))
         probabilities = np.asarray(estimator.predict_proba(batch), dtype=np.float64)
         cumulative = np.cumsum(probabilities, axis=1)
         cumulative /= cumulative[:, -1:]
@@ -237,13 +220,6 @@ class _Distribution(NamedTuple):
     logs: np.ndarray
     responses: list[object]
     made: dict[int, Generation]  # by position in `responses`
-
-
-def _rows(distributions: Sequence[_Distribution], seed: int, draws: range) -> Rows:
-    """The same draws of each prompt."""
-    repeated = [each for each in distributions for _ in draws]
-    made = iter(_draw(repeated, seed, [*draws] * len(distributions)))
-    return [[next(made) for _ in draws] for _ in distributions]
 
 
 def _draw(
@@ -309,13 +285,7 @@ class ResamplingGenerator(BaseGenerator):
 
         Returns
         -------
-        ResamplingGenerator
-            Itself.
-
-        Raises
-        ------
-        ValueError
-            If there are no references, or if they are callables A_i, which cannot be drawn.
+        self
         """
         weights: Counter[Hashable] = Counter()
         for reference in references:
@@ -341,8 +311,11 @@ class ResamplingGenerator(BaseGenerator):
         refuse_single_text(prompts)
         made: dict[int, Generation] = {}
         learnt = (self._cumulative.tolist(), self.log_frequencies_, self.responses_, made)
+        draws = range(start, start + n_samples)
         distributions = [_Distribution(prompt_bytes(prompt), *learnt) for prompt in prompts]
-        return _rows(distributions, seed, range(start, start + n_samples))
+        repeated = [each for each in distributions for _ in draws]
+        drawn = iter(_draw(repeated, seed, [*draws] * len(distributions)))
+        return [[next(drawn) for _ in draws] for _ in distributions]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -5,6 +5,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from sklearn_clm.generators._base import Generator, Rows, refuse_single_text, serve
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest
@@ -205,7 +207,8 @@ def rows_served(
 ) -> Rows:
     """Draws of a function that answers queues, as :meth:`BaseGenerator.sample` gives them."""
     refuse_single_text(prompts)
-    prompts = list(prompts)  # a pandas Series looks positions up among its labels
+    if not isinstance(prompts, np.ndarray):
+        prompts = list(prompts)  # a pandas Series looks positions up among its labels
     rows: Rows = [[None] * n_samples for _ in prompts]  # type: ignore[list-item]
 
     def on_draw(i: int, j: int, generation: Generation) -> None:

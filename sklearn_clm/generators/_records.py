@@ -8,12 +8,15 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
 
 from sklearn_clm.generators._draws import Generation, check_text, is_missing, prompt_bytes
 
+_T = TypeVar("_T")
+_FIELDS = [field.name for field in fields(Generation)]
 _UNEXPECTED = (ValueError, TypeError, AttributeError, LookupError, OverflowError, RecursionError)
 _LARGEST = 2**63 - 1  # what SQLite and NumPy can hold
 
@@ -75,15 +78,9 @@ def content_json(value: object) -> str | None:
 
 def draw_to_record(generation: Generation) -> dict[str, object]:
     """The fields of a draw that are known, as JSON values."""
-    record = {
-        "response": _plain(generation.response),
-        "logprob": _known(float, generation.logprob),
-        "n_tokens": _known(int, generation.n_tokens),
-        "token_logprobs": _known(_floats, generation.token_logprobs),
-        "token_spans": _known(_pairs, generation.token_spans),
-        "finish_reason": generation.finish_reason,
-    }
-    return {name: value for name, value in record.items() if value is not None}
+    plain = draw_from_record({name: getattr(generation, name) for name in _FIELDS})
+    values = {name: getattr(plain, name) for name in _FIELDS}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def draw_from_record(record: Mapping[str, object]) -> Generation:
@@ -100,11 +97,8 @@ def draw_from_record(record: Mapping[str, object]) -> Generation:
             n_tokens=_known(int, record.get("n_tokens")),
             token_logprobs=_known(_floats, record.get("token_logprobs")),
             token_spans=_known(_pairs, record.get("token_spans")),
-            finish_reason=_known(_text, record.get("finish_reason")),
+            finish_reason=_known(str, record.get("finish_reason")),
         )
-
-
-_T = TypeVar("_T")
 
 
 def _known(kind: Callable[[Any], _T], value: object) -> _T | None:
@@ -118,19 +112,3 @@ def _floats(values: Iterable[float]) -> tuple[float, ...]:
 
 def _pairs(values: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple((int(first), int(last)) for first, last in values)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    raise TypeError(f"finish_reason must be text, got {value!r:.40}")
-
-
-def _plain(response: object) -> str | bool | int | float:
-    if isinstance(response, np.generic):
-        response = response.item()
-    if not isinstance(response, (str, bool, int, float)):
-        raise TypeError(
-            f"response must be text or a number to be kept, got {type(response).__name__} instead."
-        )
-    return response

@@ -188,7 +188,7 @@ def test_other_responses_are_refused():
         def draw(self, prompt, seed, j):
             return Generation(["a", "list"])
 
-    with pytest.raises(TypeError, match=r"response .*list"):
+    with pytest.raises(ValueError, match=r"response .*list"):
         CachedGenerator(Lists()).sample(["a"], 1)
 
 
