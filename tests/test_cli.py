@@ -39,7 +39,8 @@ def files(data, tmp_path, monkeypatch):
 
 def test_evaluate_writes_table_curves_and_figures(files, data, tmp_path, capsys):
     command = ["evaluate", *files, "--output", "out", "--trials", "3", "--n-lambdas", "5"]
-    assert main([*command, "--epsilons", "0.1:0.6:6", "--methods", "max", "first_k"]) == 0
+    epsilons = ["--epsilons", *["0.1", "0.2", "0.3", "0.4", "0.5", "0.6"]]
+    assert main([*command, *epsilons, "--methods", "max", "first_k"]) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "achievable_band.png",
         "areas.txt",
@@ -49,7 +50,7 @@ def test_evaluate_writes_table_curves_and_figures(files, data, tmp_path, capsys)
     ]
     results = TrialResults.load("out/trials.npz")
     expected = run_trials(
-        data, ("max", "first_k"), np.linspace(0.1, 0.6, 6), n_trials=3, n_lambdas=5, random_state=0
+        data, ("max", "first_k"), np.arange(1, 7) / 10, n_trials=3, n_lambdas=5, random_state=0
     )
     np.testing.assert_array_equal(results.loss, expected.loss)
     table = (tmp_path / "out" / "areas.txt").read_text(encoding="utf-8")
@@ -66,20 +67,14 @@ def test_evaluate_writes_table_curves_and_figures(files, data, tmp_path, capsys)
     assert null["loss_mean"] == ""
 
 
-def test_evaluate_from_one_file_without_figures(files, tmp_path, capsys):
+def test_evaluate_without_figures_says_why_there_are_no_areas(files, tmp_path, capsys):
     command = ["evaluate", "--data", "data.npz", "--trials", "2", "--n-lambdas", "3"]
-    options = ["--epsilons", "0.4", "0.5", "--figure-format", "none", "--quiet"]
-    assert main([*command, *options, "--methods", "first_k"]) == 0
+    options = ["--epsilons", "0.02", "0.03", "--figure-format", "none"]
+    assert main([*command, *options, "--quiet"]) == 0
     assert not list((tmp_path / "clm-evaluation").glob("*.png"))
-    captured = capsys.readouterr()
-    assert captured.out == captured.err == ""
-
-
-def test_evaluate_says_why_there_are_no_areas(files, capsys):
-    command = ["evaluate", *files, "--trials", "2", "--n-lambdas", "3", "--figure-format", "none"]
-    assert main([*command, "--epsilons", "0.02", "0.03"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main([*command, *options]) == 0
     assert "No epsilon can be used in every trial" in capsys.readouterr().out
-    assert "More prompts" in Path("clm-evaluation/areas.txt").read_text(encoding="utf-8")
 
 
 class Words(BaseGenerator):
@@ -88,33 +83,26 @@ class Words(BaseGenerator):
 
 
 def test_calibrate_writes_what_a_sampler_loads(files, data, capsys):
-    assert main(["calibrate", *files, "--epsilon", "0.35", "--output", "thresholds.json"]) == 0
-    assert "lambda-hat" in capsys.readouterr().out
-    expected = learn_then_test(data, 0.35, random_state=0).lambda_hat
+    options = ["--epsilon", "0.35", "--seed", "7", "--output", "thresholds.json"]
+    assert main(["calibrate", *files, *options]) == 0
+    output = capsys.readouterr().out
+    assert "lambda-hat" in output
+    expected = learn_then_test(data, 0.35, random_state=7).lambda_hat
     content = json.loads(Path("thresholds.json").read_text(encoding="utf-8"))
     assert content["format"] == "sklearn_clm.calibration/2"
     assert content["provenance"]["generator"] is None
-    sampler = ConformalSampler(Words(), k_max=6, epsilon=0.35)
+    sampler = ConformalSampler(Words(), k_max=6, epsilon=0.35, random_state=3)
     with pytest.warns(UserWarning, match="calibrated on arrays"):
         sampler.load_calibration("thresholds.json")
     assert sampler.lambda_hat_ == expected
+    assert sampler.seed_ == 3
+    assert content["provenance"]["seed"] is None
+    assert "Provenance unknown: generator, seed, quality" in output
     other = ConformalSampler(
         Words(), k_max=6, epsilon=0.35, policy=ThresholdPolicy(set_score="sum")
     )
     with pytest.raises(ValueError, match="set_score"):
         other.load_calibration("thresholds.json")
-
-
-def test_the_seed_of_the_split_is_not_the_seed_of_the_draws(files, capsys):
-    options = ["--epsilon", "0.35", "--seed", "7"]
-    assert main(["calibrate", *files, *options]) == 0
-    content = json.loads(Path("calibration.json").read_text(encoding="utf-8"))
-    assert content["provenance"]["seed"] is None
-    assert "Provenance unknown: generator, seed, quality" in capsys.readouterr().out
-    sampler = ConformalSampler(Words(), k_max=6, epsilon=0.35, random_state=3)
-    with pytest.warns(UserWarning, match="calibrated on arrays"):
-        sampler.load_calibration("calibration.json")
-    assert sampler.seed_ == 3
 
 
 def test_known_provenance_goes_into_the_file(files, data, capsys):
@@ -165,7 +153,6 @@ def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
         (["calibrate", "--data", "missing.npz"], "'missing.npz'"),
         (["evaluate", "--data", "scores.npy"], "scores.npy"),
         (["evaluate", "--data", "data.npz", "--epsilons", "1.5"], "epsilons must"),
-        (["evaluate", "--data", "data.npz", "--epsilons", "1:2"], "epsilons must"),
         (["evaluate", "--data", "data.npz", "--methods", "best"], "'best'"),
         (["evaluate", "--data", "data.npz", "--trials", "0"], "n_trials"),
         (["evaluate", "--data", "data.npz", "--testing-fraction", "0.9"], "testing_fraction must"),
@@ -186,9 +173,8 @@ def test_errors_are_one_line_and_exit_with_2(files, arguments, named, capsys):
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("labels", [np.full((600, 6), 2), np.ones((600, 5))])
-def test_labels_and_scores_are_checked(files, labels, capsys):
-    np.save("labels.npy", labels)
+def test_labels_and_scores_are_checked(files, capsys):
+    np.save("labels.npy", np.ones((600, 5)))
     assert main(["evaluate", *files]) == 2
     assert "admissible must" in capsys.readouterr().err
 
@@ -212,27 +198,23 @@ def test_usage_errors_exit_with_2(capsys):
     assert "usage: python -m sklearn_clm" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["evaluate", "calibrate", "plan", "judge", "batch"])
-def test_every_command_has_help(command, capsys):
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("evaluate", "larger must mean more alike"),
+        ("calibrate", "seed of the splits (default: 0)"),
+        ("plan", "help"),
+        ("judge", "STORE"),
+        ("batch", "write"),
+    ],
+)
+def test_every_command_has_help(command, text, capsys):
     with pytest.raises(SystemExit) as exit_info:
         main([command, "--help"])
     assert exit_info.value.code == 0
-    assert f"usage: python -m sklearn_clm {command}" in capsys.readouterr().out
-
-
-def test_help_names_options_and_defaults(capsys):
-    with pytest.raises(SystemExit) as exit_info:
-        main(["evaluate", "--help"])
-    assert exit_info.value.code == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "larger must mean more alike" in text
-    assert "seed of the splits (default: 0)" in text
-
-
-def test_help_says_what_only_python_does(capsys):
-    with pytest.raises(SystemExit):
-        main(["calibrate", "--help"])
-    assert "help(sklearn_clm.policies)" in capsys.readouterr().out
+    output = " ".join(capsys.readouterr().out.split())
+    assert output.startswith(f"usage: python -m sklearn_clm {command}")
+    assert text in output
 
 
 @pytest.mark.slow
@@ -258,14 +240,6 @@ def test_plan_prints_and_writes_what_the_function_says(files, data, tmp_path, ca
     assert capsys.readouterr().out == ""
 
 
-def test_a_file_that_is_no_npy_file_is_not_called_a_pickle(files, capsys):
-    np.savetxt("scores.csv", [[0.1, 0.2]], delimiter=",")
-    assert main(["calibrate", "--scores", "scores.csv", *files[2:]]) == 2
-    error = capsys.readouterr().err
-    assert "must be an intact .npy file" in error
-    assert "pickle" not in error
-
-
 def test_judge_asks_the_question_that_the_store_knows(tmp_path, monkeypatch, capsys):
     store, asked = tmp_path / "verdicts.sqlite", []
     monkeypatch.setattr(cli, "serve", lambda judge, *_, **options: asked.append(judge.question))
@@ -276,8 +250,7 @@ def test_judge_asks_the_question_that_the_store_knows(tmp_path, monkeypatch, cap
     with pytest.raises(VerdictsWanted):
         HumanJudge(store, question="Is it true?")("Paris", "Lyon")
     assert main(["judge", str(store)]) == 2
-    error = capsys.readouterr().err
-    assert "Give --question: the store knows 'Is it right?', 'Is it true?'." in error
+    assert "['Is it right?', 'Is it true?']" in capsys.readouterr().err
     assert main(["judge", str(store), "--question", "Is it true?"]) == 0
     assert asked == ["Is it right?", "Is it true?"]
 
@@ -300,9 +273,9 @@ def test_judge_serves_what_the_last_calibration_lacked(tmp_path, monkeypatch, ca
     assert served[-1][1] == [*caught.value.wanted]
     capsys.readouterr()
     assert main(["judge", str(store)]) == 2
-    assert "holds nothing to judge on the question" in capsys.readouterr().err
+    assert "holds nothing to judge" in capsys.readouterr().err
     assert main(["judge", str(tmp_path / "none.sqlite")]) == 2
-    assert "No such file" in capsys.readouterr().err
+    assert "none.sqlite" in capsys.readouterr().err
 
 
 def test_no_input_is_written_over(files, capsys):
@@ -327,27 +300,3 @@ def test_calibrate_to_what_is_no_file(files, capsys):
     assert Path("pipe").is_fifo()
     assert json.loads(os.read(pipe, 100_000))["epsilon"] == 0.5
     os.close(pipe)
-
-
-def in_a_process(*arguments, **options):
-    environment = {**os.environ, "PYTHONPATH": str(Path(sklearn_clm.__file__).parents[1])}
-    command = [sys.executable, "-m", "sklearn_clm", *arguments]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, **options)
-
-
-def test_output_that_nobody_reads_ends_it_quietly(files):
-    options = ["--sizes", "100", "--trials", "2", "--n-lambdas", "3"]
-    read, write = os.pipe()
-    os.close(read)
-    process = in_a_process("plan", *files, *options, stdout=write)
-    os.close(write)
-    assert (process.communicate(timeout=120)[1], process.returncode) == (b"", 130)
-
-
-def test_an_interrupt_ends_it_quietly(files, monkeypatch, capsys):
-    def interrupted(*_, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "plan", interrupted)
-    assert main(["plan", *files]) == 130
-    assert capsys.readouterr().err == ""

@@ -326,7 +326,6 @@ def test_command_line_refuses_what_does_not_fit(server, work, tmp_path, capsys):
         ([], "custom_id must be one that write_batch gave"),
         (["--seed", "5"], "custom_id must be one that write_batch gave"),
         (["--seed", "-1"], "seed"),
-        (["--draws", "0"], "draws"),
         (["--field", "prompt"], "line 1 of prompts.jsonl: no field 'prompt'; it has ['question']."),
         (["--prompts", "none.jsonl"], "none.jsonl"),
         (["--generator", "prompts.jsonl"], "prompts.jsonl does not hold the parameters of an"),

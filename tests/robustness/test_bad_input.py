@@ -689,7 +689,7 @@ COMMANDS = [
     ("calibrate", "set-score", "best"),
     ("calibrate", "seed", "-1"),
     ("calibrate", "output", "/no/such/folder/calibration.json"),
-    ("evaluate", "epsilons", "a", "nan", "2", "0:1:-5", "0:1:1e9"),
+    ("evaluate", "epsilons", "nan", "2"),
     ("evaluate", "delta", "0"),
     ("evaluate", "trials", "-1"),
     ("evaluate", "n-lambdas", "-3"),
