@@ -95,7 +95,7 @@ DRAWS = [
 VERDICTS = [
     {"pair": [f"answer {i}", "wrong"], "seed": 0, "draw": 0, "value": bool(i % 2)} for i in range(3)
 ]
-LISTS = [{"prompt": f"item {i}", "responses": ["a", "b"], "logprob": [-1.0, None]} for i in range(2)]
+LISTS = [{"prompt": f"item {i}", "responses": ["a", "b"], "logprob": [-1, None]} for i in range(2)]
 
 
 def lines(records):
