@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from numbers import Integral, Real
@@ -145,10 +145,9 @@ class ConformalSampler(CalibratedEstimator):
         The calibrated level of an exit policy; -inf where none is certified.
     k_max_ : int
         The budget in force.
-    result_ : LearnThenTestResult or None
-        The tests of thresholds; None where there were too few prompts.
     frontier_, p_values_, valid_lambdas_ : Frontier, ndarray, ndarray of shape (m, 3)
-        Of them the tested configurations, from the safest, their p-values, and those certified.
+        The tested configurations, from the safest, their p-values, and those certified; `result_`
+        holds all of the tests, and is None where there were too few prompts.
     achievable_epsilon_ : tuple of float (low, high)
         Error of always drawing K, and of always drawing one (appendix C); NaN with lazy judging.
     groups_ : dict
@@ -159,11 +158,9 @@ class ConformalSampler(CalibratedEstimator):
     n_judgements_, n_draws_ : int
         How many draws of the collected prompts were judged, where equal responses of a prompt are
         judged once, and how many were made.
-    calibration_data_ : CalibrationData
-        Scores, similarities and admissions of the draws that calibration saw.
-    calibration_indices_, calibration_draws_ : ndarray of int, list of lists of Generation
-        Positions in X of the prompts that calibrated, and their draws; where ``fit`` or
-        ``collect`` of this estimator gave the data.
+    calibration_data_, calibration_indices_, calibration_draws_ : CalibrationData, ndarray, lists
+        Scores, similarities and admissions of the draws that calibration saw; the positions in X
+        of their prompts, and the draws, where ``fit`` or ``collect`` of this estimator made them.
     generator_, seed_ : generator, int
         The generator in use, fitted where it can be, and the seed of all its draws.
     memory_ : DrawMemory
@@ -171,9 +168,6 @@ class ConformalSampler(CalibratedEstimator):
         them go, and a pickle leaves them behind.
     n_features_in_, feature_names_in_ : int, ndarray of str
         Number of columns of X, for two-dimensional X, and their names, for a data frame.
-
-    What was calibrated on (`result_`, `frontier_`, `p_values_`, `valid_lambdas_`,
-    `calibration_data_`) is not in a file of :meth:`save_calibration`.
 
     Notes
     -----
@@ -309,12 +303,10 @@ class ConformalSampler(CalibratedEstimator):
         ------
         ValueError, TypeError
             If an argument does not fit, or the generator, a score or an admission gives what it
-            should not. Draws made until then are kept, and the next ``fit`` on the same prompts
-            uses them; verdicts are, where `admission` is a
-            :class:`sklearn_clm.caching.CachedAdmission`.
+            should not. The next ``fit`` uses the draws that were made until then, and the verdicts
+            of a :class:`sklearn_clm.caching.CachedAdmission`.
         NullCalibrationError
-            If nothing can be certified and ``on_null="raise"``. What was collected is kept: see
-            :meth:`calibrate`.
+            If nothing can be certified and ``on_null="raise"``. What was collected is kept.
         """
         self._validate_params()
         return self.calibrate(self._collect(X, y, groups, prompt_weight, lazily=True))
@@ -420,9 +412,8 @@ class ConformalSampler(CalibratedEstimator):
     ) -> "ConformalSampler":
         """Calibrate on collected data: the instant half of ``fit``.
 
-        Once collected, data can be calibrated for many `epsilon`, `delta`, `set_score` and smaller
-        `k_max`. Later changes of these parameters or of the scores do not reach what was
-        calibrated: ``predict`` goes on with those that calibration looked at.
+        Once collected, data can be calibrated for many `epsilon`, `delta`, policies and smaller
+        `k_max`.
 
         Parameters
         ----------
@@ -447,12 +438,15 @@ class ConformalSampler(CalibratedEstimator):
         ValueError
             If the data holds fewer draws than `k_max`, or another generator, other scores or
             another admission collected it.
-        NullCalibrationError
-            If nothing can be certified and ``on_null="raise"``.
         """
         self._validate_params()
         check_collected(data)
-        budgets, policy = self._budgets_of(data), self._policy
+        refuse_differences("data", vars(data.provenance), self._fingerprints())
+        k_max, policy = draw_budgets(self.k_max)[-1], self._policy
+        if data.k_max < k_max:
+            raise ValueError(
+                f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
+            )
         own, source = self._origin(data)
         prompts = None
         if own is not None:
@@ -464,35 +458,22 @@ class ConformalSampler(CalibratedEstimator):
         if len(rows) < data.n_prompts:
             own, data = None, data.take(rows)
             names = None if names is None else [names[i] for i in rows]
-        lazy = self._lazy_judging
         if own is None:
-            table = filled_table(data.truncate(budgets[-1]))
+            table = filled_table(data.truncate(k_max))
         else:
-            table = own.table(data, lazily=lazy is not None, k_max=budgets[-1])
-        audited = self.judging if isinstance(self.judging, AuditedJudging) else None
-        losses = audit = None
-        if self.losses is not None or audited is not None:
-            if own is None or table.is_lazy:
-                raise ValueError(
-                    "data must be all that this sampler has collected, with all labels, where "
-                    "there are losses or people audit, got other data instead."
-                )
-            losses = None if self.losses is None else own.set_losses(self.losses)
-        if own is not None and audited is not None:
-            audit = Audit(audited, own.by_people(audited.people), source.seed)
+            lazily = self._lazy_judging is not None
+            table = own.table(data, lazily=lazily, k_max=k_max)
         searched, tested = np.arange(0), np.arange(data.n_prompts)
         if policy.path is None and data.n_prompts > 1:
             searched, tested = split_of(data, self.optimization_fraction, self.random_state)
-        judging = (lazy or LazyJudging()) if table.is_lazy else None
+        options = self.groups or Groups()
+        parts = options.parts(searched, tested, self.delta, names)
+        in_use = None if names is None else options
+        claim = self._claim(data.provenance, shift, in_use)
+        terms = self._terms(table, own, source)
         with nullcontext() if own is None else own.drawing(self.memory_):
-            rules = policy.calibrate(
-                table,
-                (self.groups or Groups()).parts(searched, tested, self.delta, names),
-                Terms(self.epsilon, self.delta, budgets, judging, losses, audit),
-                self._claim(data.provenance, shift, names),
-            )
-        groups_in_use = None if names is None else self.groups or Groups()
-        self._keep(rules, table, own, source, shift, groups_in_use)
+            rules = policy.calibrate(table, parts, terms, claim)
+        self._keep(rules, table, own, source, shift, in_use)
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:
@@ -513,14 +494,6 @@ class ConformalSampler(CalibratedEstimator):
         PredictionSets
             One set for each prompt. A null calibration gives all draws of the budget, each set
             marked ``guaranteed=False``.
-
-        Raises
-        ------
-        NotFittedError
-            Before ``fit``, ``calibrate`` or ``load_calibration``.
-        ValueError
-            If prompts are of another kind than those of ``fit``, the generator was changed
-            since, or calibration has not seen a group.
         """
         check_is_fitted(self)
         checked = check_fitted_prompts(self, X)
@@ -669,16 +642,6 @@ class ConformalSampler(CalibratedEstimator):
 
     # --- calibrate ----------------------------------------------------------------------------
 
-    def _budgets_of(self, data: CalibrationData) -> list[int]:
-        """Budgets to choose from; refuses data of fewer draws, or of other scores."""
-        refuse_differences("data", vars(data.provenance), self._fingerprints())
-        budgets = draw_budgets(self.k_max)
-        if data.k_max < budgets[-1]:
-            raise ValueError(
-                f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
-            )
-        return budgets
-
     def _origin(self, data: CalibrationData) -> tuple[Collection | None, DrawSource]:
         """What this sampler has collected, if that is what the data are, and who draws."""
         own: Collection | None = getattr(self, "_collected", None)
@@ -687,14 +650,31 @@ class ConformalSampler(CalibratedEstimator):
         known = getattr(self, "_source", None)
         return None, source_of(data.provenance, known, self._untrained_source)
 
-    def _claim(self, known: Provenance, shift: Shift | None, names: list[Hashable] | None) -> Claim:
+    def _terms(self, table: Table, own: Collection | None, source: DrawSource) -> Terms:
+        """What the tests of a calibration are asked for."""
+        audited = self.judging if isinstance(self.judging, AuditedJudging) else None
+        losses = audit = judging = None
+        if self.losses is not None or audited is not None:
+            if own is None or table.is_lazy:
+                raise ValueError(
+                    "data must be all that this sampler has collected, with all labels, where "
+                    "there are losses or people audit, got other data instead."
+                )
+            losses = None if self.losses is None else own.set_losses(self.losses)
+            audit = audited and Audit(audited, own.by_people(audited.people), source.seed)
+        if table.is_lazy:
+            judging = self._lazy_judging or LazyJudging()
+        budgets = draw_budgets(self.k_max)
+        return Terms(self.epsilon, self.delta, budgets, judging, losses, audit)
+
+    def _claim(self, known: Provenance, shift: Shift | None, groups: Groups | None) -> Claim:
         """What is promised of all prompts where a test passes."""
         losses = self.losses
         return Claim(
             self.epsilon,
             self.delta,
             guarantee=self._policy.guarantee,
-            within_groups=None if names is None else (self.groups or Groups()).guarantee,
+            within_groups=None if groups is None else groups.guarantee,
             shifted=shift is not None,
             approximate=shift is not None and shift.estimated,
             losses={} if losses is None else {k: v for k, (_, v) in losses.named().items()},
@@ -731,7 +711,7 @@ class ConformalSampler(CalibratedEstimator):
         )
         report_null(nulls_of(record.claims_in_use.values()), self.on_null, self._of_null)
         self._publish(record)
-        if own is not None and data.n_prompts == own.data.n_prompts:
+        if own is not None:
             self.calibration_indices_ = own.indices
             if data.k_max == own.data.k_max:
                 own.data = data
