@@ -62,7 +62,7 @@ from sklearn_clm.policies._components import (
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import groups_of
-from sklearn_clm.policies._shift import Shift, needed_shift
+from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import naming_position, seed_of_draws
 from sklearn_clm.policies._verdicts import ComponentVerdicts
 from sklearn_clm.scoring import get_splitter
@@ -145,18 +145,13 @@ class ComponentSelector(CalibratedEstimator):
         The shift of prompts that the guarantee holds for; it is that of the sampler.
     achievable_alpha_ : tuple of float (low, high)
         Mean loss of calibration prompts at the highest threshold and at the lowest.
-    result_ : ComponentThreshold or None
-        The tests; None where there were too few prompts for any.
     thresholds_, n_errors_, p_values_ : ndarray of shape (t,)
         The thresholds that were tested, from the largest down, and for each of them how many
-        prompts had an inadmissible component selected, and the p-value.
-    calibration_data_ : ComponentCalibrationData
-        Scores and labels of the distinct components of the calibration prompts.
-    n_judgements_ : int
-        How many of them have a label.
-    calibration_indices_ : ndarray of int
-        Positions in X of the calibration prompts; where ``fit`` or ``collect`` of this estimator
-        gave the data.
+        prompts had an inadmissible component selected, and the p-value; `result_` holds all of
+        the tests, and is None where there were too few prompts.
+    calibration_data_, calibration_indices_ : ComponentCalibrationData, ndarray of int
+        Scores and labels of the distinct components of the calibration prompts, `n_judgements_` of
+        which have a label, and the positions of these prompts in X.
     sampler_ : ConformalSampler
         The sampler in use, where there is one.
     n_features_in_, feature_names_in_ : int, ndarray of str
@@ -291,9 +286,8 @@ class ComponentSelector(CalibratedEstimator):
         ------
         ValueError, TypeError
             If an argument does not fit, or a splitter, a score or an admission gives what it
-            should not. Draws made until then are kept, and the next ``fit`` on the same prompts
-            uses them; verdicts are, where `admission` is a
-            :class:`sklearn_clm.caching.CachedAdmission`.
+            should not. The next ``fit`` uses the draws that were made until then, and the verdicts
+            of a :class:`sklearn_clm.caching.CachedAdmission`.
         NullCalibrationError
             If nothing can be certified and ``on_null="raise"``.
         """
@@ -320,16 +314,12 @@ class ComponentSelector(CalibratedEstimator):
         self._validate_params()
         splitter, component_score = self._parts()
         admission = get_component_admission(self.admission, splitter)
-        given = prompts if isinstance(prompts, PredictionSets) else None
-        maker = self.sampler if given is None else given.sampler or self.sampler
-        refuse_without_logprobs(self.component_score, component_score, maker)
-        if given is None:
-            checked, rows, of_fit = self._checked(prompts), np.arange(0), False
-        else:
-            sampler, checked, rows = self._prompts_of_sets(given)
-            of_fit = given.of_fit
+        sets = prompts if isinstance(prompts, PredictionSets) else None
+        given = self.sampler if sets is None else sets.sampler or self.sampler
+        refuse_without_logprobs(self.component_score, component_score, given)
+        # mistakes are found before anything is paid for
+        checked = self._checked(prompts)
         references = check_admissions(admissions, len(checked), estimator=self)
-        # a mistake is found before anything is paid for
         names = groups_of(self.groups, groups, len(checked), checked)
         names = None if groups is None else names
 
@@ -337,38 +327,31 @@ class ComponentSelector(CalibratedEstimator):
             with noting_kept_draws():
                 return components_of_draws(splitter, component_score, some.prompts, draws)
 
-        if given is None:
-            sampler, rows = self._fitted_sampler(
-                checked, references, names, prompt_weight, parts_of
-            )
-        was_fitted, shift = given is not None or sampler is self.sampler, None
-        if was_fitted:
+        sampler, shift, of_fit = _fitted(given), None, sets is not None and sets.of_fit
+        if sampler is None:
+            sampler = self._fit_sampler(checked, references, names, prompt_weight, parts_of)
+            rows = sampler.calibration_indices_
+        else:
+            if not of_fit:  # the sampler has said so
+                warn_of_repetitions(checked.digests())
+            rows = unseen_prompts(sampler.calibration_, checked, warns=not of_fit)
             rows, shift = shift_of_prompts(sampler, prompt_weight, checked, rows, of_fit=of_fit)
-        names = None if names is None else [names[i] for i in rows]
         checked, references = checked.take(rows), [references[i] for i in rows]
-        record = sampler.calibration_
-        # the whole budget, even where a smaller one was chosen: the choice was made on data
-        with naming_position(checked):
-            if was_fitted:  # without a try
-                few = checked.take(np.arange(min(TRIED_PROMPTS, len(checked))))
-                n_tried = min(TRIED_DRAWS, record.width)
-                parts_of(few, record.source.draw(sampler.memory_, few, n_tried))
-            draws = record.source.draw(sampler.memory_, checked, record.width, sampler.verbose)
+        names = None if names is None else [names[i] for i in rows]
+        draws = self._draws(sampler, checked, None if sampler is not given else parts_of)
         split = parts_of(checked, draws)
         responses = [[draw.response for draw in row] for row in draws]
         if not all(map(callable, references)):
             warn_of_script("admission", self.admission, chain.from_iterable(responses))
         verdicts = ComponentVerdicts(admission, references, responses, split, self.n_jobs)
+        known = sampler.calibration_.drawn_with
+        if shift is not None:
+            known = replace(known, shift=shift.to_json())
         data = ComponentCalibrationData.from_arrays(
             [one.scores for one in split],
             [np.full(len(one.components), -1) for one in split],
             prompts=checked.digests(),
-            provenance=replace(
-                record.drawn_with,
-                k_max=record.width,
-                **({} if shift is None else {"shift": shift.to_json()}),
-                **self._fingerprints(),
-            ),
+            provenance=replace(known, k_max=sampler.calibration_.width, **self._fingerprints()),
         )
         if self.judging == "all":
             everybody = Groups().parts(np.arange(0), np.arange(data.n_prompts), self.delta, None)
@@ -405,16 +388,17 @@ class ComponentSelector(CalibratedEstimator):
         ValueError
             If the data were collected with another splitter, score, admission, generator, seed
             or a smaller budget of draws.
-        NullCalibrationError
-            If nothing can be certified and ``on_null="raise"``.
         """
         self._validate_params()
         check_components(data)
         refuse_differences("data", vars(data.provenance), self._fingerprints())
         own = self._collected_of(data)
-        if own is None and data.prompts is not None:  # collect has looked at its own
+        prompts = None
+        if own is not None:
+            prompts, groups = own.prompts, own.groups if groups is None else groups
+        elif data.prompts is not None:  # collect has looked at its own
             warn_of_repetitions(data.prompts)
-        names = self._groups_of(data, own, groups)
+        names = groups_of(self.groups, groups, data.n_prompts, prompts)
         sampler = self._sampler_of(data, own)
         options, everybody = self.groups or Groups(), np.arange(data.n_prompts)
         parts = options.parts(np.arange(0), everybody, self.delta, names)
@@ -459,21 +443,17 @@ class ComponentSelector(CalibratedEstimator):
         -------
         ComponentSets
             One set of components for each prompt.
-
-        Raises
-        ------
-        NotFittedError
-            If the selector is not fitted, or was calibrated on arrays and has no fitted sampler
-            for prompts.
-        ValueError
-            If a set was sampled with a larger budget than calibration saw, or from another
-            generator or with another seed.
-            If calibration has not seen a group.
         """
         check_is_fitted(self)
         if isinstance(X, PredictionSets):
             return self._select(X, groups)
-        sampler = self._sampler_for_prompts()
+        sampler: ConformalSampler | None = self.calibration_.sampler or _fitted(self.sampler)
+        if sampler is None:
+            raise NotFittedError(
+                "X holds prompts, but this ComponentSelector was calibrated on arrays, or loaded "
+                "from a file, and has no fitted sampler for them; wanted prediction sets, or a "
+                "fitted sampler=, such as one after its own load_calibration."
+            )
         needed = _of_sampler(sampler, groups)
         sets = sampler.predict(X, groups=needed)
         if self.calibration_.by_group is None and needed is not None:
@@ -548,58 +528,58 @@ class ComponentSelector(CalibratedEstimator):
         }
 
     def _checked(self, X: Any) -> CheckedPrompts:
-        if _fitted(self.sampler) is not None:
-            return check_fitted_prompts(self.sampler, X)
-        return check_prompts(X, estimator=self)
-
-    # --- collect ------------------------------------------------------------------------------
-
-    def _fitted_sampler(
-        self,
-        prompts: CheckedPrompts,
-        references: list[Any],
-        groups: list[Hashable] | None,
-        prompt_weight: object,
-        tries: TryOut,
-    ) -> tuple[ConformalSampler, np.ndarray]:
-        """The sampler, fitted on the prompts where it was not, and which of them may calibrate."""
-        given = _fitted(self.sampler)
-        if given is not None:
-            warn_of_repetitions(prompts.digests())
-            return given, unseen_prompts(given.calibration_, prompts)
-        sampler = ConformalSampler() if self.sampler is None else clone(self.sampler)
-        if sampler.random_state is None:
-            sampler.set_params(random_state=self.random_state)
-        sampler.set_params(verbose=max(self.verbose, sampler.verbose))
-        weights = None
-        if prompt_weight is not None:
-            weights = needed_shift(sampler.shift).of(prompt_weight, len(prompts), prompts)
-        if sampler.groups is None or sampler.groups.by is not None:
-            groups = None  # not given, but none or found from the prompts
-        sampler._memory = self._memory = getattr(self, "_memory", sampler.memory_)
-        sampler._validate_params()
-        data = sampler._collect(prompts, references, groups, weights, lazily=True, tries=tries)
-        sampler.calibrate(data)
-        return sampler, sampler.calibration_indices_
-
-    def _prompts_of_sets(
-        self, sets: PredictionSets
-    ) -> tuple[ConformalSampler, CheckedPrompts, np.ndarray]:
-        sampler = _fitted(self.sampler if sets.sampler is None else sets.sampler)
+        """Prompts, or those of sets that a fitted sampler makes."""
+        if not isinstance(X, PredictionSets):
+            if _fitted(self.sampler) is not None:
+                return check_fitted_prompts(self.sampler, X)
+            return check_prompts(X, estimator=self)
+        sampler = _fitted(X.sampler or self.sampler)
         if sampler is None:
             raise ValueError(
                 "X holds prediction sets that know neither all their draws nor the sampler that "
                 "made them; wanted those of a fitted sampler (as in a Pipeline), a fitted "
                 "sampler=, or prompts."
             )
-        record = sampler.calibration_
-        refuse_other_draws(sets, record.drawn_with, "those that their sampler makes now")
-        prompts: Any = [one.prompt for one in sets]
-        numeric = bool(sampler._numeric_prompts) if hasattr(sampler, "_numeric_prompts") else False
-        checked = CheckedPrompts(np.asarray(prompts) if numeric else prompts, numeric)
-        if not sets.of_fit:  # the sampler has said so
-            warn_of_repetitions(checked.digests())
-        return sampler, checked, unseen_prompts(record, checked, warns=not sets.of_fit)
+        refuse_other_draws(X, sampler.calibration_.drawn_with, "those that their sampler makes now")
+        prompts: Any = [one.prompt for one in X]
+        numeric = bool(getattr(sampler, "_numeric_prompts", False))
+        return CheckedPrompts(np.asarray(prompts) if numeric else prompts, numeric)
+
+    # --- collect ------------------------------------------------------------------------------
+
+    def _fit_sampler(
+        self,
+        prompts: CheckedPrompts,
+        references: list[Any],
+        groups: list[Hashable] | None,
+        prompt_weight: object,
+        tries: TryOut,
+    ) -> ConformalSampler:
+        """A sampler that is fitted on the prompts."""
+        sampler = ConformalSampler() if self.sampler is None else clone(self.sampler)
+        if sampler.random_state is None:
+            sampler.set_params(random_state=self.random_state)
+        sampler.set_params(verbose=max(self.verbose, sampler.verbose))
+        sampler._validate_params()
+        if sampler.groups is None or sampler.groups.by is not None:
+            groups = None  # not given, but none or found from the prompts
+        sampler._memory = self._memory = getattr(self, "_memory", sampler.memory_)
+        data = sampler._collect(
+            prompts, references, groups, prompt_weight, lazily=True, tries=tries
+        )
+        return sampler.calibrate(data)
+
+    @staticmethod
+    def _draws(
+        sampler: ConformalSampler, prompts: CheckedPrompts, tries: TryOut | None
+    ) -> list[list[Generation]]:
+        """All K draws, even where a smaller budget was chosen: the choice was made on data."""
+        record, memory = sampler.calibration_, sampler.memory_
+        with naming_position(prompts):
+            if tries is not None:
+                few = prompts.take(np.arange(min(TRIED_PROMPTS, len(prompts))))
+                tries(few, record.source.draw(memory, few, min(TRIED_DRAWS, record.width)))
+            return record.source.draw(memory, prompts, record.width, sampler.verbose)
 
     # --- calibrate ----------------------------------------------------------------------------
 
@@ -613,15 +593,6 @@ class ComponentSelector(CalibratedEstimator):
             return None
         same = np.array_equal(own.prompts, data.prompts)
         return collected if same and np.array_equal(own.scores, data.scores) else None
-
-    def _groups_of(
-        self, data: ComponentCalibrationData, own: Collected | None, given: object
-    ) -> list[Hashable] | None:
-        """The group of each prompt; None where there are none."""
-        if own is not None:
-            given = own.groups if given is None else given
-            return groups_of(self.groups, given, data.n_prompts, own.prompts)
-        return groups_of(self.groups, given, data.n_prompts, None)
 
     def _labelled(
         self,
@@ -657,17 +628,14 @@ class ComponentSelector(CalibratedEstimator):
         results: dict[Hashable | None, ComponentThreshold | None] = {}
         claims = claims_of(parts, whole)
         for part in parts:
-            claim, result, why = claims[part.group], None, None
-            n, needed = len(part.rows), prompts_needed(self.alpha, part.delta)
-            if n < needed:
-                why = too_few(n, needed, claim)
+            claim, n, result = claims[part.group], len(part.rows), None
+            if n < (needed := prompts_needed(self.alpha, part.delta)):
+                claims[part.group] = claim.nullified(too_few(n, needed, claim))
             else:
                 result = component_learn_then_test(data.take(part.rows), self.alpha, part.delta)
                 if result.gamma_hat == np.inf:
-                    why = why_nothing(result, claim)
+                    claims[part.group] = claim.nullified(why_nothing(result, claim))
             results[part.group] = result
-            if why is not None:
-                claims[part.group] = claim.nullified(why)
         return results, claims
 
     def _sampler_of(
@@ -677,20 +645,15 @@ class ComponentSelector(CalibratedEstimator):
         collected: ConformalSampler | None = self.__dict__.get("sampler_")
         if own is not None:
             return collected
-        given = _fitted(self.sampler)
-        sampler = given or collected
-        if sampler is None:
-            return None
-        known, drawn = data.provenance, sampler.calibration_.drawn_with
-        other = [name for name in ("generator", "seed") if name in known.differences(drawn)]
-        if other and sampler is not given:
-            return None
-        if other:
-            raise ValueError(
-                f"data was collected from draws with another {' and '.join(other)} than the "
-                f"sampler makes: {known} there, {drawn} here. Call collect, or fit, again."
-            )
-        refuse_larger_budget(sampler.k_max_, data.provenance.k_max)
+        if (sampler := _fitted(self.sampler)) is not None:
+            source = sampler.calibration_.source
+            drawn = {"generator": source.fingerprint, "seed": source.seed}
+            refuse_differences("data", vars(data.provenance), drawn)
+        elif collected is not None:
+            other = data.provenance.differences(collected.calibration_.drawn_with)
+            sampler = None if {"generator", "seed"} & set(other) else collected
+        if sampler is not None:
+            refuse_larger_budget(sampler.k_max_, data.provenance.k_max)
         return sampler
 
     def _record_of(self, name: str) -> SelectorCalibration:
@@ -742,7 +705,7 @@ class ComponentSelector(CalibratedEstimator):
         return tuple(filter(None, remarks))
 
     def _remarks_on_sets(
-        self, record: SelectorCalibration, own: "Collected"
+        self, record: SelectorCalibration, own: Collected
     ) -> tuple[str | None, ...]:
         """Warnings about the components of sets of calibration prompts."""
         sampler: ConformalSampler = record.sampler
@@ -771,16 +734,6 @@ class ComponentSelector(CalibratedEstimator):
         )
 
     # --- predict ------------------------------------------------------------------------------
-
-    def _sampler_for_prompts(self) -> ConformalSampler:
-        sampler: ConformalSampler | None = self.calibration_.sampler or _fitted(self.sampler)
-        if sampler is None:
-            raise NotFittedError(
-                "X holds prompts, but this ComponentSelector was calibrated on arrays, or loaded "
-                "from a file, and has no fitted sampler for them; wanted prediction sets, or a "
-                "fitted sampler=, such as one after its own load_calibration."
-            )
-        return sampler
 
     def _select(self, sets: PredictionSets, groups: object = None) -> ComponentSets:
         selected = select_components(self.calibration_, sets, groups)
