@@ -45,7 +45,6 @@ from sklearn_clm.policies._collection import (
     Collection,
     TryOut,
     filled_table,
-    source_of,
     warn_of_repetitions,
 )
 from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
@@ -58,6 +57,7 @@ from sklearn_clm.policies._source import (
     DrawSource,
     naming_position,
     progress_bar,
+    source_of,
     warn_of_repeated_draws,
 )
 from sklearn_clm.scoring import likelihood
@@ -648,7 +648,7 @@ class ConformalSampler(CalibratedEstimator):
         if own is not None and own.holds(data):
             return own, own.source
         known = getattr(self, "_source", None)
-        return None, source_of(data.provenance, known, self._untrained_source)
+        return None, source_of("data", data.provenance, known, self._untrained_source)
 
     def _terms(self, table: Table, own: Collection | None, source: DrawSource) -> Terms:
         """What the tests of a calibration are asked for."""
@@ -745,10 +745,8 @@ class ConformalSampler(CalibratedEstimator):
 
     def _record_of(self, name: str) -> SamplerCalibration:
         described, read = SamplerCalibration.read(name)
-        known = read["provenance"]
-        source = getattr(self, "_source", None)
-        if source is None or not hasattr(source.generator, "fit"):
-            source = self._untrained_source(known.generator)
+        known = getattr(self, "_source", None)
+        source = source_of(repr(name), read["provenance"], known, self._untrained_source)
         refuse_differences(repr(name), described, self._described(source.fingerprint))
         k_max = max(one.rule.k_max for one in read["rules"].values())
         if k_max not in draw_budgets(self.k_max):
@@ -756,9 +754,7 @@ class ConformalSampler(CalibratedEstimator):
                 f"k_max must be that of {name!r}, {k_max}, got {self.k_max!r} instead."
             )
         read["groups"] = frozen(self.groups) or read["groups"]
-        record = SamplerCalibration(
-            **read, **self._frozen_parts(), source=source.with_seed(known.seed)
-        )
+        record = SamplerCalibration(**read, **self._frozen_parts(), source=source)
         if record.unknown:
             warn(
                 f"{name!r} was calibrated on arrays, which do not tell the "

@@ -8,8 +8,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory, HumanJudge, JudgedPrompt, VerdictsWanted
@@ -21,14 +19,14 @@ from sklearn_clm.calibration._data import (
 )
 from sklearn_clm.calibration._table import Table, text_key
 from sklearn_clm.generators import DrawQueue, Generation
-from sklearn_clm.generators._base import is_trainable, trait
+from sklearn_clm.generators._base import trait
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._losses import Losses, SetLosses
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource, naming_position, progress_bar, wanting
-from sklearn_clm.policies._verdicts import Verdicts, noting_lost_verdicts
+from sklearn_clm.policies._verdicts import Verdicts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
-from sklearn_clm.scoring._admission import get_admission, judge, warn_of_references
+from sklearn_clm.scoring._admission import get_admission, warn_of_references
 from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
@@ -260,13 +258,21 @@ class Collection:
             ``tries(prompts, draws)`` uses a few draws as the caller will use all of them.
         """
         n, k_max = self.data.quality.shape
-        labels = np.full((n, k_max), -1, dtype=np.int8)
         with mapped_array(file, (n, k_max, k_max)) as whole, self.drawing(self._memory):
             if whole is not None:
                 self.data.similarity = whole
-            self._try_out(
-                np.arange(min(TRIED_PROMPTS, n)), n_draws, labels if judges else None, tries
-            )
+            # a few draws are used in every way in which all will be, before the others are paid
+            # for; people are not asked before all is drawn
+            few, n_tried = np.arange(min(TRIED_PROMPTS, n)), min(TRIED_DRAWS, n_draws)
+            self.draw(few, n_tried)
+            if judges and not self.verdicts.of_people:
+                self._judge(few, n_tried)
+            with noting_kept_draws():
+                if n_draws == 1 < min(k_max, n):  # later draws of a prompt come after all others
+                    first = [self.responses[i][0] for i in few.tolist()]
+                    similarity_tensor(self._similarity, [first])
+                if tries is not None:
+                    tries(self.prompts.take(few), [self.draws[i] for i in few])
             # block by block, as all draws of many prompts take more memory than their scores
             size = max(1, _DRAWS_AT_ONCE // n_draws)
             for start in range(0, n, size):
@@ -275,7 +281,7 @@ class Collection:
                 if not start:
                     self._check_draws(rows, n_draws)
                 if judges:
-                    self._judge(labels, rows, n_draws)
+                    self._judge(rows, n_draws)
                 if not keeps:
                     for i in rows.tolist():
                         self.draws[i], self._seen[i] = [], {}
@@ -289,48 +295,27 @@ class Collection:
             similarity=score_fingerprint(self._similarity),
             admission=score_fingerprint(self.verdicts.admission),
         )
-        self.data = self.published(labels)
+        self.data = self._known(self.data, self.data.labels)
 
-    def _try_out(
-        self, rows: np.ndarray, n_draws: int, labels: np.ndarray | None, tries: TryOut | None
-    ) -> None:
-        """Use a few draws in every way in which all will be used, before the others are paid for.
-
-        They are kept, with their scores and labels. People are not asked before all is drawn.
-        """
-        n_tried = min(TRIED_DRAWS, n_draws)
-        self.draw(rows, n_tried)
-        with noting_kept_draws():
-            first = [self.responses[i][0] for i in rows.tolist()]
-            if n_tried < min(TRIED_DRAWS, self.data.k_max) and len(first) > 1:
-                similarity_tensor(self._similarity, [first])  # the next draws come much later
-            if labels is not None and not self.verdicts.of_people:
-                self._judge(labels, rows, n_tried)
-            if tries is not None:
-                tries(self.prompts.take(rows), [self.draws[i] for i in rows.tolist()])
-
-    def _judge(self, labels: np.ndarray, rows: np.ndarray, n_draws: int) -> None:
-        """Fill in labels of the first draws of prompts; equal texts of a prompt share theirs."""
-        texts, draws = self.data.first, np.arange(n_draws)
-        asked = [draws[(texts[i, :n_draws] == draws) & (labels[i, :n_draws] < 0)] for i in rows]
-        references = [self.references[i] for i in rows.tolist()]
-        responses = [[self.responses[i][j] for j in own] for i, own in zip(rows, asked)]
-        admission = self.verdicts.admission
+    def _judge(self, rows: np.ndarray, n_draws: int) -> None:
+        """Judge the first draws of prompts; equal texts of a prompt share their label."""
+        draws = np.arange(n_draws)
+        unknown = self.verdicts.labels[rows, :n_draws] < 0
+        at, asked = np.nonzero(unknown & (self.data.first[rows, :n_draws] == draws))
         try:
-            with noting_lost_verdicts(admission, references), noting_kept_draws():
-                verdicts = judge(admission, references, responses, n_jobs=self._n_jobs)
+            with noting_kept_draws():
+                self.verdicts.ask(rows[at], asked)
         except VerdictsWanted as error:  # and those of the blocks to come
             n_later = n_draws * (len(self.prompts) - int(rows[-1]) - 1)
             raise VerdictsWanted(error.wanted, len(error.wanted) + n_later) from None
-        for i, own, said in zip(rows, asked, verdicts, strict=True):
-            labels[i, own] = said
-            labels[i, :n_draws] = labels[i, texts[i, :n_draws]]
 
-    def published(self, labels: np.ndarray) -> CalibrationData:
-        """The draws as they are now, with labels by this judge."""
-        known = self.data.with_labels(labels)
-        known.n_draws = None if np.all(self.n_draws == known.k_max) else self.n_draws.copy()
-        known.provenance = self.data.provenance
+    def _known(self, data: CalibrationData, labels: np.ndarray) -> CalibrationData:
+        """Data with labels, and those of the judge where these lack some; draws made by now."""
+        made = np.minimum(self.n_draws, data.k_max)
+        judged = np.take_along_axis(self.verdicts.labels, data.first, axis=1)
+        known = data.with_labels(np.where(labels >= 0, labels, judged))
+        known.n_draws = None if np.all(made == data.k_max) else made
+        known.provenance = data.provenance
         return known
 
     def table(self, data: CalibrationData, *, lazily: bool, k_max: int) -> Table:
@@ -339,23 +324,17 @@ class Collection:
         Verdicts of people are looked up anew: they may have changed their minds.
         """
         labels = data.labels
-        by_judge = data.provenance.admission is not None  # labels from elsewhere stay
-        if by_judge and self.verdicts.of_people:
+        # labels from elsewhere stay
+        if data.provenance.admission is not None and self.verdicts.of_people:
             self.verdicts.forget()
             labels = np.full_like(labels, -1)
             if not lazily:
-                everything = np.nonzero(np.ones(labels.shape, dtype=bool))
-                for _ in self.verdicts(*everything):
-                    pass
-        labels = np.where(labels >= 0, labels, self.verdicts.labels[:, : labels.shape[1]])
-        known = data.with_labels(labels)
-        made = np.minimum(self.n_draws, data.k_max)
-        known.n_draws = None if np.all(made == data.k_max) else made
-        known.provenance = data.provenance
+                self._judge(np.arange(data.n_prompts), data.k_max)
+        known = self._known(data, labels)
         known = known.truncate(k_max) if k_max < known.k_max else known
-        return (
-            filled_table(known) if known.unknown is None else Table(known, self.draw, self.verdicts)
-        )
+        if known.unknown is None:
+            return filled_table(known)
+        return Table(known, self.draw, self.verdicts)
 
     def set_losses(self, losses: Losses) -> SetLosses:
         """Tests of other losses on the sets of these draws."""
@@ -426,17 +405,12 @@ def _warn_of_cut_responses(generator: object, draws: list[Generation]) -> None:
     """Warn where many responses end at the limit to their length."""
     # a single token is what was wanted: the letter of an answer, or a label
     n_cut = sum(draw.finish_reason == "length" and draw.n_tokens != 1 for draw in draws)
-    if n_cut <= _MANY_CUT * len(draws):
-        return
-    params = generator.get_params() if isinstance(generator, BaseEstimator) else {}
-    limits = {name.rpartition("__")[2]: value for name, value in params.items()}
-    limit = next((one for one in ("max_tokens", "max_new_tokens") if one in limits), None)
-    named = "the limit to their length" if limit is None else f"{limit} (now {limits[limit]!r})"
-    warn(
-        f"{n_cut} of {len(draws)} responses of {type(generator).__name__} were cut off at their "
-        f"greatest length (finish_reason='length'): they are judged, and compared, as far as they "
-        f"go. Raise {named}, unless this is what you want."
-    )
+    if n_cut > _MANY_CUT * len(draws):
+        warn(
+            f"{n_cut} of {len(draws)} responses of {type(generator).__name__} were cut off at "
+            "their greatest length (finish_reason='length'): they are judged, and compared, as far "
+            "as they go. Raise max_tokens or max_new_tokens, unless this is what you want."
+        )
 
 
 def _warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) -> None:
@@ -444,17 +418,14 @@ def _warn_of_dependent_draws(generator: object, draws: list[list[Generation]]) -
     if len(draws) < _ENOUGH_PROMPTS or len(draws[0]) < _ENOUGH_DRAWS:
         return
     name, half = type(generator).__name__, len(draws[0]) // 2
-    texts = [[text_key(draw.response) for draw in row] for row in draws]
-    n_alike = sum(len(set(row)) == 1 for row in texts)
-    n_alike_later = sum(len(set(row[half:])) == 1 for row in texts)
-    enough = _NEARLY_ALL * len(draws)
-    if n_alike_later >= enough and not trait(generator, "gives_labels"):
-        found, reason = f"all draws are equal for {n_alike}", "a temperature of 0, or a cache"
-        if n_alike < enough:
-            found, reason = f"draws {half} and later are equal for {n_alike_later}", "a cache"
+    # a cache may be filled by the first of them
+    later = [{text_key(draw.response) for draw in row[half:]} for row in draws]
+    n_alike = sum(len(texts) == 1 for texts in later)
+    if n_alike >= _NEARLY_ALL * len(draws) and not trait(generator, "gives_labels"):
         warn(
-            f"{found} of {len(draws)} prompts: {reason} between {name} and its model, does that. "
-            "Copies of one draw are no sample: wanted a temperature above 0 and no such cache (a "
+            f"draws {half} and later are equal for {n_alike} of {len(draws)} prompts: a "
+            f"temperature of 0, or a cache between {name} and its model, does that. Copies of one "
+            "draw are no sample: wanted a temperature above 0 and no such cache (a "
             "sklearn_clm.caching.CachedGenerator keeps draws apart), unless the model is as sure."
         )
     rows = [[draw.logprob for draw in row if draw.logprob is not None] for row in draws]
@@ -485,32 +456,3 @@ def warn_of_repetitions(digests: np.ndarray) -> None:
     """Warn of prompts that stand there again, where they are many."""
     if (text := describe_repetitions(digests)) is not None:
         warn(text)
-
-
-def source_of(
-    known: Provenance, source: DrawSource | None, untrained: Callable[[str | None], DrawSource]
-) -> DrawSource:
-    """Generator and seed of data; those of the estimator where the data do not name them."""
-    trained = source
-    if source is not None and (
-        known.generator not in (None, source.fingerprint)
-        # bare arrays: of the generator that the parameters name now
-        or (known.generator is None and not is_trainable(source.generator))
-    ):
-        source = None
-    if source is None:
-        try:
-            source = untrained(known.generator)
-        except NotFittedError:
-            if trained is None:
-                raise
-            source = trained
-    if known.generator not in (None, source.fingerprint):
-        raise ValueError(
-            f"data was collected from another generator than the "
-            f"{type(source.generator).__name__} that predict would draw from: this one has "
-            f"other parameters, was edited or was trained anew (fingerprint {source.fingerprint}, "
-            f"that of the data {known.generator}); wanted data collected from this one. Call "
-            "collect, or fit, again."
-        )
-    return source.with_seed(known.seed)

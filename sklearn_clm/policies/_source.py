@@ -1,7 +1,7 @@
 """Where the draws of an estimator come from."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from sklearn_clm._exceptions import warn
 from sklearn_clm.caching import DrawMemory
-from sklearn_clm.calibration import CalibrationData
+from sklearn_clm.calibration import CalibrationData, Provenance
 from sklearn_clm.calibration._data import RandomState, split_prompts
 from sklearn_clm.generators import (
     BaseGenerator,
@@ -27,6 +27,7 @@ from sklearn_clm.generators._base import fingerprint, is_trainable, sample, trai
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._prompts import CheckedPrompts, input_tags
 from sklearn_clm.generators._queue import Decision
+from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.scoring._identity import frozen
 from sklearn_clm.scoring._protocols import Reference
 
@@ -106,10 +107,6 @@ class DrawSource:
                 f"{hint if generator is None else ''}"
             )
         return cls(own, fingerprint(own), seed_of_draws(random_state), nobody)
-
-    def with_seed(self, seed: int | None) -> "DrawSource":
-        """The source with the seed that draws are known to have; None is unknown."""
-        return self if seed is None else replace(self, seed=seed)
 
     def draw(
         self,
@@ -201,6 +198,33 @@ def warn_of_repeated_draws(rows: Sequence[Sequence[Generation]], data: Calibrati
             "j + 1, ...; where it gives the first ones again and again, the guarantee does not "
             "hold. sklearn_clm.generators.check_keyed tells."
         )
+
+
+def source_of(
+    name: str,
+    known: Provenance,
+    source: DrawSource | None,
+    untrained: Callable[[str | None], DrawSource],
+) -> DrawSource:
+    """The source of data or of a file, `name`, with their seed where they know it.
+
+    It is the estimator's own where they come from that one. Others must come from the generator
+    that the parameters name now; so must bare arrays, unless the own one was trained.
+    """
+    found = None
+    if source is not None and known.generator is None:
+        found = source if is_trainable(source.generator) else None
+    elif source is not None and known.generator == source.fingerprint:
+        found = source
+    if found is None:
+        try:
+            found = untrained(known.generator)
+        except NotFittedError:
+            if source is None:
+                raise
+            found = source
+    refuse_differences(name, {"generator": known.generator}, {"generator": found.fingerprint})
+    return found if known.seed is None else replace(found, seed=known.seed)
 
 
 def own_copy(generator: Generator | None) -> Generator:

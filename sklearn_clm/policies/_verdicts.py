@@ -18,8 +18,7 @@ from sklearn_clm.calibration import ComponentCalibrationData, prompts_needed
 from sklearn_clm.calibration._components import components_to_ask, judge_components
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.scoring import admission_matrix
-from sklearn_clm.scoring._admission import checked_admissions, get_admission
+from sklearn_clm.scoring._admission import checked_admissions, get_admission, judge
 from sklearn_clm.scoring._callables import name_of
 from sklearn_clm.scoring._components import DistinctComponents
 from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Response
@@ -111,28 +110,37 @@ class Verdicts:
                 later = [one for (id_, one), said in unknown if said is None and id_ not in asked]
         return VerdictsWanted(error.wanted, max(n_left + n_more, len(error.wanted)), later)
 
-    def __call__(self, prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
-        """Verdicts on single draws, as they are given."""
-        if any(self._references[i] is None for i in prompts):
+    def ask(self, prompts: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        """Verdicts on single draws, asked for at once; those of one prompt stand together."""
+        if not len(prompts):
+            return np.empty(0, dtype=bool)
+        starts = np.flatnonzero(np.diff(prompts, prepend=-1))
+        rows = prompts[starts].tolist()
+        references = [self._references[i] for i in rows]
+        if any(one is None for one in references):
             raise ValueError(
                 "admissions that are functions are not in a pickle, and more labels are needed; "
                 "call collect again."
             )
+        own = np.split(draws, starts[1:])
+        responses = [[self._responses[i][j] for j in of] for i, of in zip(rows, own)]
+        with noting_lost_verdicts(self.admission, references):
+            verdicts = np.concatenate(
+                judge(self.admission, references, responses, n_jobs=self._n_jobs)
+            )
+        self.labels[prompts, draws] = verdicts
+        self.n_judgements += len(verdicts)
+        return verdicts
+
+    def __call__(self, prompts: np.ndarray, draws: np.ndarray) -> Iterator[bool]:
+        """Verdicts on single draws, as they are given."""
         # whoever takes many pairs at once is given all; what others say is kept block by block
         many = isinstance(get_admission(self.admission), PairJudge)
         workers = abs(self._n_jobs or 1) if self._n_jobs != -1 else 16
         block = len(prompts) if many else (1 if self._n_jobs is None else workers * _BLOCK)
         for start in range(0, len(prompts), max(block, 1)):
             part = slice(start, start + block)
-            references = [self._references[i] for i in prompts[part]]
-            responses = [[self._responses[i][j]] for i, j in zip(prompts[part], draws[part])]
-            with noting_lost_verdicts(self.admission, references):
-                verdicts = admission_matrix(
-                    self.admission, references, responses, n_jobs=self._n_jobs
-                )[:, 0]
-            self.labels[prompts[part], draws[part]] = verdicts
-            self.n_judgements += len(verdicts)
-            yield from verdicts.tolist()
+            yield from self.ask(prompts[part], draws[part]).tolist()
 
 
 @contextmanager
