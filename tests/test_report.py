@@ -90,9 +90,9 @@ def test_tests_show_what_decided(sampler):
     n_valid = len(result.valid_lambdas)
     assert by_role["failed"][0] == str(n_valid + 1)
     assert float(by_role["failed"][4]) > 0.05
-    chosen = int(by_role["lambda-hat"][0]) - 1
+    chosen = int(by_role["chosen"][0]) - 1
     assert tuple(result.frontier.lambdas[chosen]) == result.lambda_hat
-    assert by_role["lambda-hat"][2] == f"{result.n_errors[chosen]} of 600"
+    assert by_role["chosen"][3] == f"{result.n_errors[chosen]} of 600"
 
 
 def test_expectations_are_those_of_the_configuration(sampler, data):
@@ -157,9 +157,7 @@ def test_null(data):
     shown = cells(report, "What to expect of predict")
     assert shown["size"][0] == shown["draws"][0] == "6"
     assert float(shown["error"][0]) == pytest.approx(low, abs=1e-4)
-    assert (
-        "until one failed: the very first." in section(report, "Frontier and tests").paragraphs[0]
-    )
+    assert "failed: none passed." in section(report, "Frontier and tests").paragraphs[0]
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5])
@@ -408,8 +406,8 @@ def test_report_of_a_selector(components):
     assert "all components selected for a new prompt" in guarantee
     assert "probability at least 70 %" in guarantee
     rows = {row[-1]: row for row in section(report, "Tests of thresholds").table[1:]}
-    assert float(rows["gamma-hat"][1]) == pytest.approx(selector.gamma_hat_, rel=1e-5)
-    assert float(rows["gamma-hat"][4]) <= 0.05 < float(rows["failed"][4])
+    assert float(rows["chosen"][1]) == pytest.approx(selector.gamma_hat_, rel=1e-5)
+    assert float(rows["chosen"][4]) <= 0.05 < float(rows["failed"][4])
     chosen = components.scores >= selector.gamma_hat_
     shown = cells(report, "What to expect of predict")
     assert float(shown["components selected"][0]) == pytest.approx(chosen.sum() / 300, rel=1e-3)

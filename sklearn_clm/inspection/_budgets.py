@@ -6,7 +6,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
-from sklearn.pipeline import Pipeline
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration import CalibrationData, clopper_pearson
@@ -20,14 +19,12 @@ from sklearn_clm.inspection._figures import (
     RED,
     TRIVIAL,
     AxesLike,
-    Display,
+    EstimatorDisplay,
 )
-from sklearn_clm.inspection._record import calibrated, calibrated_one
-from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class AchievableBandDisplay(Display):
+class AchievableBandDisplay(EstimatorDisplay):
     """Error of the first k draws against k: what a budget can achieve (Appendix C).
 
     With a budget of k draws, an epsilon below the blue line is out of reach, and the dashed line
@@ -73,46 +70,15 @@ class AchievableBandDisplay(Display):
     title = "What more draws bring"
 
     @classmethod
-    def from_estimator(
-        cls,
-        estimator: ConformalSampler | Pipeline,
-        *,
-        confidence: float = 0.95,
-        ax: AxesLike = None,
-    ) -> Self:
-        """Plot the band of a fitted sampler.
-
-        Parameters
-        ----------
-        estimator : ConformalSampler
-            A sampler after ``fit`` or ``calibrate``.
-        confidence : float in (0, 1), default=0.95
-            Confidence of the intervals.
-        ax
-            As in :meth:`plot`.
-
-        Returns
-        -------
-        AchievableBandDisplay
-            The display, plotted.
-        """
-        sampler = calibrated_one(estimator, ConformalSampler)
-        check_data(sampler.calibration_data_)
-        fraction = sampler.optimization_fraction
-        return cls._of_record(sampler.calibration_, fraction, confidence).plot(ax=ax)
-
-    @classmethod
-    def _of_record(
-        cls, record: SamplerCalibration, optimization_fraction: float, confidence: float = 0.95
-    ) -> Self:
-        """The display of a calibration with data, not plotted yet."""
-        labels, tests = np.asarray(record.data and record.data.admissible), record.tests
-        n_calibration = max(1, len(labels) - optimization_size(len(labels), optimization_fraction))
+    def _of(cls, estimator: ConformalSampler) -> Self:
+        check_data(estimator.calibration_data_)
+        record, tests = estimator.calibration_, estimator.calibration_.tests
+        labels = estimator.calibration_data_.admissible
+        fraction = estimator.optimization_fraction
+        n_calibration = max(1, len(labels) - optimization_size(len(labels), fraction))
         if tests is not None:
             n_calibration = tests.n_calibration
-        display = cls._of(
-            labels, n_calibration, confidence=confidence, epsilon=record.epsilon, delta=record.delta
-        )
+        display = cls._of_labels(labels, n_calibration, epsilon=record.epsilon, delta=record.delta)
         pac = record.claim.guarantee == "pac"
         if tests is not None and pac and not np.isnan(tests.smallest_epsilon):
             display.reachable[-1] = tests.smallest_epsilon
@@ -126,7 +92,6 @@ class AchievableBandDisplay(Display):
         epsilon: float | None = None,
         delta: float = 0.05,
         optimization_fraction: float = 1 / 3,
-        confidence: float = 0.95,
         ax: AxesLike = None,
     ) -> Self:
         """Plot the band of calibration data, before any calibration.
@@ -141,8 +106,6 @@ class AchievableBandDisplay(Display):
             Level of the tests.
         optimization_fraction : float in [0, 1), default=1/3
             Share of the prompts that will not be used for the tests.
-        confidence : float in (0, 1), default=0.95
-            Confidence of the intervals.
         ax
             As in :meth:`plot`.
 
@@ -161,22 +124,21 @@ class AchievableBandDisplay(Display):
         """
         if isinstance(data, CalibrationData):
             check_data(data)
-        admissible = data.admissible if isinstance(data, CalibrationData) else np.asarray(data)
-        if admissible.ndim != 2 or admissible.size == 0:
+        labels = data.admissible if isinstance(data, CalibrationData) else np.asarray(data)
+        if labels.ndim != 2 or labels.size == 0:
             raise ValueError(
-                "data must be CalibrationData or a boolean array of shape (n_prompts, n_draws), "
-                f"got an array of shape {admissible.shape}."
+                "data must be CalibrationData or booleans of shape (n_prompts, n_draws), got shape "
+                f"{labels.shape} instead."
             )
-        n_calibration = max(1, len(admissible) - round(optimization_fraction * len(admissible)))
-        settings = {"confidence": confidence, "epsilon": epsilon, "delta": delta}
-        return cls._of(admissible, n_calibration, **settings).plot(ax=ax)
+        n_calibration = max(1, len(labels) - round(optimization_fraction * len(labels)))
+        return cls._of_labels(labels, n_calibration, epsilon=epsilon, delta=delta).plot(ax=ax)
 
     @classmethod
-    def _of(cls, admissible: np.ndarray, n_calibration: int, **settings: Any) -> Self:
-        """The display of labels; settings are confidence, epsilon and delta."""
-        n, n_errors = len(admissible), first_k_errors(admissible)
-        low, high = clopper_pearson(n_errors, n, settings["confidence"])
-        delta = settings["delta"]
+    def _of_labels(
+        cls, labels: np.ndarray, n_calibration: int, *, epsilon: float | None, delta: float
+    ) -> Self:
+        n, n_errors = len(labels), first_k_errors(labels)
+        low, high = clopper_pearson(n_errors, n)
         reachable = [smallest_epsilons(int(e), n, [n_calibration], delta)[0] for e in n_errors]
         return cls(
             error=n_errors / n,
@@ -185,7 +147,8 @@ class AchievableBandDisplay(Display):
             reachable=np.array(reachable),
             n_prompts=n,
             n_calibration=n_calibration,
-            **settings,
+            delta=delta,
+            epsilon=epsilon,
         )
 
     def _draw(self) -> None:
@@ -213,7 +176,7 @@ class AchievableBandDisplay(Display):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PromptGainDisplay(Display):
+class PromptGainDisplay(EstimatorDisplay):
     """Smallest epsilon that can be certified against the number of calibration prompts.
 
     The line supposes that the safest rule keeps its share of errors on a larger calibration
@@ -254,58 +217,20 @@ class PromptGainDisplay(Display):
     symbol: str = "epsilon"
 
     title = "What more prompts bring"
+    kinds = (ConformalSampler, ComponentSelector)
+    wanted = (
+        "have a rule for all prompts, or those of unknown groups, with guarantee='pac' and no "
+        "other loss than admission, enough prompts for a test and labels that tell the errors of "
+        "its safest sets"
+    )
 
     def smallest(self, sizes: ArrayLike) -> np.ndarray:
-        """Smallest level that calibration parts of these sizes certify.
-
-        Parameters
-        ----------
-        sizes : array-like of int
-            Prompts in the calibration part.
-
-        Returns
-        -------
-        ndarray of float
-            One level for each size.
-        """
+        """Smallest level that calibration parts of these sizes certify, one for each."""
         return smallest_epsilons(self.n_errors, self.n_calibration, np.asarray(sizes), self.delta)
 
     @classmethod
-    def from_estimator(
-        cls, estimator: ConformalSampler | ComponentSelector | Pipeline, *, ax: AxesLike = None
-    ) -> Self:
-        """Plot what more prompts bring to a fitted sampler or selector.
-
-        Parameters
-        ----------
-        estimator : ConformalSampler or ComponentSelector
-            An estimator after ``fit`` or ``calibrate``.
-        ax
-            As in :meth:`plot`.
-
-        Returns
-        -------
-        PromptGainDisplay
-            The display, plotted.
-
-        Raises
-        ------
-        ValueError
-            If no prompt gets the one rule that this is about, such as with groups and no rule for
-            unknown ones, or if nothing is known of the errors of its safest sets.
-        """
-        display = cls._of_record(calibrated(estimator).calibration_)
-        if display is None:
-            raise ValueError(
-                "estimator must have a rule for all prompts, or those of unknown groups, with "
-                "guarantee='pac' and no other loss than admission, enough prompts for a test and "
-                "labels that tell the errors of its safest sets, got one without instead."
-            )
-        return display.plot(ax=ax)
-
-    @classmethod
-    def _of_record(cls, record: SamplerCalibration | SelectorCalibration) -> Self | None:
-        """The display of a calibration, not plotted yet; None where there is nothing to show."""
+    def _of(cls, estimator: ConformalSampler | ComponentSelector) -> Self | None:
+        record = estimator.calibration_
         claim, tests = record.claim, record.tests
         if not record.uses_pooled_rule or claim.guarantee == "marginal" or tests is None:
             return None

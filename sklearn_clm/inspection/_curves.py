@@ -16,12 +16,10 @@ from sklearn_clm.evaluation._trials import RandomState
 from sklearn_clm.inspection._figures import (
     TRIVIAL,
     AxesLike,
-    finish,
+    Display,
+    calibrated,
     line_style,
-    marker_positions,
-    new_axes,
 )
-from sklearn_clm.inspection._record import calibrated_one
 from sklearn_clm.policies import ThresholdPolicy
 
 if TYPE_CHECKING:
@@ -30,14 +28,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _CurveDisplay:
+class _CurveDisplay(Display):
     """One row of axes for each measure, one curve for each method."""
 
-    title: ClassVar[str] = ""
     trivial_label: ClassVar[str] = "trivial"
     default_measures: ClassVar[tuple[str, ...]] = ()
     level_label: ClassVar[str] = "level"
     measure_labels: ClassVar[dict[str, str]] = {}
+    legend_above = True
 
     levels: np.ndarray
     methods: Sequence[str]
@@ -47,6 +45,10 @@ class _CurveDisplay:
     trivial_level: float | None = None
     n_trials: int | None = None
     reason: str | None = None
+
+    def __post_init__(self) -> None:
+        n = len(self.mean)
+        self.shape, self.size = (n, 1), (5.6, 2.3 * n + 0.9)
 
     @classmethod
     def from_trials(
@@ -68,7 +70,7 @@ class _CurveDisplay:
             What to show, one row each. Default: the rows of the paper's figure.
         methods : sequence of str, optional
             Which methods, in which order. Default: all.
-        min_share : float in (0, 1], default=1.0
+        min_share : float, default=1.0
             Levels are shown where at least this share of the trials did not abstain.
         ax : matplotlib Axes or array of them, optional
             One for each measure. Default: a new figure.
@@ -94,56 +96,35 @@ class _CurveDisplay:
         )
         return display.plot(ax=ax)
 
-    def plot(self, *, ax: AxesLike = None, band: bool = True, legend: bool = True) -> Self:
-        """Draw the curves.
+    def _title(self) -> str:
+        trials = "" if self.n_trials is None else f", {self.n_trials} random splits"
+        reason = "" if self.reason is None else "\n" + textwrap.fill(self.reason, 70)
+        return f"{self.title}{trials}{reason}"
 
-        Parameters
-        ----------
-        ax : matplotlib Axes or array of them, optional
-            One for each measure. Default: a new figure.
-        band : bool, default=True
-            Whether to shade one standard deviation over trials on each side of a mean.
-        legend : bool, default=True
-            Whether the figure gets a legend.
-
-        Returns
-        -------
-        display
-            This display, with `figure_`, `axes_` and `lines_`.
-        """
-        n = len(self.mean)
-        self.figure_, self.axes_ = new_axes(ax, (n, 1), (5.6, 2.3 * n + 0.9))
+    def _draw(self) -> None:
         self.lines_: list[Line2D] = []
         right = float(self.levels[-1])
         if self.trivial_level is not None:
             # what is trivial needs no room
             right = min(right, 1.15 * self.trivial_level)
         left = self._left(right)
-        inside = self.levels <= right
         for measure, axes in zip(self.mean, self.axes_):
             if measure == "loss":
                 label = f"loss = {self.level_label.split()[0]}: valid at or under it"
                 line = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (1, 3))}
                 axes.plot([left, right], [left, right], label=label, **line)
-            self._plot_measure(axes, measure, band, inside)
-            if np.isnan(self.mean[measure][:, inside]).all():
-                self._say_empty(axes)
+            self._plot_measure(axes, measure, self.levels <= right)
             if self.trivial_level is not None and self.trivial_level < right:
                 label = self.trivial_label
                 axes.axvspan(self.trivial_level, right, color=TRIVIAL, zorder=0, lw=0, label=label)
-            axes.set_ylabel(self.measure_labels.get(measure, measure))
-            axes.set_xlim(left, right)
-            axes.set_ylim(bottom=0.0)
-        self.axes_[-1].set_xlabel(self.level_label)
-        trials = "" if self.n_trials is None else f", {self.n_trials} random splits"
-        reason = "" if self.reason is None else "\n" + textwrap.fill(self.reason, 70)
-        finish(self.axes_, f"{self.title}{trials}{reason}", legend=legend, above=True)
-        for measure, axes in zip(self.mean, self.axes_):
             if not np.isnan(self.auc[measure]).all():
                 areas = ["–" if np.isnan(area) else f"{area:#.3g}" for area in self.auc[measure]]
                 shown = ", ".join(map(" ".join, zip(self.methods, areas)))
                 axes.set_title(f"AUC: {shown}", loc="left", fontsize="x-small")
-        return self
+            axes.set_ylabel(self.measure_labels.get(measure, measure))
+            axes.set_xlim(left, right)
+            axes.set_ylim(bottom=0.0)
+        self.axes_[-1].set_xlabel(self.level_label)
 
     def _left(self, right: float) -> float:
         """Where the axes begin: at 0, or later where only large levels can be had."""
@@ -152,27 +133,26 @@ class _CurveDisplay:
         left = 1.5 * float(reached[0]) - 0.5 * right if len(reached) else 0.0
         return left if left > 0.1 * right else 0.0
 
-    def _say_empty(self, axes: "Axes") -> None:
-        name = self.level_label.split()[0]
-        text = f"No {name} worth having was certified in enough trials: it takes more prompts, or "
-        text += "a lower min_share."
-        style: dict[str, Any] = {"ha": "center", "va": "center", "color": "0.35"}
-        style |= {"fontsize": "small", "transform": axes.transAxes}
-        axes.text(0.5, 0.5, textwrap.fill(text, 58), **style)
-
-    def _plot_measure(self, axes: "Axes", measure: str, band: bool, inside: np.ndarray) -> None:
-        levels = self.levels[inside]
+    def _plot_measure(self, axes: "Axes", measure: str, inside: np.ndarray) -> None:
+        levels, n = self.levels[inside], len(self.methods)
         for i, method in enumerate(self.methods):
             mean, std = self.mean[measure][i][inside], self.std[measure][i][inside]
             style = line_style(i)
-            markers = marker_positions(mean, i, len(self.methods))
+            # some eight points get a marker, others for each method
+            defined = np.flatnonzero(~np.isnan(mean))
+            step = max(1, len(defined) // 8)
+            markers = defined[(i * step) // n :: step].tolist()
             self.lines_ += axes.plot(levels, mean, label=method, markevery=markers, **style)
-            if band:
-                ends = mean - std, mean + std
-                axes.fill_between(levels, *ends, color=style["color"], alpha=0.15, lw=0)
-        if band:
-            label = "shaded: mean ± 1 standard deviation over splits"
-            axes.fill_between([], [], color="0.5", alpha=0.3, lw=0, label=label)
+            band = {"color": style["color"], "alpha": 0.15, "lw": 0}
+            axes.fill_between(levels, mean - std, mean + std, **band)
+        label = "shaded: mean ± 1 standard deviation over splits"
+        axes.fill_between([], [], color="0.5", alpha=0.3, lw=0, label=label)
+        if np.isnan(self.mean[measure][:, inside]).all():
+            name = self.level_label.split()[0]
+            text = f"No {name} worth having was certified in enough trials: it takes more prompts, "
+            place: dict[str, Any] = {"ha": "center", "va": "center", "transform": axes.transAxes}
+            style = {"color": "0.35", "fontsize": "small"}
+            axes.text(0.5, 0.5, textwrap.fill(f"{text}or a lower min_share.", 58), **style, **place)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -209,24 +189,9 @@ class RiskCurveDisplay(_CurveDisplay):
         One for each measure.
     lines_ : list of matplotlib Line2D
         The curves, measure by measure.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.inspection import RiskCurveDisplay
-    >>> levels = np.array([0.1, 0.2, 0.3])
-    >>> display = RiskCurveDisplay(
-    ...     levels=levels,
-    ...     methods=["max"],
-    ...     mean={"loss": levels[None] - 0.02},
-    ...     std={"loss": np.full((1, 3), 0.01)},
-    ...     auc={"loss": np.array([0.18])},
-    ... )
-    >>> display.levels.shape
-    (3,)
     """
 
-    title: ClassVar[str] = "Response sets"
+    title = "Response sets"
     trivial_label: ClassVar[str] = "trivial: one draw"
     default_measures: ClassVar[tuple[str, ...]] = ("loss", "excess", "relative_size")
     level_label: ClassVar[str] = "ε (tolerated risk)"
@@ -245,12 +210,9 @@ class RiskCurveDisplay(_CurveDisplay):
         estimator: ConformalSampler,
         *,
         methods: Sequence[str | Callable[..., float] | SetScore] | None = None,
-        measures: Sequence[str] | None = None,
         epsilons: ArrayLike | None = None,
         n_trials: int = 30,
         random_state: RandomState = None,
-        n_jobs: int | None = None,
-        min_share: float = 1.0,
         ax: AxesLike = None,
     ) -> Self:
         """Run the protocol on the data that a sampler was calibrated on, and plot it.
@@ -259,9 +221,9 @@ class RiskCurveDisplay(_CurveDisplay):
         ----------
         estimator : ConformalSampler
             A fitted sampler; nothing is drawn or judged anew.
-        methods, epsilons, n_trials, random_state, n_jobs
+        methods, epsilons, n_trials, random_state
             As in :func:`sklearn_clm.evaluation.run_trials`; by default the sampler's own set score.
-        measures, min_share, ax
+        ax
             As in :meth:`from_trials`.
 
         Returns
@@ -269,7 +231,7 @@ class RiskCurveDisplay(_CurveDisplay):
         RiskCurveDisplay
             The display, plotted.
         """
-        sampler = calibrated_one(estimator, ConformalSampler)
+        sampler = calibrated(estimator, ConformalSampler)
         record, policy = sampler.calibration_, sampler.policy
         path = policy if isinstance(policy, ThresholdPolicy) else ThresholdPolicy()
         results = run_trials(
@@ -282,9 +244,8 @@ class RiskCurveDisplay(_CurveDisplay):
             size_weight=record.weights["size_weight"],
             excess_weight=record.weights["excess_weight"],
             random_state=random_state,
-            n_jobs=n_jobs,
         )
-        return cls.from_trials(results, measures=measures, min_share=min_share, ax=ax)
+        return cls.from_trials(results, ax=ax)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -307,7 +268,7 @@ class ComponentCurveDisplay(_CurveDisplay):
         As in :class:`RiskCurveDisplay`.
     """
 
-    title: ClassVar[str] = "Selected components"
+    title = "Selected components"
     trivial_label: ClassVar[str] = "trivial: every component"
     default_measures: ClassVar[tuple[str, ...]] = ("loss", "number", "recall")
     level_label: ClassVar[str] = "α (tolerated risk)"
@@ -322,11 +283,9 @@ class ComponentCurveDisplay(_CurveDisplay):
         cls,
         estimator: ComponentSelector,
         *,
-        name: str | None = None,
         alphas: ArrayLike | None = None,
         n_trials: int = 30,
         random_state: RandomState = None,
-        min_share: float = 1.0,
         ax: AxesLike = None,
     ) -> Self:
         """Run the protocol on the data that a selector was calibrated on, and plot it.
@@ -335,11 +294,9 @@ class ComponentCurveDisplay(_CurveDisplay):
         ----------
         estimator : ComponentSelector
             A fitted selector; nothing is drawn, split or judged anew.
-        name : str, optional
-            What to call its component score in the legend.
         alphas, n_trials, random_state
             As in :func:`sklearn_clm.evaluation.run_component_trials`.
-        min_share, ax
+        ax
             As in :meth:`from_trials`.
 
         Returns
@@ -347,11 +304,10 @@ class ComponentCurveDisplay(_CurveDisplay):
         ComponentCurveDisplay
             The display, plotted.
         """
-        selector = calibrated_one(estimator, ComponentSelector)
+        selector = calibrated(estimator, ComponentSelector)
         record = selector.calibration_
-        if name is None:
-            score = selector.component_score
-            name = score if isinstance(score, str) else type(score).__name__
+        score = selector.component_score
+        name = score if isinstance(score, str) else type(score).__name__
         results = run_component_trials(
             {name: record.data},
             alphas,
@@ -359,4 +315,4 @@ class ComponentCurveDisplay(_CurveDisplay):
             n_trials=n_trials,
             random_state=random_state,
         )
-        return cls.from_trials(results, min_share=min_share, ax=ax)
+        return cls.from_trials(results, ax=ax)

@@ -1,9 +1,13 @@
-"""What all figures share: axes, lines, and the meaning of grey."""
+"""What all figures share: whom they are of, axes, lines, and the meaning of grey."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_clm import ConformalSampler
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +29,27 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 TRIVIAL = "0.92"
 
 
+def calibrated(estimator: object, *kinds: type) -> Any:
+    """The estimator, or the last step of a pipeline that is of these kinds, which has data."""
+    found = estimator
+    while isinstance(found, Pipeline):
+        steps = [step for _, step in found.steps if isinstance(step, (*kinds, Pipeline))]
+        found = steps[-1] if steps else None
+    if not isinstance(found, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(
+            f"estimator must be a {names}, or a pipeline with one (of a search, its "
+            f"best_estimator_), got {type(estimator).__name__} instead."
+        )
+    check_is_fitted(
+        found,
+        ["calibration_", "calibration_data_"],
+        msg="This %(name)s has no calibration data to report on; call fit or calibrate. "
+        "A calibration that was loaded from a file has none.",
+    )
+    return found
+
+
 def line_style(position: int) -> dict[str, Any]:
     """Colour, dashes and marker of the method at this position."""
     return {
@@ -36,42 +61,12 @@ def line_style(position: int) -> dict[str, Any]:
     }
 
 
-def marker_positions(values: np.ndarray, position: int, n_methods: int) -> list[int]:
-    """Some eight points of a curve that get a marker, others for each method."""
-    defined = np.flatnonzero(~np.isnan(values))
-    step = max(1, len(defined) // 8)
-    offset = (position * step) // max(1, n_methods)
-    return [int(index) for index in defined[offset::step]]
-
-
-def new_axes(
-    ax: AxesLike, shape: tuple[int, int], size: tuple[float, float], least: int | None = None
-) -> tuple["Figure", np.ndarray]:
-    """Figure and axes: new ones of this shape, or those given, checked for their number.
-
-    Fewer axes than in `shape` may be given, down to `least`.
-    """
-    n = shape[0] * shape[1]
-    if ax is None:
-        try:
-            import matplotlib.pyplot as plt
-        except ImportError as error:
-            raise ImportError(
-                "Displays need matplotlib: pip install 'sklearn-clm[plot]' (or matplotlib itself)."
-            ) from error
-        figure, axes = plt.subplots(
-            *shape, sharex=shape[1] == 1, squeeze=False, figsize=size, layout="constrained"
-        )
-        return figure, axes.ravel()
-    axes = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
-    if not (least or n) <= len(axes) <= n:
-        what = f"{n}, one for each measure," if least is None else "one or two,"
-        raise ValueError(f"ax holds {len(axes)} axes; wanted {what} or None.")
-    return axes[0].figure, axes
-
-
 class Display(ABC):
-    """A figure of one pair of axes, or of two that stand side by side or above each other."""
+    """A figure of one pair of axes, or of several side by side or above each other.
+
+    As with scikit-learn's displays, ``from_estimator`` and the like make and draw it, and ``plot``
+    draws it again; `figure_` and `axes_` are what was drawn.
+    """
 
     figure_: "Figure"
     axes_: np.ndarray
@@ -79,7 +74,7 @@ class Display(ABC):
     title = ""
     shape = (1, 1)
     size = (5.6, 4.0)
-    least: int | None = None
+    least: int | None = None  # axes that do, where not all are needed
     legend_above = False
 
     @property
@@ -100,33 +95,85 @@ class Display(ABC):
         display
             This display, with `figure_` and its axes.
         """
-        self.figure_, self.axes_ = new_axes(ax, self.shape, self.size, self.least)
+        self.figure_, self.axes_ = self._new_axes() if ax is None else self._given_axes(ax)
         self._draw()
-        finish(self.axes_, self.title, above=self.legend_above)
+        for one in self.axes_:
+            one.spines[["top", "right"]].set_visible(False)
+        entries = {
+            label: handle
+            for one in self.axes_
+            for handle, label in zip(*one.get_legend_handles_labels())
+        }
+        style: dict[str, Any] = {"fontsize": "x-small", "framealpha": 0.85, "edgecolor": "none"}
+        if self.legend_above:
+            style |= {"title": self._title(), "alignment": "left", "loc": "lower left"}
+            style |= {"bbox_to_anchor": (0.0, 1.12), "ncols": 2, "borderpad": 0.0}
+        else:
+            self.ax_.set_title(self._title(), fontsize="medium", loc="left")
+        self.ax_.legend(entries.values(), entries.keys(), **style)
         return self
 
     @abstractmethod
     def _draw(self) -> None:
         """Draw on `axes_`, which are there."""
 
+    def _title(self) -> str:
+        return self.title
 
-def finish(axes: np.ndarray, title: str, *, legend: bool = True, above: bool = False) -> None:
-    """Give the figure its title and its one legend, inside the first axes or above them."""
-    for one in axes:
-        one.spines[["top", "right"]].set_visible(False)
-    if not above:
-        axes[0].set_title(title, fontsize="medium", loc="left")
-    if not legend:
-        return
-    entries = {
-        label: handle for one in axes for handle, label in zip(*one.get_legend_handles_labels())
-    }
-    place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.12), "ncols": 2, "borderpad": 0.0}
-    axes[0].legend(
-        entries.values(),
-        entries.keys(),
-        fontsize="x-small",
-        framealpha=0.85,
-        edgecolor="none",
-        **({"title": title, "alignment": "left", **place} if above else {}),
-    )
+    def _new_axes(self) -> tuple["Figure", np.ndarray]:
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError as error:
+            raise ImportError(
+                "Displays need matplotlib: pip install 'sklearn-clm[plot]' (or matplotlib itself)."
+            ) from error
+        figure, axes = plt.subplots(
+            *self.shape,
+            sharex=self.shape[1] == 1,
+            squeeze=False,
+            figsize=self.size,
+            layout="constrained",
+        )
+        return figure, axes.ravel()
+
+    def _given_axes(self, ax: AxesLike) -> tuple["Figure", np.ndarray]:
+        axes = np.atleast_1d(np.asarray(ax, dtype=object)).ravel()
+        most = self.shape[0] * self.shape[1]
+        least = self.least or most
+        if not least <= len(axes) <= most:
+            raise ValueError(f"ax must hold {least} to {most} axes, got {len(axes)} instead.")
+        return axes[0].figure, axes
+
+
+class EstimatorDisplay(Display):
+    """A figure of a calibrated estimator."""
+
+    kinds: ClassVar[tuple[type, ...]] = (ConformalSampler,)
+    wanted: ClassVar[str] = ""  # what there must be to show
+
+    @classmethod
+    def from_estimator(cls, estimator: object, *, ax: AxesLike = None) -> Self:
+        """Plot a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : ConformalSampler, ComponentSelector or Pipeline
+            An estimator after ``fit`` or ``calibrate``, of the kind that the display is about; of a
+            pipeline, the last step that is one.
+        ax
+            As in :meth:`plot`.
+
+        Returns
+        -------
+        display
+            The display, plotted.
+        """
+        display = cls._of(calibrated(estimator, *cls.kinds))
+        if display is None:
+            raise ValueError(f"estimator must {cls.wanted}, got one without instead.")
+        return display.plot(ax=ax)
+
+    @classmethod
+    @abstractmethod
+    def _of(cls, estimator: Any) -> Self | None:
+        """The display, not plotted yet; None where there is nothing to show."""

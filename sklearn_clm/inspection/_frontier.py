@@ -6,20 +6,27 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from sklearn_clm import ConformalSampler
-from sklearn_clm.calibration import LearnThenTestResult, critical_count
-from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.inspection._figures import BLUE, DASHED, DOTTED, LIMIT, RED, AxesLike, Display
-from sklearn_clm.inspection._record import calibrated_one
+from sklearn_clm.calibration import critical_count
+from sklearn_clm.inspection._figures import (
+    BLUE,
+    DASHED,
+    DOTTED,
+    LIMIT,
+    RED,
+    EstimatorDisplay,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # p-values far in the tail say nothing more
 _SMALLEST_P = 1e-6
+# open, so that neither hides a point underneath
+_OPEN = {"marker": "o", "facecolors": "none", "zorder": 4}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FrontierDisplay(Display):
+class FrontierDisplay(EstimatorDisplay):
     """Pareto frontier, the sequence of tests along it, and the configuration it chose.
 
     Every point is one configuration of the frontier, on the left at its objective (Eq. 7) and
@@ -27,7 +34,7 @@ class FrontierDisplay(Display):
     p-value. The tests start with the safest, and go on while the p-value is at most delta, that
     is, while the loss stays at or under the dashed line; the cross is where they stopped. The
     open star surrounds lambda-hat. The dotted line is the same frontier on the optimisation
-    part, where it was found. Create it with :meth:`from_estimator` or :meth:`from_result`.
+    part, where it was found. Create it with :meth:`from_estimator`.
 
     Parameters
     ----------
@@ -89,6 +96,7 @@ class FrontierDisplay(Display):
     shape = (1, 2)
     size = (9.6, 4.1)
     least = 1
+    wanted = "be calibrated with thresholds, and with enough prompts for a test"
 
     @property
     def critical_loss(self) -> float:
@@ -97,60 +105,10 @@ class FrontierDisplay(Display):
         return np.nan if count < 0 else count / self.n_calibration
 
     @classmethod
-    def from_estimator(cls, estimator: ConformalSampler, *, ax: AxesLike = None) -> Self:
-        """Plot the calibration of a fitted sampler.
-
-        Parameters
-        ----------
-        estimator : ConformalSampler
-            A fitted sampler.
-        ax
-            As in :meth:`plot`.
-
-        Returns
-        -------
-        FrontierDisplay
-            The display, plotted.
-        """
-        record = calibrated_one(estimator, ConformalSampler).calibration_
-        if record.result is None:
-            raise ValueError(
-                "estimator must be calibrated with thresholds, and with enough prompts for a test, "
-                f"got one of {record.data.n_prompts} prompts without a frontier instead."
-            )
-        return cls._of_tests(record.result, record.weights).plot(ax=ax)
-
-    @classmethod
-    def from_result(
-        cls,
-        result: LearnThenTestResult,
-        *,
-        size_weight: float = 0.5,
-        excess_weight: float = 0.5,
-        ax: AxesLike = None,
-    ) -> Self:
-        """Plot a result of :func:`sklearn_clm.calibration.learn_then_test`.
-
-        Parameters
-        ----------
-        result : LearnThenTestResult
-            The result.
-        size_weight, excess_weight : float, default=0.5
-            The weights of Eq. 7 that it was made with.
-        ax
-            As in :meth:`plot`.
-
-        Returns
-        -------
-        FrontierDisplay
-            The display, plotted.
-        """
-        weights = Weights(size_weight=size_weight, excess_weight=excess_weight, draw_weight=0.0)
-        return cls._of_tests(result, weights).plot(ax=ax)
-
-    @classmethod
-    def _of_tests(cls, result: LearnThenTestResult, weights: Weights) -> Self:
-        """The display, not plotted yet."""
+    def _of(cls, estimator: ConformalSampler) -> Self | None:
+        result, weights = estimator.calibration_.result, estimator.calibration_.weights
+        if result is None:
+            return None
         return cls(
             objective=np.asarray(result.risks.objective(**weights)),
             loss=np.asarray(result.risks.loss),
@@ -203,20 +161,15 @@ class FrontierDisplay(Display):
     def _points(self, axes: "Axes", x: np.ndarray, y: np.ndarray) -> None:
         n, stop = len(x), self.n_valid
         axes.plot(x, y, color="0.8", linewidth=0.8, zorder=1)
-        groups: list[tuple[slice, str, dict[str, Any]]] = []
-        if stop:
-            style: dict[str, Any] = {"marker": "o", "c": BLUE, "s": 13, "zorder": 3}
-            groups.append((slice(0, stop), f"valid ({stop})", style))
-        if stop + 1 < n:
-            style = {"marker": "o", "facecolors": "none", "edgecolors": "0.5", "s": 13, "zorder": 2}
-            groups.append((slice(stop + 1, n), f"not tested ({n - stop - 1})", style))
-        # open, so that neither hides a point underneath
+        parts: list[tuple[int, int, str, dict[str, Any]]] = [
+            (0, stop, f"valid ({stop})", {"marker": "o", "c": BLUE, "s": 13, "zorder": 3}),
+            (stop + 1, n, f"not tested ({n - stop - 1})", {**_OPEN, "edgecolors": "0.5", "s": 13}),
+        ]
         if self.selected is not None:
-            style = {"marker": "*", "facecolors": "none", "edgecolors": "black", "s": 190}
-            style |= {"linewidths": 1.1, "zorder": 4}
-            groups.append((slice(self.selected, self.selected + 1), r"$\hat{\lambda}$", style))
-        if stop < n:
-            style = {"marker": "x", "c": RED, "s": 40, "linewidths": 1.8, "zorder": 5}
-            groups.append((slice(stop, stop + 1), "first failure, tests stop", style))
-        for part, label, style in groups:
-            axes.scatter(x[part], y[part], label=label, **style)
+            star = {**_OPEN, "marker": "*", "edgecolors": "black", "s": 190, "linewidths": 1.1}
+            parts.append((self.selected, self.selected + 1, r"$\hat{\lambda}$", star))
+        cross = {"marker": "x", "c": RED, "s": 40, "linewidths": 1.8, "zorder": 5}
+        parts.append((stop, stop + 1, "first failure, tests stop", cross))
+        for first, end, label, style in parts:
+            if first < min(end, n):
+                axes.scatter(x[first:end], y[first:end], label=label, **style)

@@ -8,12 +8,11 @@ import numpy as np
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import clopper_pearson
-from sklearn_clm.inspection._figures import BLUE, DASHED, RED, AxesLike, Display
-from sklearn_clm.inspection._record import calibrated_one
+from sklearn_clm.inspection._figures import BLUE, DASHED, RED, EstimatorDisplay
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GroupLossDisplay(Display):
+class GroupLossDisplay(EstimatorDisplay):
     """Loss by group with exact intervals, pooled against grouped.
 
     For each group, the share of its calibration prompts whose set holds no admissible response:
@@ -57,6 +56,9 @@ class GroupLossDisplay(Display):
 
     title = "Loss within groups"
     legend_above = True
+    wanted = (
+        "be calibrated with thresholds, all labels, and groups that are large enough for a test"
+    )
 
     def __post_init__(self) -> None:
         self.size = 5.6, 1.2 + 0.45 * len(self.groups)
@@ -68,34 +70,12 @@ class GroupLossDisplay(Display):
         return [name for name, bound in zip(self.groups, low, strict=True) if bound > self.epsilon]
 
     @classmethod
-    def from_estimator(cls, sampler: ConformalSampler, *, ax: AxesLike = None) -> Self:
-        """Plot the groups of a fitted sampler.
-
-        Parameters
-        ----------
-        sampler : ConformalSampler
-            A sampler of thresholds, calibrated with groups and all labels.
-        ax
-            As in :meth:`plot`.
-
-        Returns
-        -------
-        GroupLossDisplay
-            The display, plotted.
-
-        Raises
-        ------
-        ValueError
-            If there are no groups, an exit policy or lazy judging, or no group could be tested.
-        """
-        record = calibrated_one(sampler, ConformalSampler).calibration_
+    def _of(cls, estimator: ConformalSampler) -> Self | None:
+        record = estimator.calibration_
         groups = record.by_group or {}
         tested = {name: one.rule.result for name, one in groups.items() if one.rule.result}
         if not tested or record.result is None or record.data.unknown is not None:
-            raise ValueError(
-                "sampler must be calibrated with thresholds, all labels, and groups that are large "
-                "enough for a test, got one without instead."
-            )
+            return None
         # all groups test one path, on which the rule for all prompts stands as well
         everyone = record.result.position
         pooled, grouped = np.full((2, len(tested)), np.nan)
@@ -110,7 +90,7 @@ class GroupLossDisplay(Display):
             pooled=pooled,
             grouped=grouped,
             epsilon=record.epsilon,
-        ).plot(ax=ax)
+        )
 
     def _draw(self) -> None:
         place = np.arange(len(self.groups))[::-1].astype(np.float64)

@@ -80,11 +80,6 @@ class RiskMonitorDisplay(Display):
         -------
         RiskMonitorDisplay
             The display, plotted.
-
-        Raises
-        ------
-        ValueError
-            If there is no outcome yet.
         """
         if not monitor.n_audited_:
             raise ValueError("monitor must have at least one outcome, got none; call update.")

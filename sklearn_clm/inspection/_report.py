@@ -14,11 +14,8 @@ from sklearn.pipeline import Pipeline
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration._arrays import replacing
 from sklearn_clm.evaluation._results import markdown_table, markdown_text
-from sklearn_clm.inspection._figures import Display
-from sklearn_clm.inspection._record import calibrated
-from sklearn_clm.inspection._sampler_sections import sampler_sections
-from sklearn_clm.inspection._sections import Section
-from sklearn_clm.inspection._selector_sections import selector_sections
+from sklearn_clm.inspection._figures import Display, calibrated
+from sklearn_clm.inspection._sections import Section, sampler_sections, selector_sections
 
 _TITLE = "Calibration report"
 _STYLE = (
@@ -79,19 +76,11 @@ class CalibrationReport:
         Returns
         -------
         CalibrationReport
-            Guarantee, warnings, data, thresholds, tests, achievable band, what to expect of
-            ``predict``, what more prompts would gain, and what to do in use.
-
-        Raises
-        ------
-        NotFittedError
-            If it was not calibrated, or has its calibration from a file and hence no data.
         """
-        found = calibrated(estimator)
+        found = calibrated(estimator, ConformalSampler, ComponentSelector)
         if isinstance(found, ComponentSelector):
-            return cls(tuple(selector_sections(found.calibration_, found.calibration_data_)))
-        record, fraction = found.calibration_, found.optimization_fraction
-        return cls(tuple(sampler_sections(record, found.calibration_data_, fraction)))
+            return cls(tuple(selector_sections(found)))
+        return cls(tuple(sampler_sections(found)))
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -99,13 +88,7 @@ class CalibrationReport:
         return sum((s.paragraphs for s in self.sections if s.warning), ())
 
     def to_markdown(self) -> str:
-        """The report as Markdown.
-
-        Returns
-        -------
-        str
-            The text.
-        """
+        """The report as Markdown."""
         blocks = [f"# {_TITLE}"]
         for section in self.sections:
             blocks.append(f"## {section.heading}")
@@ -118,13 +101,7 @@ class CalibrationReport:
         return "\n\n".join(blocks) + "\n"
 
     def to_html(self) -> str:
-        """The report as an HTML fragment that needs nothing from elsewhere.
-
-        Returns
-        -------
-        str
-            The markup, with pictures where matplotlib is installed; all text in it is escaped.
-        """
+        """The report as an HTML fragment, with pictures where matplotlib is installed."""
         parts = [_STYLE, f'<div class="clm-report"><h2>{_TITLE}</h2>']
         for section in self.sections:
             parts.append(f"<h3>{escape(section.heading)}</h3>")
@@ -145,11 +122,6 @@ class CalibrationReport:
         ----------
         path : str or Path
             A file whose name ends in .html, .htm or .md.
-
-        Raises
-        ------
-        ValueError
-            If it ends in something else.
         """
         suffix = Path(path).suffix.lower()
         if suffix not in (".html", ".htm", ".md"):

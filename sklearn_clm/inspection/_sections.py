@@ -1,26 +1,56 @@
-"""Sections of a report, and those that samplers and selectors share."""
+"""What a report says of a calibrated sampler or selector, section by section."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._exceptions import MORE_PROMPTS
 from sklearn_clm._results import counted
-from sklearn_clm.calibration import smallest_epsilon
+from sklearn_clm.calibration import (
+    CalibrationData,
+    Claim,
+    ComponentCalibrationData,
+    ComponentThreshold,
+    LearnThenTestResult,
+    clopper_pearson,
+    smallest_epsilon,
+)
 from sklearn_clm.calibration._claim import nulls_of, percent
+from sklearn_clm.calibration._data import describe_repetitions
+from sklearn_clm.calibration._learn_then_test import doubts_of_admission
+from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.evaluation import chance_of_null
 from sklearn_clm.evaluation._monitor import AFTER_ALARM
-from sklearn_clm.inspection._budgets import PromptGainDisplay
+from sklearn_clm.evaluation._plan import first_k_errors, mean_interval
+from sklearn_clm.inspection._budgets import AchievableBandDisplay, PromptGainDisplay
 from sklearn_clm.inspection._figures import Display
-from sklearn_clm.inspection._tables import rounded_up
+from sklearn_clm.inspection._frontier import FrontierDisplay
 from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
 
 Record: TypeAlias = SamplerCalibration | SelectorCalibration
+Row: TypeAlias = tuple[str, ...]
 
 _GROWTH = (1, 2, 5, 10)
 _NEAR_BY = 0.05
+_OFTEN = 0.25
+_NEXT_TO_NOTHING = 0.1  # components for each prompt
 _MOST_NAMED = 10  # null groups
-OF_UNKNOWN = "This is about prompts of unknown groups, and only these."
+_MOST_TESTS = 7  # rows, but for those that decided
+_INTERVAL = "95 % interval"
+_BAND = ("policy", "error", _INTERVAL)
+_OF_UNKNOWN = "This is about prompts of unknown groups, and only these."
+_OF_GROUPS = (
+    "Errors and costs are those of the group's calibration prompts under the rule that predict "
+    "uses for them. The rule was chosen on these prompts, so new ones may do a little worse."
+)
+_OF_ALL_DRAWS = (
+    "The components are those of all draws: sets that stop early hold fewer components, and no "
+    "more errors."
+)
 _WATCH_LOSSES = (
     "Watch each loss: compute it for a random share of the sets, and give the values to a "
     "sklearn_clm.evaluation.RiskMonitor of its level. After an alarm stop relying on the "
@@ -59,7 +89,96 @@ class Section:
     display: Display | None = field(default=None, compare=False, repr=False)
 
 
-def guarantee(record: Record, *more: str) -> Section:
+def sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
+    """All that is said of a calibrated sampler."""
+    record, data = sampler.calibration_, sampler.calibration_data_
+    pooled, claim = record.uses_pooled_rule, record.claim
+    outcomes = record.rule.outcomes(data, record.set_score) if pooled else None
+    yield _guarantee(record)
+    yield from _warnings(_of_sampler(record, data, outcomes))
+    rows: list[Row] = []
+    for name, (rule, of_group) in (record.by_group or {}).items():
+        start, tests = (str(name), of_group.outcome[0], rule.words), rule.result
+        costs = [f"{cost:.4g}" for cost in rule.costs]
+        rows.append((*start, of_group.outcome[1], "", *costs, ""))
+        if tests is not None:
+            bound, n_errors = tests.errors_of_choice
+            smallest = tests.smallest_epsilon
+            shown = "" if np.isnan(smallest) else bound + _rounded_up(smallest)
+            rows[-1] = (*start, *_errors(n_errors, tests.n_calibration, bound), *costs, shown)
+    yield from _groups(record, ("size", "draws", "smallest epsilon"), rows)
+    yield from _shift(record)
+    if claim.losses:
+        means = record.rule.means
+        rows = [
+            (name, f"{level:g}", f"{means[name]:.3g}" if name in means else "")
+            for name, level in claim.losses.items()
+        ]
+        header = ("loss", "level", "mean of the calibration prompts")
+        yield Section("Other losses", table=(header, *rows))
+    yield _data_of_sampler(record, data)
+    if pooled and claim.holds:
+        facts = record.rule.facts(get_set_score(record.set_score).name)
+        yield Section(record.rule.heading, table=(("what", "value", "use"), *facts))
+    if pooled and record.result is not None:
+        yield _frontier(sampler, record.result)
+    if data.unknown is None and claim.admission:
+        yield _band(data, AchievableBandDisplay._of(sampler))
+    if outcomes is not None:
+        yield _sets(record, outcomes)
+    yield from _more_prompts(sampler, "the largest sets")
+    if data.unknown is not None or record.n_judgements is not None:
+        yield _judgements(data, record.n_judgements)
+    yield _in_use(claim)
+
+
+def selector_sections(selector: ComponentSelector) -> Iterable[Section]:
+    """All that is said of a calibrated selector."""
+    record, data = selector.calibration_, selector.calibration_data_
+    yield _guarantee(record, _together(record))
+    yield from _warnings(_of_selector(record, data))
+    rows: list[Row] = []
+    for name, gamma in (record.by_group or {}).items():
+        status, why = record.claims[name].outcome
+        result = record.results[name]
+        if result is None:
+            rows.append((str(name), status, "", why, "", "0", ""))
+            continue
+        last = result.n_valid - 1
+        rule, errors, selected = "", _errors(0, result.n_calibration), 0.0  # of an empty selection
+        if last >= 0:
+            rule, selected = f"gamma-hat {gamma:.4g}", result.n_components[last]
+            n_errors = int(result.n_errors[last])
+            errors = _errors(n_errors, result.n_calibration, result.bound(last))
+        smallest = ""
+        if len(result.thresholds):
+            smallest = result.bound(0) + _rounded_up(result.smallest_alpha)
+        rows.append((str(name), status, rule, *errors, f"{selected:.4g}", smallest))
+    yield from _groups(record, ("components selected", "smallest alpha"), rows)
+    yield from _shift(record)
+    rows = [("prompts", str(data.n_prompts)), ("distinct components", str(data.n_components))]
+    if data.unknown is not None:
+        rows.append(("of these judged", str(int(np.sum(data.labels >= 0)))))
+    yield Section("Data", table=(("what", "number"), *rows))
+    result = record.tests
+    if record.uses_pooled_rule:
+        if record.claim.holds:
+            use = "select a component of at least this"
+            table = (("what", "value", "use"), ("gamma-hat", f"{record.gamma_hat:.6g}", use))
+            yield Section("Threshold (gamma-hat)", table=table)
+        if result is not None and len(result.thresholds):
+            yield _thresholds(result)
+            if data.unknown is None:
+                yield _band_of_components(result)
+            yield _selections(record, data)
+            yield from _more_prompts(selector, "selections of the highest score")
+    yield _in_use(record.claim)
+
+
+# what both have
+
+
+def _guarantee(record: Record, *more: str) -> Section:
     """What is promised, and on which conditions."""
     claims = list(record.claims_in_use.values())
     held = [claim for claim in claims if claim.holds]
@@ -70,13 +189,12 @@ def guarantee(record: Record, *more: str) -> Section:
     return Section("Guarantee", (claim.sentence(), *claim.conditions(), *more))
 
 
-def warnings(texts: Sequence[str]) -> Iterable[Section]:
-    """The warnings, if there are any."""
+def _warnings(texts: Sequence[str]) -> Iterable[Section]:
     if texts:
         yield Section("Warnings", tuple(texts), warning=True)
 
 
-def nulls(record: Record, what: str) -> list[str]:
+def _nulls(record: Record, what: str) -> list[str]:
     """To whom nothing is promised, and why; `what` they get."""
     claims = record.claims_in_use
     null = {name: claim for name, claim in claims.items() if not claim.holds}
@@ -93,11 +211,11 @@ def nulls(record: Record, what: str) -> list[str]:
             f"Nothing is guaranteed for prompts of {of}, which get {what}: {', '.join(shown)}."
         )
     if None in null:
-        texts.append(f"{null[None].why_null()} {OF_UNKNOWN}")
+        texts.append(f"{null[None].why_null()} {_OF_UNKNOWN}")
     return texts
 
 
-def doubts(record: Record) -> list[str]:
+def _doubts(record: Record) -> list[str]:
     """What might have gone wrong by chance with the rule for all prompts together."""
     claim, tests = record.claim, record.tests
     if tests is None or claim.guarantee == "marginal" or not claim.admission:
@@ -120,14 +238,12 @@ def doubts(record: Record) -> list[str]:
     return texts
 
 
-def about_others(record: Record) -> tuple[str, ...]:
-    """Whom the rule for all prompts together serves, where groups have their own."""
-    return () if record.by_group is None else (OF_UNKNOWN,)
+def _of_pooled(record: Record, texts: list[str]) -> list[str]:
+    """Warnings of the rule for all prompts together, which may serve unknown groups alone."""
+    return texts if record.by_group is None else [f"{text} {_OF_UNKNOWN}" for text in texts]
 
 
-def groups(
-    record: Record, text: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]
-) -> Iterable[Section]:
+def _groups(record: Record, columns: Row, rows: list[Row]) -> Iterable[Section]:
     """The rule of each group, where there are groups."""
     if record.by_group is None:
         return
@@ -137,10 +253,11 @@ def groups(
             "Prompts of unknown groups, and only these, get the rule for all prompts together, "
             "which all that follows is about; within a group it promises nothing."
         )
-    yield Section("Groups", (others, text), (header, *rows))
+    header = ("group", "", "rule", "errors", _INTERVAL, *columns)
+    yield Section("Groups", (others, _OF_GROUPS), (header, *rows))
 
 
-def shift(record: Record) -> Iterable[Section]:
+def _shift(record: Record) -> Iterable[Section]:
     """The shift of prompts, where there is one."""
     if (found := record.shift) is not None:
         facts = (
@@ -153,17 +270,59 @@ def shift(record: Record) -> Iterable[Section]:
         yield Section("Covariate shift", table=(("what", "value"), *facts))
 
 
-def more_prompts(record: Record, safest: str) -> Iterable[Section]:
+def _tests(
+    result: LearnThenTestResult | ComponentThreshold,
+    n_valid: int,
+    chosen: int | None,
+    what: str,
+    order: str,
+    columns: dict[str, tuple[np.ndarray, str]],
+) -> tuple[str, tuple[Row, ...]]:
+    """What became of the tests, in words, and a table of those that decided and a few others.
+
+    `columns` are what else is shown of each test, as numbers, or rows of them, and their format.
+    """
+    m = len(result.p_values)
+    passed = "all" if n_valid == m else str(n_valid or "none")
+    text = (
+        f"{counted(m, what)}, tested {order}, each at level delta = {result.delta:g}, until one "
+        f"failed: {passed} passed."
+    )
+    steps = np.linspace(0, m - 1, min(m, _MOST_TESTS)).round().astype(int).tolist()
+    shown = sorted({*steps, min(n_valid, m - 1), *([] if chosen is None else [chosen])})
+    rows: list[Row] = [("test", *columns, "errors", "p-value", "")]
+    before = -1
+    for i in [*shown, m]:
+        if i > before + 1:
+            rows.append(("...", f"({i - before - 1} more)", *[""] * (len(columns) + 2)))
+        before = i
+        if i == m:
+            break
+        bound, known = result.bound(i), i <= n_valid or not result.bound(i)
+        errors = f"{bound}{result.n_errors[i]} of {result.n_calibration}" if known else ""
+        p_value = f"{bound}{result.p_values[i]:.3g}" if known else ""
+        role = "not tested" if i > n_valid else "failed" if i == n_valid else "valid"
+        role = "chosen" if i == chosen else role
+        cells = [
+            ", ".join(f"{value:{form}}" for value in np.atleast_1d(values[i]))
+            for values, form in columns.values()
+        ]
+        rows.append((str(i + 1), *cells, errors, p_value, role))
+    return text, tuple(rows)
+
+
+def _more_prompts(
+    estimator: ConformalSampler | ComponentSelector, safest: str
+) -> Iterable[Section]:
     """What more calibration prompts would gain; `safest` names the sets that err least."""
-    display = PromptGainDisplay._of_record(record)
+    display = PromptGainDisplay._of(estimator)
     if display is None:
         return
     name, n, share = display.symbol, display.n_calibration, display.n_errors / display.n_calibration
-    sizes = [growth * n for growth in _GROWTH]
-    levels = display.smallest(sizes).tolist()
+    levels = display.smallest([growth * n for growth in _GROWTH]).tolist()
     rows = [
-        (f"{growth} x", str(size), rounded_up(level))
-        for growth, size, level in zip(_GROWTH, sizes, levels)
+        (f"{growth} x", str(growth * n), _rounded_up(level))
+        for growth, level in zip(_GROWTH, levels)
     ]
     text = (
         f"The smallest {name} that can be certified, if {safest} keep their share of errors, "
@@ -174,9 +333,12 @@ def more_prompts(record: Record, safest: str) -> Iterable[Section]:
     yield Section("What more prompts would gain", (text,), table, display=display)
 
 
-def in_use(record: Record) -> Section:
+def _expected(text: str, *rows: Row) -> Section:
+    return Section("What to expect of predict", (text,), (("what", "mean", _INTERVAL), *rows))
+
+
+def _in_use(claim: Claim) -> Section:
     """What to do once the rule is in use."""
-    claim = record.claim
     if not claim.admission:
         return Section("In use", (_WATCH_LOSSES,))
     return Section(
@@ -189,3 +351,236 @@ def in_use(record: Record) -> Section:
             + AFTER_ALARM.format(epsilon=claim.level, alpha=0.05),
         ),
     )
+
+
+# numbers with their intervals
+
+
+def _mean(values: np.ndarray) -> Row:
+    mean, low, high = mean_interval(values)
+    return f"{mean:.4g}", f"{low:.4g} to {high:.4g}"
+
+
+def _share(count: int, n: int, bound: str = "") -> Row:
+    """A share of n and its exact interval, none where the count is a bound."""
+    low, high = clopper_pearson(count, n)
+    return f"{bound}{count / n:.4f}", "" if bound else f"{low:.4g} to {high:.4g}"
+
+
+def _errors(count: int, n: int, bound: str = "") -> Row:
+    return f"{bound}{count} of {n}", _share(count, n, bound)[1]
+
+
+def _rounded_up(level: float) -> str:
+    """The level with four decimals, so that a test at the level that is named does succeed."""
+    return f"{math.ceil(level * 1e4) / 1e4:.4f}"
+
+
+# what is said of samplers alone
+
+
+def _of_sampler(record: SamplerCalibration, data: CalibrationData, outcomes: Any) -> list[str]:
+    """What to be careful about."""
+    texts = []
+    (low, high), epsilon = record.achievable_epsilon, record.epsilon
+    if not record.claim.losses and record.claim.admission:  # else epsilon alone decides nothing
+        if epsilon >= high:
+            texts.append(
+                f"epsilon = {epsilon:g} is trivial: the first draw alone errs for {percent(high)} "
+                "of the prompts."
+            )
+        if epsilon <= low:
+            texts.append(
+                f"epsilon = {epsilon:g} is out of reach: even all {data.k_max} draws err for "
+                f"{percent(low)} of the prompts. {_what_helps(data)}"
+            )
+    texts += _nulls(record, f"all {counted(record.k_max, 'draw')}")
+    if record.uses_pooled_rule:
+        about, k_max = _doubts(record), record.rule.k_max
+        exhausted = 0.0 if outcomes is None else float(np.mean(outcomes.draws == k_max))
+        if record.claim.holds and k_max > 1 and exhausted > _OFTEN:
+            about.append(
+                f"The budget is exhausted often: all {k_max} draws are made for "
+                f"{percent(exhausted)} of the prompts."
+            )
+        texts += _of_pooled(record, about)
+    if data.k_max > 1 and data.texts is not None and not np.any(data.texts):
+        texts.append(
+            f"The {data.k_max} draws of a prompt never differ, so that more than one draw finds "
+            "nothing more. Draw at a temperature above 0, or take a generator whose draws differ."
+        )
+    repeated = None if data.prompts is None else describe_repetitions(data.prompts)
+    return texts if repeated is None else [*texts, repeated]
+
+
+def _what_helps(data: CalibrationData) -> str:
+    """What lowers the error of all draws."""
+    errors = first_k_errors(data.admissible)
+    if suspicion := doubts_of_admission(errors[-1] / data.n_prompts):
+        return suspicion
+    if errors[(data.k_max - 1) // 2] > errors[-1]:
+        return "Raise epsilon or k_max, or improve the generator."
+    return (
+        "More draws will hardly help: those after the first half found nothing more. Raise "
+        "epsilon, or improve the generator or the admission."
+    )
+
+
+def _data_of_sampler(record: SamplerCalibration, data: CalibrationData) -> Section:
+    tests = record.tests
+    rows = [("prompts", str(data.n_prompts))]
+    if tests is not None:
+        searches, certifies = tests.parts
+        rows.append((f"optimisation part, {searches}", str(tests.n_optimization)))
+        rows.append((f"calibration part, {certifies}", str(tests.n_calibration)))
+    rows.append(("draws for each prompt", str(data.k_max)))
+    rows.append(("seed of the draws", str(record.source.seed)))
+    return Section("Data", table=(("what", "number"), *rows))
+
+
+def _frontier(sampler: ConformalSampler, result: LearnThenTestResult) -> Section:
+    record, path, lazily = sampler.calibration_, result.frontier, result.exact is not None
+    columns = {"similarity, quality, set score": (path.lambdas, ".4g")}
+    if path.k_max.min() < path.k_max.max():
+        columns["k_max"] = path.k_max, "d"
+    display = None
+    if not lazily:  # it would need labels that nobody asked for
+        columns["objective"] = np.asarray(result.risks.objective(**record.weights)), ".4g"
+        if not record.claim.losses:
+            display = FrontierDisplay._of(sampler)
+    what, n_valid = "configuration", len(result.valid_lambdas)
+    text, table = _tests(result, n_valid, result.position, what, "from the safest on", columns)
+    if lazily:
+        text += (
+            " A test ends as soon as its decision is forced, so that errors and p-values are "
+            "bounds where prompts are unsettled."
+        )
+    elif record.claim.losses:
+        text += " The p-value is the largest of those of all losses."
+    return Section("Frontier and tests", (text,), table, display=display)
+
+
+def _band(data: CalibrationData, display: AchievableBandDisplay) -> Section:
+    errors = first_k_errors(data.admissible)
+    rows = (
+        ("always one draw", *_share(int(errors[0]), data.n_prompts)),
+        (f"always {counted(data.k_max, 'draw')}", *_share(int(errors[-1]), data.n_prompts)),
+    )
+    text = (
+        "Above the first number, epsilon is trivial; below the second, it is out of reach for "
+        "this generator and budget (Appendix C). Choosing k_max or epsilon by these numbers, and "
+        "calibrating on the same prompts, voids the guarantee: choose on other prompts."
+    )
+    return Section("Achievable band of epsilon", (text,), (_BAND, *rows), display=display)
+
+
+def _sets(record: SamplerCalibration, outcomes: Any) -> Section:
+    bound, n_errors = outcomes.errors
+    n = len(outcomes.size)
+    rows = [
+        ("error", *_share(n_errors, n, bound)),
+        ("size", *_mean(outcomes.size)),
+        ("draws", *_mean(outcomes.draws)),
+    ]
+    text = f"Means over the {n} prompts that calibrated."
+    if record.claim.holds:
+        text += " The rule was chosen on them, so new prompts may do a little worse."
+    text += " Size counts the responses in a set; draws, those made for it."
+    if outcomes.excess is not None:
+        rows.append(("excess", *_mean(outcomes.excess)))
+        text += " Excess is the share of the draws after the first admissible one."
+    if np.mean(outcomes.size == 0) > 0.5:
+        text += " More than half of the sets are empty, and each of these takes all draws."
+        if not record.claim.admission:
+            text += (
+                " No loss demands an answer, and Eq. 7 prefers small sets: size_weight=0, or "
+                "Losses(admission=True) with a high epsilon, gives answers."
+            )
+    return _expected(text, *rows)
+
+
+def _judgements(data: CalibrationData, n_judgements: int | None) -> Section:
+    judged = data.n_judged if n_judgements is None else n_judgements
+    rows = (
+        ("what", "number"),
+        ("draws", str(data.n_made)),
+        ("judged", str(judged)),
+        ("judged for each prompt", f"{judged / data.n_prompts:.3g}"),
+    )
+    text = (
+        "Labels were asked for until each decision was forced; the decisions are those of the "
+        "full table. Equal responses of a prompt are judged once."
+    )
+    return Section("Judgements", (text,), rows)
+
+
+# what is said of selectors alone
+
+
+def _together(record: SelectorCalibration) -> str:
+    """What is known of the sampler's guarantee and that of components at once."""
+    sets = None if record.sampler is None else record.sampler.calibration_
+    both = "The guarantee of the sampler's sets and this one hold at once with confidence"
+    if sets is None:
+        return f"{both} 1 - 2 delta, by the union bound."
+    if not sets.certified:
+        return "Nothing is guaranteed of the sampler's sets."
+    if sets.claim.guarantee == "marginal":
+        return (
+            "The guarantee of the sampler's sets holds on average over calibrations (marginal "
+            "guarantee), and no confidence is known with which both hold at once."
+        )
+    same = sets.delta == record.delta
+    confidence = "1 - 2 delta" if same else percent(1 - record.delta - sets.delta)
+    return f"{both} {confidence}, by the union bound."
+
+
+def _of_selector(record: SelectorCalibration, data: ComponentCalibrationData) -> list[str]:
+    """What to be careful about."""
+    texts = _nulls(record, "empty selections")
+    if record.uses_pooled_rule:
+        about = _doubts(record)
+        selected = int(np.count_nonzero(data.scores >= record.gamma_hat))
+        if record.claim.holds and selected < _NEXT_TO_NOTHING * data.n_prompts:
+            about.append(
+                f"Next to nothing is selected: {counted(selected, 'component')} of "
+                f"{data.n_components} reach gamma-hat."
+            )
+        texts += _of_pooled(record, about)
+    return [*texts, *record.remarks]
+
+
+def _thresholds(result: ComponentThreshold) -> Section:
+    columns = {
+        "score": (result.thresholds, ".6g"),
+        "components selected": (result.n_components, ".4g"),
+    }
+    n_valid = result.n_valid
+    chosen = n_valid - 1 if n_valid else None
+    order = "from the largest down"
+    text, table = _tests(result, n_valid, chosen, "distinct score", order, columns)
+    return Section("Tests of thresholds", (text,), table)
+
+
+def _band_of_components(result: ComponentThreshold) -> Section:
+    n, (safest, every) = result.n_calibration, result.n_errors[[0, -1]].tolist()
+    rows = (
+        ("select everything", *_share(every, n)),
+        ("select what has the highest score", *_share(safest, n)),
+    )
+    text = (
+        "Above the first number, alpha is trivial; below the second, next to nothing can be "
+        "selected."
+    )
+    return Section("Achievable band of alpha", (text,), (_BAND, *rows))
+
+
+def _selections(record: SelectorCalibration, data: ComponentCalibrationData) -> Section:
+    n, chosen = data.n_prompts, data.scores >= record.gamma_hat
+    number = np.bincount(data.prompt_index[chosen], minlength=n)
+    # labels that no test needed are unknown: the most errors that there can be
+    wrong = np.unique(data.prompt_index[chosen & (data.labels != 1)]).size
+    bound = "at most " if np.any(data.labels[chosen] < 0) else ""
+    text = f"Means over the {n} prompts that calibrated. {_OF_ALL_DRAWS}"
+    rows = ("error", *_share(wrong, n, bound)), ("components selected", *_mean(number))
+    return _expected(text, *rows)

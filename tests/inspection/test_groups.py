@@ -55,7 +55,7 @@ def test_losses_of_groups_are_those_of_their_calibration_prompts():
     assert display.failed_by_pooling == ["hard"]
     assert len(display.ax_.get_yticklabels()) == 2
     assert display.ax_.get_yticklabels()[0].get_text().startswith("hard (n=")
-    with pytest.raises(ValueError, match="sampler"):
+    with pytest.raises(ValueError, match="estimator"):
         GroupLossDisplay.from_estimator(sampler().calibrate(data))
 
 
@@ -223,20 +223,19 @@ def test_reports_of_selectors_say_what_each_group_will_get():
         n, error, selected = own_numbers(scores, right, names, one.groups_[name], name)
         shown = rows[name]
         assert shown[""] == "certified"
-        assert float(shown["gamma-hat"]) == pytest.approx(one.groups_[name], abs=1e-4)
-        assert shown["calibration prompts"] == str(n)
+        assert float(shown["rule"].split()[1]) == pytest.approx(one.groups_[name], abs=1e-4)
+        assert shown["errors"] == f"{round(error * n)} of {n}"
         assert float(shown["components selected"]) == pytest.approx(selected, abs=1e-3)
-        assert float(shown["error"]) == pytest.approx(error, abs=1e-4)
         low, high = map(float, shown["95 % interval"].split(" to "))
         assert low < error < high
         smallest = one.calibration_.results[name].smallest_alpha
         assert 0 <= float(shown["smallest alpha"]) - smallest < 1e-4
     for name in ("wrong", "rare"):
-        assert (rows[name][""], rows[name]["gamma-hat"]) == ("null", "")
+        assert (rows[name][""], rows[name]["rule"]) == ("null", "")
         assert rows[name]["components selected"] == "0"
     n_wrong = own_numbers(scores, right, names, 0.0, "wrong")[0]
-    assert rows["wrong"]["calibration prompts"] == str(n_wrong)
-    assert "are lacking" in rows["rare"]["calibration prompts"]
+    assert rows["wrong"]["errors"] == f"0 of {n_wrong}"
+    assert "are lacking" in rows["rare"]["errors"]
 
 
 def test_reports_of_selectors_leave_out_a_threshold_that_nobody_gets():
@@ -255,13 +254,14 @@ def test_reports_of_selectors_leave_out_a_threshold_that_nobody_gets():
         report = CalibrationReport.from_estimator(one.calibrate(data, groups=names))
     assert [text.endswith(OF_UNKNOWN) for text in report.warnings] == [False, True]
     assert report.warnings[1].startswith("The rule for all prompts is null")
-    told = {part.heading for part in report.sections if OF_UNKNOWN in part.paragraphs}
-    assert told == POOLED_SECTIONS - {"Threshold (gamma-hat)"}  # there is none
+    shown = {part.heading: part for part in report.sections}
+    assert not set(shown) >= POOLED_SECTIONS  # there is no threshold
     one.set_params(alpha=0.6, groups=Groups(unknown="pooled", guarantee="all"))
     with pytest.warns(NullCalibrationWarning):
         report = CalibrationReport.from_estimator(one.calibrate(data, groups=names))
-    told = {part.heading: part for part in report.sections if OF_UNKNOWN in part.paragraphs}
-    assert set(told) == POOLED_SECTIONS
+    told = {part.heading: part for part in report.sections}
+    assert set(told) > POOLED_SECTIONS
+    assert "and only these, get the rule for all" in told["Groups"].paragraphs[0]
     chosen = np.count_nonzero(scores >= one.gamma_hat_, axis=1)
     expected = {row[0]: row[1] for row in told["What to expect of predict"].table}
     assert float(expected["components selected"]) == pytest.approx(chosen.mean(), rel=1e-3)
