@@ -344,7 +344,7 @@ def judged_pairs(admission: PairJudge, pairs: Pairs) -> Iterator[tuple[int, bool
     wanted = set(range(len(pairs)))
     for k, value in admission.judge_pairs(references, responses):
         wanted.remove(k)
-        yield k, _as_verdict(value, admission, responses[k], references[k])
+        yield k, _as_verdict(value, admission)
     if wanted:
         raise ValueError(
             f"admission {name_of(admission)} must give (position, verdict) once for each pair, got "
@@ -364,30 +364,24 @@ def _ask_each(tasks: Sequence[Task], admission: Admission) -> list[bool]:
 def verdict_of(
     admission: Callable[..., object], response: Response, reference: Reference = None
 ) -> bool:
-    """The verdict of a callable on one response, checked."""
+    """The verdict of a callable on one response, checked; errors tell what it was asked about."""
     try:
         value = admission(response) if reference is None else admission(reference, response)
+        return _as_verdict(value, admission)
     except Exception as error:
-        asked = _about(response, reference)
-        error.add_note(f"admission {name_of(admission)} was asked about {asked}.")
+        error.add_note(
+            f"admission {name_of(admission)} was asked about the reference {reference!r:.80} and "
+            f"the response {response!r:.80}."
+        )
         error.asked_about = reference, response  # type: ignore[attr-defined]
         raise
-    return _as_verdict(value, admission, response, reference)
 
 
-def _about(response: Response, reference: Reference) -> str:
-    given = "" if reference is None else f"the reference {reference!r:.80} and "
-    return f"{given}the response {response!r:.80}"
-
-
-def _as_verdict(
-    value: object, admission: object, response: Response, reference: Reference = None
-) -> bool:
+def _as_verdict(value: object, admission: object) -> bool:
     if isinstance(value, (bool, np.bool_, int, np.integer)) and value in (0, 1):
         return bool(value)
     raise TypeError(
-        f"admission {name_of(admission)} must return a bool (or 0 or 1), got {value!r:.80} for "
-        f"{_about(response, reference)} instead."
+        f"admission {name_of(admission)} must return a bool (or 0 or 1), got {value!r:.80} instead."
     )
 
 

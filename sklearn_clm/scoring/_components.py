@@ -131,16 +131,6 @@ class SpanLikelihood(BaseEstimator):
     character of the component, and ``lp = (5 + number of these tokens)^0.6 / 6^0.6``. A component
     that no token produced scores 0. A sample needs `token_logprobs` and `token_spans`; a response
     that is a single component by itself needs no more than `logprob`.
-
-    Examples
-    --------
-    >>> from sklearn_clm.generators import Generation
-    >>> from sklearn_clm.scoring import SpanLikelihood
-    >>> draw = Generation(
-    ...     "No. Yes.", token_logprobs=(-1.0, -3.0, -0.5), token_spans=((0, 3), (3, 8), (8, 8))
-    ... )
-    >>> SpanLikelihood().score_components(["Sure?"], [[draw]], [[[(0, 3), (4, 8)]]])[0][0]
-    array([0.36787944, 0.04978707])
     """
 
     needs_logprobs = True
@@ -268,19 +258,6 @@ class ComponentClassifier(ClassifierScore):
     -----
     A component of several samples is classified once. The log-odds are rounded to three decimals,
     as in :class:`ClassifierQuality`.
-
-    Examples
-    --------
-    >>> from sklearn.feature_extraction.text import CountVectorizer
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from sklearn.pipeline import make_pipeline
-    >>> from sklearn_clm.generators import Generation
-    >>> from sklearn_clm.scoring import ComponentClassifier
-    >>> texts, good = ["a cat sat", "a dog ran", "lorem ipsum", "dolor sit"], [1, 1, 0, 0]
-    >>> classifier = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, good)
-    >>> draws, spans = [[Generation("a cat ran")]], [[[(0, 9)]]]
-    >>> ComponentClassifier(classifier).score_components(["Q: ?"], draws, spans)[0][0].round(1)
-    array([0.7])
     """
 
     def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:

@@ -32,20 +32,10 @@ class PairwiseSimilarity(Protocol):
     """Similarity of all pairs of two lists at once."""
 
     def pairwise(self, a: Sequence[Response], b: Sequence[Response] | None = None) -> ArrayLike:
-        """Similarity of all pairs.
+        """Similarity of all pairs of `a` and `b`, or of `a` and itself, of shape (m, n).
 
-        Parameters
-        ----------
-        a : sequence of m responses
-            Responses.
-        b : sequence of n responses, default=None
-            Other responses; None compares `a` with itself.
-
-        Returns
-        -------
-        array of shape (m, n)
-            A value must not depend on what else is compared. What linear algebra gives depends on
-            the shapes of the matrices in its last digits: round it.
+        A value must not depend on what else is compared. What linear algebra gives depends on the
+        shapes of the matrices in its last digits: round it.
         """
 
 
@@ -53,8 +43,7 @@ class PairwiseSimilarity(Protocol):
 class PairScorer(Protocol):
     """Similarity or quality of lists of pairs, whose values are kept under a fingerprint.
 
-    Both methods are needed: a callable with a ``score_pairs`` alone, which may be of another kind,
-    is asked for one pair at a time.
+    A callable with a ``score_pairs`` alone, which may be of another kind, is asked pair by pair.
     """
 
     def fingerprint(self) -> str:
@@ -63,19 +52,7 @@ class PairScorer(Protocol):
     def score_pairs(
         self, firsts: Sequence[Any], seconds: Sequence[Any], *, n_jobs: int | None = None
     ) -> np.ndarray:
-        """Score of each pair.
-
-        Parameters
-        ----------
-        firsts, seconds : sequences of length n
-            The pairs: responses and responses, or prompts and draws.
-        n_jobs : int, default=None
-            Number of workers, as in joblib.
-
-        Returns
-        -------
-        ndarray of shape (n,), float64
-        """
+        """Score of each pair: of responses and responses, or of prompts and draws."""
 
 
 @runtime_checkable
@@ -83,22 +60,10 @@ class DrawScorer(Protocol):
     """Quality of whole rows of draws."""
 
     def score_draws(self, prompts: Prompts, generations: Draws, start: int) -> ArrayLike:
-        """Qualities of the draws from `start` on.
+        """Qualities of the draws from `start` on, of shape (n, K - start).
 
-        Parameters
-        ----------
-        prompts : sequence of length n
-            The prompts.
-        generations : sequence of n sequences of K Generation
-            The draws so far, in draw order.
-        start : int
-            First draw to score, from 0.
-
-        Returns
-        -------
-        array of shape (n, K - start)
-            The quality of draw j may depend on draws 0 to j of its prompt alone: it is final when
-            the sampling rule asks for it.
+        `generations` are the draws so far, in draw order. The quality of draw j may depend on draws
+        0 to j of its prompt alone: it is final when the sampling rule asks for it.
         """
 
 
@@ -138,21 +103,11 @@ class PairJudge(Protocol):
     def judge_pairs(
         self, references: Sequence[Reference], responses: Responses
     ) -> Iterable[tuple[int, bool]]:
-        """Verdicts on pairs, as they become known.
+        """The position of each pair, from 0, and its verdict, in any order.
 
-        A :class:`sklearn_clm.caching.CachedAdmission` keeps each verdict before it takes the next.
-        An error that one pair causes is best raised last, when the others are judged.
-
-        Parameters
-        ----------
-        references, responses : sequences of length n
-            The pairs.
-
-        Returns
-        -------
-        iterable of n (position, verdict)
-            The position of each pair, from 0, and its verdict, in any order. Where all become known
-            together, these are ``enumerate(verdicts)``.
+        Where all become known together, these are ``enumerate(verdicts)``. A
+        :class:`sklearn_clm.caching.CachedAdmission` keeps each verdict before it takes the next. An
+        error that one pair causes is best raised last, when the others are judged.
         """
 
     def __call__(self, reference: Reference, response: Response) -> bool:
@@ -175,20 +130,9 @@ class ComponentScore(Protocol):
     def score_components(
         self, prompts: Prompts, generations: Draws, spans: Spans
     ) -> Sequence[Sequence[ArrayLike]]:
-        """Scores of all occurrences.
+        """One array for each draw of each prompt, with the scores of its components.
 
-        Parameters
-        ----------
-        prompts : sequence of length n
-            The prompts.
-        generations : sequence of n sequences of Generation
-            Draws of each prompt.
-        spans : sequence of n sequences of lists of (int, int) or None
-            The components of each draw, as :func:`component_spans` gives them.
-
-        Returns
-        -------
-        sequence of n sequences of 1-D arrays
-            One score, below +inf, for each occurrence ``spans[i][j][c]`` in
-            ``generations[i][j].response``.
+        ``spans[i][j]`` are the components of draw j of prompt i: where they begin and end in
+        ``generations[i][j].response``, or None for a response that is one whole. A score must be
+        below +inf.
         """

@@ -348,9 +348,8 @@ def similarity_tensor(
     Examples
     --------
     >>> from sklearn_clm.scoring import similarity_tensor
-    >>> similarity_tensor("rouge_l", [["a b", "a c", "a b"]], start=1)
-    array([[[0.5, 0. , 0. ],
-            [1. , 0.5, 0. ]]])
+    >>> similarity_tensor("rouge_l", [["a b", "a c", "a b"]])[0, 2]
+    array([1. , 0.5, 0. ])
     """
     compare = get_similarity(similarity)
     responses = [list(row) for row in responses]

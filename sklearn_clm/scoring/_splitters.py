@@ -42,13 +42,6 @@ class SentenceSplitter(BaseEstimator):
     -----
     A number that begins an item of a list ("1. Heart is normal. 2. Lungs are clear.") belongs to
     the sentence after it.
-
-    Examples
-    --------
-    >>> from sklearn_clm.scoring import SentenceSplitter
-    >>> text = "Dr. Roe saw a 3.5 cm mass. No effusion"
-    >>> [text[start:stop] for start, stop in SentenceSplitter()(text)]
-    ['Dr. Roe saw a 3.5 cm mass.', 'No effusion']
     """
 
     def __init__(self, language: str = "en") -> None:

@@ -162,9 +162,9 @@ def test_results_that_are_no_booleans_are_refused(result):
     def vague(*args):
         return result
 
-    with pytest.raises(TypeError, match=r"admission vague .*'x'.*'a'"):
+    with pytest.raises(TypeError, match="admission vague"):
         admission_matrix(vague, ["x"], [["a"]])
-    with pytest.raises(TypeError, match=r"admission vague .*'a'"):
+    with pytest.raises(TypeError, match="admission vague"):
         admission_matrix("exact_match", [vague], [["a"]])
 
 
