@@ -28,14 +28,7 @@ class NullCalibrationWarning(UserWarning):
 
 
 class NullCalibrationError(ValueError):
-    """Raised in place of :class:`NullCalibrationWarning` where ``on_null="raise"``.
-
-    Examples
-    --------
-    >>> from sklearn_clm import NullCalibrationError
-    >>> issubclass(NullCalibrationError, ValueError)
-    True
-    """
+    """Raised in place of :class:`NullCalibrationWarning` where ``on_null="raise"``."""
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
@@ -43,22 +36,8 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=len(_callers()))
 
 
-def report_null(
-    message: str | None,
-    on_null: str,
-    outcome: str = "predict returns the trivial set of all draws, without any guarantee.",
-) -> None:
-    """Warn of a null calibration and of what comes of it, or raise it.
-
-    Parameters
-    ----------
-    message : str or None
-        What was found; None where the calibration is not null.
-    on_null : {"warn", "raise"}
-        Whether it is a warning or an error.
-    outcome : str
-        What follows from a null calibration.
-    """
+def report_null(message: str | None, on_null: str, outcome: str) -> None:
+    """Warn of a null calibration, if there is one, and of what comes of it, or raise it."""
     if message is None:
         return
     message = f"{message} {MORE_PROMPTS}"
@@ -73,8 +52,7 @@ def warn_of_supervised_steps() -> None:
     supervised = [name for name, step in _steps_before() if _is_supervised(step)]
     if supervised:
         warn(
-            f"the pipeline's steps {supervised} learn from the references before the sampler does, "
-            "so that the prompts are no longer independent of the references that calibrate, and "
+            f"the pipeline's steps {supervised} learn from the references that calibrate, so that "
             "the guarantee does not hold. Such steps belong to the estimator inside the generator: "
             "EstimatorGenerator(make_pipeline(step, classifier))."
         )
@@ -115,10 +93,9 @@ def _steps_before() -> list[tuple[str, object]]:
 def _callers() -> list[FrameType]:
     """The caller's frame and those above it, up to the first one of the user's code."""
     frames = [sys._getframe(1)]
-    while frames[-1].f_back is not None and _package(frames[-1]) in _NOT_THE_USERS:
-        frames.append(frames[-1].f_back)
+    while (caller := frames[-1].f_back) is not None:
+        module = str(frames[-1].f_globals.get("__name__"))
+        if module.partition(".")[0] not in _NOT_THE_USERS:
+            break
+        frames.append(caller)
     return frames
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -17,7 +17,6 @@ from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import (
     ComponentSelector,
-    ConformalSampler,
     NullCalibrationError,
     NullCalibrationWarning,
 )
@@ -30,6 +29,7 @@ from sklearn_clm.policies import ExitPolicy, Groups, LazyJudging, Losses, Thresh
 from sklearn_clm.scoring import SelfConsistency
 from tests.reports import ReportModel, TrainedReportModel, cases
 from tests.toy import ToyModel, Trained, questions
+from tests.toy import toy_sampler as sampler
 
 N, K, EPSILON = 120, 5, 0.4
 X, Y = questions(N)
@@ -47,11 +47,6 @@ def rounded(prompt, draw):
 
 def lax(reference, response):
     return True
-
-
-def sampler(generator=None, **changes):
-    options = {"k_max": K, "epsilon": EPSILON, "random_state": 0} | changes
-    return ConformalSampler(ToyModel() if generator is None else generator, **options)
 
 
 def through_file(given, folder):

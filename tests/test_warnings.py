@@ -1,5 +1,6 @@
-"""What a fit notices and says: earlier steps, nulls of searches, scores that will not do."""
+"""What is warned of and logged: earlier steps, nulls of searches, scores that will not do."""
 
+import logging
 import warnings
 
 import numpy as np
@@ -13,38 +14,20 @@ from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
-from sklearn_clm.generators import EstimatorGenerator
+from sklearn_clm.caching import CachedGenerator
+from sklearn_clm.generators import EstimatorGenerator, ResamplingGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ThresholdPolicy
 from tests.reports import ReportModel, cases
-from tests.toy import ToyModel, questions
+from tests.toy import ToyModel, Trained, questions, toy_sampler
 
 X, Y = questions(120)
 
 
-def sampler(**changes):
-    return ConformalSampler(ToyModel(), **{"k_max": 5, "epsilon": 0.4, "random_state": 0} | changes)
-
-
-def test_supervised_steps_before_the_sampler_are_noticed():
-    rng = np.random.default_rng(0)
-    rows, labels = rng.normal(size=(120, 30)), rng.integers(2, size=120)
-    generator = EstimatorGenerator(LogisticRegression())
-    last = ConformalSampler(generator, k_max=2, epsilon=0.5, random_state=0)
-    with pytest.warns(UserWarning, match="selectkbest"):
-        make_pipeline(SelectKBest(f_classif, k=3), last).fit(rows, labels)
-    inside = EstimatorGenerator(make_pipeline(SelectKBest(f_classif, k=3), LogisticRegression()))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        warnings.simplefilter("ignore", NullCalibrationWarning)
-        make_pipeline(StandardScaler(), last).fit(rows, labels)
-        clone(last).set_params(generator=inside).fit(rows, labels)
-
-
 def test_each_null_calibration_of_a_search_is_warned_of():
-    search = GridSearchCV(sampler(), {"epsilon": [0.05]}, cv=2, refit=False)
+    search = GridSearchCV(toy_sampler(), {"epsilon": [0.05]}, cv=2, refit=False)
     for use in (
-        lambda: cross_validate(sampler(epsilon=0.05), X[:60], Y[:60], cv=2),
+        lambda: cross_validate(toy_sampler(epsilon=0.05), X[:60], Y[:60], cv=2),
         lambda: search.fit(X[:60], Y[:60]),
     ):
         with pytest.warns(NullCalibrationWarning) as caught:
@@ -56,7 +39,7 @@ def test_each_null_calibration_of_a_search_is_warned_of():
 
 def test_a_threshold_out_of_reach_is_noticed():
     # the first draw stops, and a support of two is then never seen
-    first = sampler(epsilon=0.6, k_max=6)
+    first = toy_sampler(epsilon=0.6, k_max=6)
     choosy = ComponentSelector(first, alpha=0.3, component_score="support", admission="exact_match")
     with pytest.warns(UserWarning, match="^gamma_hat_="):
         choosy.fit(X, Y)
@@ -92,7 +75,7 @@ class Agreement:
 
 
 def test_a_component_score_that_falls_when_draws_are_added_is_noticed():
-    first = sampler(epsilon=0.5, k_max=6, policy=ThresholdPolicy(set_score="first_k")).fit(X, Y)
+    first = toy_sampler(epsilon=0.5, k_max=6, policy=ThresholdPolicy(set_score="first_k")).fit(X, Y)
     choosy = ComponentSelector(first, alpha=0.7, admission="exact_match")
     choosy.set_params(component_score=Agreement(share=True))
     with pytest.warns(UserWarning, match="^component_score rises"):
@@ -109,6 +92,7 @@ def test_a_component_score_that_falls_when_draws_are_added_is_noticed():
 @pytest.mark.parametrize(
     "make",
     [
+        lambda step, last: make_pipeline(step, last),
         lambda step, last: make_pipeline(make_pipeline(StandardScaler(), step), last),
         lambda step, last: make_pipeline(FeatureUnion([("one", step)]), last),
         lambda step, last: make_pipeline(make_column_transformer((step, [0, 1, 2])), last),
@@ -121,14 +105,15 @@ def test_a_component_score_that_falls_when_draws_are_added_is_noticed():
 def test_supervised_steps_are_noticed_wherever_they_stand(make):
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(60, 3)), rng.integers(2, size=60)
-    last = ConformalSampler(EstimatorGenerator(LogisticRegression()), k_max=2, epsilon=0.5)
-    last.set_params(random_state=0)
+    last = toy_sampler(EstimatorGenerator(LogisticRegression()), k_max=2, epsilon=0.5)
     with pytest.warns(UserWarning, match="selectkbest|selectKBest|steps"):
         make(SelectKBest(f_classif, k=2), last).fit(rows, labels)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         warnings.simplefilter("ignore", NullCalibrationWarning)
         make(StandardScaler(), last).fit(rows, labels)
+        inside = make_pipeline(SelectKBest(f_classif, k=2), LogisticRegression())
+        clone(last).set_params(generator=EstimatorGenerator(inside)).fit(rows, labels)
 
 
 class Unkeyed:
@@ -148,9 +133,44 @@ class Keyed:
 
 
 def test_a_generator_that_is_not_keyed_is_noticed():
-    unkeyed = sampler(quality="self_consistency").set_params(generator=Unkeyed())
+    unkeyed = toy_sampler(quality="self_consistency").set_params(generator=Unkeyed())
     with pytest.warns(UserWarning, match="Unkeyed"):
         unkeyed.collect(X[:10], Y[:10])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sampler().set_params(generator=Keyed()).collect(X[:10], Y[:10])
+        toy_sampler().set_params(generator=Keyed()).collect(X[:10], Y[:10])
+
+
+# --- what is logged -------------------------------------------------------------------------------
+
+
+def test_null_calibrations_and_kept_draws_are_logged(tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="sklearn_clm")
+    path = tmp_path / "draws.sqlite"
+    for _ in range(2):
+        generator = CachedGenerator(ResamplingGenerator(), path)
+        with pytest.warns(NullCalibrationWarning):
+            toy_sampler(generator, k_max=2, epsilon=0.1).fit(X[:60], Y[:60])
+    levels = [record.levelname for record in caplog.records]
+    assert levels.count("WARNING") == 2
+    assert "null calibration" in caplog.text
+    kept = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+    assert kept
+    assert all(str(path) in message for message in kept)
+
+
+def test_predicting_what_calibrated_or_trained_is_logged(caplog):
+    caplog.set_level(logging.INFO, logger="sklearn_clm")
+    sampler = toy_sampler(epsilon=0.6)
+    sampler.fit_transform(X[:60], Y[:60])
+    sampler.predict(X[60:])
+    assert not caplog.records
+    sampler.score(X[40:65], Y[40:65])
+    assert "20 of 25 prompts" in caplog.text
+    toy_sampler(Trained(), epsilon=0.45).fit(X[:60], Y[:60]).predict(X[:60])
+    assert "60 of 60 prompts" in caplog.text
+
+
+def test_nothing_is_printed_without_a_handler():
+    handlers = logging.getLogger("sklearn_clm").handlers
+    assert any(isinstance(handler, logging.NullHandler) for handler in handlers)
