@@ -57,18 +57,6 @@ def test_all_at_once_as_one_by_one():
     assert all(np.array_equal(a, b) for a, b in zip(parallel, rows))
 
 
-@pytest.mark.parametrize(("wrong", "error"), [("spam", ValueError), (0.4, TypeError)])
-def test_wrong_admissions_are_named(wrong, error):
-    with pytest.raises(error, match="admission must be"):
-        component_match(wrong)
-
-
-def test_a_verdict_is_a_boolean():
-    half = component_match(lambda part, component: 0.5)
-    with pytest.raises(TypeError, match=r"0\.5"):
-        admission_matrix(half, ["A."], [["B."]])
-
-
 def test_one_name_has_one_threshold():
     reference, response = "a b c d e f g", "a b c x y z u v w r"  # 6 / 17, between 0.35 and 0.4
     assert rouge_l(reference, response) == pytest.approx(6 / 17)

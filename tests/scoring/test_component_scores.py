@@ -83,13 +83,6 @@ def test_random_score_depends_on_prompt_component_and_seed_alone():
     assert scored(RandomScore(seed=1), "No effusion.")[0] != first[1]
 
 
-def test_random_score_is_uniform():
-    draws = [[Generation(float(i)) for i in range(2000)]]
-    values = np.concatenate(component_scores(RandomScore(), ["p"], draws, spans_of(draws))[0])
-    assert len(np.unique(values)) == 2000
-    assert np.quantile(values, [0.25, 0.5, 0.75]) == pytest.approx([0.25, 0.5, 0.75], abs=0.04)
-
-
 def test_support_counts_samples_not_occurrences():
     counts = scored(Support(), "No effusion. No effusion.", "no effusion", "Clear lungs.", "")
     assert [row.tolist() for row in counts] == [[2, 2], [2], [1], []]
@@ -208,15 +201,6 @@ def test_callables_give_numbers():
     with pytest.raises(ValueError, match=r"component_score .*'No effusion.'"):
         scored(get_component_score(lambda prompt, component: "high"), "No effusion.")
     assert scored(get_component_score(lambda prompt, component: -np.inf), "No.")[0] == [-np.inf]
-
-
-def test_support_of_texts_does_not_fall_when_a_number_joins_them():
-    draws = [Generation("the cat sat on a mat"), Generation("The cat sat on a mat!")]
-    spans = [[(0, len(draw.response))] for draw in draws]
-    texts = Support().score_components(["Q"], [draws], [spans])[0]
-    mixed = Support().score_components(["Q"], [[*draws, Generation(3)]], [[*spans, [None]]])[0]
-    assert [row.item() for row in texts] == [2.0, 2.0]
-    assert [row.item() for row in mixed] == [2.0, 2.0, 1.0]
 
 
 def test_support_counts_rejected_draws_and_other_scores_do_not_see_them():

@@ -10,7 +10,6 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from sklearn_clm.scoring import (
     RougeL,
-    component_match,
     rouge_l,
     rouge_l_matrix,
     similarity_tensor,
@@ -41,14 +40,7 @@ texts = st.lists(st.one_of(any_text, wordy_text), max_size=6)
 @given(texts, texts)
 def test_matrix_equals_package(texts_a, texts_b):
     assert_allclose(rouge_l_matrix(texts_a, texts_b), package(texts_a, texts_b), rtol=0, atol=1e-12)
-
-
-@settings(max_examples=50, deadline=None)
-@given(texts)
-def test_matrix_of_one_list_equals_package_and_is_symmetric(texts_a):
-    measure = rouge_l_matrix(texts_a)
-    assert_allclose(measure, package(texts_a, texts_a), rtol=0, atol=1e-12)
-    assert_array_equal(measure, measure.T)
+    assert_allclose(rouge_l_matrix(texts_a), package(texts_a, texts_a), rtol=0, atol=1e-12)
 
 
 @settings(max_examples=50, deadline=None)
@@ -59,27 +51,6 @@ def test_one_pair_equals_package_and_matrix(first, second):
     assert (
         rouge_l(first, second) == rouge_l(second, first) == rouge_l_matrix([first], [second])[0, 0]
     )
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    st.integers(1, 5).flatmap(
-        lambda size: st.lists(
-            st.lists(st.one_of(any_text, wordy_text), min_size=size, max_size=size), max_size=4
-        )
-    ),
-    st.data(),
-)
-def test_blocks_equal_matrices(blocks, data):
-    size = len(blocks[0]) if blocks else 0
-    start = data.draw(st.integers(0, size))
-    measure = RougeL().compare_draws(blocks, start)
-    assert np.shape(measure) == ((len(blocks), size - start, size) if blocks else (0,))
-    for block, values in zip(blocks, measure):
-        expected = rouge_l_matrix(block[start:], block)
-        stripped = [text.strip() for text in block]
-        equal = np.array([[a == b for b in stripped] for a in stripped[start:]], dtype=bool)
-        assert_array_equal(values, np.where(equal.reshape(expected.shape), 1.0, expected))
 
 
 def random_text(generator, words, length):
@@ -93,11 +64,6 @@ def test_texts_longer_than_a_machine_word(length):
     some = [random_text(generator, words, length + extra) for extra in (-1, 0, 1)]
     assert_allclose(rouge_l_matrix(some), package(some, some), rtol=0, atol=1e-12)
     assert_allclose(rouge_l_matrix(some, some[:1]), package(some, some[:1]), rtol=0, atol=1e-12)
-
-
-def test_all_different_texts():
-    some = [" ".join(f"t{i}x{j}" for j in range(30)) for i in range(12)]
-    assert_array_equal(rouge_l_matrix(some), np.eye(12))
 
 
 def test_texts_without_tokens_score_zero_even_against_themselves():
@@ -165,23 +131,13 @@ def test_stems_equal_those_of_the_package(some):
     measure = rouge_l_matrix(some, use_stemmer=True)
     assert_allclose(measure, expected, rtol=0, atol=1e-12)
     assert rouge_l(some[0], some[-1], use_stemmer=True) == measure[0, -1]
+    admit = threshold_admission(RougeL(use_stemmer=True), measure[0, -1])
+    assert pickle.loads(pickle.dumps(admit))(some[0], some[-1]) is True
     stripped = np.array([text.strip() for text in some], dtype=object)
     expected = np.where(np.equal.outer(stripped, stripped), 1.0, measure)
     assert_array_equal(RougeL(use_stemmer=True).pairwise(some), expected)
     tensor = similarity_tensor(RougeL(use_stemmer=True), [some])[0]
     assert_array_equal(tensor, np.tril(expected, -1))
-
-
-def test_stems_in_admissions_and_pickles():
-    metric = RougeL(use_stemmer=True)
-    assert pickle.loads(pickle.dumps(metric)) == metric != RougeL()
-    admit = threshold_admission(metric, 1.0)
-    assert repr(admit) == "threshold_admission(RougeL(use_stemmer=True), 1.0)"
-    assert admit("Running dogs", "runs dog") is True
-    assert threshold_admission(RougeL(), 1.0)("Running dogs", "runs dog") is False
-    match = component_match(admit)
-    assert match("It barks. Dogs running.", "A dog runs.") is False
-    assert match("It barks. Dogs running.", "Dog runs.") is True
 
 
 def test_each_distinct_token_is_stemmed_once(monkeypatch):

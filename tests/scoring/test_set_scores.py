@@ -71,34 +71,23 @@ def test_callable_with_defaults_is_not_taken_for_a_vectorised_one():
     assert get_set_score(power).of_set(np.array([1.0, 2.0]), 2) == 5.0
 
 
-def test_callable_object_without_signature():
+def test_other_callables():
     class Count:
         def __call__(self, quality):
             return len(quality)
 
     assert get_set_score(Count()).name == "Count"
     assert get_set_score(max).of_set(np.array([1.0, 3.0]), 2) == 3.0
-
-
-def test_set_score_passes_through():
     score = SetScore("own", lambda quality, n_samples: 1.0)
     assert get_set_score(score) is score
 
 
-def test_vectorised_callable_of_wrong_shape():
-    def wrong(quality, accepted):
-        return quality
-
-    with pytest.raises(ValueError, match="set_score wrong must return an array"):
-        get_set_score(wrong).of_set(np.array([1.0, 2.0]), 2)
-
-
-def test_vectorised_callable_that_gives_no_numbers():
-    def words(quality, accepted):
-        return ["high"] * len(quality)
-
-    with pytest.raises(TypeError, match="set_score words must return"):
-        get_set_score(words).of_sets(np.ones((2, 3)), np.ones((2, 3), dtype=bool))
+def test_vectorised_callables_that_give_no_array_of_numbers():
+    with pytest.raises(ValueError, match="set_score <lambda> must return an array"):
+        get_set_score(lambda quality, accepted: quality).of_set(np.array([1.0, 2.0]), 2)
+    words = get_set_score(lambda quality, accepted: ["high"] * len(quality))
+    with pytest.raises(TypeError, match="set_score <lambda> must return"):
+        words.of_sets(np.ones((2, 3)), np.ones((2, 3), dtype=bool))
 
 
 def spread(quality):
@@ -130,14 +119,7 @@ def test_nan_stays_where_nothing_else_exists():
         assert np.isnan(get_set_score(np.mean).of_set(quality[1], 2))
 
 
-def test_unknown_name_lists_the_known():
-    with pytest.raises(
-        ValueError, match=r"wanted one of \['first_k', 'first_k_reject', 'max', 'sum'"
-    ):
-        get_set_score("mean")
-
-
-@pytest.mark.parametrize("value", [None, 3, ["max"]])
+@pytest.mark.parametrize("value", ["mean", None, 3, ["max"]])
 def test_neither_name_nor_callable(value):
-    with pytest.raises(TypeError, match="set_score must be a name or a callable, got"):
+    with pytest.raises((ValueError, TypeError), match="set_score"):
         get_set_score(value)
