@@ -336,6 +336,8 @@ def filled(template: Template, prompt: object, name: str = "a prompt") -> object
             f"{name} is a {type(prompt).__name__}, which the text prompt_template cannot take; "
             "wanted a str, or a callable prompt_template."
         )
+    if "{prompt}" not in template:
+        raise ValueError(f"prompt_template must hold '{{prompt}}', got {template!r:.80} instead.")
     return template.replace("{prompt}", prompt)
 
 

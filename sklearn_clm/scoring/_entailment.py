@@ -11,11 +11,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_scalar
 
-from sklearn_clm.generators.transformers._machine import (
-    checked_device,
-    import_transformers,
-    load_pretrained,
-)
+from sklearn_clm.generators.transformers._generator import import_transformers
 from sklearn_clm.scoring._callables import Named
 from sklearn_clm.scoring._components import component_of
 from sklearn_clm.scoring._protocols import Draws, PairJudge, Prompt, Prompts, Spans
@@ -235,23 +231,20 @@ class EntailmentScore(BaseEstimator):
 
     def _load(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         transformers = import_transformers("EntailmentScore")
-        device = None if self.device is None else checked_device(self.device)
         model, tokenizer = self.model, self.tokenizer
         if isinstance(model, (str, os.PathLike)):
-            name = os.path.expanduser(model)
-            options: dict[str, Any] = {"trust_remote_code": False}
-            config = load_pretrained(transformers.AutoConfig, name, "model", **options)
+            name = model
+            config = transformers.AutoConfig.from_pretrained(name)
             kind = transformers.AutoModelForSequenceClassification
             if config.is_encoder_decoder:
                 kind = transformers.AutoModelForSeq2SeqLM
-            model = load_pretrained(kind, name, "model", use_safetensors=True, **options).float()
+            model = kind.from_pretrained(name, use_safetensors=True).float()
             if tokenizer is None:
-                kind = transformers.AutoTokenizer
-                tokenizer = load_pretrained(kind, name, "tokenizer", **options)
+                tokenizer = transformers.AutoTokenizer.from_pretrained(name)
         elif tokenizer is None:
-            raise ValueError("tokenizer=None; wanted a tokenizer beside a loaded model.")
-        if device is not None:
-            model = model.to(device)  # type: ignore[arg-type]
+            raise ValueError("tokenizer must be given beside a loaded model, got None instead.")
+        if self.device is not None:
+            model = model.to(self.device)  # type: ignore[arg-type]
         return model, tokenizer
 
     def _limit(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> int:

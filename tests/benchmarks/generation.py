@@ -1,4 +1,4 @@
-"""Twenty draws for few-shot prompts beside `generate`, one prompt at a time."""
+"""Twenty draws for few-shot prompts beside `generate`, one prompt at a time; on one thread."""
 
 import hashlib
 import warnings
@@ -24,13 +24,13 @@ def rows(quick: bool = False) -> Iterator[Row]:
     from sklearn_clm.generators import TransformersGenerator
 
     warnings.filterwarnings("ignore", module="transformers")
+    torch.set_num_threads(1)  # those of a model as small as this mostly wait for each other
     model, tokenizer = _model()
     prompts = _prompts(8 if quick else 16)
     generator = TransformersGenerator(
         model, tokenizer=tokenizer, max_new_tokens=N_NEW, batch_size=64
     )
-    generator.sample(prompts[:1], 1)  # loads nothing, but readies the threads
-    generator._load().prefix = None
+    generator.sample(prompts[:1], 1)  # loads nothing, but looks at the model
     generator.n_prefilled_tokens_ = generator.n_decoded_tokens_ = 0
 
     n_timed = 1 if quick else 2
@@ -116,7 +116,7 @@ def _stopping_rows(what: str, quick: bool) -> Iterator[Row]:
         header = " ".join(rng.choice(_WORDS, N_SHARED))
         prompts = [f"{header} {' '.join(rng.choice(_WORDS, 100))}" for _ in range(32)]
     generator = TransformersGenerator(
-        model, tokenizer=tokenizer, max_new_tokens=N_NEW, batch_size=16, n_threads=1
+        model, tokenizer=tokenizer, max_new_tokens=N_NEW, batch_size=16
     )
     stopping, patient = _sampler(generator, _uniform), _sampler(generator, _never_enough)
     n_used = int(stopping.predict(prompts).n_samples.sum())
@@ -131,7 +131,7 @@ def _stopping_rows(what: str, quick: bool) -> Iterator[Row]:
     n_rounds = 1 if quick else 3
     for _ in range(n_rounds):
         for maker, (name, run) in zip(makers, runs.items(), strict=True):
-            maker._load().prefix = None
+            maker._load()._forward = None
             for sampler in (stopping, patient):
                 sampler.memory_.clear()
             before, start = getattr(maker, "n_prefilled_tokens_", 0), process_time()

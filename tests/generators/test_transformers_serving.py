@@ -1,6 +1,5 @@
-"""TransformersGenerator.serve: draws that are asked for as others arrive, and what may change."""
+"""TransformersGenerator.serve: draws that are asked for as others arrive, memory, kept draws."""
 
-import copy
 import gc
 import itertools
 import json
@@ -15,83 +14,73 @@ from sklearn_clm.generators import DrawQueue, QueueGenerator, TransformersGenera
 pytest.importorskip("transformers")
 import torch
 
+from sklearn_clm.generators.transformers import _engine
 from tests import tiny_models
-from tests.generators.test_transformers import (
-    HEADER,
-    KINDS,
-    parts,
-    prompts_for,
-    recorded_tokens,
-    responses,
-)
+from tests.generators.test_transformers import KINDS, parts, prompts_for, recorded_tokens, responses
 
 DATA = Path(__file__).parent / "data" / "keyed_draws.json"
 
 
-def served(generator, prompts, counts, n_draws, seed=0):
-    """Draws of a queue whose rule stops each prompt after a number of draws."""
-    seen, draws = Counter(), {}
+def served(generator, prompts, decide, n_draws):
+    """Draws of a queue, by prompt and draw."""
+    draws = {}
+    queue = DrawQueue(
+        prompts, n_draws, decide=decide, on_draw=lambda i, j, draw: draws.update({(i, j): draw})
+    )
+    generator.serve(queue)
+    assert queue.n_under_way == 0
+    assert len(draws) == queue.n_put
+    return draws
+
+
+def until(counts):
+    """A rule that stops each prompt after a number of draws."""
+    seen = Counter()
 
     def decide(arrived):
         for i, new in arrived:
             seen[i] += len(new)
         return [min(seen[i] + 1, counts[i]) for i, _ in arrived]
 
-    queue = DrawQueue(
-        prompts,
-        n_draws,
-        seed=seed,
-        decide=decide,
-        on_draw=lambda i, j, draw: draws.setdefault((i, j), draw),
-    )
-    generator.serve(queue)
-    assert queue.n_under_way == 0
-    assert all((i, j) in draws for i in range(len(prompts)) for j in range(counts[i]))
-    assert len(draws) == queue.n_put
-    return draws
+    return decide
+
+
+@pytest.fixture
+def free_memory(monkeypatch):
+    """Sets how many bytes of states are kept."""
+    return lambda size: monkeypatch.setattr(_engine, "free_bytes", lambda device: 4 * size)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_served_draws_are_those_that_are_sampled(kind, request):
+def test_served_draws_are_those_that_are_sampled(kind, request, free_memory):
     path = request.getfixturevalue(f"{kind}_path")
     prompts = prompts_for(kind, 8)
     counts = np.random.default_rng(1).integers(1, 6, 8).tolist()
     options = {"max_new_tokens": 6, "stop": ["e"]}
     expected = responses(TransformersGenerator(path, **options).sample(prompts, 5))
     assert isinstance(TransformersGenerator(path), QueueGenerator)
-    for settings in (
-        {"batch_size": 4},
-        {"batch_size": 5, "max_state_bytes": 0},
-        {"batch_size": 3, "max_state_bytes": 20_000},
-        {"batch_size": 64},
-    ):
-        draws = served(TransformersGenerator(path, **options, **settings), prompts, counts, 5)
-        assert {key: draw.response for key, draw in draws.items()} == {
-            (i, j): expected[i][j] for i, j in draws
-        }
-    order = np.random.default_rng(2).permutation(8)
-    generator = TransformersGenerator(path, batch_size=4, **options)
-    mixed = served(generator, [prompts[i] for i in order], [counts[i] for i in order], 5)
-    assert all(draw.response == expected[order[i]][j] for (i, j), draw in mixed.items())
-    for i in (0, 5):
-        alone = served(generator, [prompts[i]], [counts[i]], 5)
-        assert all(draw.response == expected[i][j] for (_, j), draw in alone.items())
+    for batch_size, n_bytes in ((4, 10**9), (5, 0), (3, 20_000), (64, 10**9)):
+        free_memory(n_bytes)
+        generator = TransformersGenerator(path, batch_size=batch_size, **options)
+        draws = served(generator, prompts, until(counts), 5)
+        assert all((i, j) in draws for i, count in enumerate(counts) for j in range(count))
+        assert all(draw.response == expected[i][j] for (i, j), draw in draws.items())
+    alone = served(generator, prompts[5:6], until(counts[5:6]), 5)
+    assert all(draw.response == expected[5][j] for (_, j), draw in alone.items())
 
 
-def test_a_prompt_is_prefilled_once_while_it_is_open(llama_path):
+def test_a_prompt_is_prefilled_once_while_it_is_open(llama_path, free_memory):
     prompts = prompts_for("llama", 20)
     counts = np.random.default_rng(0).integers(1, 7, 20).tolist()
-    once, often, little = (
-        TransformersGenerator(llama_path, max_new_tokens=4, batch_size=8, max_state_bytes=size)
-        for size in (None, None, 0)
-    )
     n_prefilled = []
-    for generator in (once, often, little):
-        generator._load().prefix = None
-        if generator is once:
-            generator.sample(prompts, 6)
+    for is_served, n_bytes in ((False, 10**9), (True, 10**9), (True, 0)):
+        free_memory(n_bytes)
+        generator = TransformersGenerator(llama_path, max_new_tokens=4, batch_size=8)
+        generator._load()._forward = None
+        if is_served:
+            served(generator, prompts, until(counts), 6)
         else:
-            served(generator, prompts, counts, 6)
+            generator.sample(prompts, 6)
         n_prefilled.append(generator.n_prefilled_tokens_)
     assert n_prefilled[1] <= 1.02 * n_prefilled[0]
     assert n_prefilled[2] > 1.5 * n_prefilled[0]
@@ -107,28 +96,15 @@ def test_a_rule_may_stop_before_draws_that_it_wanted(llama_path):
         calls.update(i for i, _ in arrived)
         return [6 if calls[i] == 1 else 0 for i, _ in arrived]
 
-    draws = {}
-    queue = DrawQueue(
-        prompts, 6, decide=decide, on_draw=lambda i, j, draw: draws.update({(i, j): draw})
-    )
-    generator.serve(queue)
-    assert queue.n_under_way == 0
+    draws = served(generator, prompts, decide, 6)
     assert all(draw.response == expected[i][j] for (i, j), draw in draws.items())
     assert {i for i, _ in draws} == set(range(5))
 
 
-def test_draws_of_earlier_versions():
-    data = json.loads(DATA.read_text())
-    for kind in KINDS:
-        assert _tokens_with_written_weights(kind) == data[kind], kind
-
-
-def _tokens_with_written_weights(kind):
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = getattr(tiny_models, kind)(Path(folder))
-        checkpoint = TransformersGenerator(path)._load()
+@pytest.mark.parametrize("kind", KINDS)
+def test_draws_of_earlier_versions(kind, tmp_path):
+    path = getattr(tiny_models, kind)(tmp_path)
+    checkpoint = TransformersGenerator(path)._load()
     rng = np.random.default_rng(0)  # so that the weights are the same with any torch
     with torch.no_grad():
         for name, parameter in sorted(checkpoint.model.named_parameters()):
@@ -146,102 +122,24 @@ def _tokens_with_written_weights(kind):
         batch_size=16,
     )
     draws = recorded_tokens(generator, prompts_for(kind, 6), 8)
-    return [[tokens for _, tokens in row] for row in draws]
+    tokens = [[tokens for _, tokens in row] for row in draws]
+    assert tokens == json.loads(DATA.read_text())[kind]
 
 
-def loaded(path):
-    """A model of its own, and a generator of it."""
-    model, tokenizer = parts(path)
-    model = copy.deepcopy(model)
-    return model, TransformersGenerator(model, tokenizer=tokenizer, max_new_tokens=5)
+def sizes_of_tensors(is_counted, model, run, every):
+    """Sizes that tensors have in some of the passes of a model while it draws."""
+    sizes, calls = [], itertools.count()
 
+    def watch(module, args):
+        if next(calls) % every == 0:  # to look for tensors takes longer than to compute with them
+            tensors = [obj for obj in gc.get_objects() if type(obj) is torch.Tensor]
+            sizes.append([is_counted(tensor) for tensor in tensors])
 
-def few_shot(n):
-    return [f"{HEADER}{word}" for word in ("one two", "three", "four five six")[:n]]
-
-
-def test_a_kept_prefix_does_not_outlive_the_weights(llama_path):
-    model, generator = loaded(llama_path)
-    generator.sample(few_shot(3), 1)
-    assert generator._checkpoint.prefix is not None
-    with torch.no_grad():
-        model.model.embed_tokens.weight.mul_(-0.5)
-    fresh = TransformersGenerator(
-        copy.deepcopy(model), tokenizer=generator.tokenizer, max_new_tokens=5
-    )
-    assert responses(generator.sample(few_shot(1), 6)) == responses(fresh.sample(few_shot(1), 6))
-    generator.sample(few_shot(3), 1)
-    model.to(torch.bfloat16)
-    assert len(generator.sample(few_shot(1), 2)[0]) == 2
-
-
-class _Adapter(torch.nn.Module):
-    """What PEFT puts in place of a layer, as far as it matters here."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
-        self._active_adapter = ["first"]
-
-    def forward(self, states):
-        return self.layer(states) * (1.0 if self._active_adapter == ["first"] else -2.0)
-
-
-def test_an_adapter_that_is_switched_is_another_model(llama_path):
-    model, generator = loaded(llama_path)
-    adapter = model.model.layers[0].mlp.down_proj = _Adapter(model.model.layers[0].mlp.down_proj)
-    first = generator.fingerprint(), responses(generator.sample(few_shot(3), 6))
-    adapter._active_adapter = ["second"]
-    second = generator.fingerprint(), responses(generator.sample(few_shot(3), 6))
-    assert first[0] != second[0]
-    alone = responses(generator.sample(few_shot(1), 6))
-    generator._checkpoint.prefix = None
-    assert alone == responses(generator.sample(few_shot(1), 6)) == second[1][:1]
-
-
-def test_a_generation_config_may_change_after_the_first_draw(llama_path):
-    model, generator = loaded(llama_path)
-    before = recorded_tokens(generator, ["one"], 8)[0]
-    ending = before[0][1][0]
-    model.generation_config.eos_token_id = [1, ending]
-    draw, tokens = recorded_tokens(generator, ["one"], 8)[0][0]
-    assert (tokens, draw.finish_reason) == ([ending], "stop")
-
-
-def test_a_stop_string_may_be_a_special_token(llama_path):
-    model, tokenizer = parts(llama_path)
-    # hot, so that any token may come
-    options = {"tokenizer": tokenizer, "max_new_tokens": 30, "top_k": None, "temperature": 5.0}
-    whole = recorded_tokens(TransformersGenerator(model, **options), ["one"], 60)[0]
-    cut = recorded_tokens(TransformersGenerator(model, stop="<s>", **options), ["one"], 60)[0]
-    n_cut = 0
-    for (_, tokens), (draw, shorter) in zip(whole, cut):
-        if 0 in tokens:
-            n_cut += 1
-            assert shorter == tokens[: tokens.index(0) + 1]
-            assert draw.finish_reason == "stop"
-            assert draw.token_spans[-1] == (len(draw.response),) * 2
-        else:
-            assert shorter == tokens
-    assert n_cut > 0
-
-
-def test_a_text_that_a_template_began_is_not_begun_again(llama_path):
-    from tokenizers import processors
-
-    model, _ = parts(llama_path)
-    tokenizer = tiny_models.byte_level_tokenizer()
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", 0)]
-    )
-    assert tokenizer("<s>one")["input_ids"][:2] == [0, 0]
-    plain, rendered = (
-        TransformersGenerator(
-            model, tokenizer=tokenizer, max_new_tokens=6, prompt_template=template
-        )
-        for template in (lambda prompt: prompt, lambda prompt: "<s>" + prompt)
-    )
-    assert responses(plain.sample(["one"], 6)) == responses(rendered.sample(["one"], 6))
+    handle = model.register_forward_pre_hook(watch)
+    try:
+        return sizes, run()
+    finally:
+        handle.remove()
 
 
 def test_memory_grows_with_what_was_generated(llama_path):
@@ -249,51 +147,30 @@ def test_memory_grows_with_what_was_generated(llama_path):
     generator = TransformersGenerator(
         model, tokenizer=tokenizer, max_new_tokens=900, stop=list("eoiast"), batch_size=4
     )
-    slots, calls = [], itertools.count()
-
-    def watch(module, args):
-        if next(calls) % 4:  # to look for tensors takes longer than to compute with them
-            return
-        tensors = [obj for obj in gc.get_objects() if type(obj) is torch.Tensor]
-        slots.append(max((t.shape[-2] for t in tensors if t.ndim > 3), default=0))
-
-    handle = model.register_forward_pre_hook(watch)
-    try:
-        draws = generator.sample(["one", "two"], 4)
-    finally:
-        handle.remove()
-    longest = max(draw.n_tokens for row in draws for draw in row)
-    assert max(slots) <= max(100, 3 * longest) < 900
-
-
-def test_a_model_that_sees_what_follows_is_refused():
-    from transformers import XLNetConfig, XLNetLMHeadModel
-
-    tokenizer = tiny_models.byte_level_tokenizer()
-    config = XLNetConfig(
-        vocab_size=len(tokenizer),
-        d_model=16,
-        n_layer=2,
-        n_head=2,
-        d_inner=16,
-        initializer_range=0.5,
+    slots, draws = sizes_of_tensors(
+        lambda t: t.shape[-2] if t.ndim > 3 else 0, model, lambda: generator.sample(["one"], 8), 4
     )
-    generator = TransformersGenerator(XLNetLMHeadModel(config).eval(), tokenizer=tokenizer)
-    with pytest.raises(ValueError, match="must be causal, got a XLNetLMHeadModel"):
-        generator.sample(["one"], 1)
+    longest = max(draw.n_tokens for draw in draws[0])
+    assert max(map(max, slots)) <= max(100, 3 * longest) < 900
 
 
-def test_threads_are_as_asked_while_drawing_and_as_before_afterwards(llama_path):
-    before = torch.get_num_threads()
-    seen = []
-    model, generator = loaded(llama_path)
-    handle = model.register_forward_pre_hook(lambda *_: seen.append(torch.get_num_threads()))
-    try:
-        for n_threads, expected in ((3, 3), (None, before), ("auto", 1)):
-            generator.set_params(n_threads=n_threads).sample(["one"], 1)
-            assert seen[-1] == expected
-    finally:
-        handle.remove()
-    assert torch.get_num_threads() == before
-    with pytest.raises(ValueError, match="n_threads"):
-        generator.set_params(n_threads=0).sample(["one"], 1)
+def test_logits_of_past_steps_are_not_kept():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    vocabulary, n_steps = 32_000, 128
+    config = GPT2Config(
+        vocab_size=vocabulary, n_embd=8, n_layer=1, n_head=2, eos_token_id=None, bos_token_id=0
+    )
+    tokenizer = tiny_models.byte_level_tokenizer()
+    tokenizer.eos_token = None
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(config)
+    generator = TransformersGenerator(model, tokenizer=tokenizer, max_new_tokens=n_steps)
+    sizes, draws = sizes_of_tensors(
+        lambda t: t.numel() if t.shape[-1:] == (vocabulary,) else 0,
+        model,
+        lambda: generator.sample(["two"], 2),
+        16,
+    )
+    assert [draw.n_tokens for draw in draws[0]] == [n_steps] * 2
+    assert max(map(sum, sizes[1:])) <= 8 * 2 * vocabulary  # of a few steps

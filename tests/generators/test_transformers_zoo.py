@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from tests import tiny_models
-from tests.generators.test_transformers import recorded_tokens, responses
+from tests.generators.test_transformers import recorded_tokens, responses, teacher_forced
 
 HEADER = "Q: What is Japan called in German? A: Japan\n"
 PROMPTS = [HEADER + question for question in ("one two three four", "a", "what is it?")]
@@ -38,7 +38,9 @@ ENCODER_DECODER = {
     "decoder_ffn_dim": 48,
 }
 DECODER = {
-    **{name: TOKENS[name] for name in ("vocab_size", "eos_token_id", "bos_token_id")},
+    "vocab_size": 320,
+    "eos_token_id": 1,
+    "bos_token_id": 0,
     "d_model": 32,
     "decoder_layers": 2,
     "decoder_attention_heads": 4,
@@ -179,25 +181,17 @@ def test_log_probabilities_are_teacher_forced_and_draws_the_same_in_any_batch(na
         # the default, a grouped product of matrices, takes no double precision
         model.set_experts_implementation("eager")
     tokenizer = tiny_models.byte_level_tokenizer()
-    options = {"tokenizer": tokenizer, "max_new_tokens": N_NEW, "n_threads": None}
+    options = {"tokenizer": tokenizer, "max_new_tokens": N_NEW}
     generator = TransformersGenerator(model, batch_size=5, **options)
     rows = recorded_tokens(generator, PROMPTS, 3)
-    assert generator._checkpoint._forward.ragged == ragged
+    assert generator._checkpoint._forward[1].ragged == ragged
     alone = TransformersGenerator(model, batch_size=1, **options)
-    alone._load().prefix = None
+    alone._load()._forward = None
     for prompt, row in zip(PROMPTS, rows):
         assert responses([[draw for draw, _ in row]]) == responses(alone.sample([prompt], 3))
-        ids = tokenizer(prompt)["input_ids"]
         for draw, tokens in row:
-            with torch.no_grad():
-                if model.config.is_encoder_decoder:
-                    begun = torch.tensor([[model.config.decoder_start_token_id, *tokens[:-1]]])
-                    logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=begun).logits[0]
-                else:
-                    logits = model(input_ids=torch.tensor([[*ids, *tokens]]), use_cache=False)
-                    logits = logits.logits[0, len(ids) - 1 : -1]
-            steps = logits.log_softmax(-1)[range(len(tokens)), tokens]
-            assert draw.token_logprobs == pytest.approx(steps.tolist(), abs=1e-5)
+            expected = teacher_forced(generator, prompt, tokens)
+            assert draw.token_logprobs == pytest.approx(expected, abs=1e-5)
 
 
 LONG_ROPE = {
@@ -242,7 +236,7 @@ def test_long_rows_change_nothing_for_short_ones_where_rope_has_two_scales(name)
     prompts = [header + "one " * n for n in (0, 1, 2, 3, 4, 5, 9)]
     # rows stay below 30 tokens, reach them in the response, or begin beyond
     assert [len(ids) for ids in tokenizer(prompts)["input_ids"]] == [18, 21, 24, 27, 30, 33, 45]
-    options = {"tokenizer": tokenizer, "max_new_tokens": 9, "n_threads": None}
+    options = {"tokenizer": tokenizer, "max_new_tokens": 9}
     together = TransformersGenerator(model, batch_size=5, **options)
     rows = recorded_tokens(together, prompts, 4)
     for prompt, row in zip(prompts, rows):
@@ -251,8 +245,8 @@ def test_long_rows_change_nothing_for_short_ones_where_rope_has_two_scales(name)
         ids = tokenizer(prompt)["input_ids"]
         for draw, tokens in row:
             # each token after a pass over all that was there before it, as `generate` has it
-            for t, token in enumerate(tokens):
+            for t in range(len(tokens)):
                 with torch.no_grad():
                     logits = model(input_ids=torch.tensor([[*ids, *tokens[:t]]])).logits[0, -1]
-                expected = float(logits.log_softmax(-1)[token])
+                expected = float(logits.log_softmax(-1)[tokens[t]])
                 assert draw.token_logprobs[t] == pytest.approx(expected, abs=1e-5)

@@ -276,7 +276,7 @@ BAD_ARGUMENTS = [
     (service, "timeout", 0),
     (service, "max_retries", -1),
     (service, "prices", 3),
-    (checkpoint, "model", "/no/such/other"),
+    (checkpoint, "model", 3),
     (checkpoint, "max_new_tokens", 0),
     (checkpoint, "temperature", 0),
     (checkpoint, "top_k", -1),
@@ -284,7 +284,6 @@ BAD_ARGUMENTS = [
     (checkpoint, "dtype", "int8"),
     (checkpoint, "batch_size", 0),
     (checkpoint, "trust_remote_code", "yes"),
-    (checkpoint, "model_kwargs", {"use_safetensors": False}, {"trust_remote_code": True}),
 ]
 
 

@@ -5,18 +5,16 @@ Rows are decoded by a loop of our own. The library's continuous batching (transf
 loop 3.7 s. Its draws depend on what is drawn beside them, since they share one random state, and
 it takes neither recurrent models nor encoders nor images.
 
-Each room imports only from those above it. Those from ``_tokens`` on need torch, which the front
-door imports when a model is wanted:
+Each module imports only from those above it. Those from ``_tokens`` on need torch, which
+:class:`TransformersGenerator` imports when a model is wanted:
 
-- ``_encoding``: from prompts to tokens (templates, chat messages, images).
-- ``_text``: from tokens to text, stop strings, the characters of each token.
-- ``_machine``: packages, checkpoints on disk, devices, threads and memory.
+- ``_text``: from prompts to tokens, and from tokens to text; the characters of each token.
 - ``_tokens``: from logits and a uniform number to a token.
 - ``_batch``: keys and values of rows that are decoded together, and of prompts that wait.
 - ``_forward``: forward passes of each kind of model, and the probes that choose among them.
 - ``_checkpoint``: a loaded model with its tokenizer, shared in a process; its identity.
 - ``_engine``: the decoding loop, which answers a queue of draws.
-- ``_generator``: the front door, :class:`TransformersGenerator`.
+- ``_generator``: :class:`TransformersGenerator`.
 """
 
 from sklearn_clm.generators.transformers._generator import TransformersGenerator

@@ -1,7 +1,4 @@
-"""Keys and values of the rows that are decoded together, and of prompts that wait.
-
-Imported where a model is at hand, since it needs `torch`.
-"""
+"""Keys and values of the rows that are decoded together, and of prompts that wait."""
 
 from __future__ import annotations
 
@@ -20,29 +17,29 @@ class Layout:
     all layers.
     """
 
-    def __init__(self, cache: Cache):
+    def __init__(self, tensors: Sequence[Tensor]):
         kinds: dict[tuple[int, int, torch.device], list[int]] = {}
         self._places: list[tuple[int, int]] = []
-        for tensor in layers_of(cache):
+        for i, tensor in enumerate(tensors):
             kind = (tensor.shape[1], tensor.shape[3], tensor.device)
             members = kinds.setdefault(kind, [])
             self._places.append((list(kinds).index(kind), len(members)))
-            members.append(len(self._places) - 1)
+            members.append(i)
         self._members = list(kinds.values())
 
     def pack(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Pack the keys and values of one layer after the other."""
         return [torch.stack([tensors[i] for i in members]) for members in self._members]
 
-    def unpack(self, packed: Sequence[Tensor]) -> list[Tensor]:
+    def unpack(self, packed: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """Views of the keys and values of one layer after the other."""
-        return [packed[kind][i] for kind, i in self._places]
+        tensors = [packed[kind][i] for kind, i in self._places]
+        return list(zip(tensors[::2], tensors[1::2]))
 
     def cache(self, packed: Sequence[Tensor]) -> DynamicCache:
         """A cache of the library over packed keys and values."""
-        tensors = self.unpack(packed)
         cache = DynamicCache()
-        for keys, values in zip(tensors[::2], tensors[1::2], strict=True):
+        for keys, values in self.unpack(packed):
             layer = DynamicLayer()  # type: ignore[no-untyped-call]
             layer.lazy_initialization(keys, values)
             layer.keys, layer.values = keys, values
@@ -54,6 +51,7 @@ def layers_of(cache: Cache) -> list[Tensor]:
     """Keys and values of one layer after the other; empty where they are not all plain."""
     tensors: list[Tensor] = []
     for layer in cache.layers:
+        # no other subclass, which may keep them otherwise
         plain = type(layer) in (DynamicLayer, DynamicSlidingWindowLayer)
         if not (plain and isinstance(layer, DynamicLayer) and layer.get_seq_length()):
             return []
@@ -75,8 +73,7 @@ class PromptState(NamedTuple):
     @property
     def n_bytes(self) -> int:
         """Memory that is not shared."""
-        tensors = [self.logits, *self.own, *self.encoded]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return sum(tensor.nbytes for tensor in (self.logits, *self.own, *self.encoded))
 
 
 class _WindowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -110,17 +107,17 @@ class Batch:
 
     Rows end at one slot and are masked before they begin, so that distances between a row's
     tokens are distances between slots, whatever the architecture makes of them. The slots in
-    use move to the right with every token; when memory ends there, what is in use moves back.
+    use move to the right with every token; when memory ends there, what is in use moves to new
+    memory.
     """
 
     def __init__(self, layout: Layout | None, cross: Layout | None = None):
-        self.layout = layout
+        self.layout = layout  # None where there is nothing to keep but lengths
         self.cross_layout = cross
         self.stop = 0  # slots before this one are in use
         self.starts: list[int] = []  # of each row its first slot
         self._packed: list[Tensor] = []
         self._layers: list[_WindowLayer] = []
-        self._looked_at: tuple[int, int, int] | None = None
         self._encoded: list[Tensor] = []
         self._encoded_lengths: list[int] = []
 
@@ -135,8 +132,8 @@ class Batch:
     def admit(self, states: Sequence[PromptState]) -> None:
         """Let prompts take rows after the last."""
         first, n_rows = len(self), len(self) + len(states)
-        longest = max(max(state.length for state in states), *self.lengths, 0)
-        self._make_room(n_rows, longest, states[0])
+        longest = max(*(state.length for state in states), *self.lengths, 0)
+        self._make_room(n_rows, longest, states[0].own)
         for row, state in enumerate(states, first):
             start = self.stop - state.length
             self.starts.append(start)
@@ -150,9 +147,9 @@ class Batch:
 
     def drop(self, order: Sequence[int]) -> None:
         """Keep the rows of `order`, where ``order[i]`` is i or a row behind all that are kept."""
-        moved = [(i, row) for i, row in enumerate(order) if i != row]
-        if moved:
-            places, rows = ([pair[k] for pair in moved] for k in (0, 1))
+        places = [i for i, row in enumerate(order) if i != row]
+        if places:
+            rows = [order[i] for i in places]
             used = slice(min(self.starts), self.stop)
             for packed in self._packed:
                 packed[:, places, :, used] = packed[:, rows, :, used]
@@ -164,13 +161,11 @@ class Batch:
 
     def cache(self) -> DynamicCache:
         """The rows' keys and values as the library takes them, with room for one more token."""
-        self._make_room(len(self), max(self.lengths), None)
-        wanted = len(self), min(self.starts), self.stop
-        if wanted != self._looked_at:
-            for layer in self._layers:
-                layer.look_at(*wanted)
+        self._make_room(len(self), max(self.lengths), self._packed)
         cache = DynamicCache()
         cache.layers = list(self._layers)
+        for layer in self._layers:
+            layer.look_at(len(self), min(self.starts), self.stop)
         return cache
 
     def encoded(self) -> tuple[Tensor, DynamicCache | None]:
@@ -179,11 +174,6 @@ class Batch:
         *cross, output = (tensor[:, : len(self), :, :width] for tensor in self._encoded)
         cache = None if self.cross_layout is None else self.cross_layout.cache(cross)
         return output[0, :, 0], cache
-
-    def advance(self) -> None:
-        """Count the token that a forward pass appended to each row."""
-        self.stop += 1
-        self._looked_at = len(self), min(self.starts), self.stop
 
     def mask(self, device: torch.device) -> Tensor | None:
         """Which slots each row uses, the next one included; None for all."""
@@ -201,57 +191,42 @@ class Batch:
         lengths = torch.tensor(self._encoded_lengths, device=device).unsqueeze(1)
         return (torch.arange(width, device=device) < lengths).long()
 
-    def _make_room(self, n_rows: int, longest: int, like: PromptState | None) -> None:
+    def _make_room(self, n_rows: int, longest: int, like: Sequence[Tensor]) -> None:
         """Have memory for some rows of `longest` slots and one more."""
         if self.layout is None:
             self.stop = max(self.stop, longest)
             return
-        if self._packed:
-            _, rows, _, slots, _ = self._packed[0].shape
-            if n_rows <= rows and longest <= self.stop < slots:
-                return
-        else:
-            rows, slots = 0, 0
+        _, rows, _, slots, _ = self._packed[0].shape if self._packed else (0,) * 5
+        if n_rows <= rows and longest <= self.stop < slots:
+            return
         used = slice(min(self.starts, default=self.stop), self.stop)
-        n_used = used.stop - used.start
-        if n_rows <= rows and longest + max(16, longest // 8) <= slots and longest >= n_used:
-            for packed in self._packed:
-                for part in packed:  # layer by layer: slots overlap
-                    part[:, :, longest - n_used : longest] = part[:, :, used].clone()
-        else:
-            shapes = self._packed if like is None else like.own
-            n_slots = longest + max(32, longest // 4)
-            new = []
-            for k, tensor in enumerate(shapes):
-                n_layers, heads, width = tensor.shape[0], tensor.shape[-3], tensor.shape[-1]
-                # whatever stood here would be multiplied by zero: not a number must not
-                buffer = tensor.new_zeros((n_layers, max(rows, n_rows), heads, n_slots, width))
-                if n_used:
-                    old = self._packed[k][:, : len(self), :, used]
-                    buffer[:, : len(self), :, longest - n_used : longest] = old
-                new.append(buffer)
-            self._packed = new
-            tensors = self.layout.unpack(new)
-            self._layers = [_WindowLayer(*pair) for pair in zip(tensors[::2], tensors[1::2])]
-        shift = longest - self.stop
-        self.starts = [start + shift for start in self.starts]
+        first = longest - (used.stop - used.start)
+        new = [_zeros(t, max(rows, n_rows), longest + max(32, longest // 4)) for t in like]
+        for buffer, old in zip(new, self._packed):
+            buffer[:, : len(self), :, first:longest] = old[:, : len(self), :, used]
+        self._packed = new
+        self._layers = [_WindowLayer(*pair) for pair in self.layout.unpack(new)]
+        self.starts = [start + longest - self.stop for start in self.starts]
         self.stop = longest
-        self._looked_at = None
 
     def _admit_encoded(self, first: int, states: Sequence[PromptState]) -> None:
         """Write what the encoder made of prompts, in memory as long as the longest of them."""
         self._encoded_lengths += [state.encoded[-1].shape[-2] for state in states]
         width = max(self._encoded_lengths)
-        for k, like in enumerate(states[0].encoded):
-            n_layers, heads, _, head_width = like.shape
-            empty = like.new_zeros((n_layers, 0, heads, 0, 0))
-            old = self._encoded[k] if self._encoded[k:] else empty
-            _, n_rows, _, n_tokens, _ = old.shape
-            if n_rows < len(self) or n_tokens < width:
-                shape = (n_layers, max(n_rows, len(self)), heads, max(width, n_tokens), head_width)
-                new = like.new_zeros(shape)
-                if n_rows:
-                    new[:, :n_rows, :, :n_tokens] = old
-                self._encoded[k : k + 1] = [new]
-            for row, state in enumerate(states, first):
-                self._encoded[k][:, row, :, : self._encoded_lengths[row]] = state.encoded[k]
+        _, rows, _, slots, _ = self._encoded[0].shape if self._encoded else (0,) * 5
+        if rows < len(self) or slots < width:
+            old = self._encoded
+            n_rows, n_slots = max(rows, len(self)), max(slots, width)
+            self._encoded = [_zeros(t, n_rows, n_slots) for t in states[0].encoded]
+            for buffer, tensor in zip(self._encoded, old):
+                buffer[:, :rows, :, :slots] = tensor
+        for row, state in enumerate(states, first):
+            for buffer, tensor in zip(self._encoded, state.encoded):
+                buffer[:, row, :, : tensor.shape[-2]] = tensor
+
+
+def _zeros(like: Tensor, n_rows: int, n_slots: int) -> Tensor:
+    """Memory for rows of packed keys or values."""
+    # whatever stood here would be multiplied by zero: not a number must not
+    n_layers, heads, width = like.shape[0], like.shape[-3], like.shape[-1]
+    return like.new_zeros((n_layers, n_rows, heads, n_slots, width))

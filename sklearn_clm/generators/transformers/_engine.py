@@ -13,6 +13,7 @@ decodes. Its own generation is not used, for three things that it lacks:
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +25,11 @@ from torch import Tensor
 
 from sklearn_clm.generators._base import Stream
 from sklearn_clm.generators._draws import Generation, draw_stream
-from sklearn_clm.generators._queue import DrawQueue, DrawRequest
+from sklearn_clm.generators._queue import DrawQueue
 from sklearn_clm.generators.transformers._batch import PromptState
 from sklearn_clm.generators.transformers._checkpoint import Checkpoint
-from sklearn_clm.generators.transformers._encoding import EncodedPrompt
-from sklearn_clm.generators.transformers._forward import Written, groups
-from sklearn_clm.generators.transformers._machine import free_bytes
-from sklearn_clm.generators.transformers._text import StopStrings
+from sklearn_clm.generators.transformers._forward import Written
+from sklearn_clm.generators.transformers._text import EncodedPrompt, StopStrings
 from sklearn_clm.generators.transformers._tokens import choose
 
 # Log-probabilities are rounded to this grid, which is coarser than the noise that the shape of a
@@ -41,17 +40,14 @@ LOGPROB_GRID = 2.0**-16
 OPEN_PER_ROW = 4
 
 
-@dataclass(slots=True)
-class Row:
+@dataclass(slots=True, kw_only=True)
+class Row(Written):
     """One draw in the making."""
 
     index: int
     draw: int
-    prompt: EncodedPrompt
     start: EncodedPrompt  # runs before the row joins a batch: the prompt, or all there is so far
-    budget: int
-    uniforms: np.ndarray
-    tokens: list[int] = field(default_factory=list)
+    uniforms: np.ndarray  # one for each token of its budget
     logprobs: list[float] = field(default_factory=list)
 
 
@@ -61,7 +57,8 @@ class Engine:
     def __init__(
         self,
         checkpoint: Checkpoint,
-        encode: Callable[[Sequence[int]], Sequence[EncodedPrompt]],  # by positions in the queue
+        queue: DrawQueue,
+        encode: Callable[[int], EncodedPrompt],  # by the position in the queue
         *,
         temperature: float,
         top_k: int,
@@ -69,19 +66,18 @@ class Engine:
         stop: Sequence[str],
         max_new_tokens: int,
         batch_size: int,  # rows decoded at once
-        max_bytes: int | None,  # memory for states of open prompts
     ):
         self.checkpoint = checkpoint
-        self.forward = checkpoint.forward(encode([0])[0])
+        self.queue = queue
+        self.forward = checkpoint.forward(encode(0))
         self.detokenizer = checkpoint.detokenizer
         special = self.detokenizer.special_tokens
-        strings = [string for string in stop if string not in special]
-        self.stop = StopStrings(self.detokenizer, strings) if strings else None
-        self.end_ids = checkpoint.eos_ids.union(special[s] for s in stop if s in special)
+        self.stop = StopStrings(self.detokenizer, [s for s in stop if s not in special])
+        self.end_ids = {*checkpoint.eos_ids, *(special[s] for s in stop if s in special)}
         self.max_new_tokens = max_new_tokens
         self.batch_size = batch_size
-        self.max_bytes = free_bytes(self.forward.device) // 4 if max_bytes is None else max_bytes
-        self.n_prefilled = self.n_decoded = self.n_rechecked = 0
+        self.max_bytes = free_bytes(self.forward.device) // 4  # for the states of open prompts
+        self.n_prefilled = self.n_decoded = 0
         self._encode = encode
         self._choose = partial(choose, temperature=temperature, top_k=top_k, top_p=top_p)
         self._prompts: dict[int, EncodedPrompt] = {}  # of prompts that are open
@@ -91,12 +87,12 @@ class Engine:
         self._pending: deque[tuple[int, int]] = deque()  # draws that were taken and wait for a row
         self._outgrown: deque[Row] = deque()  # rows that left the short ones and wait to go on
 
-    def run(self, queue: DrawQueue) -> Stream:
-        """Yield ``(prompt index, draw, generation)`` as draws are finished, to be put."""
+    def run(self) -> Stream:
+        """Put draws into the queue as they are finished, and yield them."""
         batch = self.forward.new_batch()
         rows: list[Row] = []
         while True:
-            fresh = self._next_draws(queue, rows)
+            fresh = self._next_draws(rows)
             rows += fresh
             if not rows:
                 return
@@ -106,7 +102,7 @@ class Engine:
                     batch.admit(states)
                     logits = torch.stack([state.logits for state in states])
                 else:
-                    logits = self.forward.step(batch, [Written(r.prompt, r.tokens) for r in rows])
+                    logits = self.forward.step(batch, rows)
                     self.n_decoded += len(rows)
                 first = len(rows) - len(logits)
                 self._append_tokens(logits, rows[first:])
@@ -115,6 +111,7 @@ class Engine:
             for k, row in enumerate(rows[first:], first):
                 generation = self._finished(row)
                 if generation is not None:
+                    self.queue.put(row.index, row.draw, generation)
                     yield row.index, row.draw, generation
                 elif self._outgrows(row):
                     self._outgrown.append(row)
@@ -126,7 +123,7 @@ class Engine:
                 with torch.inference_mode():
                     batch.drop(order)
 
-    def _next_draws(self, queue: DrawQueue, live: list[Row]) -> list[Row]:
+    def _next_draws(self, live: list[Row]) -> list[Row]:
         """Draws that join the `live` rows now."""
         if live and not self.forward.ragged:
             return []
@@ -135,20 +132,35 @@ class Engine:
         while not live and self._outgrown and len(chosen) < n_free:
             chosen.append(self._outgrown.popleft())
         while len(chosen) < n_free:
-            if not self._pending:
-                self._let_go(queue)
-                requests = queue.take(max_prompts=self._n_open()) or queue.take_ahead(
-                    n_free - len(chosen)
-                )
-                if not requests:
-                    break
-                self._add(requests)
+            if not self._pending and not self._take(n_free - len(chosen)):
+                break
             prompt = self._prompts[self._pending[0][0]]
             beside = (live or chosen)[:1]
             if beside and not self.forward.may_share(beside[0].start, prompt):
                 break
-            chosen.append(self._row(queue, *self._pending.popleft()))
+            chosen.append(self._row(*self._pending.popleft()))
         return chosen
+
+    def _take(self, n_ahead: int) -> bool:
+        """Take draws that are wanted, or else that may be; whether there were any."""
+        # prompts that are closed are forgotten
+        self._prompts = {i: p for i, p in self._prompts.items() if self.queue.is_open(i)}
+        kept = {prompt.key for prompt in self._prompts.values()}
+        for key in [key for key in self._states if key not in kept]:
+            self._n_bytes -= self._states.pop(key).n_bytes
+        n_open = min(self._n_fitting(self.max_bytes), OPEN_PER_ROW * self.batch_size)
+        n_open = max(self.batch_size, n_open)
+        requests = self.queue.take(max_prompts=n_open) or self.queue.take_ahead(n_ahead)
+        for request in requests:
+            if request.prompt not in self._prompts:
+                self._prompts[request.prompt] = self._encode(request.prompt)
+        for request in sorted(requests, key=lambda r: len(self._prompts[r.prompt].ids)):
+            self._pending.extend((request.prompt, j) for j in range(request.start, request.stop))
+        return bool(requests)
+
+    def _n_fitting(self, n_bytes: int) -> int:
+        """How many states of prompts have room in some memory, by the largest so far."""
+        return n_bytes // self._largest if self._largest else self.batch_size
 
     def _outgrows(self, row: Row) -> bool:
         """Whether a row became too long for the short ones; it then starts as a long one."""
@@ -159,32 +171,12 @@ class Engine:
         row.start = EncodedPrompt(key, (*row.prompt.ids, *row.tokens))
         return True
 
-    def _row(self, queue: DrawQueue, index: int, draw: int) -> Row:
+    def _row(self, index: int, draw: int) -> Row:
         prompt = self._prompts[index]
-        budget = self.max_new_tokens
-        if self.checkpoint.max_positions is not None:
-            n_before = len(self.forward.start_ids) or len(prompt.ids)
-            budget = min(budget, self.checkpoint.max_positions - n_before)
-        uniforms = draw_stream(prompt.key, queue.seed, draw).random(budget)
-        return Row(index, draw, prompt, prompt, budget, uniforms)
-
-    def _add(self, requests: Sequence[DrawRequest]) -> None:
-        new = [request.prompt for request in requests if request.prompt not in self._prompts]
-        self._prompts.update(zip(new, self._encode(new), strict=True))
-        for request in sorted(requests, key=lambda r: len(self._prompts[r.prompt].ids)):
-            self._pending.extend((request.prompt, j) for j in range(request.start, request.stop))
-
-    def _n_open(self) -> int:
-        """Prompts that may be open at once: more are prefilled together, if memory allows."""
-        fit = self.max_bytes // self._largest if self._largest else self.batch_size
-        return max(self.batch_size, min(fit, OPEN_PER_ROW * self.batch_size))
-
-    def _let_go(self, queue: DrawQueue) -> None:
-        """Forget prompts that are closed."""
-        self._prompts = {i: prompt for i, prompt in self._prompts.items() if queue.is_open(i)}
-        kept = {prompt.key for prompt in self._prompts.values()}
-        for key in [key for key in self._states if key not in kept]:
-            self._n_bytes -= self._states.pop(key).n_bytes
+        room = self.checkpoint.max_positions - (len(self.forward.start_ids) or len(prompt.ids))
+        budget = int(min(self.max_new_tokens, room))
+        uniforms = draw_stream(prompt.key, self.queue.seed, draw).random(budget)
+        return Row(prompt=prompt, index=index, draw=draw, start=prompt, uniforms=uniforms)
 
     def _states_of(self, rows: Sequence[Row]) -> list[PromptState]:
         """What decoding begins with, from memory or else computed."""
@@ -194,27 +186,19 @@ class Engine:
             self._states.move_to_end(key)
         found = {key: self._states[key] for key in wanted if key not in missing}
         if missing:
-            fit = self.max_bytes // 2 // self._largest if self._largest else self.batch_size
-            room = min(fit, self.max_bytes) - len(missing)
             for index, _ in self._pending:  # which are wanted soon
-                if room <= 0:
+                if len(missing) >= self._n_fitting(self.max_bytes // 2):
                     break
                 prompt = self._prompts[index]
-                if prompt.key not in self._states and prompt.key not in missing:
+                if prompt.key not in self._states:
                     missing[prompt.key] = prompt
-                    room -= 1
             found.update(self._prefill(list(missing.values())))
         return [found[row.start.key] for row in rows]
 
     def _prefill(self, prompts: Sequence[EncodedPrompt]) -> dict[bytes, PromptState]:
         """Run prompts through the model, and keep their states as memory allows."""
-        prefix, n_positions = self.checkpoint.shared_prefix(prompts)
+        found, n_positions = self.forward.prefill(prompts)
         self.n_prefilled += n_positions
-        found: dict[bytes, PromptState] = {}
-        for group in groups(prompts, self.forward.long_after):
-            states, n_positions = self.forward.prefill(group, prefix)
-            self.n_prefilled += n_positions
-            found.update((prompt.key, state) for prompt, state in zip(group, states))
         for key, state in found.items():
             self._states[key] = state
             self._n_bytes += state.n_bytes
@@ -229,12 +213,10 @@ class Engine:
         uniforms = torch.tensor(step, dtype=torch.float64, device=logits.device)
         choice = self._choose(logits, uniforms, guard=self.checkpoint.is_exact)
         tokens, logprobs = choice.tokens.tolist(), choice.logprobs.tolist()
-        if bool(choice.doubtful.any()):
-            for k in choice.doubtful.nonzero()[:, 0].tolist():
-                alone = self.forward.logits_after(Written(rows[k].prompt, rows[k].tokens))
-                settled = self._choose(alone, uniforms[k : k + 1], guard=False)
-                tokens[k], logprobs[k] = settled.tokens.item(), settled.logprobs.item()
-                self.n_rechecked += 1
+        for k in choice.doubtful.nonzero()[:, 0].tolist():
+            alone = self.forward.logits_after(rows[k])
+            settled = self._choose(alone, uniforms[k : k + 1], guard=False)
+            tokens[k], logprobs[k] = settled.tokens.item(), settled.logprobs.item()
         for row, token, logprob in zip(rows, tokens, logprobs):
             row.tokens.append(token)
             row.logprobs.append(round(logprob / LOGPROB_GRID) * LOGPROB_GRID)
@@ -243,18 +225,16 @@ class Engine:
         """The draw if its last token ends it."""
         token = row.tokens[-1]
         ended = token in self.end_ids
-        cut, text = -1, ""
-        if self.stop is not None and not ended and self.stop.may_complete(token):
-            text = self.detokenizer.text(row.tokens)
-            cut = self.stop.find(text)
-        if not ended and cut < 0 and len(row.tokens) < row.budget:
+        full = len(row.tokens) == len(row.uniforms)
+        if not (ended or full or self.stop.may_complete(token)):
             return None
         content = row.tokens[:-1] if ended else row.tokens
-        text = text or self.detokenizer.text(content)
-        if self.stop is not None and cut < 0:
-            cut = self.stop.find(text)
+        text = self.detokenizer.text(content)
+        length = self.stop.find(text)
+        is_cut = length < len(text)
+        if not (ended or full or is_cut):
+            return None
         spans = self.detokenizer.spans(content, text)
-        length = len(text) if cut < 0 else cut
         if ended:
             spans.append((length, length))
         return Generation(
@@ -263,8 +243,18 @@ class Engine:
             n_tokens=len(row.tokens),
             token_logprobs=tuple(row.logprobs),
             token_spans=tuple((min(a, length), min(b, length)) for a, b in spans),
-            finish_reason="stop" if ended or cut >= 0 else "length",
+            finish_reason="stop" if ended or is_cut else "length",
         )
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory of a device that nobody uses."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):  # not every system tells
+        return 4 * 2**30
 
 
 def _close_gaps(going: list[int]) -> list[int]:

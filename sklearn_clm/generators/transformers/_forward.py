@@ -6,6 +6,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -15,14 +16,25 @@ from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from sklearn_clm.generators.transformers._batch import Batch, Layout, PromptState, layers_of
-from sklearn_clm.generators.transformers._encoding import EncodedPrompt
+from sklearn_clm.generators.transformers._text import EncodedPrompt, common_length
 
-# Positions that one prefill forward pass computes at most: bounds the memory of its activations.
+# Positions that one prefill forward pass computes at most, but for a single prompt that is longer:
+# bounds the memory of its activations.
 PREFILL_POSITIONS = 16_384
 # Padding that is cheaper than another forward pass.
 FREE_POSITIONS = 8
+# A shorter prefix is not worth a forward pass of its own.
+MIN_PREFIX = 16
 # Log-probabilities with and without padding differ by less, unless the model misplaces tokens.
-PROBE_TOLERANCE = {"float64": 1e-5, "float32": 1e-3}
+PROBE_TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-3}
+
+
+@dataclass(slots=True)
+class Written:
+    """A prompt with what was generated after it so far."""
+
+    prompt: EncodedPrompt
+    tokens: list[int] = field(default_factory=list)
 
 
 class Prefix(NamedTuple):
@@ -30,10 +42,6 @@ class Prefix(NamedTuple):
 
     ids: tuple[int, ...]
     packed: Sequence[Tensor]
-
-    def first(self, n_tokens: int) -> Prefix:
-        """The first tokens, over the same memory."""
-        return Prefix(self.ids[:n_tokens], [t[..., :n_tokens, :] for t in self.packed])
 
 
 def groups(prompts: Sequence[EncodedPrompt], long_after: float) -> Iterator[list[EncodedPrompt]]:
@@ -53,13 +61,6 @@ def groups(prompts: Sequence[EncodedPrompt], long_after: float) -> Iterator[list
         yield group
 
 
-class Written(NamedTuple):
-    """A prompt with what was generated after it so far."""
-
-    prompt: EncodedPrompt
-    tokens: Sequence[int]
-
-
 class Forward(ABC):
     """What the decoding loop asks of a model; a subclass for each kind of model."""
 
@@ -71,31 +72,35 @@ class Forward(ABC):
         self.cross_layout: Layout | None = None
         self.ragged = False  # whether rows of different length may share a batch
         self.long_after = _long_after(model.config.get_text_config(decoder=True))
+        self._parameters = frozenset(inspect.signature(model.forward).parameters)
 
-    @property
-    def device(self) -> torch.device:
-        """Where tokens go."""
-        embeddings: Any = self.model.get_input_embeddings()
-        weight: Tensor = embeddings.weight
-        return weight.device
+    def prefill(self, prompts: Sequence[EncodedPrompt]) -> tuple[dict[bytes, PromptState], int]:
+        """Run prompts; their states by key, and the positions computed."""
+        prefix, n_positions = self._shared_prefix(prompts)
+        states: dict[bytes, PromptState] = {}
+        for group in groups(prompts, self.long_after):
+            found, n_computed = self._prefill(group, prefix)
+            states.update((prompt.key, state) for prompt, state in zip(group, found))
+            n_positions += n_computed
+        return states, n_positions
+
+    def _shared_prefix(self, prompts: Sequence[EncodedPrompt]) -> tuple[Prefix | None, int]:
+        """What prompts begin with, as far as it is worth it, and the positions computed for it."""
+        return None, 0
 
     @abstractmethod
-    def prefill(
+    def _prefill(
         self, prompts: Sequence[EncodedPrompt], prefix: Prefix | None
     ) -> tuple[list[PromptState], int]:
-        """Run `prompts`, from their `prefix` on; the states, and the positions computed."""
+        """Run a group of prompts, from their `prefix` on; states, and the positions computed."""
 
     @abstractmethod
     def step(self, batch: Batch, rows: Sequence[Written]) -> Tensor:
         """Logits (n, V) after the last token of each row, which was not yet run."""
 
     @abstractmethod
-    def logits_after(self, row: Written) -> Tensor:
-        """Logits (1, V) after a row's tokens, in a forward pass without cache or padding."""
-
-    @abstractmethod
-    def all_logits(self, ids: Tensor) -> Tensor:
-        """Logits (1, n, V) of a sequence of tokens, by themselves."""
+    def logits_after(self, row: Written, n_last: int = 1) -> Tensor:
+        """Logits (n_last, V) at the end of a row, in a pass of its own without cache or padding."""
 
     def may_share(self, a: EncodedPrompt, b: EncodedPrompt) -> bool:
         """Whether rows that begin with these can be decoded in step."""
@@ -116,34 +121,42 @@ class Forward(ABC):
             If later tokens change what the model says of earlier ones.
         """
         embeddings: Any = self.model.get_input_embeddings()
-        size = int(embeddings.num_embeddings)
-        ids = [(7 * i + 3) % size for i in range(8)]
-        short, whole = (self.all_logits(self._tensor([ids[:n]])) for n in (5, 8))
-        if self._differ(short[0, -1], whole[0, 4]):
+        ids = [(7 * i + 3) % int(embeddings.num_embeddings) for i in range(10)]
+        prompt, longer = (prompt._replace(ids=tuple(ids[:n])) for n in (3, 7))
+        self._look_at_cache(prompt)
+        short, whole = (self.logits_after(Written(prompt, ids[:n]), n - 4) for n in (5, 8))
+        if self._differ(short[0], whole[0]):
             raise ValueError(
                 f"model must be causal, got a {type(self.model).__name__} in which later tokens "
                 "change the probabilities of earlier ones instead."
             )
         if self.layout is not None:
-            self.ragged = self._pads_rightly(prompt, ids)
+            self.ragged = self._pads_rightly(Written(longer, ids[5:6]), Written(prompt, ids[4:5]))
 
-    def _pads_rightly(self, prompt: EncodedPrompt, ids: list[int]) -> bool:
+    @abstractmethod
+    def _look_at_cache(self, prompt: EncodedPrompt) -> None:
+        """Set the layout of the cache that the model fills for a prompt, where it has one."""
+
+    def _pads_rightly(self, long: Written, short: Written) -> bool:
         """Whether a row that joins a longer one gets the log-probabilities it has alone."""
-        long, short = (prompt._replace(ids=tuple(ids[:n])) for n in (7, 3))
         batch = self.new_batch()
-        batch.admit(self.prefill([long], None)[0])
-        self.step(batch, [Written(long, ids[5:6])])
-        batch.admit(self.prefill([short], None)[0])
-        rows = [Written(long, ids[5:7]), Written(short, ids[4:5])]
-        logits = self.step(batch, rows)
-        pairs = zip(logits, rows)
-        return not any(self._differ(found, self.logits_after(row)[0]) for found, row in pairs)
+        batch.admit([*self.prefill([long.prompt])[0].values()])
+        self.step(batch, [long])
+        batch.admit([*self.prefill([short.prompt])[0].values()])
+        long.tokens.append(short.tokens[0])
+        logits = self.step(batch, [long, short])
+        alone = map(self.logits_after, (long, short))
+        return not any(self._differ(found, each[0]) for found, each in zip(logits, alone))
 
     def _differ(self, a: Tensor, b: Tensor) -> bool:
         # what is no number at all is reported where tokens are drawn
-        tolerance = PROBE_TOLERANCE.get(str(a.dtype).removeprefix("torch."), 0.3)
         difference = a.double().softmax(-1) - b.double().softmax(-1)
-        return bool(difference.abs().sum() > tolerance)
+        return bool(difference.abs().sum() > PROBE_TOLERANCE.get(a.dtype, 0.3))
+
+    @property
+    def device(self) -> torch.device:
+        """Where tokens go."""
+        return self.model.device
 
     def _tensor(self, rows: Sequence[Sequence[int]]) -> Tensor:
         return torch.tensor(rows, dtype=torch.long, device=self.device)
@@ -153,33 +166,32 @@ class CausalForward(Forward):
     """Forward passes of a decoder-only model.
 
     Prompts of different length are padded behind their last tokens when they are prefilled,
-    where nothing that is causal sees it.
+    where nothing that is causal sees it. A prefix that prompts share runs once, and is kept for
+    later calls.
     """
 
-    def __init__(self, model: PreTrainedModel):
-        super().__init__(model)
-        parameters = _parameters(model)
-        self._positions = "position_ids" in parameters
-        self._keeps = "logits_to_keep" in parameters
-        self._takes_cache = "past_key_values" in parameters
+    _prefix: Prefix | None = None
 
-    def check(self, prompt: EncodedPrompt) -> None:
-        if self._takes_cache and not getattr(self.model, "_is_stateful", False):
-            ids = self._tensor([prompt.ids[:1]])
-            cache = self.model(input_ids=ids, use_cache=True).get("past_key_values")
-            self.layout = _layout(cache, 1)
-        super().check(prompt)
+    def _shared_prefix(self, prompts: Sequence[EncodedPrompt]) -> tuple[Prefix | None, int]:
+        # a prefix by itself would be a short row
+        if self.layout is None or max(len(prompt.ids) for prompt in prompts) > self.long_after:
+            return None, 0
+        first = min(prompts, key=lambda prompt: prompt.ids).ids
+        last = max(prompts, key=lambda prompt: prompt.ids).ids
+        # the last token of a prompt is always run, for the logits of the next
+        shared = min(common_length(first, last), min(len(prompt.ids) for prompt in prompts) - 1)
+        known = self._prefix
+        have = 0 if known is None else min(common_length(known.ids, first), shared)
+        if len(prompts) * (shared - have) > shared >= MIN_PREFIX and len(prompts) > 1:
+            ids = first[:shared]
+            tensors, _ = self._run(self._tensor([ids]), [shared - 1], None)
+            self._prefix = new = Prefix(ids, self.layout.pack(tensors))
+            return new, shared
+        if known is None or have < MIN_PREFIX:
+            return None, 0
+        return Prefix(first[:have], [t[..., :have, :] for t in known.packed]), 0
 
-    def new_prefix(self, ids: Sequence[int]) -> Prefix:
-        """Run a prefix of prompts by itself."""
-        if self.layout is None:
-            raise TypeError(
-                f"{type(self.model).__name__} keeps no cache that a prefix could be in."
-            )
-        tensors, _ = self._run(self._tensor([ids]), [len(ids) - 1], None)
-        return Prefix(tuple(ids), self.layout.pack(tensors))
-
-    def prefill(
+    def _prefill(
         self, prompts: Sequence[EncodedPrompt], prefix: Prefix | None
     ) -> tuple[list[PromptState], int]:
         n_shared = 0 if prefix is None else len(prefix.ids)
@@ -190,7 +202,7 @@ class CausalForward(Forward):
         packed = self.layout.pack([t[:, :, n_shared:] for t in tensors]) if self.layout else []
         states = [
             PromptState(
-                logits[i],
+                logits[i].clone(),
                 len(prompt.ids),
                 () if prefix is None else prefix.packed,
                 [tensor[:, i, :, :n].clone() for tensor in packed],
@@ -201,32 +213,35 @@ class CausalForward(Forward):
 
     def step(self, batch: Batch, rows: Sequence[Written]) -> Tensor:
         if self.layout is None:
-            return self._last_logits(self._tensor([[*p.ids, *tokens] for p, tokens in rows]))
-        mask = batch.mask(self.device)
-        kwargs: dict[str, object] = {} if mask is None else {"attention_mask": mask}
-        if self._positions:
-            kwargs["position_ids"] = self._tensor([[length] for length in batch.lengths])
-        if self._keeps:
-            kwargs["logits_to_keep"] = 1
-        ids = self._tensor([row.tokens[-1:] for row in rows])
+            ids = self._tensor([[*row.prompt.ids, *row.tokens] for row in rows])
+            return self._pass(ids, logits_to_keep=1).logits[:, -1]
         cache = batch.cache()
-        output = self.model(input_ids=ids, past_key_values=cache, use_cache=True, **kwargs)
-        batch.advance()
+        output = self._pass(
+            self._tensor([row.tokens[-1:] for row in rows]),
+            past_key_values=cache,
+            use_cache=True,
+            attention_mask=batch.mask(self.device),
+            position_ids=self._tensor([[length] for length in batch.lengths]),
+            logits_to_keep=1,
+        )
+        batch.stop += 1
         return output.logits[:, -1]
 
-    def logits_after(self, row: Written) -> Tensor:
-        return self._last_logits(self._tensor([[*row.prompt.ids, *row.tokens]]))
+    def logits_after(self, row: Written, n_last: int = 1) -> Tensor:
+        ids = self._tensor([[*row.prompt.ids, *row.tokens]])
+        return self._pass(ids, logits_to_keep=n_last).logits[0, -n_last:]
 
-    def all_logits(self, ids: Tensor) -> Tensor:
-        return self.model(input_ids=ids, **self._without_cache).logits
+    def _look_at_cache(self, prompt: EncodedPrompt) -> None:
+        if "past_key_values" in self._parameters and not getattr(self.model, "_is_stateful", False):
+            cache = self._pass(self._tensor([prompt.ids]), use_cache=True).get("past_key_values")
+            self.layout = _layout(cache, len(prompt.ids))
 
-    def _last_logits(self, ids: Tensor) -> Tensor:
-        kwargs = {"logits_to_keep": 1} if self._keeps else {}
-        return self.model(input_ids=ids, **self._without_cache, **kwargs).logits[:, -1]
-
-    @property
-    def _without_cache(self) -> dict[str, bool]:
-        return {"use_cache": False} if self._takes_cache else {}
+    def _pass(self, ids: Tensor, *, use_cache: bool = False, **arguments: object) -> Any:
+        """A forward pass with those of the arguments that this model takes."""
+        arguments["use_cache"] = use_cache
+        given = arguments.items()
+        known = {k: v for k, v in given if v is not None and k in self._parameters}
+        return self.model(input_ids=ids, **known)
 
     def _run(
         self, ids: Tensor, last: Sequence[int], prefix: Prefix | None
@@ -234,30 +249,22 @@ class CausalForward(Forward):
         """Keys and values of `ids` behind a prefix, and each row's logits at position `last`."""
         n_rows, n_tokens = ids.shape
         n_shared = 0 if prefix is None else len(prefix.ids)
-        cache = None
+        cache = None if self.layout is None else DynamicCache()
         if self.layout is not None and prefix is not None:
             cache = self.layout.cache([t.expand(-1, n_rows, -1, -1, -1) for t in prefix.packed])
-        elif self.layout is not None:
-            cache = DynamicCache()
-        # a very long prompt, which is a group by itself, runs in parts, unless they were short rows
-        in_parts = cache is not None and n_rows == 1 and n_shared + n_tokens <= self.long_after
-        width = PREFILL_POSITIONS if in_parts else n_tokens
-        for first in range(0, n_tokens, width):
-            part = ids[:, first : first + width]
-            at = sorted(set(last)) if n_rows > 1 else [part.shape[1] - 1]
-            kwargs: dict[str, object] = dict(self._without_cache)
-            if cache is not None:
-                kwargs = {"past_key_values": cache, "use_cache": True}
-            if self._positions:
-                positions = torch.arange(part.shape[1], device=ids.device) + n_shared + first
-                kwargs["position_ids"] = positions.expand(n_rows, -1)
-            if self._keeps:
-                kwargs["logits_to_keep"] = torch.tensor(at, device=self.model.device)
-            output = self.model(input_ids=part, **kwargs).logits
-            logits = output if self._keeps else output[:, at]
-        columns = [at.index(n) for n in last] if n_rows > 1 else [0]
-        rows = [logits[i, column].clone() for i, column in enumerate(columns)]
-        return [] if cache is None else layers_of(cache), torch.stack(rows)
+        at = sorted(set(last))
+        positions = torch.arange(n_shared, n_shared + n_tokens, device=ids.device)
+        logits = self._pass(
+            ids,
+            past_key_values=cache,
+            use_cache=cache is not None,
+            position_ids=positions.expand(n_rows, -1),
+            logits_to_keep=torch.tensor(at, device=self.model.device),
+        ).logits
+        if "logits_to_keep" not in self._parameters:
+            logits = logits[:, at]
+        logits = logits[list(range(n_rows)), [at.index(n) for n in last]]
+        return [] if cache is None else layers_of(cache), logits
 
 
 class EncoderDecoderForward(Forward):
@@ -273,31 +280,14 @@ class EncoderDecoderForward(Forward):
         pixel_values: Callable[[Sequence[object]], Tensor] | None = None,
     ):
         super().__init__(model)
-        self.start_ids = list(start_ids)
+        self.start_ids = start_ids
         self._pixel_values = pixel_values  # None for text
-        decoder = getattr(model, "decoder", None)
-        self._positions = "decoder_position_ids" in _parameters(model) or (
-            pixel_values is not None and "position_ids" in _parameters(decoder)
-        )
+        # a model of images hands them on to its decoder
+        decoder: Any = model if pixel_values is None else model.decoder
+        name = "decoder_position_ids" if pixel_values is None else "position_ids"
+        self._positions = name in inspect.signature(decoder.forward).parameters
 
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
-
-    def check(self, prompt: EncodedPrompt) -> None:
-        self._probe = prompt
-        if "past_key_values" in _parameters(self.model):
-            encoded, mask = self._encode([prompt])
-            starts = self._tensor([self.start_ids])
-            cache = self._run(starts, encoded, mask, use_cache=True).get("past_key_values")
-            if isinstance(cache, EncoderDecoderCache):
-                self.layout = _layout(cache.self_attention_cache, len(self.start_ids))
-                self.cross_layout = _layout(cache.cross_attention_cache, None)
-            if self.layout is None or self.cross_layout is None:
-                self.layout = self.cross_layout = None
-        super().check(prompt)
-
-    def prefill(
+    def _prefill(
         self, prompts: Sequence[EncodedPrompt], prefix: Prefix | None
     ) -> tuple[list[PromptState], int]:
         """Run the encoder over `prompts` and the decoder over its start tokens."""
@@ -326,33 +316,42 @@ class EncoderDecoderForward(Forward):
         if self.layout is None or cross is None:
             ids = self._tensor([[*self.start_ids, *row.tokens] for row in rows])
             return self._run(ids, encoded, mask, use_cache=False).logits[:, -1]
-        kwargs: dict[str, object] = {}
-        own_mask = batch.mask(encoded.device)
-        if own_mask is not None:
-            kwargs["decoder_attention_mask"] = own_mask
-        if self._positions:
-            kwargs["decoder_position_ids"] = self._tensor([[length] for length in batch.lengths])
         cache = EncoderDecoderCache(batch.cache(), cross)
-        ids = self._tensor([row.tokens[-1:] for row in rows])
-        output = self._run(ids, encoded, mask, past_key_values=cache, use_cache=True, **kwargs)
-        batch.advance()
+        positions = self._tensor([[length] for length in batch.lengths])
+        output = self._run(
+            self._tensor([row.tokens[-1:] for row in rows]),
+            encoded,
+            mask,
+            past_key_values=cache,
+            use_cache=True,
+            decoder_attention_mask=batch.mask(encoded.device),
+            decoder_position_ids=positions if self._positions else None,
+        )
+        batch.stop += 1
         return output.logits[:, -1]
 
-    def logits_after(self, row: Written) -> Tensor:
+    def logits_after(self, row: Written, n_last: int = 1) -> Tensor:
         encoded, mask = self._encode([row.prompt])
         ids = self._tensor([[*self.start_ids, *row.tokens]])
-        return self._run(ids, encoded, mask, use_cache=False).logits[:, -1]
+        return self._run(ids, encoded, mask, use_cache=False).logits[0, -n_last:]
 
-    def all_logits(self, ids: Tensor) -> Tensor:
-        encoded, _ = self._encode([self._probe])
-        encoded = encoded.expand(len(ids), -1, -1).contiguous()  # cross-attention may view it
-        return self._run(ids, encoded, None, use_cache=False).logits
+    def _look_at_cache(self, prompt: EncodedPrompt) -> None:
+        if "past_key_values" not in self._parameters:
+            return
+        encoded, mask = self._encode([prompt])
+        starts = self._tensor([self.start_ids])
+        cache = self._run(starts, encoded, mask, use_cache=True).get("past_key_values")
+        if isinstance(cache, EncoderDecoderCache):
+            own = _layout(cache.self_attention_cache, len(self.start_ids))
+            cross = _layout(cache.cross_attention_cache, encoded.shape[1])
+            if own is not None and cross is not None:
+                self.layout, self.cross_layout = own, cross
 
     def _run(self, ids: Tensor, encoded: Tensor, mask: Tensor | None, **kwargs: object) -> Any:
-        if mask is not None:
-            kwargs["attention_mask"] = mask
+        kwargs["attention_mask"] = mask
+        given = {name: value for name, value in kwargs.items() if value is not None}
         output = BaseModelOutput(last_hidden_state=encoded)
-        return self.model(encoder_outputs=output, decoder_input_ids=ids, **kwargs)
+        return self.model(encoder_outputs=output, decoder_input_ids=ids, **given)
 
     def _encode(self, prompts: Sequence[EncodedPrompt]) -> tuple[Tensor, Tensor | None]:
         encoder = self.model.get_encoder()
@@ -383,15 +382,8 @@ def _long_after(config: Any) -> float:
     return min(limits, default=math.inf)
 
 
-def _parameters(model: object) -> frozenset[str]:
-    forward = getattr(model, "forward", None)
-    return frozenset(() if forward is None else inspect.signature(forward).parameters)
-
-
-def _layout(cache: Any, n_tokens: int | None) -> Layout | None:
+def _layout(cache: Any, n_tokens: int) -> Layout | None:
     """Where keys and values lie in a cache whose rows can be copied; None for any other."""
     tensors = layers_of(cache) if isinstance(cache, Cache) else []
-    lengths = {tensor.shape[-2] for tensor in tensors}
-    if len(lengths) != 1 or (n_tokens is not None and lengths != {n_tokens}):
-        return None
-    return Layout(cache)
+    fits = {tensor.shape[-2] for tensor in tensors} == {n_tokens}
+    return Layout(tensors) if fits else None

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import os
-import pickle  # for its exception alone  # nosec B403
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 
 from sklearn_clm.generators._base import BaseGenerator, Prompts, Stream, Template
-from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.generators._queue import DrawQueue
-from sklearn_clm.generators.transformers._encoding import EncodedPrompt
-from sklearn_clm.generators.transformers._machine import import_transformers, torch_threads
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
     from sklearn_clm.generators.transformers._checkpoint import Checkpoint
+    from sklearn_clm.generators.transformers._text import EncodedPrompt
 
 _DTYPES = ("auto", "bfloat16", "float16", "float32", "float64")
-# Threads of torch mostly wait for each other in a model of fewer weights.
-_FEW_WEIGHTS = 20_000_000
 
 
 class TransformersGenerator(BaseGenerator):
@@ -87,16 +82,6 @@ class TransformersGenerator(BaseGenerator):
         Whether to run code that comes with the named checkpoint.
     model_kwargs : dict, default=None
         Further arguments of ``from_pretrained`` for a named model, such as ``revision``.
-    pickle_model : bool, default=False
-        Whether a pickle contains a model passed as a loaded object. Otherwise it refers to the
-        model by its ``name_or_path`` and a digest of its weights, from which it is loaded again.
-    n_threads : "auto", int or None, default="auto"
-        Threads of torch while it draws. "auto" is one for a model of fewer than 20 million
-        weights on a CPU; otherwise, and with None, the setting of torch is left alone.
-    max_state_bytes : int, default=None
-        Memory for what the model made of prompts that are open. Where it is used up, the least
-        recently used prompt is let go, and prefilled again for its next draw. None is a quarter
-        of the memory that is free.
 
     Attributes
     ----------
@@ -104,8 +89,6 @@ class TransformersGenerator(BaseGenerator):
         Positions of prompts run through the model so far, padding included.
     n_decoded_tokens_ : int
         Generated tokens run through the model so far (the last token of a draw never is).
-    n_rechecked_tokens_ : int
-        Tokens decided by a forward pass of their own so far.
 
     See Also
     --------
@@ -168,9 +151,6 @@ class TransformersGenerator(BaseGenerator):
         "preprocess": [callable, None],
         "trust_remote_code": ["boolean"],
         "model_kwargs": [dict, None],
-        "pickle_model": ["boolean"],
-        "n_threads": [Options(str, {"auto"}), Interval(Integral, 1, None, closed="left"), None],
-        "max_state_bytes": [Interval(Integral, 0, None, closed="left"), None],
     }
 
     def __init__(
@@ -191,9 +171,6 @@ class TransformersGenerator(BaseGenerator):
         preprocess: Callable[[Any], object] | None = None,
         trust_remote_code: bool = False,
         model_kwargs: dict[str, object] | None = None,
-        pickle_model: bool = False,
-        n_threads: int | str | None = "auto",
-        max_state_bytes: int | None = None,
     ):
         self.model = model
         self.tokenizer = tokenizer
@@ -210,36 +187,13 @@ class TransformersGenerator(BaseGenerator):
         self.preprocess = preprocess
         self.trust_remote_code = trust_remote_code
         self.model_kwargs = model_kwargs
-        self.pickle_model = pickle_model
-        self.n_threads = n_threads
-        self.max_state_bytes = max_state_bytes
 
     def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
-        """Yield draws as they are finished, as in :meth:`BaseGenerator.stream`.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is out of range, or the checkpoint cannot be loaded.
-        TypeError
-            If a prompt is not of a kind that the model takes.
-        """
-        prompts = list(prompts)  # a pandas Series looks positions up among its labels
-        checkpoint = self._load()
-        if len(prompts) == 0 or n_samples == 0:
-            return
-        places: dict[bytes, list[int]] = {}
-        for i, prompt in enumerate(prompts):
-            places.setdefault(prompt_bytes(prompt), []).append(i)
-        firsts = {positions[0]: prompts[positions[0]] for positions in places.values()}
-        encoded = checkpoint.encode(firsts, self.prompt_template, self.preprocess)
-        encoded.sort(key=lambda prompt: len(prompt.ids))  # similar lengths are decoded together
-        first = [start] * len(encoded)
-        queue = DrawQueue(encoded, start + n_samples, seed=seed, first=first)
-        draws = self._draws(checkpoint, queue, lambda positions: [encoded[i] for i in positions])
-        for index, draw, generation in draws:
-            for i in places[encoded[index].key]:
-                yield i, draw, generation
+        """Yield draws as they are finished, as in :meth:`BaseGenerator.stream`."""
+        if len(prompts) and n_samples:
+            # a pandas Series looks positions up among its labels
+            prompts, first = list(prompts), [start] * len(prompts)
+            yield from self._draws(DrawQueue(prompts, start + n_samples, seed=seed, first=first))
 
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`.
@@ -248,91 +202,51 @@ class TransformersGenerator(BaseGenerator):
         draw is finished goes on with another draw at once; rows for which nothing is wanted draw
         ahead for prompts that are open.
         """
-        checkpoint = self._load()
-        if not len(queue.prompts):
-            return
-        # a pandas Series looks positions up among its labels
-        prompts = getattr(queue.prompts, "iloc", queue.prompts)
+        if len(queue.prompts):
+            for _ in self._draws(queue):
+                pass
 
-        def encode(positions: Sequence[int]) -> list[EncodedPrompt]:
-            chosen = {i: prompts[i] for i in positions}
-            return checkpoint.encode(chosen, self.prompt_template, self.preprocess)
-
-        for _ in self._draws(checkpoint, queue, encode):
-            pass
-
-    def _draws(
-        self,
-        checkpoint: Checkpoint,
-        queue: DrawQueue,
-        encode: Callable[[Sequence[int]], Sequence[EncodedPrompt]],
-    ) -> Stream:
+    def _draws(self, queue: DrawQueue) -> Stream:
         """Put the draws that a queue asks for, and yield them."""
+        checkpoint = self._load()
         from sklearn_clm.generators.transformers._engine import Engine
 
+        def encode(i: int) -> EncodedPrompt:
+            prompt, name = queue.prompts[i], f"prompts[{i}]"
+            return checkpoint.encode(prompt, name, self.prompt_template, self.preprocess)
+
         checkpoint.model.eval()
-        checkpoint.forget_outdated_prefix()
         engine = Engine(
             checkpoint,
+            queue,
             encode,
             temperature=float(self.temperature),
             top_k=int(self.top_k or 0),
             top_p=float(self.top_p),
-            stop=self._checked_stop(),
+            stop=self._stop_strings(),
             max_new_tokens=int(self.max_new_tokens),
             batch_size=int(self.batch_size),
-            max_bytes=self.max_state_bytes,
         )
-        n_threads = self.n_threads
-        if n_threads == "auto":
-            small = checkpoint.model.num_parameters() < _FEW_WEIGHTS
-            n_threads = 1 if small and checkpoint.model.device.type == "cpu" else None
         try:
-            with torch_threads(None if n_threads is None else int(n_threads)):
-                for one in engine.run(queue):
-                    queue.put(*one)
-                    yield one
+            yield from engine.run()
         finally:
-            for name in ("n_prefilled", "n_decoded", "n_rechecked"):
+            for name in ("n_prefilled", "n_decoded"):
                 total = getattr(self, f"{name}_tokens_", 0) + getattr(engine, name)
                 setattr(self, f"{name}_tokens_", total)
 
-    def _checked_stop(self) -> tuple[str, ...]:
-        self._validate_params()
-        if isinstance(self.prompt_template, str) and "{prompt}" not in self.prompt_template:
-            raise ValueError(
-                f"prompt_template={self.prompt_template!r} has no place for the prompt; wanted "
-                "'{prompt}' in it."
-            )
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-        for string in stop:
-            if not isinstance(string, str) or not string:
-                raise ValueError(f"stop holds {string!r}; wanted strings that are not empty.")
-        return stop
+    def _stop_strings(self) -> list[str]:
+        return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
 
     def _load(self) -> Checkpoint:
-        self._checked_stop()
+        self._validate_params()
+        if not all(isinstance(string, str) and string for string in self._stop_strings()):
+            raise ValueError(f"stop must hold strings that are not empty, got {self.stop!r}.")
         import_transformers("TransformersGenerator")
         from sklearn_clm.generators.transformers._checkpoint import checkpoint_of
 
-        checkpoint = checkpoint_of(
-            self.model,
-            self.tokenizer,
-            self.processor,
-            device=self.device,
-            dtype=self.dtype,
-            trust_remote_code=self.trust_remote_code,
-            model_kwargs=self.model_kwargs or {},
-        )
-        expected = getattr(self, "_weights_digest", None)
-        if expected not in (None, checkpoint.weights_digest()):
-            raise ValueError(
-                f"model={self.model!r} holds other weights than the model that this generator was "
-                "pickled with; wanted the same. Save that model and pass its path, or pickle the "
-                "generator with pickle_model=True."
-            )
-        self._checkpoint = checkpoint  # keeps it loaded as long as this generator lives
-        return checkpoint
+        # kept, so that it stays loaded as long as this generator lives
+        self._checkpoint = checkpoint_of(self)
+        return self._checkpoint
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of everything that the distribution of a draw depends on.
@@ -344,47 +258,31 @@ class TransformersGenerator(BaseGenerator):
             parameters that shape a response; `batch_size`, `device` and the name of the model
             do not enter.
         """
-        stop = self._checked_stop()
         described = {
             **self._load().description(),
             "max_new_tokens": int(self.max_new_tokens),
             "temperature": float(self.temperature),
             "top_k": int(self.top_k or 0),
             "top_p": float(self.top_p),
-            "stop": list(stop),
+            "stop": self._stop_strings(),
             "prompt_template": self.prompt_template,
             "preprocess": self.preprocess,
         }
         return digest_of(type(self), described)
 
-    def __sklearn_clone__(self) -> TransformersGenerator:
-        """Return an unused generator with the same parameters, which shares the model."""
-        params = self.get_params(deep=False)
-        for name in ("stop", "model_kwargs"):
-            params[name] = copy.copy(params[name])
-        new = type(self)(**params)
-        for name in ("_checkpoint", "_weights_digest"):
-            if hasattr(self, name):
-                setattr(new, name, getattr(self, name))
-        return new
-
-    def __deepcopy__(self, memo: dict[int, object]) -> TransformersGenerator:
-        return self.__sklearn_clone__()
-
     def __getstate__(self) -> dict[str, object]:
         state = dict(super().__getstate__())
         state.pop("_checkpoint", None)
-        model = self.model
-        if isinstance(model, (str, os.PathLike)) or self.pickle_model:
-            return state
-        name = getattr(model, "name_or_path", "")
-        if not name:
-            raise pickle.PicklingError(
-                f"model is a loaded {type(model).__name__} that came from no file, so a pickle "
-                "cannot refer to it; pass the path where it is saved (save_pretrained), or set "
-                "pickle_model=True."
-            )
-        state["model"] = name
-        state["dtype"] = str(model.dtype).removeprefix("torch.")
-        state["_weights_digest"] = self._load().weights_digest()
         return state
+
+
+def import_transformers(user: str) -> ModuleType:
+    """The `transformers` package, or an error that says how to get it."""
+    try:
+        import torch  # noqa: F401
+        import transformers
+    except ImportError as error:
+        raise ImportError(
+            f"{user} needs torch and transformers: pip install 'sklearn-clm[transformers]'."
+        ) from error
+    return transformers

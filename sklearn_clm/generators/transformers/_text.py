@@ -1,27 +1,93 @@
-"""From generated tokens to text: stop strings and the characters of each token."""
+"""From prompts to tokens, and from generated tokens to text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING
+import json
+import math
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sklearn_clm.generators._base import Template, filled
+from sklearn_clm.generators._draws import check_text, is_chat
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-
-_MAX_PIECES = 2**16  # pairs of tokens whose text is remembered
 _INCOMPLETE = "\ufffd"  # what decoders write for bytes that are no whole character
 
 
+class EncodedPrompt(NamedTuple):
+    """A prompt as the model takes it."""
+
+    key: bytes  # the serialised prompt, which keys its draws
+    ids: tuple[int, ...] = ()  # tokens of a text prompt
+    image: object = None  # of an image prompt
+
+
+def encode_text(
+    prompt: object,
+    name: str,
+    tokenizer: PreTrainedTokenizerBase,
+    template: Template,
+    max_positions: float = math.inf,
+) -> tuple[int, ...]:
+    """Tokens of a text or of chat messages, which errors call `name`."""
+    text = filled(template, prompt, name)
+    in_chat = is_chat(text)
+    if is_chat(text):
+        messages = [dict(message) for message in text]
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    if not isinstance(text, str):
+        by = "" if template is None else " by prompt_template"
+        raise TypeError(
+            f"{name} must be made a str or a list of chat messages{by}, "
+            f"got a {type(text).__name__} instead."
+        )
+    check_text(text, name)
+    # a chat template writes special tokens itself
+    ids = list(tokenizer(text, add_special_tokens=not in_chat)["input_ids"])
+    if ids[:2] == [tokenizer.bos_token_id] * 2:  # the text began with what the tokenizer adds
+        del ids[0]
+    if not ids and not text:  # an empty prompt is the token that a text begins with
+        starts = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+        ids = [token for token in starts if token is not None][:1]
+    if not 0 < len(ids) < max_positions:
+        raise ValueError(
+            f"{name} must have at least 1 token and leave room for others in the "
+            f"{max_positions:.0f} of the model, got {len(ids)} tokens instead."
+        )
+    return tuple(ids)
+
+
+def tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Everything that encoding and decoding depend on, as text."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        state = json.loads(backend.to_str())
+        # these change as the tokenizer is used
+        state.pop("padding", None)
+        state.pop("truncation", None)
+        core = json.dumps(state, sort_keys=True)
+    else:
+        core = repr(sorted(tokenizer.get_vocab().items()))
+    special = sorted((name, str(token)) for name, token in tokenizer.special_tokens_map.items())
+    clean = getattr(tokenizer, "clean_up_tokenization_spaces", None)
+    return repr((type(tokenizer).__name__, core, special, tokenizer.chat_template, clean))
+
+
 class Detokenizer:
-    """Text, stop strings and token spans for one tokenizer."""
+    """Text of generated tokens, and the characters of each."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        from transformers import PreTrainedTokenizerFast
+
         self.tokenizer = tokenizer
         self.special_tokens = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids))
-        self.special_ids = frozenset(self.special_tokens.values())
-        self._decode = _decoder(tokenizer)
-        self._pieces: dict[tuple[int, int], str] = {}
+        self._special_ids = frozenset(self.special_tokens.values())
+        self._decode: Any = tokenizer.decode
+        cleans_up = getattr(tokenizer, "clean_up_tokenization_spaces", True)
+        if type(tokenizer).decode is PreTrainedTokenizerFast.decode and not cleans_up:
+            self._decode = tokenizer.backend_tokenizer.decode  # the same in a quarter of the time
 
     def text(self, ids: Sequence[int]) -> str:
         """Text of the tokens, special ones left out."""
@@ -32,38 +98,9 @@ class Detokenizer:
 
         A character whose bytes come from several tokens belongs to each of them.
         """
-        spans: list[tuple[int, int]] = []
-        stop, previous = 0, -1
-        for token in ids:
-            piece = self._piece(previous, token)
-            start, stop = stop, stop + len(piece)
-            spans.append((start, stop))
-            if piece == "" and token not in self.special_ids:
-                break
-            if _INCOMPLETE in piece or not text.startswith(piece, start):
-                break
-            previous = token
-        else:
-            if stop == len(text):
-                return spans
-        windowed = self._spans_by_prefix(ids, text, windowed=True)
-        return windowed or self._spans_by_prefix(ids, text, windowed=False)
+        return self._spans(ids, text, windowed=True) or self._spans(ids, text, windowed=False)
 
-    def _piece(self, previous: int, token: int) -> str:
-        """Text that `token` adds after `previous` (-1: at the start)."""
-        key = (previous, token)
-        piece = self._pieces.get(key)
-        if piece is None:
-            context = [] if previous < 0 else [previous]
-            piece = self.text([*context, token])[len(self.text(context)) :]
-            if len(self._pieces) >= _MAX_PIECES:
-                self._pieces.clear()
-            self._pieces[key] = piece
-        return piece
-
-    def _spans_by_prefix(
-        self, ids: Sequence[int], text: str, *, windowed: bool
-    ) -> list[tuple[int, int]]:
+    def _spans(self, ids: Sequence[int], text: str, *, windowed: bool) -> list[tuple[int, int]]:
         """Spans from the decoded text of growing prefixes, empty if they do not add up to `text`.
 
         `windowed` decodes each token after a short context, in linear time; otherwise after
@@ -77,7 +114,7 @@ class Detokenizer:
             new = self.text(ids[first : i + 1])[context:]
             matched = common_length(new, text[settled:])
             start, reached = reached, max(reached, settled + matched)
-            if token in self.special_ids:
+            if token in self._special_ids:
                 spans.append((start, start))
             else:
                 # a token that completes no character is part of the next one
@@ -86,17 +123,6 @@ class Detokenizer:
                 first, read, settled = read, i + 1, reached
                 context = len(self.text(ids[first:read]))
         return spans if reached == len(text) else []
-
-
-def _decoder(tokenizer: PreTrainedTokenizerBase) -> Callable[..., str]:
-    """The shortest way to the text that ``tokenizer.decode`` gives."""
-    from transformers import PreTrainedTokenizerFast
-
-    plain = type(tokenizer).decode is PreTrainedTokenizerFast.decode
-    if plain and not getattr(tokenizer, "clean_up_tokenization_spaces", True):
-        return tokenizer.backend_tokenizer.decode
-    decode: Callable[..., str] = tokenizer.decode  # type: ignore[assignment]
-    return decode
 
 
 def common_length(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
@@ -112,7 +138,7 @@ class StopStrings:
 
     def __init__(self, detokenizer: Detokenizer, stop: Sequence[str]):
         self.detokenizer = detokenizer
-        self.stop = tuple(stop)
+        self.stop = stop
         self._last_characters = {string[-1] for string in stop}
         self._relevant: dict[int, bool] = {}
 
@@ -121,7 +147,7 @@ class StopStrings:
         relevant = self._relevant.get(token)
         if relevant is None:
             piece = self.detokenizer.text([token])
-            relevant = self._relevant[token] = (
+            relevant = self._relevant[token] = bool(self.stop) and (
                 # decoders drop a space at the start of a text
                 " " in self._last_characters
                 or not self._last_characters.isdisjoint(piece)
@@ -130,6 +156,6 @@ class StopStrings:
         return relevant
 
     def find(self, text: str) -> int:
-        """Where the earliest stop string starts in `text`, -1 if there is none."""
+        """Where the earliest stop string starts in `text`, its length if there is none."""
         found = [at for at in map(text.find, self.stop) if at >= 0]
-        return min(found, default=-1)
+        return min(found, default=len(text))

@@ -67,10 +67,10 @@ def truncate(logits: Tensor, *, temperature: float, top_k: int, top_p: float) ->
     top = logits.amax(-1, keepdim=True)
     # of a scaled logit that is no number, the weight would be none either
     if not bool((top + top / temperature).isfinite().all()):
-        problem = "the model gave logits that are not finite"
-        if bool(top.isfinite().all()):
-            problem = f"temperature must leave logits / temperature finite, got {temperature!r}"
-        raise ValueError(f"{problem}: the next token has no distribution.")
+        raise ValueError(
+            "logits of the model, and these divided by temperature, must be finite, "
+            f"got {top.tolist()} and temperature={temperature!r} instead."
+        )
     seen = logits.masked_fill(logits < top - MASKED, 0.0)
     unit = torch.finfo(logits.dtype).eps * seen.abs().amax(-1).double() / temperature
     below: Tensor | None = None
