@@ -3,31 +3,29 @@ import sys
 import matplotlib as mpl
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import (
+    CalibrationData,
     ComponentCalibrationData,
     binomial_p_value,
-    clopper_pearson,
     smallest_epsilon,
 )
 from sklearn_clm.evaluation import RiskMonitor, run_component_trials, run_trials
-from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.inspection import (
     AchievableBandDisplay,
-    CalibrationReport,
     ComponentCurveDisplay,
     FrontierDisplay,
     GroupLossDisplay,
+    PromptGainDisplay,
     RiskCurveDisplay,
     RiskMonitorDisplay,
 )
-from sklearn_clm.policies import ExitPolicy
+from sklearn_clm.policies import ExitPolicy, ThresholdPolicy
 from tests.evaluation.simulated import simulated_data
+from tests.toy import ToyModel
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -58,14 +56,9 @@ def component_data():
     return ComponentCalibrationData.from_arrays(scores, rng.random((500, 4)) < scores**0.2)
 
 
-class Words(BaseGenerator):
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        return [[Generation("word")] * n_samples for _ in prompts]
-
-
 @pytest.fixture(scope="module")
 def sampler(data):
-    return ConformalSampler(Words(), k_max=6, epsilon=0.3, random_state=0).calibrate(data)
+    return ConformalSampler(ToyModel(), k_max=6, epsilon=0.3, random_state=0).calibrate(data)
 
 
 def labels(axes):
@@ -226,7 +219,7 @@ def test_critical_loss_is_the_border_of_the_tests(sampler):
 
 def test_frontier_of_a_null_result(data):
     with pytest.warns(NullCalibrationWarning):
-        null = ConformalSampler(Words(), k_max=6, epsilon=0.03, random_state=0).calibrate(data)
+        null = ConformalSampler(ToyModel(), k_max=6, epsilon=0.03, random_state=0).calibrate(data)
     display = FrontierDisplay.from_estimator(null)
     assert display.selected is None
     assert display.n_valid == 0
@@ -243,7 +236,7 @@ def test_frontier_on_one_given_axes(sampler):
 
 def test_frontier_needs_tests(data):
     with pytest.warns(NullCalibrationWarning):
-        few = ConformalSampler(Words(), k_max=6, epsilon=0.05, random_state=0).calibrate(
+        few = ConformalSampler(ToyModel(), k_max=6, epsilon=0.05, random_state=0).calibrate(
             data.take(range(10))
         )
     with pytest.raises(ValueError, match="estimator"):
@@ -269,7 +262,7 @@ def test_one_costly_rule_squeezes_no_others():
 
 
 def test_an_exit_policy_has_no_frontier(data):
-    exits = ConformalSampler(Words(), k_max=6, epsilon=0.3, policy=ExitPolicy(), random_state=0)
+    exits = ConformalSampler(ToyModel(), k_max=6, epsilon=0.3, policy=ExitPolicy(), random_state=0)
     with pytest.raises(ValueError, match="estimator"):
         FrontierDisplay.from_estimator(exits.calibrate(data))
 
@@ -292,13 +285,6 @@ def test_reachable_epsilon_is_the_inverted_test(data):
     display = AchievableBandDisplay.from_data(data, optimization_fraction=0.5, epsilon=0.2)
     errors = int(np.ceil(display.error[2] * 300))
     assert display.reachable[2] == smallest_epsilon(errors, 300, 0.05)
-
-
-def test_clopper_pearson_is_scipys():
-    for count in (0, 1, 17, 39, 40):
-        low, high = clopper_pearson(count, 40, 0.9)
-        expected = binomtest(count, 40).proportion_ci(0.9, method="exact")
-        assert (low, high) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 def test_reachable_epsilon_counts_in_whole_numbers():
@@ -359,8 +345,34 @@ def test_figures_of_selectors_refuse_samplers_and_take_pipelines(sampler, compon
     assert "support" in labels(display.axes_[0])
 
 
-def test_a_search_is_told_where_its_estimator_is(sampler):
-    search = GridSearchCV(sampler, {"k_max": [2, 6]})
-    search.best_estimator_ = sampler
-    with pytest.raises(TypeError, match="best_estimator_"):
-        CalibrationReport.from_estimator(search)
+@pytest.mark.parametrize(("n_errors", "n"), [(0, 60), (1, 113), (3, 113), (30, 300)])
+def test_what_more_prompts_bring_is_the_binomial_bound(n_errors, n):
+    display = PromptGainDisplay(n_errors=n_errors, n_calibration=n, delta=0.05, level=0.12).plot()
+    sizes, levels = display.ax_.lines[0].get_data()
+    # no level can be certified below that of no error at all
+    assert np.all(levels >= 1.0 - 0.05 ** (1.0 / sizes) - 1e-9)
+    assert np.all(np.diff(levels) < 0.0)
+    whole = np.isclose((sizes * n_errors / n) % 1.0, 0.0)
+    assert np.allclose(levels[whole], display.smallest(sizes[whole]), atol=1e-6)
+    assert np.all(levels <= display.smallest(sizes) + 1e-6)
+
+
+def test_losses_of_groups_are_those_of_their_calibration_prompts(sampler):
+    rng, hard = np.random.default_rng(0), np.arange(600) % 2 == 0
+    admissible = np.where(hard[:, None], 0.4, 0.9) > rng.random((600, 4))
+    quality = rng.random((600, 4)) * 0.6 + 0.4 * admissible
+    data = CalibrationData(quality, np.zeros((600, 4, 4)), admissible)
+    policy = ThresholdPolicy(n_lambdas=6, size_weight=2.0)
+    one = ConformalSampler(ToyModel(), k_max=4, epsilon=0.2, policy=policy, random_state=0)
+    one.calibrate(data, groups=np.where(hard, "hard", "easy"))
+    display = GroupLossDisplay.from_estimator(one)
+    assert display.groups == ["hard", "easy"]
+    sizes = [one.groups_[name].result.n_calibration for name in display.groups]
+    assert display.n_prompts.tolist() == sizes
+    assert np.all(display.grouped / display.n_prompts <= 0.2)
+    result = one.result_
+    assert display.pooled.sum() == result.n_errors[result.position]
+    assert display.failed_by_pooling == ["hard"]
+    assert display.ax_.get_yticklabels()[0].get_text().startswith("hard (n=")
+    with pytest.raises(ValueError, match="groups"):
+        GroupLossDisplay.from_estimator(sampler)

@@ -1,0 +1,675 @@
+"""Reports: what they promise, which numbers they show, and what they warn of."""
+
+import re
+import sys
+import warnings
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
+from sklearn_clm.calibration import (
+    CalibrationData,
+    ComponentCalibrationData,
+    Provenance,
+    binomial_p_value,
+    smallest_epsilon,
+)
+from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.generators import PrecomputedGenerator
+from sklearn_clm.inspection import AchievableBandDisplay, CalibrationReport, PromptGainDisplay
+from sklearn_clm.policies import CovariateShift, ExitPolicy, Groups, Losses, ThresholdPolicy
+from tests.evaluation.simulated import simulated_data
+from tests.toy import ToyModel, questions
+
+OF_UNKNOWN = "This is about prompts of unknown groups, and only these."
+
+
+def calibrated(data, epsilon=0.3, k_max=None, policy=None):
+    k_max = data.k_max if k_max is None else k_max
+    sampler = ConformalSampler(ToyModel(), k_max=k_max, epsilon=epsilon, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return sampler.set_params(policy=policy).calibrate(data)
+
+
+def few(n_lambdas=6, **options):
+    return ThresholdPolicy(n_lambdas=n_lambdas, **options)
+
+
+def fitted(n=200, references=None, **options):
+    prompts, right = questions(n)
+    options = {"k_max": 5, "epsilon": 0.4, "random_state": 0, **options}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NullCalibrationWarning)
+        return ConformalSampler(ToyModel(), **options).fit(prompts, references or right)
+
+
+def report_of(estimator):
+    return CalibrationReport.from_estimator(estimator)
+
+
+def section(report, heading):
+    return next(part for part in report.sections if part.heading == heading)
+
+
+def cells(report, heading):
+    return {row[0]: row[1:] for row in section(report, heading).table[1:]}
+
+
+def rows_by_name(report, heading="Groups"):
+    header, *rows = section(report, heading).table
+    return {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+
+
+def interval(text):
+    return tuple(map(float, text.split(" to ")))
+
+
+@pytest.fixture(scope="module")
+def data():
+    return simulated_data(900, 6)
+
+
+@pytest.fixture(scope="module")
+def sampler(data):
+    return calibrated(data, policy=ThresholdPolicy(set_score="sum"))
+
+
+@pytest.fixture(scope="module")
+def report(sampler):
+    return report_of(sampler)
+
+
+def test_guarantee_data_thresholds_and_use(report, sampler):
+    guarantee = section(report, "Guarantee").paragraphs[0]
+    assert "With confidence 95 % over the calibration prompts" in guarantee
+    assert "with probability at least 70 %" in guarantee
+    assert cells(report, "Data") == {
+        "prompts": ("900",),
+        "optimisation part, finds the frontier": ("300",),
+        "calibration part, tests it": ("600",),
+        "draws for each prompt": ("6",),
+        "seed of the draws": ("0",),
+    }
+    shown = cells(report, "Thresholds (lambda-hat)")
+    assert shown["quality"][0] == f"{sampler.lambda_hat_.quality:.6g}"
+    assert "set score sum" in shown["set_score"][1]
+    in_use = " ".join(section(report, "In use").paragraphs)
+    assert "sklearn_clm.evaluation.plan" in in_use
+    assert f"The risk is above {sampler.epsilon:g}, or an event" in in_use
+    assert "Do not calibrate on the audited prompts alone" in in_use
+
+
+def test_tests_show_what_decided_and_count_what_is_left_out(report, sampler):
+    _, *rows = section(report, "Frontier and tests").table
+    by_role = {row[-1]: row for row in rows}
+    result = sampler.result_
+    assert by_role["failed"][0] == str(len(result.valid_lambdas) + 1)
+    assert float(by_role["failed"][4]) > 0.05
+    chosen = int(by_role["chosen"][0]) - 1
+    assert tuple(result.frontier.lambdas[chosen]) == result.lambda_hat
+    assert by_role["chosen"][3] == f"{result.n_errors[chosen]} of 600"
+    left_out = [int(row[1].strip("()").split()[0]) for row in rows if row[0] == "..."]
+    assert len(rows) - len(left_out) + sum(left_out) == len(sampler.frontier_)
+    assert left_out
+
+
+def test_tests_of_several_budgets_are_told_apart(data, report):
+    several = calibrated(data, k_max=[2, 4, 6])
+    rows = rows_by_name(report_of(several), "Frontier and tests")
+    shown = {i: row["k_max"] for i, row in rows.items() if i.isdigit()}
+    assert shown == {i: str(several.frontier_.k_max[int(i) - 1]) for i in shown}
+    assert len(set(shown.values())) > 1
+    assert "k_max" not in section(report, "Frontier and tests").table[0]
+
+
+def test_expectations_are_those_of_the_configuration(report, sampler, data):
+    shown = cells(report, "What to expect of predict")
+    assert (
+        "Means over the 900 prompts" in section(report, "What to expect of predict").paragraphs[0]
+    )
+    risks = evaluate_configurations(data, [sampler.lambda_hat_], set_score="sum")
+    assert float(shown["error"][0]) == pytest.approx(risks.loss[0], abs=1e-4)
+    for name, mean in (("size", risks.size), ("draws", risks.samples), ("excess", risks.excess)):
+        assert float(shown[name][0]) == pytest.approx(mean[0], rel=1e-3)
+        low, high = interval(shown[name][1])
+        assert low < mean[0] < high
+
+
+def test_interval_of_the_mean_covers():
+    # the mean of another large sample from the same source lies in nearly all intervals
+    truth = simulated_data(20_000, 6, seed=99)
+    inside = []
+    for seed in range(25):
+        policy = ThresholdPolicy(set_score="first_k", n_lambdas=3)
+        one = calibrated(simulated_data(300, 6, seed=seed), policy=policy)
+        low, high = interval(cells(report_of(one), "What to expect of predict")["draws"][1])
+        risks = evaluate_configurations(truth, [one.lambda_hat_], set_score="first_k")
+        inside.append(low - 1e-3 <= risks.samples[0] <= high + 1e-3)
+    assert np.mean(inside) >= 0.8
+
+
+def test_band_and_more_prompts(report, sampler, data):
+    band = cells(report, "Achievable band of epsilon")
+    high = 1.0 - data.admissible[:, 0].mean()
+    assert float(band["always one draw"][0]) == pytest.approx(high, abs=1e-4)
+    result = sampler.result_
+    gained = [float(row[2]) for row in section(report, "What more prompts would gain").table[1:]]
+    assert gained == sorted(gained, reverse=True)
+    assert gained[0] == pytest.approx(result.smallest_epsilon, abs=1e-4)
+    twice = smallest_epsilon(2 * result.n_errors[0], 1200, 0.05)
+    assert gained[1] == pytest.approx(twice, abs=1e-4)
+    assert gained[-1] == pytest.approx(result.n_errors[0] / 600, abs=1e-4)
+
+
+def test_null(data):
+    one = calibrated(data, epsilon=0.02)
+    report = report_of(one)
+    assert section(report, "Guarantee").paragraphs[0].startswith("None.")
+    assert "epsilon = 0.02 is out of reach: even all 6 draws err" in report.warnings[0]
+    assert not [part for part in report.sections if part.heading.startswith("Thresholds")]
+    shown = cells(report, "What to expect of predict")
+    assert shown["size"][0] == shown["draws"][0] == "6"
+    low = 1.0 - data.admissible.any(axis=1).mean()
+    assert float(shown["error"][0]) == pytest.approx(low, abs=1e-4)
+    assert "failed: none passed." in section(report, "Frontier and tests").paragraphs[0]
+
+
+def test_too_few_prompts_to_test_at_all(data):
+    report = report_of(calibrated(data.take(range(12)), epsilon=0.1))
+    assert "no p-value can reach delta=0.05" in report.warnings[-1]
+    assert "Frontier and tests" not in report.to_markdown()
+
+
+def test_null_message_report_and_display_name_one_epsilon(data):
+    with pytest.warns(NullCalibrationWarning) as caught:
+        one = ConformalSampler(ToyModel(), k_max=6, epsilon=0.03, random_state=0)
+        one.calibrate(data.take(range(400)))
+    report, words = report_of(one), r"have worked is (0\.\d+)\."
+    named = float(re.search(words, str(caught[0].message)).group(1))
+    warned = float(re.search(words, "".join(report.warnings)).group(1))
+    shown = float(section(report, "What more prompts would gain").table[1][2])
+    display = AchievableBandDisplay.from_estimator(one)
+    assert display.reachable[-1] == one.result_.smallest_epsilon
+    # rounded up, so that the epsilon that is named does work
+    assert named == shown == warned == np.ceil(display.reachable[-1] * 1e4) / 1e4
+
+
+def same_draws(data):
+    texts = np.zeros((900, 4), dtype=int)
+    quality, labels = data.quality[:, [0] * 4], data.admissible[:, [0] * 4]
+    return CalibrationData(quality, np.ones((900, 4, 4)), labels, texts=texts)
+
+
+def late_draws(_):
+    # quality tells nothing, and only the last draw is right: all draws are made
+    rng, labels = np.random.default_rng(0), np.zeros((300, 4), dtype=bool)
+    labels[:, 3] = True
+    return CalibrationData(rng.random((300, 4)), np.zeros((300, 4, 4)), labels)
+
+
+def early_draws(data):
+    labels = np.repeat(data.admissible[:, :2], [1, 5], axis=1)  # all after the second are alike
+    return CalibrationData(data.quality, data.similarity, labels)
+
+
+def hardly_any(data):
+    return data.with_labels(np.where(np.arange(900)[:, np.newaxis] < 10, data.labels, 0))
+
+
+@pytest.mark.parametrize(
+    ("change", "epsilon", "text"),
+    [
+        (lambda data: data, 0.6, "epsilon = 0.6 is trivial: the first draw"),
+        (lambda data: data, 0.02, "Raise epsilon or k_max"),
+        (early_draws, 0.02, "More draws will hardly help"),
+        (hardly_any, 0.3, "Hardly any prompt has an admissible draw: check"),
+        (same_draws, 0.5, "The 4 draws of a prompt never differ"),
+        (same_draws, 0.1, "Draw at a temperature above 0"),
+        (late_draws, 0.2, "The budget is exhausted often"),
+        (lambda _: simulated_data(45, 6, seed=3), 0.14, "Small n: with 30 calibration prompts"),
+    ],
+)
+def test_warnings(data, change, epsilon, text):
+    assert any(text in one for one in report_of(calibrated(change(data), epsilon)).warnings)
+
+
+def test_warnings_are_not_given_in_vain(data):
+    policy = ThresholdPolicy(set_score="sum")
+    assert report_of(calibrated(data, epsilon=0.38, policy=policy)).warnings == ()
+    single = report_of(calibrated(same_draws(data).truncate(1), epsilon=0.5))
+    assert not any("never differ" in text for text in single.warnings)
+
+
+def test_warning_of_null_near_by(data):
+    epsilon = calibrated(data).result_.smallest_epsilon + 1e-6
+    one = calibrated(data, epsilon=epsilon)
+    (warning,) = [t for t in report_of(one).warnings if t.startswith("Null is near by")]
+    # by simulation: how often do 600 prompts with this error rate fail?
+    rate = one.result_.n_errors[0] / 600
+    errors = np.random.default_rng(0).binomial(600, rate, size=4000)
+    failing = np.mean(binomial_p_value(errors, 600, epsilon) > 0.05)
+    claimed = float(re.search(r"about ([\d.]+) %", warning).group(1)) / 100
+    assert claimed == pytest.approx(failing, abs=0.03)
+
+
+class Balanced(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.text = [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_html_and_markdown_are_well_formed_and_escaped(data):
+    def bold(quality):
+        return float(np.max(quality))
+
+    bold.__name__ = "<b>|max"
+    policy = ThresholdPolicy(set_score=bold, n_lambdas=2)
+    report = report_of(calibrated(data.take(range(90)), policy=policy))
+    parser = Balanced()
+    text = report._repr_html_()
+    parser.feed(text)
+    assert not parser.open
+    assert "<b>" not in text
+    assert "<b>|max" in "".join(parser.text)
+    assert "\\<b\\>\\|max" in report.to_markdown()
+    assert all(line[-1] == "|" for line in str(report).splitlines() if line[:1] == "|")
+    assert str(report) == report._repr_markdown_()
+
+
+def test_one_configuration_is_singular():
+    rng = np.random.default_rng(0)
+    data = CalibrationData(rng.random((90, 1)), np.ones((90, 1, 1)), np.ones((90, 1), dtype=bool))
+    text = str(report_of(calibrated(data, policy=few(1))))
+    assert "1 configurations" not in text
+    assert "1 draws" not in text
+
+
+def test_html_shows_pictures_where_there_is_matplotlib(report, monkeypatch):
+    text = report.to_html()
+    assert text.count('src="data:image/png;base64,') == 3
+    assert text.count("http") == 0
+    assert "![" not in report.to_markdown()
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert "<img" not in report.to_html()
+
+
+def test_save(report, tmp_path):
+    plain = CalibrationReport(tuple(replace(one, display=None) for one in report.sections))
+    for name, start in (("report.md", "# Calibration report"), ("report.html", "<!DOCTYPE html>")):
+        plain.save(tmp_path / name)
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+    with pytest.raises(ValueError, match="path"):
+        plain.save(tmp_path / "report.pdf")
+
+
+def test_reports_are_of_calibrated_estimators_with_data(sampler, report, tmp_path):
+    assert repr(report).startswith("<CalibrationReport: Guarantee")
+    pipeline = Pipeline([("scale", StandardScaler()), ("sets", sampler)])
+    assert report_of(pipeline).sections == report.sections
+    for other in (Pipeline([("scale", StandardScaler())]), GridSearchCV(sampler, {})):
+        with pytest.raises(TypeError, match="estimator"):
+            report_of(other)
+    for one in (ConformalSampler(ToyModel()), ComponentSelector()):
+        with pytest.raises(NotFittedError, match="no calibration data"):
+            report_of(one)
+    sampler.save_calibration(tmp_path / "calibration.json")
+    loaded = ConformalSampler(ToyModel(), k_max=6, epsilon=0.3, random_state=0)
+    loaded.set_params(policy=ThresholdPolicy(set_score="sum"))
+    with pytest.warns(UserWarning, match="arrays"):
+        loaded.load_calibration(tmp_path / "calibration.json")
+    with pytest.raises(NotFittedError, match="file"):
+        report_of(loaded)
+
+
+def test_bare_arrays_are_of_unknown_provenance(report, data):
+    assert "(provenance unknown)" in section(report, "Guarantee").paragraphs[-1]
+    # of which a file says a part
+    known = Provenance(quality="likelihood", similarity="rouge_l", admission="exact_match")
+    arrays = data.quality, data.similarity, data.admissible
+    one = report_of(calibrated(CalibrationData(*arrays, provenance=known)))
+    text = section(one, "Guarantee").paragraphs[-1]
+    assert "with which generator, seed they were collected" in text
+
+
+# policies, losses and shifts
+
+
+def test_exit_policies_and_both_guarantees():
+    one = fitted(policy=ExitPolicy())
+    text = str(report_of(one))
+    for part in ("With confidence 95 %", "## Exit policy", "level u-hat", "learns the policy"):
+        assert part in text
+    left, labels = one.calibration_.rule.result, one.calibration_data_.admissible
+    n = left.n_calibration
+    assert left.n_hopeless <= left.n_errors <= left.n_errors_allowed
+    assert (left.sizes.mean(), left.draws.mean()) == (left.size, left.samples)
+    assert f"| error | {left.n_errors / n:.4f} |" in text
+    smallest = np.ceil(smallest_epsilon(left.n_hopeless, n, 0.05) * 1e4) / 1e4
+    assert f"| 1 x | {n} | {smallest:.4f} |" in text
+    assert f"| always one draw | {1 - labels[:, 0].mean():.4f} |" in text
+    one = fitted(policy=ExitPolicy(guarantee="marginal"))
+    with pytest.raises(ValueError, match="estimator"):
+        PromptGainDisplay.from_estimator(one)
+    text = str(report_of(one))
+    assert "marginal guarantee" in text
+    assert "With confidence" not in text
+
+
+def odd(prompt):
+    return int(prompt.split()[-1]) % 2 == 1
+
+
+def test_lazy_judging_shows_bounds_and_judgements():
+    text = str(report_of(fitted(judging="lazy")))
+    assert "Labels were asked for until each decision was forced" in text
+    assert "at most" in text
+    groups = Groups(by=odd, unknown="pooled")
+    one = fitted(400, policy=ExitPolicy(), judging="lazy", groups=groups)
+    for rule in (one.calibration_.rule, *one.groups_.values()):
+        assert rule.certified
+        assert rule.result.n_errors <= rule.result.n_errors_allowed
+    rows = str(report_of(one)).splitlines()
+    rows = [row for row in rows if row.startswith(("| error |", "| True |", "| False |"))]
+    assert ["at most" in row for row in rows] == [True] * 3
+    rows = str(report_of(fitted(policy=ExitPolicy()))).splitlines()
+    assert not any("at most" in row for row in rows if row.startswith("| error |"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "what"), [(ExitPolicy(), "no exit level"), (None, "no configuration")]
+)
+def test_null_of_lazy_judging(policy, what):
+    text = str(report_of(fitted(references=["none"] * 200, policy=policy, judging="lazy")))
+    assert "Nothing could be certified" in text
+    assert f"{what} is certified" in text
+
+
+@pytest.mark.parametrize("admission", [True, False])
+def test_which_losses_are_kept(admission):
+    def wrong(prompt, reference, one):
+        return sum(response != reference for response in one) / max(len(one), 1)
+
+    losses = Losses({"wrong": wrong}, 0.7, admission=admission)
+    text = str(report_of(fitted(120, k_max=3, epsilon=0.5, losses=losses, policy=few(3))))
+    assert "mean of each loss below is at most its level" in text
+    assert ("Nothing is said of admissible responses" in text) is not admission
+    assert "Other losses" in text
+
+
+def world(n=600, seed=0):
+    """Half of the prompts are hard."""
+    rng = np.random.default_rng(seed)
+    hard = np.arange(n) % 2 == 0
+    admissible = np.where(hard[:, None], 0.4, 0.9) > rng.random((n, 4))
+    quality = rng.random((n, 4)) * 0.6 + 0.4 * admissible
+    data = CalibrationData(quality, np.zeros((n, 4, 4)), admissible)
+    return data, np.where(hard, "hard", "easy")
+
+
+def test_what_holds_within_groups_and_under_shift():
+    data, names = world()
+    one = ConformalSampler(ToyModel(), k_max=4, epsilon=0.2, random_state=0, policy=few())
+    one.set_params(shift=CovariateShift(weight_bound=2.0, estimated=True))
+    one.set_params(groups=Groups(guarantee="all"))
+    one.calibrate(data, groups=names, prompt_weight=np.where(names == "hard", 0.5, 1.5))
+    text = str(report_of(one))
+    for part in (
+        "of a certified group, from the distribution that the weights describe,",
+        "all hold together",
+        "With confidence 95 %",
+        "approximate: weights are estimated",
+        "effective number of prompts",
+        "prompts offered",
+    ):
+        assert part in text
+    assert "from the same distribution" not in text
+
+
+# groups
+
+
+def grouped(data, names, unknown="error", guarantee="each", **options):
+    groups = Groups(unknown=unknown, guarantee=guarantee)
+    one = ConformalSampler(ToyModel(), k_max=4, random_state=0, groups=groups, **options)
+    return one.calibrate(data, groups=names)
+
+
+@pytest.mark.parametrize("policy", [few(), ExitPolicy()])
+def test_the_rule_of_each_group(policy):
+    data, names = world(300)
+    one = grouped(data, names, policy=policy, epsilon=0.3)
+    report = report_of(one)
+    for name, row in rows_by_name(report).items():
+        found = one.groups_[name]
+        count, n = map(int, row["errors"].split(" of "))
+        assert count / n <= 0.3
+        assert row["rule"].startswith(found.words)
+        low, high = interval(row["95 % interval"])
+        assert low < count / n < high
+        assert 0 <= float(row["smallest epsilon"]) - found.result.smallest_epsilon < 1e-4
+    assert "nothing is said of all at once" in str(report)
+    assert "What to expect of predict" not in str(report)  # by a rule that nobody gets
+    pooled = grouped(data, names, "pooled", policy=policy, epsilon=0.3)
+    assert "What to expect of predict" in str(report_of(pooled))
+
+
+@pytest.mark.parametrize("policy", [few(), ExitPolicy()])
+def test_what_each_group_will_get(policy):
+    data, names = world(300)
+    names[-2:] = "rare"
+    with pytest.warns(NullCalibrationWarning, match="2 calibration prompts"):
+        one = grouped(data, names, policy=policy, epsilon=0.15)
+    report = report_of(one)
+    rows = rows_by_name(report)
+    costs = one.groups_["easy"].costs
+    easy = float(rows["easy"]["size"]), float(rows["easy"]["draws"])
+    assert easy == pytest.approx(costs, rel=1e-3)
+    assert easy[1] < 4
+    for name in ("hard", "rare"):
+        assert (rows[name]["size"], rows[name]["draws"]) == ("4", "4")
+    assert rows["rare"]["errors"].startswith("there are 2 calibration prompts")
+    assert report.warnings[0] == (
+        "Nothing is guaranteed for prompts of 2 of 3 groups, which get all 4 draws: 'hard', 'rare'."
+    )
+
+
+def test_warnings_say_what_is_about_unknown_groups_alone():
+    with pytest.warns(NullCalibrationWarning):
+        one = grouped(*world(), "pooled", "all", policy=few(), epsilon=0.08)
+    assert one.lambda_hat_ is None
+    assert one.groups_["easy"].lambda_hat is not None
+    found = report_of(one).warnings
+    (null,) = (text for text in found if text.startswith("The rule for all prompts is null"))
+    assert null.endswith(OF_UNKNOWN)
+    assert not found[0].endswith(OF_UNKNOWN)  # of a group that is null
+    with pytest.warns(NullCalibrationWarning):
+        one = grouped(*world(150), "pooled", "all", policy=few(), epsilon=0.075)
+    (text,) = (text for text in report_of(one).warnings if text.startswith("Small n"))
+    least = smallest_epsilon(0, one.result_.n_calibration, 0.05 / 3)
+    assert f"epsilon >= {least:.3g}" in text
+
+
+# selectors
+
+
+@pytest.fixture(scope="module")
+def parts():
+    rng = np.random.default_rng(0)
+    scores = rng.random((300, 4))
+    return ComponentCalibrationData.from_arrays(scores, rng.random((300, 4)) < scores**0.2)
+
+
+def selecting(data, names=None, alpha=0.3, **options):
+    one = ComponentSelector(alpha=alpha, component_score="support", **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return one.calibrate(data, **({} if names is None else {"groups": names}))
+
+
+def test_report_of_a_selector(parts):
+    selector = selecting(parts)
+    report = report_of(selector)
+    guarantee = section(report, "Guarantee").paragraphs[0]
+    assert "all components selected for a new prompt" in guarantee
+    assert "probability at least 70 %" in guarantee
+    rows = {row[-1]: row for row in section(report, "Tests of thresholds").table[1:]}
+    assert float(rows["chosen"][1]) == pytest.approx(selector.gamma_hat_, rel=1e-5)
+    assert float(rows["chosen"][4]) <= 0.05 < float(rows["failed"][4])
+    chosen = parts.scores >= selector.gamma_hat_
+    shown = cells(report, "What to expect of predict")
+    assert float(shown["components selected"][0]) == pytest.approx(chosen.sum() / 300, rel=1e-3)
+    wrong = set(parts.prompt_index[chosen & ~parts.admissible])
+    assert float(shown["error"][0]) == pytest.approx(len(wrong) / 300, abs=1e-4)
+    parser = Balanced()
+    parser.feed(report.to_html())
+    assert not parser.open
+
+
+def test_report_of_a_null_selector(parts):
+    hopeless = ComponentCalibrationData(np.full(1200, 0.5), np.zeros(1200, bool), parts.offsets)
+    report = report_of(selecting(hopeless, alpha=0.1))
+    assert "every selection is empty" in section(report, "Guarantee").paragraphs[0]
+    assert any("is null" in text for text in report.warnings)
+    report = report_of(selecting(parts.take(range(8)), alpha=0.1))
+    assert "there are 8 calibration prompts" in report.warnings[0]
+
+
+def components(seed=0, n=400):
+    """Scores of one group mean less than those of the other, and a third group is never right."""
+    rng = np.random.default_rng(seed)
+    names = np.repeat(["easy", "hard", "wrong", "rare"], [n // 2, n // 4, n // 4 - 5, 5])
+    rng.shuffle(names)
+    scores = np.where((names == "wrong")[:, np.newaxis], 1.0, rng.random((n, 5)))
+    power = np.select([names == "easy", names == "hard"], [0.1, 2.0], 0.1)
+    right = (rng.random((n, 5)) < scores ** power[:, np.newaxis]) & (names != "wrong")[:, None]
+    return ComponentCalibrationData.from_arrays(scores, right), names
+
+
+def test_reports_of_selectors_say_what_each_group_will_get():
+    data, names = components()
+    one = selecting(data, names)
+    report = report_of(one)
+    rows = rows_by_name(report)
+    assert len({one.groups_["easy"], one.groups_["hard"], one.gamma_hat_}) == 3
+    for name in ("easy", "hard"):
+        own = data.take(np.flatnonzero(names == name))
+        chosen = own.scores >= one.groups_[name]
+        n_errors, n = len({*own.prompt_index[chosen & ~own.admissible]}), own.n_prompts
+        shown = rows[name]
+        assert shown[""] == "certified"
+        assert float(shown["rule"].split()[1]) == pytest.approx(one.groups_[name], abs=1e-4)
+        assert shown["errors"] == f"{n_errors} of {n}"
+        assert float(shown["components selected"]) == pytest.approx(chosen.sum() / n, abs=1e-3)
+        low, high = interval(shown["95 % interval"])
+        assert low < n_errors / n < high
+        smallest = one.calibration_.results[name].smallest_alpha
+        assert 0 <= float(shown["smallest alpha"]) - smallest < 1e-4
+    for name in ("wrong", "rare"):
+        shown = rows[name]
+        assert (shown[""], shown["rule"], shown["components selected"]) == ("null", "", "0")
+    assert rows["wrong"]["errors"] == f"0 of {np.sum(names == 'wrong')}"
+    assert "are lacking" in rows["rare"]["errors"]
+    assert report.warnings[0] == (
+        "Nothing is guaranteed for prompts of 2 of 4 groups, which get empty selections: "
+        f"{', '.join(repr(str(name)) for name in rows if rows[name][''] == 'null')}."
+    )
+
+
+POOLED_SECTIONS = {
+    "Threshold (gamma-hat)",
+    "Tests of thresholds",
+    "Achievable band of alpha",
+    "What to expect of predict",
+    "What more prompts would gain",
+}
+
+
+def test_reports_of_selectors_leave_out_a_threshold_that_nobody_gets():
+    data, names = components()
+    # null for all prompts together, and for groups that are never right
+    one = selecting(data, names, alpha=0.2)
+    assert one.gamma_hat_ == np.inf > one.groups_["easy"]
+    report = report_of(one)
+    assert not POOLED_SECTIONS & {part.heading for part in report.sections}
+    assert len(report.warnings) == 1
+    report = report_of(selecting(data, names, alpha=0.2, groups=Groups(unknown="pooled")))
+    assert [text.endswith(OF_UNKNOWN) for text in report.warnings] == [False, True]
+    assert report.warnings[1].startswith("The rule for all prompts is null")
+    groups = Groups(unknown="pooled", guarantee="all")
+    one = selecting(data, names, alpha=0.6, groups=groups)
+    report = report_of(one)
+    assert {part.heading for part in report.sections} > POOLED_SECTIONS
+    assert "and only these, get the rule" in section(report, "Groups").paragraphs[0]
+    # at the level of each of five claims
+    smallest = float(section(report, "What more prompts would gain").table[1][2])
+    assert 0 <= smallest - one.result_.smallest_alpha < 1e-4
+    assert "unknown groups" not in str(report_of(selecting(data)))
+
+
+@pytest.mark.parametrize("of", ["sampler", "selector"])
+def test_what_more_prompts_bring_is_not_shown_of_a_rule_that_nobody_gets(of):
+    data, names = world(300) if of == "sampler" else components()
+    estimator = ConformalSampler(ToyModel(), k_max=4, epsilon=0.3, policy=few(), random_state=0)
+    if of == "selector":
+        estimator = ComponentSelector(alpha=0.6, component_score="support")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator.calibrate(data, groups=names)
+        with pytest.raises(ValueError, match="estimator"):
+            PromptGainDisplay.from_estimator(estimator)
+        estimator.set_params(groups=Groups(unknown="pooled", guarantee="all"))
+        estimator.calibrate(data, groups=names)
+    display = PromptGainDisplay.from_estimator(estimator)
+    assert display.delta == estimator.result_.delta == 0.05 / (len(set(names)) + 1)
+
+
+def test_sets_of_unknown_groups_say_that_nothing_holds_within_them():
+    prompts, right = questions(120)
+    one = ConformalSampler(ToyModel(), k_max=3, epsilon=0.4, random_state=0)
+    one.set_params(policy=few(3), groups=Groups(unknown="pooled"))
+    one.fit(prompts, right, groups=["a", "b"] * 60)
+    sets = one.predict(["item 500", "item 501"], groups=["a", "new"])
+    words = "unknown group: guaranteed over all prompts together, not within it"
+    assert [words in str(each) for each in sets] == [False, True]
+    assert words in sets[1]._repr_html_()
+    assert words in sets._repr_html_()
+    assert "new" not in one.groups_
+
+
+def test_a_null_by_texts_that_are_taken_for_one_says_so():
+    rng = np.random.default_rng(0)
+    prompts = [f"What is {i} + 1?" for i in range(300)]
+    references = [f"The answer is {i + 1}." for i in range(300)]
+    draws = [
+        [f"The answer is {i + 1 + (rng.random() < 0.4) * rng.integers(1, 9)}." for _ in range(10)]
+        for i in range(300)
+    ]
+    generator = PrecomputedGenerator(prompts, draws)
+    options = {"k_max": 10, "quality": "self_consistency", "epsilon": 0.2, "random_state": 0}
+    sampler = ConformalSampler(generator, policy=ExitPolicy(same_text=0.5), **options)
+    with pytest.warns(NullCalibrationWarning, match="same_text") as noted:
+        sampler.fit(prompts, references)
+    assert "Hardly any" not in str(noted[0].message)
+    missed = sum(right not in one for right, one in zip(references, sampler.predict(prompts)))
+    assert missed == 0
+    assert sampler.calibration_.rule.result.n_errors == 0
+    apart = ConformalSampler(generator, policy=ExitPolicy(), **options).fit(prompts, references)
+    assert apart.calibration_.certified
