@@ -72,17 +72,16 @@ counts.
 """
 
 from sklearn_clm.caching._generator import CachedGenerator
-from sklearn_clm.caching._human_judge import (
+from sklearn_clm.caching._human_judge import HumanJudge, ImportedVerdicts
+from sklearn_clm.caching._memory import DrawMemory
+from sklearn_clm.caching._scores import CachedAdmission, CachedScore
+from sklearn_clm.caching._verdicts import (
     Context,
-    HumanJudge,
-    ImportedVerdicts,
     JudgedPrompt,
     Verdict,
     VerdictsWanted,
     WantedVerdict,
 )
-from sklearn_clm.caching._memory import DrawMemory
-from sklearn_clm.caching._scores import CachedAdmission, CachedScore
 
 __all__ = [
     "CachedAdmission",

@@ -6,7 +6,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sklearn_clm.caching._store import Record, ResultCache, Row, Shared, Space, encoded
+from sklearn_clm.caching._cache import Record, ResultCache, Shared
+from sklearn_clm.caching._store import Row, Space, encoded
 from sklearn_clm.generators import DrawQueue, Generation, Generator, _base
 from sklearn_clm.generators._base import Prompts, Rows, WrappingGenerator
 from sklearn_clm.generators._fingerprint import TRAINED_ON, UnidentifiedError, strictly
@@ -78,8 +79,6 @@ class CachedGenerator(ResultCache, WrappingGenerator):
     """
 
     _kind = "draws"
-    _source_field = "generator"
-    _key_field = "prompt"
 
     def __init__(
         self,
@@ -180,15 +179,12 @@ class CachedGenerator(ResultCache, WrappingGenerator):
     def _keeper(self, seed: int, n_draws: int) -> "_FileKeeper":
         return _FileKeeper(self._shared(), self._space(), seed, n_draws)
 
-    def _record_value(self, record: Record) -> str:
-        return encoded(draw_to_record(draw_from_record(record)))
-
-    def _row_record(self, row: Row) -> Record:
+    def _record(self, row: Row, content: Any) -> Record:
         return {
             "generator": row.space.name,
             "seed": row.seed,
             "draw": row.draw,
-            "prompt": self._content(row),
+            "prompt": content,
             "prompt_key": row.digest.hex(),
             **draw_to_record(_restored(row.value, self.path)),
         }

@@ -1,127 +1,30 @@
-"""Verdicts of people, kept in the file of a cache."""
+"""An admission whose verdicts come from people."""
 
-import datetime as dt
 import getpass
-import hashlib
-import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sklearn_clm.caching._store import Store, StoreBacked, decoded
-from sklearn_clm.caching._verdict_files import (
-    Line,
-    as_verdict,
-    check_ending,
-    is_text_of,
-    read_lines,
-    write_lines,
+from sklearn_clm.caching._cache import StoreBacked
+from sklearn_clm.caching._verdict_files import read_lines, write_lines
+from sklearn_clm.caching._verdicts import (
+    Context,
+    JudgedPrompt,
+    Verdict,
+    VerdictLog,
+    VerdictsWanted,
+    WantedVerdict,
+    identify,
 )
 from sklearn_clm.generators._fingerprint import digest_of
-from sklearn_clm.generators._records import content_json, key_digest
 from sklearn_clm.scoring._protocols import PairJudge, Prompt, Reference, Response
 
 if TYPE_CHECKING:
     import sqlite3
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS verdicts (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, question TEXT NOT NULL, key INTEGER NOT NULL,
-    verdict INTEGER, judge TEXT NOT NULL, time TEXT NOT NULL, note TEXT NOT NULL,
-    blind INTEGER NOT NULL, source BLOB UNIQUE, checksum BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS verdicts_by_key ON verdicts (question, key);
-CREATE TABLE IF NOT EXISTS wanted (
-    question TEXT NOT NULL, key INTEGER NOT NULL, PRIMARY KEY (question, key)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS contexts (key INTEGER PRIMARY KEY, content TEXT NOT NULL)
-"""
-_FIELDS = ("id", "prompt", "references", "context", "response", "verdict", "judge", "note")
-_LOOKUP_KEYS = 400
-
-
-class Context(NamedTuple):
-    """A whole response, and where in it the component is that is judged.
-
-    Examples
-    --------
-    >>> from sklearn_clm.caching import Context
-    >>> context = Context("It is warm. It may rain.", 12, 24)
-    >>> context.response[context.start : context.stop]
-    'It may rain.'
-    """
-
-    response: str
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True)
-class JudgedPrompt:
-    """What a person sees besides the response.
-
-    Parameters
-    ----------
-    prompt : object, default=None
-        The prompt; None where only references are known.
-    references : tuple, default=()
-        Good responses, where there are some.
-    context : Context, default=None
-        Where a component is judged: the response around it. It is shown, but a verdict is one on
-        the component whatever response holds it.
-
-    Examples
-    --------
-    >>> from sklearn_clm.caching import JudgedPrompt
-    >>> JudgedPrompt("2+2?", ("4",)).references
-    ('4',)
-    """
-
-    prompt: Prompt = None
-    references: tuple[Reference, ...] = ()
-    context: Context | None = field(default=None, compare=False)
-
-
-class WantedVerdict(NamedTuple):
-    """A response that a person should judge.
-
-    Examples
-    --------
-    >>> from sklearn_clm.caching import JudgedPrompt, WantedVerdict
-    >>> WantedVerdict(JudgedPrompt("2+2?"), "4").response
-    '4'
-    """
-
-    asked: JudgedPrompt
-    response: Response
-
-    @property
-    def id(self) -> str:
-        """Name of this response to this prompt, in files and in the store."""
-        return self._digest.hex()
-
-    @property
-    def _content(self) -> list[object]:
-        return [self.asked.prompt, list(self.asked.references), self.response]
-
-    @property
-    def _digest(self) -> bytes:
-        return key_digest(self._content)
-
-
-class Verdict(NamedTuple):
-    """What a person said about a response, and when.
-
-    `verdict` is None where the person took an earlier verdict back.
-    """
-
-    id: str
-    verdict: bool | None
-    judge: str
-    time: str
-    note: str
 
 
 class ImportedVerdicts(NamedTuple):
@@ -131,48 +34,6 @@ class ImportedVerdicts(NamedTuple):
     n_known: int
     n_empty: int
     refused: tuple[str, ...]
-
-
-class VerdictsWanted(RuntimeError):
-    """Raised where a calibration cannot go on before people have judged.
-
-    Nothing is lost: once the verdicts are given, the same call goes on from there.
-
-    Parameters
-    ----------
-    wanted : sequence of WantedVerdict
-        What is wanted next.
-    n_at_most : int, default=None
-        How many more may be wanted in all, these included; None where unknown.
-    later : sequence of WantedVerdict, default=()
-        What may be wanted after these, as far as it is known, first draws before later ones. To
-        judge in fewer rounds, ask for some of it in advance:
-        ``judge.export(path, [*error.wanted, *error.later[:50]])``. What is found is the same.
-
-    Attributes
-    ----------
-    wanted, n_at_most, later
-        As given.
-    """
-
-    def __init__(
-        self,
-        wanted: Sequence[WantedVerdict],
-        n_at_most: int | None = None,
-        later: Sequence[WantedVerdict] = (),
-    ) -> None:
-        self.wanted, self.later = tuple(wanted), tuple(later)
-        self.n_at_most = n_at_most
-        text = f"{len(self.wanted)} verdict{'' if len(self.wanted) == 1 else 's'} wanted next"
-        super().__init__(text if n_at_most is None else f"{text}, at most {n_at_most} in all")
-        self.add_note(
-            "Let people judge: by file, with judge.export(path, error.wanted) and "
-            "judge.import_(path); or on a page, with sklearn_clm.judging.serve(judge), or "
-            "python -m sklearn_clm judge STORE. Then make the same call again."
-        )
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.wanted, self.n_at_most, self.later)
 
 
 class HumanJudge(StoreBacked, PairJudge):
@@ -266,21 +127,20 @@ class HumanJudge(StoreBacked, PairJudge):
         A reference is what :meth:`asked` gave, or anything else that is shown as a reference.
         :class:`VerdictsWanted` lists the pairs that have not been judged.
         """
-        self._warn_of_changes()
+        log = self._log()
+        self._warn_of_changes(log)
         pairs = list(map(self.wanted_pair, references, responses))
         verdicts = self.verdicts(pairs)
+        missing = {pair.id: pair for pair, known in zip(pairs, verdicts) if known is None}
+        known = [verdict for verdict in verdicts if verdict is not None]
         in_use = self._shared().in_use
-        missing = {}
-        known = []
         for pair, verdict in zip(pairs, verdicts):
-            if verdict is None:
-                missing[pair.id] = pair
-            else:
+            if verdict is not None:
                 in_use[self.question, pair.id] = verdict
-                known.append(verdict)
         if missing:
-            self._want(missing.values())
-            raise VerdictsWanted(list(missing.values()))
+            wanted = list(missing.values())
+            log.want(wanted)
+            raise VerdictsWanted(wanted)
         return enumerate(known)
 
     @staticmethod
@@ -333,11 +193,7 @@ class HumanJudge(StoreBacked, PairJudge):
         list of bool or None
         """
         digests = [pair._digest for pair in pairs]
-        known: dict[str, bool | None] = {}
-        for first in range(0, len(digests), _LOOKUP_KEYS):
-            chunk = digests[first : first + _LOOKUP_KEYS]
-            marks = ",".join("?" * len(chunk))
-            known.update(self._newest(f"AND keys.digest IN ({marks})", chunk))
+        known = self._log().newest(digests)
         return [known.get(digest.hex()) for digest in digests]
 
     def record(
@@ -364,19 +220,17 @@ class HumanJudge(StoreBacked, PairJudge):
         if_open : bool, default=False
             Whether to keep nothing where a verdict counts already, whoever gave it.
         """
-        if not isinstance(pair, WantedVerdict):
-            raise TypeError(f"pair must be a WantedVerdict, got {pair!r:.60} instead.")
         if verdict is not None and not isinstance(verdict, (bool, np.bool_)):
             raise TypeError(f"verdict must be True, False or None, got {verdict!r:.40} instead.")
-        said = None if verdict is None else bool(verdict)
-        with self._log().writing(durable=True) as connection:
+        said, log = None if verdict is None else bool(verdict), self._log()
+
+        def record(connection: "sqlite3.Connection") -> None:
             # in the transaction, for two processes may ask at once
-            if if_open and self.verdicts([pair]) != [None]:
-                return
-            _identify(connection, pair)
-            time = self._latest(connection, pair._digest)
-            row = Verdict(pair.id, said, self._who(judge), time, str(note))
-            self._append(connection, row, None)
+            if not if_open or self.verdicts([pair]) == [None]:
+                identify(connection, [pair])
+                log.add(connection, pair._digest, said, self._who(judge), str(note))
+
+        log.store.write(record, durable=True)
 
     def wanted(self) -> list[WantedVerdict]:
         """What the last :class:`VerdictsWanted` listed and nobody has judged since.
@@ -388,8 +242,7 @@ class HumanJudge(StoreBacked, PairJudge):
         -------
         list of WantedVerdict
         """
-        condition = "JOIN wanted ON wanted.key = keys.id WHERE wanted.question = ?"
-        pairs = self._pairs(condition, self.question)
+        pairs = self._log().wanted()
         return [pair for pair, known in zip(pairs, self.verdicts(pairs)) if known is None]
 
     def questions(self) -> list[str]:
@@ -400,8 +253,7 @@ class HumanJudge(StoreBacked, PairJudge):
         list of str
         """
         query = "SELECT question FROM verdicts UNION SELECT question FROM wanted ORDER BY question"
-        with self._log().reading() as connection:
-            return [question for (question,) in connection.execute(query)]
+        return [question for (question,) in self._log().store.select(query)]
 
     def pair(self, id_: str) -> WantedVerdict | None:
         """The response and what was asked about it, by its id.
@@ -416,21 +268,7 @@ class HumanJudge(StoreBacked, PairJudge):
         WantedVerdict or None
             None where the file does not hold it, or holds its digest alone.
         """
-        found = self._pairs("WHERE digest = ?", bytes.fromhex(id_))
-        return found[0] if found else None
-
-    def judged(self) -> list[tuple[WantedVerdict, bool]]:
-        """All that is judged, with the verdict that counts.
-
-        Returns
-        -------
-        list of (WantedVerdict, bool)
-            Without prompts that no text can hold, such as images.
-        """
-        pairs = ((self.pair(id_), verdict) for id_, verdict in self._newest("", ()).items())
-        return [
-            (pair, verdict) for pair, verdict in pairs if pair is not None and verdict is not None
-        ]
+        return self._log().pair(bytes.fromhex(id_))
 
     def history(self, start: int = 0) -> list[Verdict]:
         """All that was ever said on this question, in the order in which it was kept.
@@ -444,22 +282,11 @@ class HumanJudge(StoreBacked, PairJudge):
         -------
         list of Verdict
         """
-        return list(self._rows("", (), start))
+        return list(self._log().rows(start))
 
     def fingerprint(self) -> str:
         """Digest of the question, which tells this judge from others."""
         return digest_of(type(self), {"question": self.question})
-
-    def state(self) -> str:
-        """Digest of all verdicts that count, which changes with every correction.
-
-        Returns
-        -------
-        str
-            Compare it before and after to see whether a calibration should be run again.
-        """
-        content = json.dumps(sorted(self._newest("", ()).items()))
-        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
     def export(self, path: str | os.PathLike[str], pairs: Iterable[WantedVerdict]) -> int:
         """Write pairs to a file for people who judge elsewhere.
@@ -481,12 +308,9 @@ class HumanJudge(StoreBacked, PairJudge):
         int
             Number of pairs.
         """
-        check_ending(path)
         pairs = list(pairs)
-        with self._log().writing() as connection:
-            for pair in pairs:
-                _identify(connection, pair)
-        write_lines(path, _FIELDS, map(_line, pairs))
+        self._log().store.write(lambda connection: identify(connection, pairs))
+        write_lines(path, [pair.line() for pair in pairs])
         return len(pairs)
 
     def import_(self, path: str | os.PathLike[str]) -> ImportedVerdicts:
@@ -512,37 +336,33 @@ class HumanJudge(StoreBacked, PairJudge):
             If the file is of another encoding, or has no columns id and verdict. Nothing is kept
             of it, and what was recorded before is as it was.
         """
-        n_new = n_known = n_empty = 0
+        log, judge = self._log(), self._who(None)
+        added: list[bool | None] = []
         refused: list[str] = []
-        with self._log().writing(durable=True) as connection:
+
+        def add(connection: "sqlite3.Connection") -> None:
             for where, line in read_lines(path):
                 try:
-                    row = self._imported(connection, line)
+                    added.append(log.add_line(connection, line, judge))
                 except (ValueError, TypeError, OverflowError) as error:
                     refused.append(f"{where}: {error}")
-                    continue
-                if row is None:
-                    n_empty += 1
-                elif self._append(connection, row, self._source(line, row)):
-                    n_new += 1
-                else:
-                    n_known += 1
+
+        log.store.write(add, durable=True)
         if refused:
             shown = "\n".join(refused[:20])
             warnings.warn(
                 f"{len(refused)} lines of {os.fspath(path)!s} were refused:\n{shown}", stacklevel=2
             )
+        n_new, n_known, n_empty = map(added.count, (True, False, None))
         return ImportedVerdicts(n_new, n_known, n_empty, tuple(refused))
 
-    def _warn_of_changes(self) -> None:
+    def _warn_of_changes(self, log: VerdictLog) -> None:
         """Say how many of the verdicts that were given out are no longer the same."""
-        shared, question = self._shared(), self.question
-        with self._log().reading() as connection:
-            (last,) = connection.execute("SELECT max(id) FROM verdicts").fetchone()
+        shared, question, last = self._shared(), self.question, log.last_row()
         if shared.last_row.get(question) == last:
             return
         shared.last_row[question] = last
-        newest = self._newest("", ())
+        newest = log.newest()
         changed = [
             id_
             for (asked, id_), verdict in shared.in_use.items()
@@ -559,168 +379,14 @@ class HumanJudge(StoreBacked, PairJudge):
                 stacklevel=3,
             )
 
-    def _imported(self, connection: "sqlite3.Connection", line: Line) -> Verdict | None:
-        """The verdict of a line; None where nobody has judged yet."""
-        verdict = as_verdict(line.get("verdict"))
-        if verdict is None:
-            return None
-        digest = bytes.fromhex(str(line.get("id") or ""))
-        query = "SELECT content FROM keys WHERE digest = ?"
-        known = connection.execute(query, (digest,)).fetchone()
-        if known is None:
-            raise ValueError(f"id {line.get('id')!r:.80} is of no pair that was exported here")
-        content, response = known[0], line.get("response")
-        if None not in (content, response) and not is_text_of(response, json.loads(content)[2]):
-            raise ValueError("the response is not the one that was exported under this id")
-        time = self._latest(connection, digest)
-        if line.get("time"):
-            time = min(time, _utc(dt.datetime.fromisoformat(str(line["time"]))))
-        note = "" if line.get("note") is None else str(line["note"])
-        who = self._who(str(line["judge"]) if line.get("judge") else None)
-        f"{who}{note}".encode()  # half of a pair of surrogates is no text
-        return Verdict(digest.hex(), verdict, who, time, note)
-
-    def _latest(self, connection: "sqlite3.Connection", digest: bytes) -> str:
-        """The time of a verdict that is given now: never before those of the same pair.
-
-        Clocks are set back, and those of two machines differ.
-        """
-        query = (
-            "SELECT max(time) FROM verdicts JOIN keys ON keys.id = verdicts.key "
-            "WHERE question = ? AND digest = ?"
-        )
-        (newest,) = connection.execute(query, (self.question, digest)).fetchone()
-        return max(_now(), newest or "")
-
-    def _source(self, line: Line, row: Verdict) -> bytes:
-        """What makes a line the same line when it is imported again."""
-        parts = [self.question, row.id, row.verdict]
-        parts += [line.get(name) for name in ("judge", "note", "time")]
-        return hashlib.blake2b(json.dumps(parts, default=str).encode(), digest_size=16).digest()
-
-    def _append(self, connection: "sqlite3.Connection", row: Verdict, source: bytes | None) -> bool:
-        """Add a row; whether it is new."""
-        cursor = connection.execute(
-            "INSERT OR IGNORE INTO verdicts "
-            "(question, key, verdict, judge, time, note, blind, source, checksum) "
-            "SELECT ?, id, ?, ?, ?, ?, 0, ?, ? FROM keys WHERE digest = ?",
-            (self.question, *row[1:], source, self._checksum(row), bytes.fromhex(row.id)),
-        )
-        return cursor.rowcount == 1
-
-    def _want(self, pairs: Iterable[WantedVerdict]) -> None:
-        """Note in the file what is wanted, in place of what was wanted before."""
-        store = self._log()
-        if store.read_only:
-            return
-        with store.writing() as connection:
-            connection.execute("DELETE FROM wanted WHERE question = ?", (self.question,))
-            for pair in pairs:
-                _identify(connection, pair)
-                connection.execute(
-                    "INSERT INTO wanted (question, key) SELECT ?, id FROM keys WHERE digest = ?",
-                    (self.question, pair._digest),
-                )
-
-    def _pairs(self, condition: str, value: str | bytes) -> list[WantedVerdict]:
-        """The pairs whose content the file holds, in the order in which they came."""
-        # `condition` is this module's own
-        query = (
-            "SELECT digest, keys.content, contexts.content FROM keys "  # nosec B608
-            f"LEFT JOIN contexts ON contexts.key = keys.id {condition} ORDER BY keys.id"
-        )
-        with self._log().reading() as connection:
-            rows = connection.execute(query, (value,)).fetchall()
-        pairs = []
-        for digest, content, context in rows:
-            if content is not None:
-                prompt, references, response = decoded(content, self.path)
-                around = None if context is None else Context(*decoded(context, self.path))
-                asked = JudgedPrompt(prompt, tuple(references), around)
-                pairs.append(WantedVerdict(asked, response))
-                if pairs[-1]._digest != bytes(digest):
-                    raise ValueError(
-                        f"path={str(self.path)!r} is damaged: {response!r:.40} was altered."
-                    )
-        return pairs
-
-    def _newest(self, condition: str, values: Sequence[bytes]) -> dict[str, bool | None]:
-        """The verdict that counts for each pair, by its id; None where it was taken back."""
-        # stable: of equal times the later row counts
-        rows = sorted(self._rows(condition, values), key=lambda row: row.time)
-        newest = {row.id: row.verdict for row in rows}
-        return {id_: verdict for id_, verdict in newest.items() if verdict is not None}
-
-    def _rows(self, condition: str, values: Sequence[bytes], start: int = 0) -> Iterator[Verdict]:
-        # `condition` is this module's own; earlier versions kept blind verdicts, which do not count
-        query = (
-            "SELECT keys.digest, verdict, judge, time, note, checksum FROM verdicts "  # nosec B608
-            "JOIN keys ON keys.id = verdicts.key WHERE question = ? AND blind = 0 "
-            f"{condition} ORDER BY verdicts.id LIMIT -1 OFFSET ?"
-        )
-        with self._log().reading() as connection:
-            rows = connection.execute(query, (self.question, *values, start)).fetchall()
-        for digest, verdict, judge, time, note, checksum in rows:
-            said = None if verdict is None else bool(verdict)
-            row = Verdict(bytes(digest).hex(), said, judge, time, note)
-            if checksum != self._checksum(row):
-                raise ValueError(
-                    f"path={str(self.path)!r} is damaged: a verdict by {judge!r:.40} is not as it "
-                    "was written."
-                )
-            yield row
-
-    def _checksum(self, row: Verdict) -> bytes:
-        content = json.dumps([self.question, *row, False]).encode()  # not blind
-        return hashlib.blake2b(content, digest_size=8).digest()
-
     def _who(self, judge: str | None) -> str:
-        name = judge or self.judge or getpass.getuser()
-        if not isinstance(name, str):
-            raise TypeError(f"judge must be a str or None, got {name!r:.60} instead.")
-        return name
+        return str(judge or self.judge or getpass.getuser())
 
-    def _log(self) -> Store:
+    def _log(self) -> VerdictLog:
         if self.path is None or str(self.path) == ":memory:":
             raise TypeError(f"path must be a file, got {self.path!r} instead.")
-        if not isinstance(self.question, str):
-            raise TypeError(f"question must be a str, got {self.question!r:.60} instead.")
-        store = self._shared().store
-        store.add_tables(_SCHEMA)
-        return store
-
-
-def _identify(connection: "sqlite3.Connection", pair: WantedVerdict) -> None:
-    connection.execute(
-        "INSERT OR IGNORE INTO keys (digest, content) VALUES (?, ?)",
-        (pair._digest, content_json(pair._content)),
-    )
-    if pair.asked.context is not None:
-        connection.execute(
-            "INSERT OR REPLACE INTO contexts (key, content) SELECT id, ? FROM keys "
-            "WHERE digest = ?",
-            (json.dumps(pair.asked.context), pair._digest),
-        )
-
-
-def _line(pair: WantedVerdict) -> dict[str, object]:
-    """The fields of a line of a file."""
-    prompt, references, response = pair._content
-    if content_json(pair._content) is None:
-        prompt = None  # an image, say, which no text can hold
-    context = pair.asked.context and list(pair.asked.context)
-    return dict(zip(_FIELDS, (pair.id, prompt, references, context, response, "", "", "")))
+        return VerdictLog(self._shared().store, self.question)
 
 
 def _asked(reference: Reference) -> JudgedPrompt:
     return reference if isinstance(reference, JudgedPrompt) else JudgedPrompt(None, (reference,))
-
-
-def _now() -> str:
-    return _utc(dt.datetime.now(dt.UTC))
-
-
-def _utc(time: dt.datetime) -> str:
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=dt.UTC)
-    return time.astimezone(dt.UTC).isoformat(timespec="microseconds")

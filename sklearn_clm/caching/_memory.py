@@ -64,16 +64,22 @@ class DrawMemory:
     def __init__(self, max_bytes: int = 2**30) -> None:
         check_scalar(max_bytes, "max_bytes", Integral, min_val=0)
         self.max_bytes = int(max_bytes)
-        self._forget_all()
         self._lock = threading.RLock()
+        self.clear()
 
     def __repr__(self) -> str:
         return f"DrawMemory(max_bytes={self.max_bytes}, n_bytes={self.n_bytes})"
 
-    @property
-    def n_bytes(self) -> int:
-        """About how much memory draws take."""
-        return self._n_bytes
+    def __reduce__(self) -> tuple[type["DrawMemory"], tuple[int]]:
+        return type(self), (self.max_bytes,)
+
+    def clear(self) -> None:
+        """Forget all draws."""
+        with self._lock:
+            self._draws: OrderedDict[bytes, dict[int, Generation]] = OrderedDict()
+            self.n_bytes = 0
+            # held, so that no other gets the same identity
+            self._nameless: dict[int, Generator] = {}
 
     def serve(
         self, generator: Generator, queue: DrawQueue, *, fingerprint: str | None = None
@@ -91,13 +97,8 @@ class DrawMemory:
         fingerprint : str, default=None
             Name that draws are kept under; None is the fingerprint of `generator`, or its identity
             where it has state that no fingerprint can be made of.
-
-        Raises
-        ------
-        TypeError
-            If a prompt has no stable serialisation; then no draw is made.
         """
-        serve_kept(generator, queue, _Keeper(self, self._name(generator, fingerprint), queue.seed))
+        serve_kept(generator, queue, self._keeper(generator, fingerprint, queue.seed))
 
     def sample(
         self,
@@ -107,7 +108,6 @@ class DrawMemory:
         *,
         start: int = 0,
         seed: int = 0,
-        fingerprint: str | None = None,
     ) -> list[list[Generation]]:
         """Draws ``start`` to ``start + n_samples - 1`` of each prompt, known ones from memory.
 
@@ -117,18 +117,14 @@ class DrawMemory:
             Where missing draws come from.
         prompts, n_samples, start, seed
             As in :meth:`Generator.sample`.
-        fingerprint : str, default=None
-            As in :meth:`serve`.
 
         Returns
         -------
         list of n lists of `n_samples` Generation
         """
-
-        def answer(queue: DrawQueue) -> None:
-            self.serve(generator, queue, fingerprint=fingerprint)
-
-        return rows_served(answer, prompts, n_samples, start, seed)
+        return rows_served(
+            lambda queue: self.serve(generator, queue), prompts, n_samples, start, seed
+        )
 
     def known(
         self,
@@ -138,47 +134,32 @@ class DrawMemory:
         *,
         start: int = 0,
         seed: int = 0,
-        fingerprint: str | None = None,
     ) -> np.ndarray:
         """Which draws are in memory.
 
         Parameters
         ----------
-        generator, prompts, n_samples, start, seed, fingerprint
+        generator, prompts, n_samples, start, seed
             As in :meth:`sample`.
 
         Returns
         -------
         ndarray of shape (n_prompts, n_samples), bool
         """
-        keeper = _Keeper(self, self._name(generator, fingerprint), seed)
+        keeper = self._keeper(generator, None, seed)
         kept = [self._draws.get(keeper.key(prompt), {}) for prompt in prompts]
         known = [[start + j in row for j in range(n_samples)] for row in kept]
         return np.array(known, dtype=bool).reshape(len(prompts), n_samples)
 
-    def clear(self) -> None:
-        """Forget all draws."""
-        with self._lock:
-            self._forget_all()
-
-    def __reduce__(self) -> tuple[type["DrawMemory"], tuple[int]]:
-        return type(self), (self.max_bytes,)
-
-    def _forget_all(self) -> None:
-        self._draws: OrderedDict[bytes, dict[int, Generation]] = OrderedDict()
-        self._n_bytes = 0
-        self._nameless: dict[int, Generator] = {}  # held, so that no other gets the same identity
-
-    def _name(self, generator: Generator, fingerprint: str | None) -> str:
-        if fingerprint is not None:
-            return fingerprint
-        try:
-            with strictly():
-                return fingerprint_of(generator)
-        except UnidentifiedError:
-            with self._lock:
+    def _keeper(self, generator: Generator, name: str | None, seed: int) -> "_MemoryKeeper":
+        if name is None:
+            try:
+                with strictly():
+                    name = fingerprint_of(generator)
+            except UnidentifiedError:
                 self._nameless[id(generator)] = generator
-            return f"object {id(generator)}"
+                name = f"object {id(generator)}"
+        return _MemoryKeeper(self, name, seed)
 
     def _recall(self, key: bytes) -> Mapping[int, Generation]:
         with self._lock:
@@ -191,19 +172,19 @@ class DrawMemory:
         with self._lock:
             if key not in self._draws:
                 self._draws[key] = {}
-                self._n_bytes += _PROMPT_BYTES
+                self.n_bytes += _PROMPT_BYTES
             kept = self._draws[key]
             if draw not in kept:
                 kept[draw] = generation
-                self._n_bytes += _size(generation)
+                self.n_bytes += _size(generation)
             generation = kept[draw]
-            while self._n_bytes > self.max_bytes:
+            while self.n_bytes > self.max_bytes:
                 _, gone = self._draws.popitem(last=False)
-                self._n_bytes -= _PROMPT_BYTES + sum(map(_size, gone.values()))
+                self.n_bytes -= _PROMPT_BYTES + sum(map(_size, gone.values()))
         return generation
 
 
-class _Keeper(DrawKeeper):
+class _MemoryKeeper(DrawKeeper):
     """The draws of one generator and seed in a memory."""
 
     def __init__(self, memory: DrawMemory, name: str, seed: int) -> None:

@@ -8,18 +8,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sklearn_clm.caching._store import Record, ResultCache, Row, decoded, encoded
+from sklearn_clm.caching._cache import Record, ResultCache
+from sklearn_clm.caching._store import Row, decoded, encoded
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, strictly
-from sklearn_clm.generators._records import content_json, draw_to_record, key_digest, naming
-from sklearn_clm.scoring._admission import admission_matrix, get_admission, judged_pairs
+from sklearn_clm.generators._records import content_json, draw_to_record, key_digest
+from sklearn_clm.scoring._admission import get_admission, take_verdicts, verdict_of
 from sklearn_clm.scoring._callables import as_score, map_as_done
-from sklearn_clm.scoring._protocols import (
-    Admission,
-    PairJudge,
-    Reference,
-    Responses,
-)
+from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Responses
 
 Pair: TypeAlias = tuple[Any, Any]  # a reference or a prompt, and a response or a draw
 
@@ -30,9 +26,6 @@ class _PairCache(ResultCache):
     `_kind` is also the name of the parameter whose results are kept.
     """
 
-    _source_field = "scorer"
-    _key_field = "pair"
-
     @property
     def wrapped(self) -> object:
         """What is kept, which says the same; None under a `key` of the user's."""
@@ -42,19 +35,18 @@ class _PairCache(ResultCache):
         """Name that results are kept under: `key`, or a digest of what is wrapped."""
         if self.key is not None:
             return str(self.key)
-        name, wrapped = self._kind, self.wrapped
         try:
             with strictly():
-                return digest_of(type(self), {name: wrapped})
+                return digest_of(type(self), {self._kind: self.wrapped})
         except UnidentifiedError as error:
             raise ValueError(
-                f"{name}={wrapped!r:.80}: {error}, so {type(self).__name__} cannot know its "
-                "results again; give it a key=."
+                f"{self._kind}={self.wrapped!r:.80}: {error}, so {type(self).__name__} cannot know "
+                "its results again; give it a key=."
             ) from error
 
     def _known_or_made(
         self, firsts: Sequence[object], seconds: Sequence[object], n_jobs: int | None
-    ) -> list[float]:
+    ) -> list[Any]:
         """One value for each pair; each distinct pair that is not kept is made once."""
         shared, space = self._shared(), self._space()
         pairs = [[_plain(first), _plain(second)] for first, second in zip(firsts, seconds)]
@@ -63,17 +55,20 @@ class _PairCache(ResultCache):
         for k, digest in enumerate(digests):
             places.setdefault(digest, k)
         kept = shared.store.lookup(space, list(places), 0, 0, 1)
-        values = {digest: self._restored(text) for (digest, _), text in kept.items()}
-        missing = [(digest, k) for digest, k in places.items() if digest not in values]
-        if missing:
-            shared.store.check_writable("results")
+        values = {digest: decoded(text, self.path) for (digest, _), text in kept.items()}
+        missing = [k for digest, k in places.items() if digest not in values]
         shared.count(len(digests) - len(missing), len(missing))
-        wanted = [(firsts[k], seconds[k]) for _, k in missing]
-        for m, value in self._make(wanted, n_jobs) if wanted else ():
-            digest, k = missing[m]
-            row = Row(space, digest, content_json(pairs[k]), 0, 0, encoded(value))
-            values[digest] = self._restored(shared.store.put(row))
-        if missing and (now := self.fingerprint()) != space.name:
+        if not missing:
+            return [values[digest] for digest in digests]
+        shared.store.check_writable("results")
+
+        def keep(m: int, value: float) -> None:
+            k = missing[m]
+            row = Row(space, digests[k], content_json(pairs[k]), 0, 0, encoded(value))
+            values[digests[k]] = decoded(shared.store.put(row), self.path)
+
+        self._make([(firsts[k], seconds[k]) for k in missing], keep, n_jobs)
+        if (now := self.fingerprint()) != space.name:
             warnings.warn(
                 f"{self._kind} changed while it was asked, from {space.name} to {now}: something "
                 "that it holds or reads counts or remembers, such as a client. What was kept will "
@@ -81,12 +76,6 @@ class _PairCache(ResultCache):
                 stacklevel=2,
             )
         return [values[digest] for digest in digests]
-
-    def _restored(self, text: str) -> float:
-        value = decoded(text, self.path)
-        with naming(f"path={str(self.path)!r} is damaged"):
-            self._record_value({"value": value})
-        return value
 
     def _digest(self, pair: list[object]) -> bytes:
         try:
@@ -98,19 +87,15 @@ class _PairCache(ResultCache):
             ) from error
 
     @abc.abstractmethod
-    def _make(self, pairs: list[Pair], n_jobs: int | None) -> Iterator[tuple[int, float]]:
-        """Positions of pairs and their values, as they become known."""
+    def _make(
+        self, pairs: list[Pair], keep: Callable[[int, float], None], n_jobs: int | None
+    ) -> None:
+        """Hand the position and the value of each pair to `keep` as they become known."""
 
-    def _record_content(self, record: Record) -> Any:
-        pair = super()._record_content(record)
-        if pair is not None and (not isinstance(pair, list) or len(pair) != 2):
-            raise ValueError("neither pair, a list of two, nor pair_key")
-        return pair
-
-    def _row_record(self, row: Row) -> Record:
+    def _record(self, row: Row, content: Any) -> Record:
         return {
             "scorer": row.space.name,
-            "pair": self._content(row),
+            "pair": content,
             "pair_key": row.digest.hex(),
             "value": decoded(row.value, self.path),
         }
@@ -176,16 +161,15 @@ class CachedAdmission(_PairCache, PairJudge):
         """
         return enumerate(map(bool, self._known_or_made(references, responses, None)))
 
-    def _make(self, pairs: list[Pair], n_jobs: int | None) -> Iterator[tuple[int, bool]]:
+    def _make(
+        self, pairs: list[Pair], keep: Callable[[int, float], None], n_jobs: int | None
+    ) -> None:
         admission = get_admission(self.admission)
         if isinstance(admission, PairJudge):
-            return judged_pairs(admission, pairs)
-        return map_as_done(_judge_one, pairs, admission, n_jobs=n_jobs)
-
-    def _record_value(self, record: Record) -> str:
-        if not isinstance(record.get("value"), bool):
-            raise ValueError(f"value must be true or false, got {record.get('value')!r:.40}")
-        return encoded(record["value"])
+            take_verdicts(admission, pairs, keep)
+            return
+        for k, verdict in map_as_done(_judge_one, pairs, admission, n_jobs=n_jobs):
+            keep(k, verdict)
 
 
 class CachedScore(_PairCache):
@@ -252,18 +236,15 @@ class CachedScore(_PairCache):
         values = self._known_or_made(firsts, seconds, n_jobs)
         return np.array(values, dtype=np.float64)
 
-    def _make(self, pairs: list[Pair], n_jobs: int | None) -> Iterator[tuple[int, float]]:
-        yield from map_as_done(_score_one, pairs, self.score, n_jobs=n_jobs)
-
-    def _record_value(self, record: Record) -> str:
-        value = record.get("value")
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
-            raise ValueError(f"value must be a number, got {value!r:.40}")
-        return encoded(float(value))
+    def _make(
+        self, pairs: list[Pair], keep: Callable[[int, float], None], n_jobs: int | None
+    ) -> None:
+        for k, value in map_as_done(_score_one, pairs, self.score, n_jobs=n_jobs):
+            keep(k, value)
 
 
 def _judge_one(pair: Pair, admission: Admission) -> bool:
-    return bool(admission_matrix(admission, [(pair[0],)], [[pair[1]]])[0, 0])
+    return verdict_of(admission, pair[1], pair[0])
 
 
 def _score_one(pair: Pair, score: Callable[[Any, Any], float]) -> float:

@@ -15,25 +15,18 @@ from sklearn_clm.generators._records import json_value
 
 Line: TypeAlias = Mapping[str, Any]
 
+FIELDS = ("id", "prompt", "references", "context", "response", "verdict", "judge", "note")
 _ENDINGS = (".csv", ".jsonl", ".ndjson", ".json")
 _FORMULA = ("=", "+", "-", "@")  # how it begins
 _YES = ("y", "yes", "true", "1", "1.0")
 _NO = ("n", "no", "false", "0", "0.0")
 
 
-def check_ending(path: str | os.PathLike[str]) -> None:
-    """Refuse the name of a file of another kind."""
-    if Path(path).suffix.lower() not in _ENDINGS:
-        raise ValueError(
-            f"path must end in {', '.join(_ENDINGS)}, got {os.fspath(path)!r} instead."
-        )
-
-
-def write_lines(path: str | os.PathLike[str], names: Iterable[str], lines: Iterable[Line]) -> None:
-    """Write lines with these columns, as CSV or JSON Lines by the ending of the name."""
+def write_lines(path: str | os.PathLike[str], lines: Iterable[Line]) -> None:
+    """Write lines, as CSV or JSON Lines by the ending of the name."""
     file = io.StringIO(newline="")
     if _is_csv(path):
-        table = csv.DictWriter(file, list(names))
+        table = csv.DictWriter(file, FIELDS)
         table.writeheader()
         for line in lines:
             table.writerow({name: _as_cell(value) for name, value in line.items()})
@@ -110,7 +103,12 @@ def _parsed(line: str) -> Line:
 
 
 def _is_csv(path: str | os.PathLike[str]) -> bool:
-    return Path(path).suffix.lower() == ".csv"
+    ending = Path(path).suffix.lower()
+    if ending not in _ENDINGS:
+        raise ValueError(
+            f"path must end in {', '.join(_ENDINGS)}, got {os.fspath(path)!r} instead."
+        )
+    return ending == ".csv"
 
 
 def _as_text(value: object) -> str:

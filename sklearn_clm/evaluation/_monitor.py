@@ -344,11 +344,14 @@ class RiskMonitor:
         if self._store is None:
             self._refuse_repeats(rows)
         else:
-            with self._store.writing(durable=True) as connection:
-                earlier = self._unseen(connection)
-                self._refuse_repeats([*earlier, *rows])
+
+            def append(connection: sqlite3.Connection) -> list[Outcome]:
+                unseen = [*self._unseen(connection), *rows]
+                self._refuse_repeats(unseen)
                 connection.executemany("INSERT INTO audits (digest, loss) VALUES (?, ?)", rows)
-            rows = [*earlier, *rows]
+                return unseen
+
+            rows = self._store.write(append, durable=True)
         self._take(rows)
 
     def _refuse_repeats(self, rows: list[Outcome]) -> None:
@@ -372,7 +375,8 @@ class RiskMonitor:
         self._store.add_tables(_TABLES)
         settings = {name: getattr(self, name) for name in ("epsilon", "alpha", "share", "seed")}
         settings["target"] = self._watched
-        with self._store.writing(durable=True) as connection:
+
+        def go_on(connection: sqlite3.Connection) -> list[Outcome]:
             saved = connection.execute("SELECT settings FROM monitor").fetchone()
             if saved is None:
                 connection.execute("INSERT INTO monitor VALUES (?)", (json.dumps(settings),))
@@ -381,8 +385,9 @@ class RiskMonitor:
                     f"path={os.fspath(self.path or '')!r} must be the file of a monitor with "
                     f"{dict(others)}, got that of another instead. A new monitor needs a new file."
                 )
-            rows = self._unseen(connection)
-        self._take(rows)
+            return self._unseen(connection)
+
+        self._take(self._store.write(go_on, durable=True))
 
     def _unseen(self, connection: sqlite3.Connection) -> list[Outcome]:
         """Outcomes in the file that this object has not taken yet."""

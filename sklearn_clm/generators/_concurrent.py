@@ -49,10 +49,10 @@ class ConcurrentGenerator(BaseGenerator):
         """
         refuse_single_text(prompts)
         prompts = list(prompts)  # a pandas Series looks positions up among its labels
-        ready = deque[tuple[int, int, Generation]]()
+        ready: dict[tuple[int, int], Generation] = {}
 
-        def on_draw(*draw: object) -> None:
-            ready.append(draw)  # type: ignore[arg-type]
+        def on_draw(prompt: int, draw: int, generation: Generation) -> None:
+            ready[prompt, draw] = generation
 
         stop, first = start + n_samples, [start] * len(prompts)
         if n_samples:
@@ -60,7 +60,8 @@ class ConcurrentGenerator(BaseGenerator):
                 DrawQueue(prompts, stop, seed=seed, first=first, on_draw=on_draw)
             ):
                 while ready:
-                    yield ready.popleft()
+                    (prompt, draw), generation = ready.popitem()
+                    yield prompt, draw, generation
 
     def _answered(self, queue: DrawQueue) -> Iterator[None]:
         self._check(queue.prompts)
@@ -110,7 +111,9 @@ def answer_concurrently(
     arrived: deque[tuple[DrawRequest, tuple[int, Generation] | None, BaseException | None]] = (
         deque()
     )
-    has_arrived, stopping = threading.Event(), threading.Event()
+    # no Event, whose lock an interrupt may leave held
+    wake_ups: queue.SimpleQueue[None] = queue.SimpleQueue()
+    stopping = threading.Event()
 
     def run() -> None:
         while (request := todo.get()) is not None:
@@ -118,11 +121,11 @@ def answer_concurrently(
             try:
                 for draw in make(request, stopping):
                     arrived.append((request, draw, None))
-                    has_arrived.set()
+                    wake_ups.put(None)
             except BaseException as caught:  # a thread has nobody else to tell
                 error = caught
             arrived.append((request, None, error))
-            has_arrived.set()
+            wake_ups.put(None)
 
     under_way: set[DrawRequest] = set()
     failed: dict[DrawRequest, BaseException] = {}
@@ -186,10 +189,12 @@ def answer_concurrently(
                 waits = is_waiting()
                 if not under_way:
                     break
-                has_arrived.clear()
+                while not wake_ups.empty():
+                    wake_ups.get_nowait()
                 if not arrived:
                     # a signal may be taken by another thread: wake up now and then to see it
-                    has_arrived.wait(_POLL_SECONDS * waits)
+                    with contextlib.suppress(queue.Empty):
+                        wake_ups.get(timeout=_POLL_SECONDS * waits)
                 if arrived:
                     hand_over()
                     yield

@@ -175,6 +175,9 @@ class DrawQueue:
             raise ValueError(
                 f"draw {draw} of prompt {prompt} must have been taken and not put before."
             )
+        # first of all: where an interrupt comes, the draw can be put again
+        if self._on_draw is not None:
+            self._on_draw(prompt, draw, generation)
         one.under_way.remove(draw)
         self._n_under_way -= 1
         self.n_put += 1
@@ -184,8 +187,6 @@ class DrawQueue:
                 self._arrived[prompt] = None
         elif not one.under_way:
             del self._closed[prompt]
-        if self._on_draw is not None:
-            self._on_draw(prompt, draw, generation)
 
     def is_open(self, prompt: int) -> bool:
         """Whether more draws of the prompt at a position may be asked for.

@@ -26,6 +26,7 @@ from sklearn_clm.scoring._callables import (
 from sklearn_clm.scoring._exact_match import answer_key, exact_match
 from sklearn_clm.scoring._protocols import (
     Admission,
+    ArrivingVerdicts,
     PairJudge,
     Predictor,
     Reference,
@@ -331,20 +332,34 @@ def _judged(admission: Admission, tasks: Sequence[Task], n_jobs: int | None) -> 
     with parallel_config(n_jobs=effective_n_jobs(n_jobs)):
         while undecided:
             pairs = [(tasks[t][0][n_asked], tasks[t][1]) for t in undecided]
-            for k, verdict in judged_pairs(admission, pairs):
+            known: dict[int, bool] = {}
+            take_verdicts(admission, pairs, known.__setitem__)
+            for k, verdict in known.items():
                 verdicts[undecided[k]] = verdict
             n_asked += 1
             undecided = [t for t in undecided if not verdicts[t] and len(tasks[t][0]) > n_asked]
     return verdicts
 
 
-def judged_pairs(admission: PairJudge, pairs: Pairs) -> Iterator[tuple[int, bool]]:
-    """Positions of pairs and their verdicts, checked, as they become known."""
+def take_verdicts(admission: PairJudge, pairs: Pairs, take: Callable[[int, bool], object]) -> None:
+    """Hand on the verdict on each pair, checked, as it becomes known."""
     references, responses = map(list, zip(*pairs))
     wanted = set(range(len(pairs)))
-    for k, value in admission.judge_pairs(references, responses):
-        wanted.remove(k)
-        yield k, _as_verdict(value, admission)
+
+    def checked(k: int, value: object) -> None:
+        if k not in wanted:
+            raise ValueError(
+                f"admission {name_of(admission)} must give each position once, got {k!r:.40} too."
+            )
+        take(k, _as_verdict(value, admission))
+        wanted.remove(k)  # last of all: where an interrupt came before, it is handed on again
+
+    verdicts = admission.judge_pairs(references, responses)
+    if isinstance(verdicts, ArrivingVerdicts):
+        verdicts.hand_to(checked)
+    else:
+        for k, value in verdicts:
+            checked(k, value)
     if wanted:
         raise ValueError(
             f"admission {name_of(admission)} must give (position, verdict) once for each pair, got "

@@ -7,17 +7,18 @@ is that a response is right, without a reference.
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.generators import Generation, Generator, ServiceError
-from sklearn_clm.generators._base import sample, stream
+from sklearn_clm.generators import DrawQueue, Generation, Generator, ServiceError
+from sklearn_clm.generators._base import sample, serve
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.scoring._protocols import (
+    ArrivingVerdicts,
     Draws,
     PairJudge,
     Prompt,
@@ -81,8 +82,9 @@ class _Asking(BaseEstimator):
         questions: Sequence[Prompt],
         understand: Callable[[Generation], Understood | None],
         wanted: str,
-    ) -> Iterator[tuple[int, Understood]]:
-        """Positions of questions and their answers, understood, as they arrive.
+        take: Callable[[int, Understood], None],
+    ) -> None:
+        """Hand on the position of each question and its answer, understood, as it arrives.
 
         A question is asked again where `understand` gives None. Attempt j takes draw j: answers are
         as keyed as the generator's draws.
@@ -97,27 +99,32 @@ class _Asking(BaseEstimator):
         understood: set[int] = set()
         answers: dict[int, Generation] = {}
         unclear = list(range(len(questions)))
+
+        def on_draw(k: int, attempt: int, answer: Generation) -> None:
+            answers[unclear[k]] = answer
+            value = understand(answer)
+            if value is not None:
+                take(unclear[k], value)
+                understood.add(unclear[k])
+
         for attempt in range(self.max_attempts):
             asked = [questions[i] for i in unclear]
+            first = [attempt] * len(asked)
+            queue = DrawQueue(asked, attempt + 1, seed=self.seed, first=first, on_draw=on_draw)
             try:
-                for k, _, answer in stream(self.generator, asked, 1, start=attempt, seed=self.seed):
-                    answers[unclear[k]] = answer
-                    value = understand(answer)
-                    if value is not None:
-                        understood.add(unclear[k])
-                        yield unclear[k], value
+                serve(self.generator, queue)
             except ServiceError as error:
                 error.add_note(f"It was {type(self).__name__} that asked.")
                 raise
             unclear = [i for i in unclear if i not in understood]
             if not unclear:
                 return
-        first = unclear[0]
+        i = unclear[0]
         raise ValueError(
             f"{type(self.generator).__name__} gave no answer that begins with {wanted}, in "
             f"{self.max_attempts} attempts, to {len(unclear)} of {len(questions)} questions; its "
-            f"last one to the first of them ({questions[first]!r:.400}) was "
-            f"{answers[first].response!r:.80}."
+            f"last one to the first of them ({questions[i]!r:.400}) was "
+            f"{answers[i].response!r:.80}."
         )
 
 
@@ -184,7 +191,7 @@ class LLMJudge(_Asking, PairJudge):
 
     def judge_pairs(
         self, references: Sequence[Reference], responses: Responses
-    ) -> Iterator[tuple[int, bool]]:
+    ) -> ArrivingVerdicts:
         """Verdicts as answers arrive, as in :class:`PairJudge`.
 
         How many questions are asked at a time is the generator's affair. A ValueError about a
@@ -194,16 +201,20 @@ class LLMJudge(_Asking, PairJudge):
         for reference, response in zip(references, responses):
             fields = reference if isinstance(reference, Mapping) else {"reference": reference}
             questions.append(self._question(reference, fields, response))
-        try:
-            yield from self._ask(questions, _yes_or_no, "yes or no")
-        except ServiceError as error:
-            refused = (i for i, question in enumerate(questions) if question is error.prompt)
-            if (i := next(refused, None)) is not None:
-                error.add_note(
-                    f"It is about the response {responses[i]!r:.80} to the reference "
-                    f"{references[i]!r:.80}."
-                )
-            raise
+
+        def judge(take: Callable[[int, bool], None]) -> None:
+            try:
+                self._ask(questions, _yes_or_no, "yes or no", take)
+            except ServiceError as error:
+                refused = (i for i, question in enumerate(questions) if question is error.prompt)
+                if (i := next(refused, None)) is not None:
+                    error.add_note(
+                        f"It is about the response {responses[i]!r:.80} to the reference "
+                        f"{references[i]!r:.80}."
+                    )
+                raise
+
+        return ArrivingVerdicts(judge)
 
 
 _P_TRUE = """\
@@ -304,7 +315,8 @@ class PTrue(_AskedQuality):
         self.seed = seed
 
     def _answers(self, questions: list[Prompt]) -> list[float]:
-        first = dict(self._ask(questions, _probability_of_yes, "yes or no"))
+        first: dict[int, tuple[bool, float]] = {}
+        self._ask(questions, _probability_of_yes, "yes or no", first.__setitem__)
         values = [first[k][1] for k in range(len(questions))]
         # question by question: a score must not depend on what else is asked
         unknown = [k for k in range(len(questions)) if not first[k][0]]
@@ -363,7 +375,8 @@ class VerbalizedConfidence(_AskedQuality):
         self.seed = seed
 
     def _answers(self, questions: list[Prompt]) -> list[float]:
-        values = dict(self._ask(questions, _confidence, "a number from 0 to 100"))
+        values: dict[int, float] = {}
+        self._ask(questions, _confidence, "a number from 0 to 100", values.__setitem__)
         return [values[k] for k in range(len(questions))]
 
 

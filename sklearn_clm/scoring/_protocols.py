@@ -4,7 +4,7 @@ A score or an admission is a plain callable. One that can do more than one pair 
 by a method of one of these protocols, and the functions of this package then call that method.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -114,6 +114,21 @@ class PairJudge(Protocol):
         """Whether `response` is acceptable given `reference`."""
         ((_, verdict),) = self.judge_pairs([reference], [response])
         return bool(verdict)
+
+
+class ArrivingVerdicts:
+    """Verdicts that are handed on as they arrive, so that no interrupt loses one.
+
+    `judge` calls what it is given with the position of a pair and the verdict on it.
+    """
+
+    def __init__(self, judge: Callable[[Callable[[int, bool], None]], None]) -> None:
+        self.hand_to = judge
+
+    def __iter__(self) -> Iterator[tuple[int, bool]]:
+        verdicts: dict[int, bool] = {}
+        self.hand_to(verdicts.__setitem__)
+        return iter(verdicts.items())
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from sklearn.base import clone
 
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import DrawQueue, Generation
+from sklearn_clm.generators._records import key_digest
 from tests.toy import Keyed, Streaming, together
 
 
@@ -40,7 +41,7 @@ def test_cached_draws_are_the_inner_ones_and_are_made_once(path):
     assert (cached.n_hits_, cached.n_misses_) == (4, 20)
     assert cached.sample(PROMPTS, 4, seed=7) == plain
     assert len(Keyed.asked) == 20
-    assert cached.stats()["hit_rate"] == 28 / 48
+    assert (cached.n_hits_, cached.n_misses_) == (28, 20)
 
 
 @given(
@@ -265,53 +266,35 @@ def test_fit_is_the_inner_ones_and_part_of_the_key(path, key):
         assert one.fingerprint().startswith(f"{key}-")
 
 
-def test_export_and_import(tmp_path, path):
+def test_what_is_kept_can_be_written_to_a_file(tmp_path, path):
     cached = CachedGenerator(Keyed(), path)
     prompts = ["a", [{"role": "user", "content": "b"}], np.array([1.5, 2.0])]
-    rows = cached.sample(prompts, 3, seed=4)
+    cached.sample(prompts, 3, seed=4)
+    clone(cached).set_params(generator__temperature=2.0).sample(["other"], 1)
     file = tmp_path / "draws.jsonl"
     assert cached.export_jsonl(file) == 9
-    record = json.loads(file.read_text().splitlines()[0])
-    assert (record["generator"], record["seed"]) == (cached.fingerprint(), 4)
-    assert record["prompt"] == "a"
-    Keyed.asked.clear()
-    other = CachedGenerator(Keyed(), tmp_path / "other.sqlite")
-    assert other.import_jsonl(file) == 9
-    assert other.import_jsonl(file) == 0
-    assert other.sample(prompts, 3, seed=4) == rows
-    assert Keyed.asked == []
-    hotter = CachedGenerator(Keyed(temperature=2.0), other.path)
-    assert hotter.import_jsonl(file) == 0
-    assert hotter.stats()["n_stored"] == 0
-    assert hotter.export_jsonl(tmp_path / "none.jsonl") == 0
-    assert hotter.export_jsonl(tmp_path / "all.jsonl", every_fingerprint=True) == 9
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {record["generator"] for record in records} == {cached.fingerprint()}
+    assert [record["prompt"] for record in records[::3]] == [*prompts[:2], None]
+    expected = [Keyed().draw("a", 4, j).response for j in range(3)]
+    assert [record["response"] for record in records[:3]] == expected
 
 
-def test_an_import_identifies_the_generator_once(tmp_path):
-    class Slow(Keyed):
-        n_asked = 0
+def test_draws_made_elsewhere_are_all_kept_or_none():
+    cached = CachedGenerator(Keyed())
 
-        def fingerprint(self):
-            Slow.n_asked += 1
-            return super().fingerprint()
+    def draws(n):
+        for j in range(n):
+            if j == 3:
+                raise ValueError("line 4")
+            yield key_digest("a"), j, Keyed().draw("a", 2, j)
 
-    file = tmp_path / "draws.jsonl"
-    lines = [{"prompt": "a", "draw": j, "response": "b"} for j in range(20)]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert CachedGenerator(Slow()).import_jsonl(file) == 20
-    assert Slow.n_asked == 1
-
-
-def test_import_is_all_or_nothing(tmp_path):
-    file = tmp_path / "bad.jsonl"
-    file.write_text('{"prompt": "a", "response": "x"}\n\n{"prompt": "a", "draw": 1}\n')
-    cached = CachedGenerator(Keyed(), tmp_path / "draws.sqlite")
-    with pytest.raises(ValueError, match=r"line 3 of .*bad.jsonl cannot be read: response must be"):
-        cached.import_jsonl(file)
-    assert cached.stats()["n_stored"] == 0
-    file.write_text('{"prompt": "a", "response": "x"}\n')
-    assert cached.import_jsonl(file) == 1
-    assert cached.sample(["a"], 1)[0][0].response == "x"
+    with pytest.raises(ValueError, match="line 4"):
+        cached.import_draws(draws(4), seed=2)
+    assert cached.known_draws(["a"], 3, seed=2) == set()
+    assert (cached.import_draws(draws(2), seed=2), cached.import_draws(draws(3), seed=2)) == (2, 1)
+    assert cached.sample(["a"], 3, seed=2) == Keyed().sample(["a"], 3, seed=2)
+    assert cached.n_misses_ == 0
 
 
 def _foreign_database(path):
@@ -345,10 +328,10 @@ def _damaged(path):
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
-        (lambda path: path.write_text("my notes " * 100), "is not a SQLite file"),
+        (lambda path: path.write_text("my notes " * 100), "is no cache"),
         (_foreign_database, "another application"),
         (_newer_format, "format 99"),
-        (_truncated_header, "is not a SQLite file"),
+        (_truncated_header, "is no cache"),
         (_damaged, "is damaged"),
     ],
 )
@@ -456,11 +439,8 @@ def test_kept_draws_of_many_prompts_are_read_in_little_memory(tmp_path):
 
     def peak(n):
         cached = CachedGenerator(Keyed(), tmp_path / f"{n}.sqlite")
-        file = tmp_path / "draws.jsonl"
-        with open(file, "w") as lines:
-            for prompt in Many(n):
-                lines.write(json.dumps({"prompt": prompt, "response": "x" * 1_000}) + "\n")
-        assert cached.import_jsonl(file) == n
+        draws = ((key_digest(prompt), 0, Generation("x" * 1_000)) for prompt in Many(n))
+        assert cached.import_draws(draws) == n
         tracemalloc.start()
         cached.serve(DrawQueue(Many(n), 1))
         used = tracemalloc.get_traced_memory()[1]

@@ -68,12 +68,9 @@ def test_plain_references_are_shown_without_a_prompt(judge):
 
 def test_corrections_are_new_rows_and_the_newest_counts(judge):
     pair = wanted(judge)[0]
-    before = judge.state()
     judge.record(pair, False, note="hm")
-    first = judge.state()
     judge.record(pair, True, judge="Grace")
     assert judge.verdicts([pair]) == [True]
-    assert len({before, first, judge.state()}) == 3
     judge.record(pair, None)
     assert judge.verdicts([pair]) == [None]
     history = judge.history()

@@ -141,7 +141,7 @@ def test_generators_seeds_and_prompts_do_not_share_draws():
         [False, False, False],
     ]
     assert memory.known(cold, ["1"], 2, start=1).tolist() == [[True, False]]
-    assert memory.known(None, ["1"], 1, fingerprint=hot.fingerprint()).all()
+    assert memory.known(Counting(temperature=2.0), ["1"], 1).all()
 
 
 class Opaque:

@@ -5,7 +5,6 @@ import json
 import random
 import urllib.error
 import urllib.request
-from dataclasses import asdict
 
 import pytest
 from generators.fault_server import FAULTS, FaultServer
@@ -192,12 +191,7 @@ def test_a_store_of_answers_needs_no_request(server, tmp_path):
     cached = CachedGenerator(generator_for(server), tmp_path / "draws.sqlite")
     paths = cached.generator.write_batch(PROMPTS, 3, tmp_path / "requests.jsonl", seed=2)
     output = run_batch(paths, server.url, tmp_path / "output.jsonl")
-    draws = cached.generator.read_batch(output, seed=2)
-    records = [
-        {"prompt_key": digest.hex(), "seed": 2, "draw": draw, **asdict(generation)}
-        for digest, draw, generation in draws
-    ]
-    assert cached.import_jsonl(write_lines(tmp_path / "draws.jsonl", records)) == 21
+    assert cached.import_draws(cached.generator.read_batch(output, seed=2), seed=2) == 21
     n_requests = len(server.requests)
     rows = cached.sample(PROMPTS, 3, seed=2)
     assert len(server.requests) == n_requests

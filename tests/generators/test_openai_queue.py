@@ -251,10 +251,10 @@ def test_an_interrupt_loses_no_answer(server, tmp_path, interrupted_after):
 
 @pytest.mark.usefixtures("keyboard_interrupts")
 def test_an_interrupt_while_a_draw_is_handed_on_loses_no_answer(server):
-    arrived = []
+    arrived = {}
 
-    def on_draw(*draw):
-        arrived.append(draw)
+    def on_draw(prompt, draw, generation):
+        arrived[prompt, draw] = generation
         if len(arrived) == 20:
             signal.raise_signal(signal.SIGINT)
 

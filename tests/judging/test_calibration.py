@@ -133,7 +133,7 @@ def test_a_cheap_judge_takes_the_optimisation_part(judge):
     assert cheap
     # each of the verdicts of people is on the calibration part
     n_optimization = sampler.result_.n_optimization
-    judged_prompts = {pair.asked.prompt for pair, _ in judge.judged()}
+    judged_prompts = {judge.pair(row.id).asked.prompt for row in judge.history()}
     assert len(judged_prompts) <= len(PROMPTS) - n_optimization
     known = sampler.calibration_data_.labels >= 0
     assert {PROMPTS[i] for i in np.flatnonzero(known.any(axis=1))} == judged_prompts
@@ -160,7 +160,8 @@ def test_changed_verdicts_reach_the_next_calibration(judge, judging):
         sampler.calibrate(data)
     assert before is not None
     assert sampler.lambda_hat_ == before
-    judge_all(judge, [pair for pair, verdict in judge.judged() if verdict], lambda pair: False)
+    accepted = [judge.pair(row.id) for row in judge.history() if row.verdict]
+    judge_all(judge, accepted, lambda pair: False)
     with pytest.warns(UserWarning, match=r"\d+ verdicts have changed since the last use") as warned:
         judged(judge, lambda: sampler.calibrate(data))
     assert sum("have changed" in str(one.message) for one in warned) == 1

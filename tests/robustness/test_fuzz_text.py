@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
+from sklearn_clm.caching import CachedAdmission, CachedGenerator
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import Generation, PrecomputedGenerator
 from sklearn_clm.scoring import exact_match
@@ -92,9 +92,6 @@ DRAWS = [
     for i in range(2)
     for j in range(2)
 ]
-VERDICTS = [
-    {"pair": [f"answer {i}", "wrong"], "seed": 0, "draw": 0, "value": bool(i % 2)} for i in range(3)
-]
 LISTS = [{"prompt": f"item {i}", "responses": ["a", "b"], "logprob": [-1, None]} for i in range(2)]
 
 
@@ -113,12 +110,6 @@ def read_draws(path):
 READERS = {
     "precomputed draws": (read_draws, DRAWS),
     "precomputed lists": (read_draws, LISTS),
-    "cached draws": (lambda path: CachedGenerator(ToyModel()).import_jsonl(path), DRAWS),
-    "cached verdicts": (lambda path: CachedAdmission(exact_match).import_jsonl(path), VERDICTS),
-    "cached scores": (
-        lambda path: CachedScore(len, key="length").import_jsonl(path),
-        [{**verdict, "value": 0.5} for verdict in VERDICTS],
-    ),
 }
 readers = pytest.mark.parametrize(("read", "records"), READERS.values(), ids=READERS.keys())
 

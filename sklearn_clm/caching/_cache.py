@@ -1,0 +1,146 @@
+"""What all caches are: an object whose results are in a store, which its clones share."""
+
+import abc
+import json
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, TypeAlias
+
+from sklearn.base import BaseEstimator, clone
+
+from sklearn_clm.caching._store import Row, Space, Store, decoded, open_store
+from sklearn_clm.calibration._arrays import replacing
+from sklearn_clm.generators._records import key_digest
+
+Record: TypeAlias = Mapping[str, Any]  # a line of a file in JSON Lines
+
+
+class Shared:
+    """What an object, its clones and its copies have in common: the store and the counts."""
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        self.path = path
+        self.n_hits = 0
+        self.n_misses = 0
+        self.in_use: dict[tuple[str, str], bool] = {}  # verdicts in use, by question and id
+        self.last_row: dict[str, int | None] = {}  # of the verdicts that these were read from
+        self._store: Store | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def store(self) -> Store:
+        """The store, opened when it is first used."""
+        with self._lock:
+            if self._store is None:
+                self._store = open_store(self.path)
+            return self._store
+
+    def count(self, hits: int, misses: int) -> None:
+        """Add to the counts."""
+        with self._lock:
+            self.n_hits += hits
+            self.n_misses += misses
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[type["Shared"], tuple[object]]:
+        return type(self), (self.path,)  # pickles hold nothing of what is kept
+
+
+class StoreBacked(BaseEstimator):
+    """Base of what keeps something in a store, which clones share and pickles find again."""
+
+    path: str | os.PathLike[str] | None
+
+    def __sklearn_clone__(self) -> Self:
+        params = self.get_params(deep=False)
+        twin = type(self)(**{name: clone(value, safe=False) for name, value in params.items()})
+        twin._shared_state = self._shared()
+        return twin
+
+    def _shared(self) -> Shared:
+        shared: Shared | None = self.__dict__.get("_shared_state")
+        if shared is None:  # of several threads, all get what the first one made
+            shared = self.__dict__.setdefault("_shared_state", Shared(self.path))
+        if shared.path != self.path:
+            shared = self._shared_state = Shared(self.path)
+        return shared
+
+
+class ResultCache(StoreBacked, abc.ABC):
+    """Base of the caches: counts, and files of what is kept.
+
+    `_kind` names a subclass's kind of results in the store.
+    """
+
+    _kind: ClassVar[str]
+
+    @property
+    def n_hits_(self) -> int:
+        """Results served from the cache, by this object and its clones in this process."""
+        return self._shared().n_hits
+
+    @property
+    def n_misses_(self) -> int:
+        """Results that had to be made."""
+        return self._shared().n_misses
+
+    def stats(self) -> dict[str, int]:
+        """How full the cache is and how much it saves.
+
+        Returns
+        -------
+        dict
+            ``n_hits`` and ``n_misses`` (of this object and its clones in this process),
+            ``n_stored`` (under this object's fingerprint) and ``n_stored_in_all`` (of this kind,
+            under any).
+        """
+        shared = self._shared()
+        return {
+            "n_hits": shared.n_hits,
+            "n_misses": shared.n_misses,
+            "n_stored": shared.store.count(*self._space()),
+            "n_stored_in_all": shared.store.count(self._kind),
+        }
+
+    def export_jsonl(self, path: str | os.PathLike[str]) -> int:
+        """Write what is kept under this object's fingerprint to a file in JSON Lines.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, replaced where it exists.
+
+        Returns
+        -------
+        int
+            Number of lines, one for each result.
+        """
+        n_lines = 0
+        with replacing(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
+            for row in self._shared().store.rows(self._space()):
+                file.write(json.dumps(self._record(row, self._content(row))) + "\n")
+                n_lines += 1
+        return n_lines
+
+    def _space(self) -> Space:
+        return Space(self._kind, self.fingerprint())
+
+    def _content(self, row: Row) -> Any:
+        """What a row belongs to; None where the store holds only its digest."""
+        if row.content is None:
+            return None
+        content = decoded(row.content, self.path)
+        if key_digest(content) != row.digest:
+            raise ValueError(f"path={str(self.path)!r} is damaged: {content!r:.40} was altered.")
+        return content
+
+    @abc.abstractmethod
+    def fingerprint(self) -> str:
+        """Name that results are kept under."""
+
+    @abc.abstractmethod
+    def _record(self, row: Row, content: Any) -> Record:
+        """Fields of an exported line."""
