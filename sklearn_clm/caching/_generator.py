@@ -45,8 +45,8 @@ class CachedGenerator(ResultCache, WrappingGenerator):
     generator : Generator
         Where missing draws come from. Its own ``stream`` is used where it has one.
     path : str or path, default=None
-        The SQLite file, created where there is none. None (or ``":memory:"``) keeps draws in
-        this process, shared by this object and its clones.
+        The SQLite file, created where there is none, with one name alone (no hard links). None (or
+        ``":memory:"``) keeps draws in this process, shared by this object and its clones.
     key : str, default=None
         Stands in for the generator's fingerprint. For one whose address changed, say, or whose
         code, which counts by its source where it is your own; draws of different generators
