@@ -2,9 +2,10 @@
 
 An object is its class and its parameters, an estimator also what it has learnt. A function is its
 source without comments, docstrings and positions, its defaults, and the variables around it; the
-globals and helpers that it uses are not followed. A function without source, as those of ``exec``,
-is its byte code, which is another one under another Python. Classes and functions of Python and of
-installed packages are their names. Whatever has a method ``fingerprint() -> str`` is what it says.
+globals and helpers that it uses are not followed. Functions without source, as those of ``exec``,
+and several lambdas on one line are their byte code, which is another one under another Python.
+Classes and functions of Python and of installed packages are their names. Whatever has a method
+``fingerprint() -> str`` is what it says.
 """
 
 import ast
@@ -13,7 +14,6 @@ import functools
 import hashlib
 import importlib.util
 import inspect
-import os
 import random
 import sys
 import threading
@@ -110,8 +110,6 @@ def identity(value: Any, above: tuple[int, ...] = ()) -> Any:
         return _class(value, inner)
     if callable(getattr(value, "fingerprint", None)):
         return str(value.fingerprint())
-    if isinstance(value, functools.partial):
-        return ["partial", *map(inner, (value.func, value.args, value.keywords))]
     if inspect.ismethod(value):
         return [inner(value.__self__), value.__func__.__qualname__, inner(value.__func__)]
     if isinstance(value, types.FunctionType):
@@ -144,8 +142,6 @@ def _object(value: Any, inner: _Inner) -> Any:
     if not _is_installed(type(value).__module__):
         return [inner(type(value)), inner(parameters_of(value))]
     name = f"{type(value).__module__}.{type(value).__qualname__}"
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
     neighbors = sys.modules.get("sklearn.neighbors")
     if neighbors is not None and isinstance(value, (neighbors.KDTree, neighbors.BallTree)):
         return [name, inner(np.asarray(value.data))]  # its state counts its uses
@@ -220,7 +216,7 @@ def _contents(cell: Any) -> Any:
 
 
 def _tree_of(member: Any) -> Any:
-    """Syntax of a function or a class; None where it has no source."""
+    """Syntax of a function or a class; None where it has no source of its own."""
     try:
         with _parsing:
             lines, before = inspect.findsource(member)
@@ -230,10 +226,7 @@ def _tree_of(member: Any) -> Any:
     code: Any = getattr(member, "__code__", None)
     place = (code.co_name, code.co_firstlineno) if code else (member.__name__, before + 1)
     found = [node for node in nodes if _place(node) == place]
-    if len(found) > 1:  # several lambdas on a line: the innermost that holds all of the code
-        codes = {(line, column) for line, _, column, _ in code.co_positions() if column}
-        found = [node for node in found if all(_holds(node, *one) for one in codes)][-1:]
-    return _plain(found[0]) if found else None
+    return _plain(found[0]) if len(found) == 1 else None  # of several lambdas on a line, none
 
 
 @functools.lru_cache(maxsize=64)
@@ -247,11 +240,6 @@ def _place(node: Any) -> tuple[str, int]:
     """Name and first line, as Python gives them to what it makes of the node."""
     lines = [one.lineno for one in (node, *getattr(node, "decorator_list", ()))]
     return getattr(node, "name", "<lambda>"), min(lines)
-
-
-def _holds(node: Any, line: int, column: int) -> bool:
-    start, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
-    return start <= (line, column) < end
 
 
 def _plain(node: Any) -> Any:

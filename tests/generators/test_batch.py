@@ -9,7 +9,6 @@ import urllib.request
 import pytest
 from generators.fault_server import FAULTS, FaultServer
 
-from sklearn_clm import ConformalSampler
 from sklearn_clm.__main__ import main
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import OpenAIGenerator
@@ -250,46 +249,6 @@ def work(tmp_path, monkeypatch):
         return ["batch", action, "--store", "draws.sqlite", *files, *fields, *arguments]
 
     return command
-
-
-@pytest.mark.slow
-def test_command_line_from_requests_to_a_fit(server, work, tmp_path, monkeypatch, capsys):
-    """Faults until nothing is missing; then a fit on the store, without a request."""
-    monkeypatch.setattr("sklearn_clm.generators.openai._batch._MOST_REQUESTS", 12)
-    assert main(work(server, "write")) == 0
-    first, second = tmp_path / "requests.jsonl", tmp_path / "requests-2.jsonl"
-    assert f"Wrote {first.name}, {second.name}." in capsys.readouterr().out
-    paths, n_rounds, n_there = [first, second], 0, 0
-    faults = [fault for fault in FAULTS if fault not in ("nested", "bomb", "dripping")]
-    with FaultServer(0.4, faults, seed=3, hang=0.6) as faulty:
-        while paths:
-            run_batch(paths, faulty.url, tmp_path / f"answers-{n_rounds}.jsonl", n_rounds)
-            # what has been read before may be given again
-            answers = [f"answers-{k}.jsonl" for k in range(n_rounds, -1, -1)]
-            assert main(work(server, "read", *answers, "--output", f"next-{n_rounds}.jsonl")) == 0
-            kept, there = capsys.readouterr().out.splitlines()
-            n_there += int(kept.split()[0])
-            assert there.startswith(f"{n_there} draws of these prompts are there.")
-            paths = sorted(tmp_path.glob(f"next-{n_rounds}*.jsonl"))
-            assert len(requests_in(paths)) == 21 - n_there
-            n_rounds += 1
-    assert n_rounds > 1
-    assert there.endswith("Nothing is missing.")
-    generator = OpenAIGenerator(**json.loads((tmp_path / "generator.json").read_text()))
-    expected = generator_for(server).sample(PROMPTS, 3, seed=4)
-    n_requests = len(server.requests)
-    sampler = ConformalSampler(
-        CachedGenerator(generator, "draws.sqlite"),
-        k_max=3,
-        epsilon=0.6,
-        admission=lambda reference, response: True,
-        random_state=4,
-    )
-    sampler.fit(PROMPTS, PROMPTS)
-    assert sampler.lambda_hat_ is not None
-    assert sampler.calibration_draws_ == expected
-    assert len(sampler.predict(PROMPTS[:2])) == 2
-    assert server.requests[n_requests:] == []
 
 
 def test_command_line_with_the_key_of_a_cached_generator(server, work, tmp_path, capsys):

@@ -1,16 +1,27 @@
-"""What counts as another function, class or object, and what does not."""
+"""What counts as another function, class, object or generator, and what does not."""
 
-import ast
+import copy
+import functools
 import importlib
 import os
+import pickle
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from sklearn_clm.generators import BaseGenerator, Generation
+from sklearn_clm.caching import CachedAdmission, CachedGenerator
+from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
 from sklearn_clm.generators._base import fingerprint
 from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, identity, strictly
 from sklearn_clm.scoring import rouge_l, threshold_admission
@@ -76,13 +87,12 @@ EDITS = {
 }
 
 
-def identities(source, folder, monkeypatch):
+def identities(source, folder, name, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    (folder / "my_own_code.py").write_text(source)
-    monkeypatch.delitem(sys.modules, "my_own_code", raising=False)
+    (folder / f"{name}.py").write_text(source)
     importlib.invalidate_caches()
-    module = importlib.import_module("my_own_code")
+    module = importlib.import_module(name)
     return {
         "template": identity(module.template),
         "closed": identity(module.ONE),
@@ -95,46 +105,13 @@ def identities(source, folder, monkeypatch):
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_what_an_edit_changes(edit, tmp_path, monkeypatch):
+    """The module does not count: what a script defines, a service imports."""
     old, new, changed = EDITS[edit]
     assert old in MODULE
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-    before = identities(MODULE, tmp_path / "a", monkeypatch)
-    after = identities(MODULE.replace(old, new), tmp_path / "b", monkeypatch)
+    before = identities(MODULE, tmp_path, f"{tmp_path.name}_before", monkeypatch)
+    after = identities(MODULE.replace(old, new), tmp_path, f"{tmp_path.name}_after", monkeypatch)
     assert {name for name in before if before[name] != after[name]} == changed
     assert before["first"] != before["second"]
-
-
-def test_the_module_of_own_code_does_not_count(tmp_path, monkeypatch):
-    """What a script defines, and was calibrated with there, a service imports."""
-    imported = identities(MODULE, tmp_path, monkeypatch)
-    script = tmp_path / "script.py"
-    script.write_text(
-        f"{MODULE}\nfrom sklearn_clm.generators._fingerprint import identity\n"
-        "print([identity(template), identity(Judge()), Mine().fingerprint()])\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, str(script)]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert ast.literal_eval(ran.stdout) == [
-        imported[name] for name in ("template", "judge", "mine")
-    ]
-
-
-def test_objects_are_their_parameters():
-    class Counting:
-        def __init__(self, level):
-            self.level, self.n_calls = level, 0
-
-    class Derived:
-        def __init__(self, level):
-            self.bound = 2 * level
-
-    for kind in (Counting, Derived):
-        assert identity(kind(1)) == identity(kind(1)) != identity(kind(2))
-    used = Counting(1)
-    used.n_calls = 9
-    assert identity(used) == identity(Counting(1))
 
 
 class Private(BaseGenerator):
@@ -157,19 +134,6 @@ def test_a_training_counts_and_its_use_does_not():
     assert one.fingerprint() == before == fingerprint(same) != other.fingerprint()
     assert before != Private().fingerprint()
     assert one.fit(["a"], ["y"]).fingerprint() == other.fingerprint()
-
-
-def test_a_generator_with_slots_is_known_by_them():
-    class Slotted:
-        __slots__ = ("n",)
-
-        def __init__(self, n):
-            self.n = n
-
-        def sample(self, prompts, n_samples, *, start=0, seed=0):
-            return [[str(self.n)] * n_samples for _ in prompts]
-
-    assert fingerprint(Slotted(1)) == fingerprint(Slotted(1)) != fingerprint(Slotted(2))
 
 
 def test_a_fitted_estimator_is_what_it_has_learnt_however_often_it_was_used():
@@ -204,12 +168,6 @@ def test_functions_without_source_are_known_by_byte_code():
     assert one == same != other
 
 
-def test_functions_of_packages_are_their_names_and_what_they_close_over():
-    assert identity(rouge_l) == identity(rouge_l)
-    strict, lax = (threshold_admission(rouge_l, threshold=level) for level in (0.8, 0.4))
-    assert identity(strict) != identity(lax)
-
-
 @pytest.mark.slow
 def test_digests_are_equal_in_every_process(tmp_path):
     (tmp_path / "mine.py").write_text(
@@ -230,3 +188,142 @@ def test_digests_are_equal_in_every_process(tmp_path):
         assert done.returncode == 0, done.stderr
         prints.add(done.stdout)
     assert len(prints) == 1
+
+
+def longer_than(n, wrap=lambda function: function):
+    return wrap(lambda reference, response: len(response) > n)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        functools.cache,
+        functools.lru_cache(maxsize=9),
+        lambda function: functools.partial(function),
+        lambda function: functools.partial(functools.partial(function)),
+        lambda function: [function],
+        lambda function: {"judge": function},
+        lambda function: functools.wraps(function)(lambda *pair: function(*pair)),
+        lambda function: FunctionTransformer(function),
+    ],
+)
+def test_functions_are_told_apart_whatever_they_are_wrapped_in(wrap):
+    one, same, other = (identity(longer_than(n, wrap)) for n in (1, 1, 5))
+    assert one == same != other
+
+
+@pytest.mark.parametrize(
+    "classifier",
+    [
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        RandomForestClassifier(3, random_state=0),
+    ],
+)
+def test_an_object_and_its_pickled_copy_are_the_same(classifier):
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    classifier.fit(rows, rows[:, 0] > 0)
+    first = EstimatorGenerator(FrozenEstimator(classifier))
+    second = pickle.loads(pickle.dumps(first))
+    third = pickle.loads(pickle.dumps(second))
+    assert first.fingerprint() == second.fingerprint() == third.fingerprint()
+    other = clone(classifier).fit(rows, rows[:, 1] > 0)
+    assert EstimatorGenerator(FrozenEstimator(other)).fingerprint() != first.fingerprint()
+    texts = make_pipeline(TfidfVectorizer(), LogisticRegression())
+    texts.fit(["a cat sat", "a dog ran", "lorem ipsum", "dolor sit"], [1, 1, 0, 0])
+    copied = pickle.loads(pickle.dumps(texts))
+    assert digest_of(dict, {"model": texts}) == digest_of(dict, {"model": copied})
+
+
+def test_tensors_are_told_by_their_numbers():
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.width, self.layer = width, torch.nn.Linear(2, width)
+
+    one, same, other = (Net(2) for _ in range(3))
+    same.load_state_dict(one.state_dict())
+    models = [one, same, other, *(model.bfloat16() for model in map(copy.deepcopy, (one, other)))]
+    prints = [digest_of(dict, {"model": model}) for model in models]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 4
+
+
+class Used:
+    """Its parameters tell what it is; how often it was used does not."""
+
+    def __init__(self, least):
+        self.least, self.n_calls = least, 0
+
+    def reaches(self, reference, response):
+        self.n_calls += 1
+        return response >= self.least
+
+
+class Derived:
+    def __init__(self, least):
+        self.bound = 2 * least
+
+
+class Slotted:
+    __slots__ = ("n",)
+
+    def __init__(self, n):
+        self.n = n
+
+
+def counting_from(first):
+    def count(n):
+        return first if n == 0 else count(n - 1)
+
+    return count
+
+
+def sparse(value):
+    return pytest.importorskip("torch").tensor([[0.0, value]]).to_sparse()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Used,
+        Derived,
+        Slotted,
+        counting_from,
+        lambda n: Used(n).reaches,
+        lambda n: threshold_admission(rouge_l, threshold=n / 4),
+        lambda n: {n: "a", "b": {2}},
+        sparse,
+    ],
+)
+def test_what_is_made_of_another_number_is_another_thing(make):
+    one, same, other = (digest_of(dict, {"made": make(n)}) for n in (1, 1, 2))
+    assert one == same != other
+
+
+def test_keys_of_another_type_and_other_methods_are_told_apart():
+    assert identity({1: "a"}) != identity({"1": "a"})
+    assert identity({1: "a", "b": {2}}) == identity({"b": {2}, 1: "a"})
+    used = Used(1)
+    used.reaches(0, 1)
+    assert identity(used) == identity(Used(1))
+    assert identity(Used(1).reaches) != identity(Used(1).__init__)
+
+
+def test_a_cache_refuses_what_it_could_not_tell_from_another():
+    class Talking(BaseGenerator):
+        def __init__(self, client):
+            self.client = client
+
+        def sample(self, prompts, n_samples, *, start=0, seed=0):
+            return [[Generation("yes")] * n_samples for _ in prompts]
+
+    client = threading.Lock()
+    generator = Talking(client)
+    assert isinstance(generator.fingerprint(), str)
+    with pytest.raises(ValueError, match="key="):
+        CachedGenerator(generator).sample(["a"], 1)
+    assert CachedGenerator(generator, key="mine").sample(["a"], 1)[0][0].response == "yes"
+    with pytest.raises(ValueError, match="CachedAdmission"):
+        CachedAdmission(lambda reference, response: client is None)("a", "b")

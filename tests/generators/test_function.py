@@ -19,6 +19,7 @@ from sklearn_clm.generators import (
     QueueGenerator,
     check_keyed,
 )
+from sklearn_clm.generators._draws import draw_seed
 
 PROMPTS = [f"question {i}" for i in range(12)]
 
@@ -94,19 +95,6 @@ def test_what_a_function_may_return(said, draw):
 def test_what_a_function_may_not_return(said):
     with pytest.raises((TypeError, ValueError), match="ask"):
         FunctionGenerator(lambda prompt: said).sample(["Who?"], 2)
-
-
-@pytest.mark.parametrize(
-    ("name", "params"),
-    [
-        ("ask", {"ask": "gpt"}),
-        ("max_concurrency", {"max_concurrency": 0}),
-        ("max_retries", {"max_retries": -1}),
-    ],
-)
-def test_parameters(name, params):
-    with pytest.raises(ValueError, match=name):
-        FunctionGenerator(**{"ask": coin, **params}).sample(["Who?"], 1)
 
 
 def test_calls_run_in_parallel_and_no_draw_is_made_in_vain():
@@ -211,11 +199,6 @@ def test_a_cache_keeps_what_no_key_gives(tmp_path):
     assert responses(again) == rows
 
 
-def test_a_bare_function_is_told_to_be_wrapped():
-    with pytest.raises(ValueError, match=r"FunctionGenerator\(coin\)"):
-        ConformalSampler(coin).fit(PROMPTS, PROMPTS)
-
-
 def test_an_async_sample_says_so():
     class Late(BaseGenerator):
         async def sample(self, prompts, n_samples, *, start=0, seed=0):
@@ -228,3 +211,53 @@ def test_an_async_sample_says_so():
     for generator in (Late(), LateStream()):
         with pytest.raises(TypeError, match="async"):
             ConformalSampler(generator, quality="self_consistency").fit(PROMPTS, PROMPTS)
+
+
+@pytest.mark.usefixtures("keyboard_interrupts")
+def test_an_interrupt_does_not_wait_for_what_hangs(monkeypatch):
+    monkeypatch.setattr("sklearn_clm.generators._concurrent._GRACE_SECONDS", 0.1)
+    never = threading.Event()
+
+    def ask(prompt):
+        os.kill(os.getpid(), signal.SIGINT)
+        never.wait(20)
+        return "late"
+
+    with pytest.raises(KeyboardInterrupt):
+        FunctionGenerator(ask, max_concurrency=1).sample(PROMPTS, 1)
+    assert not never.is_set()
+    never.set()
+
+
+def test_few_draws_are_made_that_nobody_fetches():
+    ask = Counting()
+    draws = FunctionGenerator(ask, max_concurrency=3).stream(PROMPTS, 100)
+    next(draws)
+    time.sleep(0.1)
+    assert ask.n_calls <= 1 + 2 * 3
+    draws.close()
+
+
+def test_the_next_call_waits_for_a_thread_that_nobody_needs():
+    """Draws made ahead keep both threads busy when their prompt is decided."""
+    decided = threading.Event()
+
+    def ask(prompt, seed):
+        if prompt == "first" and seed != draw_seed("first", 0, 0):
+            decided.wait(20)
+        return prompt
+
+    def decide(arrived):
+        for i, _ in arrived:
+            if i == 0:
+                threading.Timer(0.1, decided.set).start()
+            yield 0
+
+    arrived = []
+    generator = FunctionGenerator(ask, max_concurrency=2)
+    generator.draw_ahead = True
+    queue = DrawQueue(
+        ["first", "second"], 9, decide=decide, on_draw=lambda i, *_: arrived.append(i)
+    )
+    generator.serve(queue)
+    assert {0, 1} <= set(arrived)

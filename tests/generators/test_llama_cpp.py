@@ -1,13 +1,9 @@
 """Against a real server: llama.cpp's, with a checkpoint that transformers reads, too."""
 
-import math
-
 import numpy as np
 import pytest
 import tiny_models
 
-from sklearn_clm import ConformalSampler
-from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import OpenAIGenerator
 
 pytest.importorskip("llama_cpp.server", reason="needs llama-cpp-python[server]")
@@ -97,35 +93,3 @@ def test_draws_are_keyed_where_the_server_honours_seeds(url, endpoint):
             [draw.logprob for draw in row[3:]], [draw.logprob for draw in other], atol=1e-3
         )
     assert len({draw.response for row in together for draw in row}) > 6
-
-
-def test_several_draws_in_one_request(url):
-    rows = generator_for(url, "chat", n_per_request=3).sample(PROMPTS, 3)
-    assert [len(row) for row in rows] == [3, 3, 3]
-
-
-@pytest.mark.parametrize("endpoint", ["chat", "completions"])
-def test_calibrate_and_predict(url, endpoint, tmp_path):
-    prompts = [f"{prompt} {k}" for k in range(14) for prompt in PROMPTS]
-    cached = CachedGenerator(generator_for(url, endpoint, max_tokens=6), tmp_path / "draws.sqlite")
-    sampler = ConformalSampler(
-        cached,
-        k_max=4,
-        epsilon=0.6,
-        delta=0.2,
-        admission=lambda reference, response: any(c in reference for c in response.lower()),
-        random_state=0,
-    )
-    sampler.fit(prompts, ["aeiounts"] * len(prompts))
-    assert sampler.lambda_hat_ is not None
-    qualities = sampler.calibration_data_.quality
-    # an empty answer has no tokens, and its likelihood is unknown
-    spoken = np.array([[bool(draw.response) for draw in row] for row in sampler.calibration_draws_])
-    np.testing.assert_array_equal(qualities > 0, spoken)
-    assert spoken.mean() > 0.9
-    assert (qualities <= 1).all()
-    sets = sampler.predict(["one two four", "five"])
-    assert all(1 <= len(one.responses) <= 4 for one in sets)
-    again = sampler.predict(["five", "one two four"])
-    assert [one.responses for one in again] == [one.responses for one in sets][::-1]
-    assert math.isfinite(sampler.score(prompts[:10], ["aeiounts"] * 10))

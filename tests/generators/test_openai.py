@@ -21,7 +21,7 @@ from sklearn.base import clone
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.caching import CachedGenerator
-from sklearn_clm.generators import BudgetExceededError, Generation, OpenAIGenerator, ServiceError
+from sklearn_clm.generators import BudgetExceededError, OpenAIGenerator, ServiceError
 from sklearn_clm.scoring import LLMJudge
 
 PROMPTS = [f"question {i}" for i in range(6)]
@@ -60,20 +60,6 @@ def test_draws_are_keyed_and_complete(server, endpoint):
             assert (generation.n_tokens, generation.finish_reason) == (len(parts), "stop")
             for (piece, _), (first, last) in zip(parts, generation.token_spans):
                 assert piece in generation.response[first:last].encode()
-
-
-def test_one_prompt_at_a_time_or_all_together(server):
-    generator = generator_for(server)
-    together = generator.sample(PROMPTS, 4)
-    assert [generator.sample([prompt], 4)[0] for prompt in PROMPTS] == together
-    parts = zip(*(generator.sample(PROMPTS[::-1], 2, start=start) for start in (0, 2)))
-    assert [first + second for first, second in parts] == together[::-1]
-
-
-def test_a_repeated_prompt_is_asked_about_once(server):
-    rows = generator_for(server).sample(["a", "b", "a"], 2)
-    assert rows[0] == rows[2]
-    assert len(server.requests) == 1 + 4
 
 
 def test_what_a_chat_request_holds(server):
@@ -120,12 +106,6 @@ def test_what_a_completions_request_holds(server):
     }
 
 
-def test_chat_messages_are_sent_as_they_are(server):
-    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a"}]
-    generator_for(server).sample([messages], 1)
-    assert server.requests[-1]["messages"] == messages
-
-
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_several_draws_in_one_request(server, endpoint):
     generator = generator_for(server, endpoint=endpoint, n_per_request=4)
@@ -135,15 +115,6 @@ def test_several_draws_in_one_request(server, endpoint):
     seed = draw_seed(PROMPTS[0], 0, 0)
     assert [g.response for g in rows[0][:4]] == [
         " ".join(words(PROMPTS[0], seed, index)) for index in range(4)
-    ]
-
-
-def test_a_server_that_ignores_n_is_asked_again(server):
-    server.honours_n = False
-    rows = generator_for(server, n_per_request=4).sample(PROMPTS, 4)
-    assert all(len(row) == 4 for row in rows)
-    assert [g.response for g in rows[0]] == [
-        " ".join(words(PROMPTS[0], draw_seed(PROMPTS[0], 0, draw), 0)) for draw in range(4)
     ]
 
 
@@ -401,11 +372,6 @@ def test_the_address_in_an_error_holds_no_secret():
     assert "hidden" not in str(one.value)
 
 
-def test_at_most_max_concurrency_requests_at_a_time(server):
-    generator_for(server, max_concurrency=2).sample(PROMPTS, 10)
-    assert server.most_at_a_time <= 2
-
-
 @pytest.mark.parametrize("refuses", [False, True])
 def test_missing_logprobs_are_found_before_the_first_draw(server, refuses):
     server.gives_logprobs, server.refuses_logprobs = False, refuses
@@ -486,12 +452,6 @@ def test_an_abandoned_stream_stops_asking(server):
     assert len(server.requests) < 40
 
 
-def test_nothing_to_draw_costs_nothing(server):
-    assert generator_for(server).sample([], 3) == []
-    assert generator_for(server).sample(["a"], 0) == [[]]
-    assert server.requests == []
-
-
 @pytest.mark.parametrize(
     ("params", "prompt", "name"),
     [
@@ -530,44 +490,6 @@ def test_fingerprints_follow_what_shapes_a_response():
         assert clone(base).set_params(**params).fingerprint() == base.fingerprint()
     prints = {clone(base).set_params(**params).fingerprint() for params in other}
     assert len(prints | {base.fingerprint()}) == len(other) + 1
-
-
-def test_empty_responses_are_draws(server):
-    server.answer = lambda prompt: ""
-    generator = generator_for(server, logprobs=False)
-    assert generator.sample(["a"], 1)[0][0] == Generation("", None, 3, None, None, "stop")
-
-
-@pytest.mark.parametrize(("n_per_request", "n"), [(1, 24), (4, 60)])
-def test_calibration_through_faults_is_that_without(tmp_path, n_per_request, n):
-    prompts = [f"question {i}" for i in range(n)]
-
-    def calibrated(server, path):
-        generator = generator_for(server, n_per_request=n_per_request, max_retries=30)
-        sampler = ConformalSampler(
-            CachedGenerator(generator, path, key="one model"),
-            k_max=4,
-            epsilon=0.5,
-            delta=0.2,
-            admission=lambda reference, response: "maybe" in response or "42" in response,
-            random_state=0,
-        )
-        return sampler.fit(prompts, ["maybe"] * len(prompts))
-
-    with FaultServer() as server:
-        path = tmp_path / "faultless.sqlite"
-        faultless = calibrated(server, path)
-    faults = [fault for fault in FAULTS if n_per_request == 1 or fault != "too_few"]
-    with FaultServer(0.3, faults=faults, seed=4, hang=0.6) as server:
-        faulty = calibrated(server, tmp_path / "faulty.sqlite")
-        assert sum(server.n_faults.values()) > 15
-        resumed = calibrated(server, path)
-    assert faulty.lambda_hat_ is not None
-    assert faulty.lambda_hat_ == faultless.lambda_hat_ == resumed.lambda_hat_
-    found, wanted = (one.calibration_data_ for one in (faulty, faultless))
-    assert found.quality.tolist() == wanted.quality.tolist()
-    assert found.similarity.tolist() == wanted.similarity.tolist()
-    assert faulty.generator.stats()["n_stored"] == n * 4
 
 
 def test_prompts_of_a_series_count_by_position(server):

@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from sklearn_clm import ConformalSampler
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import BudgetExceededError, DrawQueue, OpenAIGenerator, ServiceError
 
@@ -97,20 +96,6 @@ def test_nothing_waits_for_the_slowest(server):
         generator_for(server, max_concurrency=3).serve(one)
         assert held == [True]
         assert counts == [5] * len(PROMPTS)
-
-
-def test_all_allowed_requests_are_under_way(server):
-    """Each answer waits until as many requests stand beside it as may."""
-    full = threading.Event()
-
-    def delay(request):
-        if server.n_at_a_time == 4:
-            full.set()
-        assert full.wait(20.0)
-
-    server.delay = delay
-    generator_for(server, max_concurrency=4).serve(DrawQueue(["only one"], 8))
-    assert server.most_at_a_time == 4
 
 
 @pytest.mark.parametrize(
@@ -209,14 +194,6 @@ def test_a_draw_made_ahead_that_failed_is_an_error_once_it_is_needed(server):
     assert len(used) == 2
 
 
-def test_a_repeated_prompt_is_asked_about_once(server):
-    server.delay = random_delays(0)
-    rule = FirstLongAnswer(["a", "b", "a", "a"], 5)
-    generator_for(server, max_concurrency=3).serve(rule.queue)
-    assert rule.draws[0] == rule.draws[2] == rule.draws[3]
-    assert len(server.requests) == len(rule.draws[0]) + len(rule.draws[1])
-
-
 def test_a_budget_ends_a_queue_and_loses_nothing(server):
     generator = generator_for(server, max_draws=7, max_concurrency=3)
     arrived = []
@@ -224,15 +201,6 @@ def test_a_budget_ends_a_queue_and_loses_nothing(server):
     with pytest.raises(BudgetExceededError, match="max_draws=7: 7 draws are made or being made"):
         generator.serve(queue)
     assert len(arrived) == len(server.requests) == generator.usage_["draws"] == 7
-
-
-def test_answers_under_way_are_handed_in_before_an_error(server):
-    server.planned = [None] * 5 + ["400"]
-    arrived = []
-    queue = DrawQueue(PROMPTS, 2, on_draw=lambda *draw: arrived.append(draw))
-    with pytest.raises(ServiceError, match="status 400"):
-        generator_for(server, max_concurrency=3).serve(queue)
-    assert len(arrived) == len(server.requests) - 1 >= 5
 
 
 def test_an_interrupt_loses_no_answer(server, tmp_path, interrupted_after):
@@ -267,30 +235,3 @@ def test_nothing_wanted_costs_nothing(server):
     generator_for(server, logprobs=True).serve(DrawQueue([], 3))
     generator_for(server).serve(DrawQueue(["a"], 3, first=[3]))
     assert server.requests == []
-
-
-@pytest.mark.slow
-def test_sets_do_not_depend_on_the_order_of_answers(server, tmp_path):
-    prompts = [f"question {i}" for i in range(20)]
-
-    def sets(max_concurrency, delay, new, name):
-        server.delay = delay
-        generator = generator_for(
-            server, logprobs=True, max_concurrency=max_concurrency, draw_ahead=True
-        )
-        sampler = ConformalSampler(
-            CachedGenerator(generator, tmp_path / name),
-            k_max=4,
-            epsilon=0.5,
-            delta=0.2,
-            admission=lambda reference, response: "maybe" in response or "42" in response,
-            random_state=0,
-        ).fit(prompts, ["maybe"] * len(prompts))
-        assert sampler.lambda_hat_ is not None
-        return {one.prompt: one.responses for one in sampler.predict(new)}
-
-    new = [f"new {i}" for i in range(10)]
-    reference = sets(1, None, new, "one.sqlite")
-    for seed in range(2):
-        shuffled = random.Random(seed).sample(new, len(new))
-        assert sets(6, random_delays(seed), shuffled, f"{seed}.sqlite") == reference

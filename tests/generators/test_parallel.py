@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import time
 
 import joblib
@@ -175,33 +174,3 @@ def test_a_cluster_that_loses_a_worker_goes_on(tmp_path):
     assert rows == Logged().sample(PROMPTS, 2)
     assert not killer.exists()
     assert len({process for process, _ in notes(log)}) >= 2
-
-
-@pytest.mark.slow
-def test_ray_draws_what_one_process_does_and_reports_a_lost_worker(tmp_path):
-    ray = pytest.importorskip("ray", reason="needs ray, which is large")
-    from ray.util.joblib import register_ray
-
-    # workers find the package where this process does
-    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    ray.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": paths})
-    log, killer = tmp_path / "log", tmp_path / "killer"
-    killer.touch()
-    parallel = ParallelGenerator(Logged(log, killer, pause=0.02), chunk_size=2)
-    try:
-        register_ray()
-        with joblib.parallel_config(backend="ray", n_jobs=2):
-            with pytest.raises(RuntimeError, match="a worker died"):
-                parallel.sample(PROMPTS, 2)
-            assert not killer.exists()
-            rows = parallel.sample(PROMPTS, 2)
-    finally:
-        ray.shutdown()
-    assert rows == Logged().sample(PROMPTS, 2)
-    assert str(os.getpid()) not in {process for process, what in notes(log) if what != "loads"}
-
-
-@pytest.mark.parametrize("options", [{"n_jobs": 0}, {"n_jobs": "all"}, {"chunk_size": 0}])
-def test_wrong_options_are_named(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        ParallelGenerator(Logged(), **options).sample(PROMPTS, 1)

@@ -176,14 +176,6 @@ def test_columns_of_other_names(tmp_path):
         PrecomputedGenerator.from_jsonl(file, **{**names, "logprob": "logp"})
 
 
-def test_a_line_with_lists(tmp_path):
-    file = tmp_path / "draws.jsonl"
-    line = {"prompt": "a", "responses": ["1", "0"], "logprob": [-1.0, -2.0], "n_tokens": [1, 3]}
-    file.write_text(json.dumps(line))
-    (draws,) = PrecomputedGenerator.from_jsonl(file).sample(["a"], 2)
-    assert draws == [Generation("1", -1.0, 1), Generation("0", -2.0, 3)]
-
-
 def test_a_key_names_the_model_of_draws_for_other_prompts(tmp_path):
     def drawn(prompts, key):
         return PrecomputedGenerator(prompts, [["yes", "no", "yes"]] * len(prompts), key=key)
@@ -273,13 +265,6 @@ def test_rows_without_a_response_are_named(missing):
     frame.loc[[3, 17], "response"] = missing
     with pytest.raises(ValueError, match=r"row 3 of frame.*response"):
         PrecomputedGenerator.from_frame(frame)
-
-
-def test_prompts_of_large_integers_are_told_apart():
-    prompts = [[2**53, 1], [2**53 + 1, 1]]
-    generator = PrecomputedGenerator(prompts, [["a"], ["b"]])
-    for held in (prompts, np.array(prompts)):
-        assert responses(generator.sample(held, 1)) == [["a"], ["b"]]
 
 
 def test_a_table_of_draws_is_printed_by_its_size():

@@ -54,11 +54,6 @@ def test_prompts_and_seeds_have_draws_of_their_own():
     assert len({tuple(draw.response for draw in row) for row in rows}) == 3
 
 
-def test_numbers_stay_numbers():
-    generator = ResamplingGenerator().fit(range(3), [1, 2, 3])
-    assert {draw.response for draw in generator.sample([[0.5]], 50)[0]} == {1, 2, 3}
-
-
 def test_fingerprint_tells_what_was_learnt():
     first = ResamplingGenerator().fit([1, 2], ["a", "b"])
     same = pickle.loads(pickle.dumps(ResamplingGenerator().fit([3, 4], ["a", "b"])))

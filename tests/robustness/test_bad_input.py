@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.__main__ import main
@@ -30,6 +31,7 @@ from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.evaluation import RiskMonitor, plan, run_component_trials, run_trials
 from sklearn_clm.generators import (
     EstimatorGenerator,
+    FunctionGenerator,
     Generation,
     OpenAIGenerator,
     ParallelGenerator,
@@ -121,6 +123,14 @@ def parallel(**params):
     return ParallelGenerator(ToyModel(), **params).sample(X[:2], 1)
 
 
+def function(ask=str, **params):
+    return FunctionGenerator(ask, **params).sample(X[:2], 1)
+
+
+def classes(**params):
+    return EstimatorGenerator(GaussianNB(), **params).fit([[0], [1]], [0, 1]).sample([[0]], 1)
+
+
 def exit_policy(**params):
     return ExitPolicy().fit(**{"data": DATA, "first": DATA.first} | params)
 
@@ -173,6 +183,8 @@ FUNCTIONS = {
     precomputed: {},
     from_frame: {},
     parallel: {},
+    function: {},
+    classes: {},
     prompt_bytes: {},
     service: {},
     checkpoint: {},
@@ -266,6 +278,10 @@ BAD_ARGUMENTS = [
     (from_frame, "draw", [-1], [0.5]),
     (parallel, "n_jobs", 0, "all"),
     (parallel, "chunk_size", 0),
+    (function, "ask", "gpt"),
+    (function, "max_concurrency", 0),
+    (function, "max_retries", -1),
+    (classes, "batch_size", 0, 2.5),
     (prompt_bytes, "prompts", object()),
     (service, "model", 3),
     (service, "endpoint", "chats"),

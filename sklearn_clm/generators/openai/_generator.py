@@ -461,11 +461,6 @@ class OpenAIGenerator(ConcurrentGenerator):
 
     def _validate(self) -> None:
         self._validate_params()
-        if isinstance(self.prompt_template, str) and "{prompt}" not in self.prompt_template:
-            raise ValueError(
-                "prompt_template must hold '{prompt}', where the prompt goes; got "
-                f"{self.prompt_template!r:.80}."
-            )
         if self.system_prompt is not None and self.endpoint != "chat":
             raise ValueError("system_prompt needs endpoint='chat'; got endpoint='completions'.")
         if self.prices is not None and set(self.prices) != {"prompt", "completion"}:
