@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import report_null, warn, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
-from sklearn_clm.calibration import CalibrationData, Claim, Provenance
+from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._binomial import mistaken_delta
 from sklearn_clm.calibration._claim import nulls_of
 from sklearn_clm.calibration._data import check_collected, split_of
@@ -38,7 +38,6 @@ from sklearn_clm.policies._calibration import (
     DRAWN_WITH,
     SamplerCalibration,
     groups_described,
-    unknown_fields,
 )
 from sklearn_clm.policies._collection import (
     SCORES,
@@ -230,6 +229,7 @@ class ConformalSampler(CalibratedEstimator):
         "verbose": ["verbose"],
     }
     _drawn_by: ClassVar[str] = "generator"
+    _known_by: ClassVar[tuple[str, ...]] = DRAWN_WITH
     _of_null: ClassVar[str] = "predict returns the trivial set of all draws, without any guarantee."
     _collected: Collection | None
     _source: DrawSource
@@ -448,12 +448,8 @@ class ConformalSampler(CalibratedEstimator):
                 f"k_max must be at most the {data.k_max} draws of data, got {self.k_max!r} instead."
             )
         own, source = self._origin(data)
-        prompts = None
-        if own is not None:
-            prompts, groups = own.prompts, own.groups if groups is None else groups
-        elif data.prompts is not None:  # collect has looked at its own
-            warn_of_repetitions(data.prompts)
-        names = groups_of(self.groups, groups, data.n_prompts, prompts)
+        names = self._groups_of(data, own, groups)
+        prompts = None if own is None else own.prompts
         rows, shift = weighted(self.shift, prompt_weight, data, prompts, source.seed)
         if len(rows) < data.n_prompts:
             own, data = None, data.take(rows)
@@ -468,12 +464,20 @@ class ConformalSampler(CalibratedEstimator):
             searched, tested = split_of(data, self.optimization_fraction, self.random_state)
         options = self.groups or Groups()
         parts = options.parts(searched, tested, self.delta, names)
-        in_use = None if names is None else options
-        claim = self._claim(data.provenance, shift, in_use)
+        losses = self.losses
+        claim = self._claim_of(
+            self.epsilon,
+            data.provenance,
+            shift,
+            grouped=names is not None,
+            guarantee=policy.guarantee,
+            losses={} if losses is None else {k: v for k, (_, v) in losses.named().items()},
+            admission=losses is None or losses.admission,
+        )
         terms = self._terms(table, own, source)
         with nullcontext() if own is None else own.drawing(self.memory_):
             rules = policy.calibrate(table, parts, terms, claim)
-        self._keep(rules, table, own, source, shift, in_use)
+        self._keep(rules, table, own, source, shift, None if names is None else options)
         return self
 
     def predict(self, X: object, *, groups: object = None) -> PredictionSets:
@@ -666,21 +670,6 @@ class ConformalSampler(CalibratedEstimator):
             judging = self._lazy_judging or LazyJudging()
         budgets = draw_budgets(self.k_max)
         return Terms(self.epsilon, self.delta, budgets, judging, losses, audit)
-
-    def _claim(self, known: Provenance, shift: Shift | None, groups: Groups | None) -> Claim:
-        """What is promised of all prompts where a test passes."""
-        losses = self.losses
-        return Claim(
-            self.epsilon,
-            self.delta,
-            guarantee=self._policy.guarantee,
-            within_groups=None if groups is None else groups.guarantee,
-            shifted=shift is not None,
-            approximate=shift is not None and shift.estimated,
-            losses={} if losses is None else {k: v for k, (_, v) in losses.named().items()},
-            admission=losses is None or losses.admission,
-            unknown=unknown_fields(known, DRAWN_WITH),
-        )
 
     def _keep(
         self,

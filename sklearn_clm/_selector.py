@@ -34,7 +34,6 @@ from sklearn_clm.policies._calibration import (
     SELECTED_WITH,
     SelectorCalibration,
     groups_described,
-    unknown_fields,
 )
 from sklearn_clm.policies._collection import (
     TRIED_DRAWS,
@@ -225,6 +224,7 @@ class ComponentSelector(CalibratedEstimator):
         "verbose": ["verbose"],
     }
     _drawn_by: ClassVar[str] = "sampler"
+    _known_by: ClassVar[tuple[str, ...]] = SELECTED_WITH
     _of_null: ClassVar[str] = "Every such selection will be empty, which is valid."
 
     def __init__(
@@ -393,17 +393,12 @@ class ComponentSelector(CalibratedEstimator):
         check_components(data)
         refuse_differences("data", vars(data.provenance), self._fingerprints())
         own = self._collected_of(data)
-        prompts = None
-        if own is not None:
-            prompts, groups = own.prompts, own.groups if groups is None else groups
-        elif data.prompts is not None:  # collect has looked at its own
-            warn_of_repetitions(data.prompts)
-        names = groups_of(self.groups, groups, data.n_prompts, prompts)
+        names = self._groups_of(data, own, groups)
         sampler = self._sampler_of(data, own)
         options, everybody = self.groups or Groups(), np.arange(data.n_prompts)
         parts = options.parts(np.arange(0), everybody, self.delta, names)
         data = self._labelled(data, own, parts)
-        results, claims = self._tested(data, parts, None if names is None else options.guarantee)
+        results, claims = self._tested(data, parts, grouped=names is not None)
         claimed = [claims[part.group] for part in parts if part.claimed]
         report_null(nulls_of(claimed), self.on_null, self._of_null)
         record = SelectorCalibration(
@@ -612,19 +607,12 @@ class ComponentSelector(CalibratedEstimator):
         return data
 
     def _tested(
-        self, data: ComponentCalibrationData, parts: list[Part], within: Any
+        self, data: ComponentCalibrationData, parts: list[Part], *, grouped: bool
     ) -> tuple[dict[Hashable | None, ComponentThreshold | None], dict[Hashable | None, Claim]]:
         """Test the components of each part from the highest score down."""
-        shift = Shift.of(data.provenance)
-        whole = Claim(
-            self.alpha,
-            self.delta,
-            about="components",
-            within_groups=within,
-            shifted=shift is not None,
-            approximate=shift is not None and shift.estimated,
-            unknown=unknown_fields(data.provenance, SELECTED_WITH),
-        )
+        known = data.provenance
+        shift = Shift.of(known)
+        whole = self._claim_of(self.alpha, known, shift, grouped, about="components")
         results: dict[Hashable | None, ComponentThreshold | None] = {}
         claims = claims_of(parts, whole)
         for part in parts:

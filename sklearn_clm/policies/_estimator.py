@@ -2,6 +2,7 @@
 
 import os
 from abc import abstractmethod
+from collections.abc import Hashable
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -11,9 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_clm._exceptions import report_null
 from sklearn_clm.caching import DrawMemory
+from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.generators import ResamplingGenerator
 from sklearn_clm.generators._prompts import take_over_tags
+from sklearn_clm.policies._calibration import unknown_fields
+from sklearn_clm.policies._collection import warn_of_repetitions
 from sklearn_clm.policies._files import write_content
+from sklearn_clm.policies._groups import Groups, groups_of
+from sklearn_clm.policies._shift import Shift
 
 # joblib refuses 0 only after draws have been paid for
 N_JOBS: list[object] = [
@@ -28,10 +34,14 @@ class CalibratedEstimator(  # type: ignore[call-arg]
 ):
     """An estimator with one record of what was calibrated."""
 
+    delta: float
+    groups: Groups | None
     on_null: str
     calibration_: Any
     # the parameter that holds what draws
     _drawn_by: ClassVar[str]
+    # what the guarantee has to know of the data
+    _known_by: ClassVar[tuple[str, ...]]
     # what predict returns where nothing is certified
     _of_null: ClassVar[str]
 
@@ -116,6 +126,29 @@ class CalibratedEstimator(  # type: ignore[call-arg]
     @abstractmethod
     def _publish(self, record: Any) -> None:
         """Set the fitted attributes, those of this calibration alone."""
+
+    def _groups_of(self, data: Any, own: Any, given: object) -> list[Hashable] | None:
+        """The group of each prompt of data, which are those of `own` if that is not None."""
+        if own is not None:
+            given = own.groups if given is None else given
+            return groups_of(self.groups, given, data.n_prompts, own.prompts)
+        if data.prompts is not None:  # collect has looked at its own
+            warn_of_repetitions(data.prompts)
+        return groups_of(self.groups, given, data.n_prompts, None)
+
+    def _claim_of(
+        self, level: float, known: Provenance, shift: Shift | None, grouped: bool, **facts: Any
+    ) -> Claim:
+        """What is promised of all prompts where a test passes."""
+        return Claim(
+            level,
+            self.delta,
+            within_groups=(self.groups or Groups()).guarantee if grouped else None,
+            shifted=shift is not None,
+            approximate=shift is not None and shift.estimated,
+            unknown=unknown_fields(known, self._known_by),
+            **facts,
+        )
 
     def _forget(self, *kept: str) -> None:
         """Forget an earlier calibration, but for some of its attributes."""
