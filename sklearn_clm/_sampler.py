@@ -579,7 +579,7 @@ class ConformalSampler(CalibratedEstimator):
     # --- parameters ---------------------------------------------------------------------------
 
     @property
-    def _policy(self) -> Policy[Any]:
+    def _policy(self) -> Policy:
         return ThresholdPolicy() if self.policy is None else self.policy
 
     @property

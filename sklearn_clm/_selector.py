@@ -47,12 +47,8 @@ from sklearn_clm.policies._components import (
     components_of_draws,
     components_of_sets,
     higher_in_sets,
-    never_right,
-    never_wrong,
-    out_of_reach,
     refuse_larger_budget,
     refuse_other_draws,
-    refuse_without_logprobs,
     select_components,
     shift_of_prompts,
     unseen_prompts,
@@ -316,7 +312,6 @@ class ComponentSelector(CalibratedEstimator):
         admission = get_component_admission(self.admission, splitter)
         sets = prompts if isinstance(prompts, PredictionSets) else None
         given = self.sampler if sets is None else sets.sampler or self.sampler
-        refuse_without_logprobs(self.component_score, component_score, given)
         # mistakes are found before anything is paid for
         checked = self._checked(prompts)
         references = check_admissions(admissions, len(checked), estimator=self)
@@ -682,44 +677,17 @@ class ComponentSelector(CalibratedEstimator):
         self.p_values_ = tests if result is None else result.p_values
 
     def _remarks(self, record: SelectorCalibration, own: Collected | None) -> tuple[str, ...]:
-        """Warnings of a calibration that certifies something useless or doubtful."""
-        remarks = [mistaken_delta(self.delta)]
-        if own is not None:
-            remarks += self._remarks_on_sets(record, own)
-        if record.data is not None:
-            remarks.append(never_right(record.data.labels))
-        if record.tests is not None:
-            remarks.append(never_wrong(self.admission, record.tests.achievable_alpha[1]))
+        """Warnings of a calibration whose guarantee is doubtful."""
+        remarks, sampler = [mistaken_delta(self.delta)], record.sampler
+        if own is not None and record.certified:
+            tried = own.prompts.take(range(len(own.first)))
+            names = own.groups and own.groups[: len(tried)]
+            needed = sampler.calibration_.groups
+            if names is not None or needed is None or needed.by is not None:
+                sets = sampler._sets(tried, _of_sampler(sampler, names))
+                split = components_of_sets(record.splitter, record.component_score, sets)
+                remarks.append(higher_in_sets(own.first, split))
         return tuple(filter(None, remarks))
-
-    def _remarks_on_sets(
-        self, record: SelectorCalibration, own: Collected
-    ) -> tuple[str | None, ...]:
-        """Warnings about the components of sets of calibration prompts."""
-        sampler: ConformalSampler = record.sampler
-        needs = (sampler.calibration_.groups, record.groups)
-        unknown = own.groups is None and any(one and one.by is None for one in needs)
-        if not record.certified or unknown:  # only the user knows the groups of these prompts
-            return ()
-        tried = own.prompts.take(range(len(own.first)))
-        names = own.groups and own.groups[: len(tried)]
-        sets = sampler._sets(tried, _of_sampler(sampler, names))
-        split = components_of_sets(record.splitter, record.component_score, sets)
-        of_set = record.group_of(names, [one.prompt for one in sets])
-        levels = [record.thresholds[name] for name in of_set]
-        reached = [
-            bool(np.any(part.scores >= gamma))
-            for part, gamma, one in zip(split, levels, sets)
-            if gamma < np.inf and len(one)  # prompts of null groups say nothing
-        ]
-        threshold = f"gamma_hat_={min(levels):.4g}"
-        if record.by_group is not None:
-            threshold = f"Each threshold in groups_, the lowest of them {min(levels):.4g},"
-        lost = bool(reached) and not any(reached)
-        return (
-            out_of_reach(threshold, len(tried)) if lost else None,
-            higher_in_sets(own.first, split),
-        )
 
     # --- predict ------------------------------------------------------------------------------
 

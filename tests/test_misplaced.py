@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import binom
 from sklearn.base import BaseEstimator, clone
 from sklearn.feature_extraction.text import HashingVectorizer
-from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import (
@@ -413,23 +413,6 @@ def test_prompts_that_a_policy_has_seen(fitted, tmp_path):
         assert sampler(policy=policy).fit(NEW[:60], NEW_Y[:60]).calibration_.certified
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("look_ahead", 3), ("estimator__C", 0.1), ("same_text", 0.5)]
-)
-def test_parameters_of_a_fitted_policy(fitted, name, value):
-    data = fitted.calibration_data_
-    policy = ExitPolicy(LogisticRegression(C=1.0), look_ahead=2).fit(data, data.first)
-    one = sampler(policy=policy).fit(NEW, NEW_Y)
-    before = one.predict(["item 9"])
-    one.set_params(**{f"policy__{name}": value})
-    for unfit in (one, clone(one)):
-        with pytest.raises(ValueError, match="policy"):
-            unfit.fit(NEW, NEW_Y)
-    assert one.predict(["item 9"]) == before
-    policy.fit(data, data.first)
-    assert one.fit(NEW, NEW_Y).calibration_.rule.model is policy.model_
-
-
 @pytest.mark.parametrize("judging", ["all", "lazy"])
 @pytest.mark.parametrize("k_max", [K - 1, K + 1])
 def test_a_frontier_of_other_budgets(fitted, judging, k_max):
@@ -573,7 +556,7 @@ def test_sets_and_prompts_of_a_training():
     for given in (sets, kept):
         assert sum(one.guaranteed for one in own.predict(given)) == N - 60
     for given in (REPORTS, inner.predict(REPORTS)):
-        with pytest.warns(UserWarning, match="60 of which trained the generator"):
+        with pytest.warns(UserWarning, match="60 of the 120 prompts"):
             selector(inner).fit(given, REPORTS_Y)
 
 

@@ -20,7 +20,6 @@ from sklearn_clm import (
 )
 from sklearn_clm.calibration import ComponentCalibrationData
 from sklearn_clm.generators import BaseGenerator, Generation, PrecomputedGenerator
-from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.metrics import component_loss, set_loss
 from sklearn_clm.policies import ThresholdPolicy
 from tests.reports import ReportModel, TrainedReportModel, cases
@@ -414,18 +413,6 @@ def test_fit_transform_with_a_fitted_sampler_is_fit_and_predict():
     assert selected.sizes.sum() > 0
 
 
-def test_no_logprobs_is_known_before_anything_is_drawn():
-    class Silent(Says):
-        gives_logprobs = False
-
-        def sample(self, *args, **kwargs):
-            raise AssertionError("drawn")
-
-    silent = ConformalSampler(Silent(["A."]), quality=lambda prompt, draw: 1.0)
-    with pytest.raises(ValueError, match="needs log-probabilities, which Silent does not give"):
-        ComponentSelector(silent).fit(X, Y)
-
-
 def test_sets_that_hold_too_little_or_too_much(selector):
     strange = PredictionSets([PredictionSet("q", ("a",), [1.0], [0], 1, 1.0, True, True)], k_max=1)
     with pytest.raises(ValueError, match="neither all their draws nor the sampler"):
@@ -459,37 +446,3 @@ def test_nothing_is_promised_to_prompts_that_trained_the_generator(piped):
     for one in selected:
         assert one.guaranteed == (one.prompt not in seen)
         assert one.prediction_set.guaranteed == (one.prompt not in seen)
-
-
-def test_what_fit_warns_of_stands_in_the_report():
-    prompts = [f"town {i}" for i in range(120)]
-    references = [f"The town number {i} has many houses and a river." for i in range(120)]
-    said = [["The town has many houses and a river."] * 2] * 120
-    sampler = ConformalSampler(
-        PrecomputedGenerator(prompts, said),
-        k_max=2,
-        epsilon=0.5,
-        admission="rouge_l",
-        quality=lambda prompt, draw: 0.5,
-        random_state=0,
-    )
-    selector = ComponentSelector(sampler, component_score="support")
-    with pytest.warns(UserWarning, match="takes every component of the calibration prompts"):
-        selector.fit(prompts, references)
-    report = str(CalibrationReport.from_estimator(selector))
-    assert "takes every component of the calibration prompts for right" in report
-
-
-@pytest.mark.parametrize("judging", ["all", "lazy"])
-def test_an_admission_that_takes_no_component_for_right_is_suspected(judging):
-    prompts, references = cases(150)
-    fitted = ComponentSelector(
-        sampler(),
-        alpha=0.6,
-        component_score="support",
-        admission=lambda component, reference: False,
-        judging=judging,
-    )
-    with pytest.warns(UserWarning, match="components that were judged is admissible.*check adm"):
-        fitted.fit(prompts, references)
-    assert any("is admissible" in one for one in fitted.calibration_.remarks)

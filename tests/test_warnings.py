@@ -13,12 +13,11 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
+from sklearn_clm import ComponentSelector, NullCalibrationWarning
 from sklearn_clm.caching import CachedGenerator
 from sklearn_clm.generators import EstimatorGenerator, ResamplingGenerator
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ThresholdPolicy
-from tests.reports import ReportModel, cases
 from tests.toy import ToyModel, Trained, questions, toy_sampler
 
 X, Y = questions(120)
@@ -35,23 +34,6 @@ def test_each_null_calibration_of_a_search_is_warned_of():
         found = [str(each.message) for each in caught if each.category is NullCalibrationWarning]
         assert len(found) == 2
         assert all(message.startswith("Calibration is null") for message in found)
-
-
-def test_a_threshold_out_of_reach_is_noticed():
-    # the first draw stops, and a support of two is then never seen
-    first = toy_sampler(epsilon=0.6, k_max=6)
-    choosy = ComponentSelector(first, alpha=0.3, component_score="support", admission="exact_match")
-    with pytest.warns(UserWarning, match="^gamma_hat_="):
-        choosy.fit(X, Y)
-    with pytest.warns(UserWarning, match="groups_"):
-        choosy.fit(X, Y, groups=np.arange(len(X)) % 2)
-    remark = CalibrationReport.from_estimator(choosy).warnings[-1]
-    assert f"the lowest of them {min(choosy.groups_.values()):.4g}, is hardly ever" in remark
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        reports = ConformalSampler(ReportModel(), k_max=5, epsilon=0.5, random_state=0)
-        reports.set_params(policy=ThresholdPolicy(set_score="sum"))
-        ComponentSelector(reports, alpha=0.4, admission="exact_match").fit(*cases(120))
 
 
 class Agreement:

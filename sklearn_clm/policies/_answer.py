@@ -1,6 +1,6 @@
 """One answer where it is likely to be right; elsewhere the prompt is handed over."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, Literal, Self
@@ -92,7 +92,7 @@ class AnswerSets(ExitSets):
         return one
 
 
-class AnswerPolicy(Policy[AnswerPath]):
+class AnswerPolicy(Policy):
     """One answer where it is likely to be right; other prompts are escalated.
 
     After each draw a classifier gives the probability that each text is admissible. The first text
@@ -146,15 +146,6 @@ class AnswerPolicy(Policy[AnswerPath]):
     def weights(self) -> Weights:
         """Those with which ``score`` is the share answered."""
         return {"size_weight": -1.0, "excess_weight": 0.0, "draw_weight": 0.0}
-
-    def refuse(self, k_max: int | Sequence[int]) -> None:
-        if np.size(k_max) > 1:
-            raise ValueError(
-                f"k_max must be one integer with an answer policy, got {k_max!r} instead."
-            )
-
-    def refuse_path(self, path: AnswerPath, data: CalibrationData) -> None:
-        raise TypeError("an answer policy takes no path from other data")
 
     def needed(self, terms: Terms, delta: float) -> int:
         return prompts_needed(self.alpha, delta)

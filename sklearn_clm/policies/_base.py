@@ -5,14 +5,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm.calibration import CalibrationData, Claim, prompts_needed
+from sklearn_clm.calibration import Claim, prompts_needed
 from sklearn_clm.calibration._claim import too_few
-from sklearn_clm.calibration._data import size_that_leaves
+from sklearn_clm.calibration._data import refuse_common_prompts, size_that_leaves
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
@@ -23,8 +23,6 @@ from sklearn_clm.policies._verdicts import bounding
 
 if TYPE_CHECKING:
     from sklearn_clm.policies._audited import Audit
-
-Path = TypeVar("Path")
 
 
 def draw_budgets(k_max: int | Sequence[int]) -> list[int]:
@@ -62,7 +60,7 @@ class Terms:
     audit: "Audit | None" = None  # of the labels, by people
 
 
-class Policy(BaseEstimator, ABC, Generic[Path]):
+class Policy(BaseEstimator, ABC):
     """How sampling stops and what is returned, with parameters of its own."""
 
     rule: ClassVar[type[Rule]]  # that it finds
@@ -80,23 +78,22 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
 
     @property
     @abstractmethod
-    def path(self) -> Path | None:
+    def path(self) -> Any:
         """What was searched or learnt on other data; None if nothing was."""
 
-    @abstractmethod
     def refuse(self, k_max: int | Sequence[int]) -> None:
         """Refuse parameters that do not go together, before anything is paid for."""
+        if np.size(k_max) > 1:
+            raise ValueError(
+                f"k_max must be one integer with {type(self).__name__}, got {k_max!r} instead."
+            )
 
     @abstractmethod
-    def refuse_path(self, path: Path, data: CalibrationData) -> None:
-        """Refuse what was learnt elsewhere where it does not fit these data."""
-
-    @abstractmethod
-    def search(self, table: Table, rows: np.ndarray, terms: Terms) -> Path:
+    def search(self, table: Table, rows: np.ndarray, terms: Terms) -> Any:
         """Search, or learn, on the optimisation part: the prompts at `rows`."""
 
     @abstractmethod
-    def test(self, path: Path, table: Table, part: Part, terms: Terms, claim: Claim) -> Certified:
+    def test(self, path: Any, table: Table, part: Part, terms: Terms, claim: Claim) -> Certified:
         """Test the prompts of a part; the claim says what is promised where a test passes."""
 
     def needed(self, terms: Terms, delta: float) -> int:
@@ -135,7 +132,7 @@ class Policy(BaseEstimator, ABC, Generic[Path]):
             with bounding(table, whole.rows, lambda: self._unjudged(table, whole.rows), also=True):
                 path = self.search(table, whole.searched, terms)
         else:
-            self.refuse_path(path, table.data)
+            refuse_common_prompts("policy", path.seen, table.data)
         rules: Rules = {}
         for part in parts:
             one, needed = claims[part.group], self.needed(terms, part.delta)

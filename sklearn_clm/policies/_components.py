@@ -16,6 +16,7 @@ from sklearn_clm.calibration import (
     Provenance,
 )
 from sklearn_clm.calibration._claim import nothing_passed
+from sklearn_clm.calibration._learn_then_test import doubts_of_admission
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._calibration import SamplerCalibration, SelectorCalibration
@@ -29,7 +30,6 @@ from sklearn_clm.scoring._components import (
 )
 
 _ROUNDING = 1e-4  # of the largest score
-_ENOUGH_JUDGED = 30  # components, to wonder that none is admissible
 
 
 @dataclass
@@ -49,16 +49,11 @@ def unseen_prompts(
 ) -> np.ndarray:
     """Positions of the prompts that did not train the generator of the sampler."""
     seen = np.isin(prompts.digests(), known.source.trained_on)
+    text = f"{seen.sum()} of the {len(prompts)} prompts in X trained the generator of the sampler"
     if seen.all():
-        raise ValueError(
-            f"X holds {len(prompts)} prompts, all of which trained the generator of the sampler; "
-            "wanted at least one that it has not seen."
-        )
+        raise ValueError(f"X must hold prompts that the sampler has not seen, got {text}.")
     if seen.any() and warns:
-        warn(
-            f"X holds {len(prompts)} prompts, {seen.sum()} of which trained the generator of the "
-            "sampler and are left out: the guarantee needs prompts that it has not seen."
-        )
+        warn(f"{text} and are left out: the guarantee needs prompts that it has not seen.")
     return np.flatnonzero(~seen)
 
 
@@ -103,19 +98,6 @@ def kept_prompts(calibrated: np.ndarray, prompts: CheckedPrompts, rows: np.ndarr
             left[digest] -= 1
             kept.append(i)
     return np.array(kept, dtype=np.intp)
-
-
-def refuse_without_logprobs(named: object, component_score: Any, sampler: Any) -> None:
-    """Refuse a score that is known to fail, before anything is paid for."""
-    is_fitted = hasattr(sampler, "calibration_")
-    generator = sampler.generator_ if is_fitted else getattr(sampler, "generator", 0)
-    needs = getattr(component_score, "needs_logprobs", False)
-    if needs and not getattr(generator, "gives_logprobs", True):
-        raise ValueError(
-            f"component_score={named!r} needs log-probabilities, which {type(generator).__name__} "
-            "does not give; wanted another component_score, such as 'support' or a callable "
-            "(prompt, component) -> float, or a generator that gives log-probabilities."
-        )
 
 
 def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
@@ -222,19 +204,10 @@ def why_nothing(result: ComponentThreshold, claim: Claim) -> str:
         f"Selecting what has the highest score errs for {low:.1%} of the prompts, and selecting "
         f"everything for {high:.1%}."
     )
+    advice = f"{advice} {doubts_of_admission(low)}".rstrip()
     exact = not np.isnan(high)
     return nothing_passed(
         claim, n, "threshold", result.smallest_alpha, exact=exact, advice=advice if exact else ""
-    )
-
-
-def out_of_reach(threshold: str, n_tried: int) -> str:
-    """Warning: no component of a set reaches the threshold."""
-    return (
-        f"{threshold} is hardly ever reached in prediction: of the sets of "
-        f"{n_tried} calibration prompts, none holds such a component. A score that is lower with "
-        "the draws of a set than with all K, or a high k_max, does that; wanted another "
-        "component_score, a larger alpha or more prompts."
     )
 
 
@@ -260,34 +233,9 @@ def higher_in_sets(
     if not higher:
         return None
     return (
-        f"component_score rises where draws are taken away: of {n_found} components in the sets of "
-        f"{len(of_sets)} calibration prompts, {len(higher)} score more there than among all K "
-        f"draws, such as {higher[0]}. Proposition 4.4 of the paper does not hold for such a score, "
-        "and more selections may be wrong than alpha allows. Wanted one that never falls when "
-        "draws are added: the number of draws that agree, say, and not their share."
-    )
-
-
-def never_right(labels: np.ndarray) -> str | None:
-    """What is said of an admission that takes no component for right; -1 is a label not known."""
-    n_judged = int(np.sum(labels >= 0))
-    if n_judged < _ENOUGH_JUDGED or np.any(labels == 1):
-        return None
-    return (
-        f"none of the {n_judged} components that were judged is admissible, so that what is "
-        "selected is as good as always wrong, where anything is: check admission and references "
-        "(that admission takes reference and component in this order, that each reference stands "
-        "with its own prompt, and that it is in the language of the responses)."
-    )
-
-
-def never_wrong(admission: object, highest: float) -> str | None:
-    """What is said of the default admission where it takes every component for right."""
-    if admission != "rouge_l" or highest > 0.0 or np.isnan(highest):
-        return None
-    return (
-        "admission='rouge_l' takes every component of the calibration prompts for right, so that "
-        "all are selected. It admits a sentence that shares four tenths of its words with one of "
-        "the reference, a wrong number or name included; where that counts, wanted a stricter "
-        "admission, such as 'exact_match' or a function of your own."
+        f"component_score rises where draws are taken away, for {len(higher)} of {n_found} "
+        f"components of calibration prompts, such as {higher[0]}. Proposition 4.4 of the paper "
+        "does not hold for such a score, and more selections may be wrong than alpha allows. "
+        "Wanted one that never falls when draws are added: the number of draws that agree, say, "
+        "and not their share."
     )

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import joblib
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_clm.calibration import CalibrationData, Claim, critical_count, smallest_epsilon
@@ -17,7 +17,6 @@ from sklearn_clm.calibration._claim import nothing_passed
 from sklearn_clm.calibration._data import (
     check_collected,
     prompt_digests,
-    refuse_common_prompts,
     refuse_missing_draws,
 )
 from sklearn_clm.calibration._exit_model import (
@@ -35,7 +34,6 @@ from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._table import Table
-from sklearn_clm.generators._fingerprint import digest_of
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._judging import classifier_factory
 from sklearn_clm.policies._open_sets import DrawScores, ExitSets, Progress
@@ -255,7 +253,7 @@ def _classifier_of(content: dict[str, Any], n_features: int) -> Any:
     return linear if len(coefficients) == n_features else classifier
 
 
-class ExitPolicy(Policy[ExitModel]):
+class ExitPolicy(Policy):
     """One nested level in place of three thresholds, learnt from the optimisation part.
 
     After each draw a classifier gives the probability that each distinct text is admissible and
@@ -290,7 +288,7 @@ class ExitPolicy(Policy[ExitModel]):
     ----------
     model_ : ExitModel
         What was learnt. A policy that is fitted on other data is used as it is, and all prompts
-        calibrate its level; it is refused where its parameters were changed since.
+        calibrate its level.
 
     Examples
     --------
@@ -358,12 +356,6 @@ class ExitPolicy(Policy[ExitModel]):
         check_collected(data)
         refuse_missing_draws(data)
         labels = data.labels if labels is None else labels
-        shape = (data.n_prompts, data.k_max)
-        if not np.shape(first) == np.shape(labels) == shape:
-            raise ValueError(
-                f"first and labels must have shape {shape} like the draws of data, got shapes "
-                f"{np.shape(first)} and {np.shape(labels)} instead."
-            )
 
         def cost(sizes: np.ndarray, samples: np.ndarray, arrived: np.ndarray) -> float:
             excess = relative_excess(samples, arrived)
@@ -383,16 +375,7 @@ class ExitPolicy(Policy[ExitModel]):
             random_state=random_state,
         )
         self.model_ = replace(model, seen=prompt_digests(data))
-        self._fitted_with = self._parameters()
         return self
-
-    def _parameters(self) -> dict[str, str]:
-        """Digests of the parameters that learning depends on, by name."""
-        params = self.get_params(deep=False)
-        del params["guarantee"]
-        # what the estimator itself has learnt is not looked at
-        params["estimator"] = clone(self.estimator, safe=False)
-        return {name: digest_of(type(self), {name: value}) for name, value in params.items()}
 
     def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
         """Draw in which each draw's text occurs first, near duplicates counted as one."""
@@ -408,26 +391,12 @@ class ExitPolicy(Policy[ExitModel]):
         return {**super().described, **_described(self.same_text, self.path)}
 
     def refuse(self, k_max: int | Sequence[int]) -> None:
-        if np.size(k_max) > 1:
-            raise ValueError(
-                f"k_max must be one integer with an exit policy, got {k_max!r} instead."
-            )
+        super().refuse(k_max)
         if self.path is not None and self.path.k_max != np.max(k_max):
             raise ValueError(
                 f"policy must be fitted with k_max={np.max(k_max)} draws, got one fitted with "
                 f"{self.path.k_max} instead."
             )
-        then = getattr(self, "_fitted_with", {})
-        now = self._parameters() if then else {}
-        if changed := [name for name in then if now[name] != then[name]]:
-            raise ValueError(
-                "policy must have the parameters that it was fitted with, got another "
-                f"{' and '.join(changed)} instead; fit it again, or give an ExitPolicy that "
-                "is not fitted, which the sampler fits on prompts of its own."
-            )
-
-    def refuse_path(self, path: ExitModel, data: CalibrationData) -> None:
-        refuse_common_prompts("a fitted policy", path.seen, data)
 
     def search(self, table: Table, rows: np.ndarray, terms: Terms) -> ExitModel:
         part = table.part(rows)
@@ -507,9 +476,7 @@ class ExitPolicy(Policy[ExitModel]):
 
     def __sklearn_clone__(self) -> Self:
         # a policy that was fitted on other data stays so, as a frozen estimator does
-        copy = type(self)(**self.get_params(deep=False))
-        if self.estimator is not None:
-            copy.estimator = clone(self.estimator)
-        if hasattr(self, "_fitted_with"):
-            copy.model_, copy._fitted_with = self.model_, self._fitted_with
+        copy: Self = super().__sklearn_clone__()
+        if self.path is not None:
+            copy.model_ = self.path
         return copy

@@ -16,7 +16,6 @@ from sklearn_clm.calibration import (
     search_frontier,
 )
 from sklearn_clm.calibration._claim import nothing_passed
-from sklearn_clm.calibration._data import refuse_common_prompts
 from sklearn_clm.calibration._learn_then_test import (
     AchievableEpsilon,
     certify_frontier,
@@ -84,7 +83,7 @@ class ThresholdRule(Rule):
         return cls(Configuration(**{name: float(value) for name, value in values}), k_max)
 
 
-class ThresholdPolicy(Policy[Frontier]):
+class ThresholdPolicy(Policy):
     """Algorithm 1 of the paper: thresholds on similarity, quality and set score.
 
     ``policy=None`` of a :class:`ConformalSampler` stands for one with default parameters.
@@ -163,28 +162,11 @@ class ThresholdPolicy(Policy[Frontier]):
 
     def refuse(self, k_max: int | Sequence[int]) -> None:
         get_set_score(self.set_score)
-        path, largest = self.frontier, int(np.max(k_max))
-        if path is None:
-            return
-        lambdas, budgets = np.asarray(path.lambdas), np.asarray(path.k_max)
-        if not len(lambdas) or len(lambdas) != len(budgets):
+        if self.frontier is not None and np.max(self.frontier.k_max) != np.max(k_max):
             raise ValueError(
-                "frontier must hold configurations, at least one, and as many budgets, got "
-                f"{len(lambdas)} and {len(budgets)} instead."
+                f"k_max must be {np.max(self.frontier.k_max)}, the largest budget of the policy's "
+                f"frontier, got {k_max!r} instead."
             )
-        if lambdas.dtype.kind not in "fiu" or budgets.dtype.kind not in "iu":
-            raise TypeError(
-                "frontier must hold numbers, and integers as budgets, got "
-                f"{lambdas.dtype} and {budgets.dtype} instead."
-            )
-        if int(budgets.max()) != largest:
-            raise ValueError(
-                f"k_max must be {budgets.max()}, the largest budget of the policy's frontier, got "
-                f"{largest} instead."
-            )
-
-    def refuse_path(self, path: Frontier, data: CalibrationData) -> None:
-        refuse_common_prompts("the policy's frontier", path.seen, data)
 
     def search(self, table: Table, rows: np.ndarray, terms: Terms) -> Frontier:
         part = table.part(rows)

@@ -249,8 +249,6 @@ BAD_ARGUMENTS = [
     (plan, "draw_weight", "a"),
     (RiskMonitor, "target", None, "0.3", 2),
     (RiskMonitor, "share", "a", 0),
-    (exit_policy, "first", None, np.zeros((3, 4), dtype=int)),
-    (exit_policy, "labels", np.ones((60, 2))),
     (exit_policy, "data", "data.npz"),
     (get_quality, "quality", "likelyhood", 3),
     (get_similarity, "similarity", "bleu"),
@@ -350,14 +348,7 @@ def policy(**params):
     return {"policy": ThresholdPolicy(**params)}
 
 
-def frontier(**fields):
-    """A policy with a frontier, one field of which is wrong."""
-    path = learn_then_test(DATA, 0.4, random_state=0).frontier
-    for name, value in fields.items():
-        object.__setattr__(path, name, value(getattr(path, name)))
-    return {"policy": ThresholdPolicy(frontier=path), "k_max": 3}
-
-
+FRONTIER = learn_then_test(DATA, 0.4, random_state=0).frontier
 LEVELS = (0, 1.0, -0.1, NAN, "0.3", None, [0.1, 0.2])
 # estimator, parameter, values
 BAD_PARAMETERS = [
@@ -403,11 +394,7 @@ BAD_PARTS = [
     ("optimization_admission", {"judging": LazyJudging(optimization_admission="nonsense")}),
     ("weight_bound", {"shift": CovariateShift(len, weight_bound=-1)}),
     ("unknown", {"groups": Groups(unknown="any")}),
-    ("k_max", {**frontier(), "k_max": 4}),
-    ("frontier", frontier(lambdas=lambda lambdas: lambdas[:0])),
-    ("frontier", frontier(lambdas=lambda lambdas: lambdas.astype(str))),
-    ("frontier", frontier(k_max=lambda budgets: budgets[:-1])),
-    ("frontier", frontier(k_max=lambda budgets: budgets.astype(float))),
+    ("k_max", {"policy": ThresholdPolicy(frontier=FRONTIER), "k_max": 4}),
     ("policy", {"policy": ExitPolicy().fit(DATA, DATA.first)}),
 ]
 
