@@ -144,45 +144,21 @@ from sklearn_clm.calibration._binomial import (
     prompts_needed,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._bounded_losses import (
-    betting_p_value,
-)
-from sklearn_clm.calibration._certify import (
-    fixed_sequence_test,
-)
-from sklearn_clm.calibration._claim import (
-    Claim,
-)
+from sklearn_clm.calibration._bounded_losses import betting_p_value
+from sklearn_clm.calibration._certify import fixed_sequence_test
+from sklearn_clm.calibration._claim import Claim
 from sklearn_clm.calibration._components import (
     ComponentCalibrationData,
     ComponentThreshold,
     component_learn_then_test,
 )
-from sklearn_clm.calibration._data import (
-    CalibrationData,
-)
-from sklearn_clm.calibration._learn_then_test import (
-    LearnThenTestResult,
-    learn_then_test,
-)
-from sklearn_clm.calibration._provenance import (
-    Provenance,
-)
-from sklearn_clm.calibration._rule import (
-    Configuration,
-    SamplingRule,
-)
-from sklearn_clm.calibration._search import (
-    pareto_frontier,
-    search_frontier,
-)
-from sklearn_clm.calibration._shift import (
-    keep_by_weight,
-    weighted_betting_p_value,
-)
-from sklearn_clm.calibration._surface import (
-    risk_surface,
-)
+from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._learn_then_test import LearnThenTestResult, learn_then_test
+from sklearn_clm.calibration._provenance import Provenance
+from sklearn_clm.calibration._rule import Configuration, SamplingRule
+from sklearn_clm.calibration._search import pareto_frontier, search_frontier
+from sklearn_clm.calibration._shift import keep_by_weight, weighted_betting_p_value
+from sklearn_clm.calibration._surface import risk_surface
 from sklearn_clm.calibration._two_phase import (
     two_phase_p_value,
     two_phase_power,

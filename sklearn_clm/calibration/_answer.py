@@ -190,19 +190,13 @@ class Answers:
             self.texts[waiting, k] = chance.argmax(axis=1)
             waiting = waiting[(k + 1 < self.k_min) | (self.chance[waiting, k] < highest)]
 
-    def at(self, level: float) -> tuple["Answered", np.ndarray]:
-        """The answers at a level, and the draws made for each prompt."""
+    def at(self, level: float) -> tuple[DrawEntries, np.ndarray]:
+        """The answer to each prompt that has one at a level, and the draws made for each prompt."""
         answered, draws = answered_at(self.chance, level, self.k_min)
         positions = np.flatnonzero(answered)
         texts = self.texts[positions, draws[positions] - 1]
-        return Answered(self.table, self.rows[positions], texts), draws
-
-
-class Answered(DrawEntries):
-    """One answer for each prompt at `rows`, which may be right: the draw `draws`."""
-
-    def __init__(self, table: Table, rows: np.ndarray, draws: np.ndarray) -> None:
-        super().__init__(table, rows, draws, np.arange(len(rows)), len(rows))
+        owner = np.arange(len(positions))
+        return DrawEntries(self.table, self.rows[positions], texts, owner, len(owner)), draws
 
 
 class AnswerRule(ExitRule):

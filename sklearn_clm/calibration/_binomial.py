@@ -32,14 +32,6 @@ def check_level(value: Any, name: str) -> float:
     return float(check_probability(value, name))
 
 
-def check_levels(value: Any, name: str) -> list[float]:
-    """One number strictly between 0 and 1, or a sequence of them, as a list."""
-    levels = np.atleast_1d(check_probability(value, name))
-    if levels.ndim != 1 or not len(levels):
-        raise ValueError(f"{name} must be a number or a sequence of numbers, got {value!r}.")
-    return levels.tolist()
-
-
 def mistaken_delta(delta: float) -> str | None:
     """The advice for a delta that seems to be a confidence."""
     if delta <= 0.5:
@@ -76,10 +68,10 @@ def _check_counts(n_errors: IntegerArray, n: IntegerArray) -> tuple[np.ndarray, 
                 f"{name} must be integers, got dtype {array.dtype}: a p-value is computed from "
                 "exact counts, not from a mean."
             )
-    if np.any(totals < 1):
-        raise ValueError(f"n must be at least 1, got {n!r}.")
-    if np.any(counts < 0) or np.any(counts > totals):
-        raise ValueError(f"n_errors must lie between 0 and n, got {n_errors!r} with n={n!r}.")
+    if np.any(totals < 1) or np.any(counts < 0) or np.any(counts > totals):
+        raise ValueError(
+            f"n_errors must lie between 0 and n, and n be positive, got {n_errors!r} with n={n!r}."
+        )
     return counts, totals
 
 

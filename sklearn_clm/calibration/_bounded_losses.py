@@ -54,7 +54,7 @@ def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.n
     >>> bool(betting_p_value(losses, 0.15) < 0.01), bool(betting_p_value(losses, 0.1) < 0.01)
     (True, False)
     """
-    values = _check_tested(losses)
+    values = check_losses(losses)
     check_probability(epsilon, "epsilon")
     ordered = values[np.random.default_rng(seed).permutation(len(values))]
     count = np.arange(1, len(ordered) + 1).reshape((-1,) + (1,) * (ordered.ndim - 1))
@@ -73,18 +73,11 @@ def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.n
 
 
 def check_losses(losses: ArrayLike) -> np.ndarray:
-    """Losses as float64 array, all of them in [0, 1]."""
+    """Losses of prompts, (n,) or (n, m), as float64 array, all of them in [0, 1]."""
     values = np.asarray(losses, dtype=np.float64)
-    outside = ~((values >= 0.0) & (values <= 1.0))
-    if outside.any():
-        raise ValueError(f"losses must lie in [0, 1], got {values[outside][0]} instead.")
-    return values
-
-
-def _check_tested(losses: ArrayLike) -> np.ndarray:
-    values = check_losses(losses)
-    if values.ndim not in (1, 2) or not values.size:
-        raise ValueError(
-            f"losses must have shape (n,) or (n, m) with n, m >= 1, got {values.shape} instead."
-        )
+    if values.ndim not in (1, 2):
+        raise ValueError(f"losses must have shape (n,) or (n, m), got {values.shape} instead.")
+    outside = values[~((values >= 0.0) & (values <= 1.0))]
+    if outside.size:
+        raise ValueError(f"losses must lie in [0, 1], got {outside[0]} instead.")
     return values

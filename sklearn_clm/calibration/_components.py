@@ -1,7 +1,7 @@
 """Calibration of components (section 4.4): scores and labels in, the safe threshold out."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from sklearn_clm.calibration._arrays import SavedArrays, as_integers, as_labels,
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_level,
-    check_levels,
     critical_count,
     smallest_epsilon,
 )
@@ -219,14 +218,6 @@ class ComponentThreshold:
         What the data were collected with.
     exact : ndarray of bool, shape (t,)
         Whether the labels that are known settle the count of errors at a threshold.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import ComponentCalibrationData, component_learn_then_test
-    >>> data = ComponentCalibrationData.from_arrays(np.ones((50, 1)), np.ones((50, 1)))
-    >>> component_learn_then_test(data, alpha=0.1).smallest_alpha < 0.06
-    True
     """
 
     gamma_hat: float
@@ -239,8 +230,8 @@ class ComponentThreshold:
     n_calibration: int
     smallest_alpha: float
     achievable_alpha: tuple[float, float]
-    provenance: Provenance = field(default_factory=Provenance)
-    exact: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=bool), repr=False)
+    provenance: Provenance
+    exact: np.ndarray = field(repr=False)
 
     @property
     def n_valid(self) -> int:
@@ -260,8 +251,8 @@ class ComponentThreshold:
 
 
 def component_learn_then_test(
-    data: ComponentCalibrationData, alpha: float | Sequence[float] | np.ndarray, delta: float = 0.05
-) -> Any:
+    data: ComponentCalibrationData, alpha: float, delta: float = 0.05
+) -> ComponentThreshold:
     """Find the lowest safe threshold on component scores.
 
     With probability at least 1 - delta over the calibration data, all components of a new prompt
@@ -273,14 +264,14 @@ def component_learn_then_test(
     data : ComponentCalibrationData
         Scores and labels of the distinct components of all K samples, n prompts. Labels may be
         unknown where no test needs them.
-    alpha : float in (0, 1), or a sequence of them
-        Tolerated probability of selecting any inadmissible component for a prompt.
-    delta : float in (0, 1), default=0.05
+    alpha : float
+        Tolerated probability of selecting any inadmissible component for a prompt, in (0, 1).
+    delta : float, default=0.05
         Tolerated probability, over the calibration data, that the risk exceeds `alpha`.
 
     Returns
     -------
-    ComponentThreshold, or a tuple of them where `alpha` is a sequence
+    ComponentThreshold
         The certified threshold and the tests that led to it.
 
     Notes
@@ -288,8 +279,7 @@ def component_learn_then_test(
     The loss of a prompt falls as gamma rises, so the thresholds form one fixed sequence and no
     correction for multiple tests is needed: they are tested from the largest down, up to the
     first whose p-value exceeds `delta`. By the same monotonicity the number of selected
-    components is largest at the lowest certified threshold (Eq. 10). Time is O(m log m) for m
-    components.
+    components is largest at the lowest certified threshold (Eq. 10).
 
     Examples
     --------
@@ -303,10 +293,8 @@ def component_learn_then_test(
     True
     """
     check_components(data)
-    alphas, n = check_levels(alpha, "alpha"), data.n_prompts
-    check_level(delta, "delta")
-    for value in alphas:
-        refuse_too_few(n, Claim(value, delta, about="components"))
+    alpha, delta, n = check_level(alpha, "alpha"), check_level(delta, "delta"), data.n_prompts
+    refuse_too_few(n, Claim(alpha, delta, about="components"))
     entries = ComponentEntries(data)
     thresholds, labels = entries.thresholds[::-1], data.labels
     worst_known, worst_possible = entries.largest(labels == 0), entries.largest(labels != 1)
@@ -314,39 +302,31 @@ def component_learn_then_test(
         _count_from(values, len(thresholds))
         for values in (worst_known, worst_possible, entries.scores)
     )
-    exact = fewest == most
-    shares = np.where(exact, most / n, np.nan)
-    achievable = (float(shares[0]), float(shares[-1])) if shares.size else (0.0, 0.0)
-    results = []
-    for value in alphas:
-        # counts rise along the sequence, so that comparing them is fixed sequence testing
-        allowed = critical_count(n, value, delta)
-        certified = most <= allowed
-        if not np.array_equal(certified, fewest <= allowed):
-            raise ValueError(
-                f"data must have the labels that decide the tests at alpha={value:g}, got "
-                f"{int(np.sum(labels < 0))} unknown labels instead; lazy judging "
-                "asks for those that are needed."
-            )
-        n_errors = np.where(certified, most, fewest)
-        smallest = smallest_epsilon(n_errors[0], n, delta) if n_errors.size else math.nan
-        results.append(
-            ComponentThreshold(
-                gamma_hat=float(thresholds[certified][-1]) if certified.any() else math.inf,
-                thresholds=thresholds,
-                n_errors=n_errors.astype(np.int64),
-                p_values=binomial_p_value(n_errors, n, value),
-                n_components=n_selected / n,
-                alpha=value,
-                delta=float(delta),
-                n_calibration=n,
-                smallest_alpha=smallest,
-                achievable_alpha=achievable,
-                provenance=data.provenance,
-                exact=exact,
-            )
+    # counts rise along the sequence, so that comparing them is fixed sequence testing
+    allowed = critical_count(n, alpha, delta)
+    certified = most <= allowed
+    if not np.array_equal(certified, fewest <= allowed):
+        raise ValueError(
+            f"data must have the labels that decide the tests at alpha={alpha:g}, got "
+            f"{int(np.sum(labels < 0))} unknown labels instead; lazy judging asks for those that "
+            "are needed."
         )
-    return results[0] if np.ndim(alpha) == 0 else tuple(results)
+    exact, n_errors = fewest == most, np.where(certified, most, fewest).astype(np.int64)
+    shares = np.where(exact, most / n, np.nan)
+    return ComponentThreshold(
+        gamma_hat=float(thresholds[certified][-1]) if certified.any() else math.inf,
+        thresholds=thresholds,
+        n_errors=n_errors,
+        p_values=binomial_p_value(n_errors, n, alpha),
+        n_components=n_selected / n,
+        alpha=alpha,
+        delta=delta,
+        n_calibration=n,
+        smallest_alpha=smallest_epsilon(n_errors[0], n, delta) if n_errors.size else math.nan,
+        achievable_alpha=(float(shares[0]), float(shares[-1])) if shares.size else (0.0, 0.0),
+        provenance=data.provenance,
+        exact=exact,
+    )
 
 
 def _count_from(ranks: np.ndarray, n_thresholds: int) -> np.ndarray:

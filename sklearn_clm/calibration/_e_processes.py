@@ -60,8 +60,6 @@ class RiskEProcess:
         At least 1 / alpha at any time: alarm at level alpha.
         """
         values = check_losses(losses)
-        if values.ndim not in (1, 2):
-            raise ValueError(f"losses must have shape (n,) or (n, m), got {values.shape} instead.")
         stakes = _STAKES.reshape((-1,) + (1,) * (values.ndim - 1)) / self.epsilon
         e_values = np.empty_like(values)
         for t, loss in enumerate(values):

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     check_level,
-    check_levels,
+    check_probability,
     smallest_epsilon,
 )
 from sklearn_clm.calibration._certify import count_passed
@@ -27,8 +27,8 @@ from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._search import (
     Frontier,
     check_budgets,
-    check_weights_of_objective,
     search_frontier,
+    weights_of_objective,
 )
 from sklearn_clm.calibration._set_scores import SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import ConfigurationRisks, Weights
@@ -245,10 +245,12 @@ def learn_then_test(
     """
     check_data(data)
     score = get_set_score(set_score)
-    epsilons = check_levels(epsilon, "epsilon")
+    epsilons = np.atleast_1d(check_probability(epsilon, "epsilon")).tolist()
+    if np.ndim(epsilon) > 1 or not epsilons:
+        raise ValueError(f"epsilon must be a number or a sequence of numbers, got {epsilon!r}.")
     delta = check_level(delta, "delta")
     largest = Claim(max(epsilons), delta)
-    weights = check_weights_of_objective(size_weight, excess_weight, draw_weight)
+    weights = weights_of_objective(size_weight, excess_weight, draw_weight)
     if select not in ("objective", "last"):
         raise ValueError(f"select must be 'objective' or 'last', got {select!r} instead.")
     if frontier is None:

@@ -14,7 +14,6 @@ The group of a prompt must be known from the prompt alone: a group that depends 
 on their labels makes step 1 wrong.
 """
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
@@ -78,21 +77,14 @@ def check_groups(groups: object, n_prompts: int) -> tuple[list[Hashable], np.nda
     positions: dict[Hashable, int] = {}
     of_prompt = np.empty(n_prompts, dtype=np.intp)
     for i, item in enumerate(items):
-        if _is_missing(item):
-            raise ValueError(f"groups must not be missing, got {item!r} at position {i} instead.")
-        name = item.item() if isinstance(item, np.generic) else item
         try:
+            if item is None or item != item:  # NaN and NaT
+                raise ValueError(f"groups must not be missing, got {item!r} at position {i}.")
+            name = item.item() if isinstance(item, np.generic) else item
             of_prompt[i] = positions.setdefault(name, len(positions))
-        except TypeError:
+        except TypeError:  # which pandas.NA raises, too
             raise TypeError(
-                f"groups must be hashable, such as text or numbers, got {type(item).__name__} at "
-                f"position {i} instead."
+                f"groups must be hashable, such as text or numbers, got {item!r:.60} at position "
+                f"{i} instead."
             ) from None
     return list(positions), of_prompt
-
-
-def _is_missing(item: object) -> bool:
-    # pandas has two missing values of its own, beside None and NaN
-    if item is None or type(item).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(item, float) and math.isnan(item)

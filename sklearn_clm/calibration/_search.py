@@ -5,10 +5,9 @@ Pareto frontier of loss and objective, from the safest configuration on. Whateve
 fixed sequence testing on *other* prompts holds; a bad one only certifies less.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -121,16 +120,15 @@ def search_frontier(
     """
     check_data(optimization)
     budgets = check_budgets(k_max, optimization.k_max)
-    weights = check_weights_of_objective(size_weight, excess_weight, draw_weight)
+    weights = weights_of_objective(size_weight, excess_weight, draw_weight)
     optimization = optimization.truncate(int(budgets.max()))
     score = get_set_score(set_score)
     l1, l2, l3 = threshold_grid(optimization, set_score=score, n_lambdas=n_lambdas)
     risks = evaluate_grid(optimization, l1, l2, l3, score, budgets, n_jobs)
     # the frontier keeps the first of several equals, so the most cautious comes first: the least
     # rejection, the largest budget, the latest stop
-    loss, objective = (
-        np.flip(costs, axis=(0, 2, 3)).ravel() for costs in (risks.loss, risks.objective(**weights))
-    )
+    costs = risks.loss, risks.objective(**weights)
+    loss, objective = (np.flip(cost, axis=(0, 2, 3)).ravel() for cost in costs)
     chosen = pareto_frontier(np.column_stack((loss, objective)))
     if chosen[0] != 0:
         # position 0 accepts everything. Another may err as rarely on this part, but none does on
@@ -159,26 +157,29 @@ def _without_copies(
     return rejecting[(loss[rejecting] == loss[0]) & ~np.isin(rejecting, chosen)]
 
 
-def check_weights_of_objective(
-    size_weight: float, excess_weight: float, draw_weight: float
-) -> Weights:
-    """The weights, finite and at least 0."""
-    for name, weight in zip(Weights.__annotations__, (size_weight, excess_weight, draw_weight)):
-        if not isinstance(weight, Real) or not 0.0 <= weight < math.inf:
-            raise ValueError(f"{name} must be finite and at least 0, got {weight!r}.")
-    return {"size_weight": size_weight, "excess_weight": excess_weight, "draw_weight": draw_weight}
+def weights_of_objective(size_weight: float, excess_weight: float, draw_weight: float) -> Weights:
+    """The weights of Eq. 7, finite and at least 0."""
+    weights: Weights = {
+        "size_weight": size_weight,
+        "excess_weight": excess_weight,
+        "draw_weight": draw_weight,
+    }
+    for name, weight in zip(weights, (size_weight, excess_weight, draw_weight)):
+        if not isinstance(weight, Real) or not 0.0 <= weight < np.inf:
+            raise ValueError(f"{name} must be finite and at least 0, got {weight!r} instead.")
+    return weights
 
 
 def check_budgets(k_max: int | Sequence[int] | None, available: int) -> np.ndarray:
     """The budgets, ascending and distinct."""
-    budgets = np.atleast_1d(available if k_max is None else np.asarray(k_max))
-    if budgets.ndim != 1 or not len(budgets) or budgets.dtype.kind not in "iu":
-        raise ValueError(f"k_max must be an integer or a sequence of integers, got {k_max!r}.")
-    if budgets.min() < 1 or budgets.max() > available:
+    budgets = np.unique(available if k_max is None else np.asarray(k_max))
+    integers = len(budgets) > 0 and budgets.dtype.kind in "iu"
+    if not integers or budgets[0] < 1 or budgets[-1] > available:
         raise ValueError(
-            f"k_max must lie between 1 and {available}, the number of draws in data, got {k_max!r}."
+            f"k_max must be one integer or several, from 1 to {available}, the number of draws in "
+            f"data, got {k_max!r} instead."
         )
-    return np.unique(budgets)
+    return budgets
 
 
 def pareto_frontier(costs: ArrayLike) -> np.ndarray:
@@ -204,10 +205,8 @@ def pareto_frontier(costs: ArrayLike) -> np.ndarray:
     array([1, 0, 3])
     """
     points = np.asarray(costs, dtype=np.float64)
-    if points.ndim != 2 or points.shape[1] != 2:
-        raise ValueError(f"costs must have shape (m, 2), got {points.shape}.")
-    if np.isnan(points).any():
-        raise ValueError("costs must not be NaN.")
+    if points.ndim != 2 or points.shape[1] != 2 or np.isnan(points).any():
+        raise ValueError(f"costs must be numbers of shape (m, 2), got {costs!r:.60} instead.")
     if not len(points):
         return np.empty(0, dtype=np.intp)
     # lexsort is stable: among equal points the lowest index comes first
@@ -232,7 +231,7 @@ def threshold_grid(
     thinned out at regular steps first.
     """
     score = get_set_score(set_score)
-    if not (isinstance(n_lambdas, (int, np.integer)) and n_lambdas >= 1):
+    if not isinstance(n_lambdas, Integral) or n_lambdas < 1:
         raise ValueError(f"n_lambdas must be an integer >= 1, got {n_lambdas!r}.")
     l1, l2 = np.array([np.inf]), np.array([-np.inf])
     if score.rejects_similarity:

@@ -1,7 +1,6 @@
 """Set scores F (section 5 of the paper): how sure a set is to hold an admissible response."""
 
 import inspect
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
@@ -9,6 +8,8 @@ from operator import add
 from typing import Any
 
 import numpy as np
+
+from sklearn_clm.calibration._arrays import as_numbers
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,6 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
 
     Notes
     -----
-    A callable that gives NaN for a set of finite qualities is refused when it is used.
-
     The names are the scores of the paper. A set never stops sampling while it is empty.
 
     | name | F | rejected draws |
@@ -151,48 +150,38 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
     """
     if isinstance(set_score, SetScore):
         return set_score
-    if isinstance(set_score, str):
-        if set_score not in _SET_SCORES:
-            raise ValueError(
-                f"set_score={set_score!r} is unknown; wanted one of {sorted(_SET_SCORES)} "
-                "or a callable."
-            )
+    if isinstance(set_score, str) and set_score in _SET_SCORES:
         return _SET_SCORES[set_score]
     if not callable(set_score):
-        raise TypeError(
-            f"set_score must be a name or a callable, got {type(set_score).__name__} {set_score!r}."
+        raise ValueError(
+            f"set_score must be one of {sorted(_SET_SCORES)} or a callable, got {set_score!r:.60} "
+            "instead."
         )
     name = getattr(set_score, "__name__", type(set_score).__name__)
     if _is_vectorised(set_score):
         return _from_vectorised(set_score, name)
 
     def of_set(quality: np.ndarray, n_samples: int) -> float:
-        score = float(_as_numbers(name, set_score(quality), ()))
-        if math.isnan(score):
-            _refuse_nan(name, quality)
-        return score
+        score = _checked(name, set_score(quality), ())
+        _refuse_nan(name, score, quality)
+        return float(score)
 
     return SetScore(name, of_set)
 
 
-def _as_numbers(name: str, returned: Any, shape: tuple[int, ...]) -> np.ndarray:
+def _checked(name: str, returned: Any, shape: tuple[int, ...]) -> np.ndarray:
     """What a callable returned, as numbers of a shape."""
-    try:
-        scores = np.asarray(returned, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"set_score {name} must return a number for each set, got {returned!r:.80} instead."
-        ) from error
+    scores = as_numbers(returned, f"the value of set_score {name}", len(shape))
     if scores.shape != shape:
         raise ValueError(
             f"set_score {name} must return an array of shape {shape}, got {scores.shape} instead."
         )
-    return scores
+    return scores.astype(np.float64, copy=False)
 
 
-def _refuse_nan(name: str, quality: np.ndarray) -> None:
+def _refuse_nan(name: str, score: np.ndarray, quality: np.ndarray) -> None:
     # of infinite qualities a mean, say, need not exist; sampling does not stop at such a set
-    if np.isfinite(quality).all():
+    if np.isnan(score) and np.isfinite(quality).all():
         raise ValueError(
             f"set_score {name} must return a number for each set that is not empty, got NaN for "
             f"the qualities {quality.tolist()!r:.80} instead."
@@ -204,12 +193,8 @@ def _is_vectorised(function: Callable[..., object]) -> bool:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return False
-    required = [
-        parameter
-        for parameter in parameters
-        if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    required = [one for one in parameters if one.default is one.empty and one.kind in positional]
     return len(required) >= 2
 
 
@@ -220,9 +205,9 @@ def _from_vectorised(function: Callable[..., object], name: str) -> SetScore:
         members = np.ascontiguousarray(accepted)
         values = np.zeros(members.shape)
         np.copyto(values, quality, where=members)
-        scores = _as_numbers(name, function(values, members), (len(quality),))
+        scores = _checked(name, function(values, members), (len(quality),))
         for i in np.flatnonzero(np.isnan(scores) & members.any(axis=1)):
-            _refuse_nan(name, values[i, members[i]])
+            _refuse_nan(name, scores[i], values[i, members[i]])
         return scores
 
     def of_set(quality: np.ndarray, n_samples: int) -> float:

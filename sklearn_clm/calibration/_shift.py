@@ -1,4 +1,4 @@
-"""Tests under a shift of the prompts, and for groups of them.
+"""Tests under a shift of the prompts.
 
 **Covariate shift.** New prompts have the density w(x) relative to the calibration prompts, with
 0 <= w(x) <= B; their risk is E[w L] / E[w].
@@ -17,16 +17,14 @@ the test for bounded losses applies to them. It uses all prompts, but a weight o
 stake: for errors of 0 and 1 rejection certified more at each B that was tried.
 
 Both are exact for known weights; with estimated ones the guarantee is approximate.
-
-**Groups.** With one path for all, one fixed sequence test per group, on the prompts of that group:
-at delta each, the claim for each group holds with probability 1 - delta; at delta / G, all G claims
-hold at once with probability 1 - delta (union bound).
 """
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_clm.calibration._binomial import check_probability
+from sklearn_clm.calibration._arrays import as_integers, as_numbers
 from sklearn_clm.calibration._bounded_losses import betting_p_value, check_losses
 
 
@@ -60,15 +58,10 @@ def keep_by_weight(
     array([False,  True,  True])
     """
     values = check_weights(weights, bound)
-    numbers = np.asarray(keys)
-    if numbers.shape != values.shape or numbers.dtype.kind not in "iu":
-        raise ValueError(
-            f"keys must be {len(values)} integers, one for each weight, got {numbers.dtype} of "
-            f"shape {numbers.shape} instead."
-        )
+    numbers = as_integers(keys, "keys", values.shape, np.uint64)
     start = np.random.SeedSequence(seed).generate_state(1, np.uint64)
     # 53 bits make a uniform number in [0, 1)
-    uniform = (_mixed(numbers.astype(np.uint64) ^ start) >> np.uint64(11)) * 2.0**-53
+    uniform = (_mixed(numbers ^ start) >> np.uint64(11)) * 2.0**-53
     return uniform * bound < values
 
 
@@ -113,7 +106,6 @@ def weighted_betting_p_value(
     True
     """
     values, loss = check_weights(weights, bound), check_losses(losses)
-    check_probability(epsilon, "epsilon")
     if loss.shape != values.shape:
         raise ValueError(
             f"losses must have shape {values.shape} like weights, got {loss.shape} instead."
@@ -122,26 +114,17 @@ def weighted_betting_p_value(
     return float(betting_p_value(np.clip(transformed, 0.0, 1.0), epsilon, seed=seed))
 
 
-def check_weights(weights: object, bound: float, name: str = "weights") -> np.ndarray:
+def check_weights(weights: Any, bound: float, name: str = "weights") -> np.ndarray:
     """Weights as an array, each in [0, bound] and not all zero."""
-    try:
-        given = np.asarray(weights)
-        if given.dtype.kind == "c":
-            raise TypeError("complex numbers have no order")
-        values = given.astype(np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be numbers, got {weights!r:.60} instead.") from None
+    values = as_numbers(weights, name, 1).astype(np.float64, copy=False)
     if not 0.0 < bound < np.inf:
         raise ValueError(f"bound must be positive and finite, got {bound!r} instead.")
-    if values.ndim != 1 or not values.size:
-        raise ValueError(f"{name} must have shape (n,) with n >= 1, got {values.shape} instead.")
-    outside = ~((values >= 0.0) & (values <= bound))
-    if outside.any():
+    outside = values[~((values >= 0.0) & (values <= bound))]
+    if outside.size or not values.any():
         raise ValueError(
-            f"{name} must lie in [0, bound={bound:g}], got {values[outside][0]} instead."
+            f"{name} must lie in [0, bound={bound:g}] and not all be zero, got "
+            f"{outside[0] if outside.size else 'zeros'} instead."
         )
-    if not values.any():
-        raise ValueError(f"{name} must not all be zero.")
     return values
 
 

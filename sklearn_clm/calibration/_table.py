@@ -7,9 +7,11 @@ labels belong to texts, so that equal responses of a prompt share one.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 import numpy as np
 
+from sklearn_clm.calibration._arrays import as_labels
 from sklearn_clm.calibration._certify import Entries
 from sklearn_clm.calibration._data import CalibrationData
 
@@ -31,6 +33,8 @@ class Table:
         How many draws of each prompt were made.
     n_judgements : int
         How many texts were judged.
+    texts : ndarray of int, shape (n, K)
+        For each draw the draw in which its text occurs first.
     """
 
     def __init__(
@@ -44,11 +48,11 @@ class Table:
         self._draw, self.judge = draw, judge
         n, k_max = data.quality.shape
         self.n_draws = np.full(n, k_max) if data.n_draws is None else data.n_draws.copy()
-        self._texts = data.first
+        self.texts = data.first
         self._of_text = np.full((n, k_max), -1, dtype=np.int8)  # at the first draw of each text
         known = data.labels
         rows, draws = np.nonzero(known >= 0)
-        self._learn(rows, self._texts[rows, draws], known[rows, draws])
+        self._learn(rows, self.texts[rows, draws], known[rows, draws])
 
     @property
     def k_max(self) -> int:
@@ -56,14 +60,9 @@ class Table:
         return self.data.k_max
 
     @property
-    def texts(self) -> np.ndarray:
-        """For each draw the draw in which its text occurs first, of shape (n, K)."""
-        return self._texts
-
-    @property
     def labels(self) -> np.ndarray:
         """1, 0 or -1 for each draw, of shape (n, K); draws of equal text have equal labels."""
-        return np.take_along_axis(self._of_text, self._texts, axis=1)
+        return np.take_along_axis(self._of_text, self.texts, axis=1)
 
     @property
     def is_lazy(self) -> bool:
@@ -72,24 +71,20 @@ class Table:
 
     def labels_at(self, rows: np.ndarray, draws: np.ndarray) -> np.ndarray:
         """Labels of single draws."""
-        return np.asarray(self._of_text[rows, self._texts[rows, draws]])
+        return np.asarray(self._of_text[rows, self.texts[rows, draws]])
 
-    def part(self, rows: np.ndarray) -> CalibrationData:
-        """The prompts at `rows`, as far as they are filled."""
+    def part(self, rows: np.ndarray | slice) -> CalibrationData:
+        """The prompts at `rows`, as far as they are filled; those of a slice share the scores."""
         part = self.data.take(rows)
-        labels = np.take_along_axis(self._of_text[rows], self._texts[rows], axis=1)
-        part = part.with_labels(labels)
-        made = self.n_draws[rows]
+        labels = np.take_along_axis(self._of_text[rows], self.texts[rows], axis=1)
+        part.admissible, part.unknown = as_labels(labels, labels.shape)
+        made = self.n_draws[rows].copy()
         part.n_draws = None if np.all(made == self.k_max) else made
-        part.provenance = self.data.provenance
         return part
 
     def filled(self) -> CalibrationData:
         """All prompts, as far as they are filled; they share the arrays of scores."""
-        data = self.data.with_labels(self.labels)
-        data.n_draws = None if np.all(self.n_draws == self.k_max) else self.n_draws.copy()
-        data.provenance = self.data.provenance
-        return data
+        return self.part(slice(None))
 
     def ensure(self, rows: np.ndarray, n_draws: int | np.ndarray) -> None:
         """Make draws, until the prompts at `rows` have so many each."""
@@ -109,13 +104,12 @@ class Table:
         """
         if self.judge is None:
             raise ValueError("data must have a label for each draw where there is no judge.")
-        texts = self._texts[rows, draws]
+        texts = self.texts[rows, draws]
         verdicts: list[bool] = []
         try:
-            for verdict in self.judge(rows, texts):
-                verdicts.append(bool(verdict))
-                if len(verdicts) > len(rows):
-                    break
+            # one more than there are texts shows a judge that gives too many
+            given = islice(self.judge(rows, texts), len(rows) + 1)
+            verdicts.extend(bool(verdict) for verdict in given)
         finally:
             # what was judged before an error is kept
             n_given = min(len(verdicts), len(rows))
@@ -123,10 +117,7 @@ class Table:
             labels = np.array(verdicts[:n_given], dtype=np.int8)
             self._learn(rows[:n_given], texts[:n_given], labels)
         if len(verdicts) != len(rows):
-            raise ValueError(
-                f"judge must give one verdict for each of {len(rows)} texts, got "
-                f"{'more' if len(verdicts) > len(rows) else len(verdicts)} instead."
-            )
+            raise ValueError(f"judge must give one verdict for each of {len(rows)} texts.")
 
     def _learn(self, rows: np.ndarray, texts: np.ndarray, labels: np.ndarray) -> None:
         before = self._of_text[rows, texts]
@@ -167,20 +158,11 @@ class DrawEntries(Entries):
         self._table.ask(self.rows[entries], self.draws[entries])
 
 
-def equal_texts(responses: Iterable[Iterable[object]]) -> np.ndarray:
-    """For each draw the first draw of its prompt with an equal response: int of shape (n, K).
+def text_key(response: object) -> object:
+    """What equal responses, and only those, have in common, as a key of a mapping.
 
     Values that cannot be hashed are compared by their representation.
     """
-    rows = []
-    for row in responses:
-        seen: dict[object, int] = {}
-        rows.append([seen.setdefault(text_key(one), j) for j, one in enumerate(row)])
-    return np.array(rows, dtype=np.intp).reshape(len(rows), -1)
-
-
-def text_key(response: object) -> object:
-    """What equal responses, and only those, have in common, as a key of a mapping."""
     try:
         hash(response)
     except TypeError:

@@ -11,7 +11,6 @@ from sklearn.utils._param_validation import HasMethods, Interval
 
 from sklearn_clm.calibration import CalibrationData, Claim, critical_count, prompts_needed
 from sklearn_clm.calibration._answer import (
-    Answered,
     AnswerPath,
     AnswerRule,
     Answers,
@@ -23,7 +22,7 @@ from sklearn_clm.calibration._claim import nothing_passed, percent
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
-from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two
 from sklearn_clm.policies._judging import classifier_factory
@@ -205,7 +204,7 @@ class AnswerPolicy(Policy):
         return Certified(rule, replace(claim, answered=share))
 
 
-def _why_null(answered: Answered, table: Table, claim: Claim, n: int) -> str:
+def _why_null(answered: DrawEntries, table: Table, claim: Claim, n: int) -> str:
     known = "at least " if table.is_lazy else ""
     advice = (
         "At the level that was most likely to pass, "

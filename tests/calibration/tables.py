@@ -4,7 +4,7 @@ import numpy as np
 
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._exit_policy import ExitEntries
-from sklearn_clm.calibration._table import Table
+from sklearn_clm.calibration._table import Table, text_key
 
 
 def lazy_table(data: CalibrationData, *, draws=True, known=None, judge=None) -> Table:
@@ -45,3 +45,12 @@ def exit_scores_of(model, data: CalibrationData, texts=None) -> tuple[np.ndarray
     known.texts = data.first if texts is None else texts
     entries = ExitEntries(Table(known), np.arange(data.n_prompts), model, None)
     return entries.tau, entries.exits
+
+
+def equal_texts(responses) -> np.ndarray:
+    """For each draw the first draw of its prompt with an equal response: int of shape (n, K)."""
+    rows = []
+    for row in responses:
+        seen: dict[object, int] = {}
+        rows.append([seen.setdefault(text_key(one), j) for j, one in enumerate(row)])
+    return np.array(rows)

@@ -86,7 +86,7 @@ def test_columns_are_configurations(p_value):
     assert_allclose(together, [p_value(column, 0.6) for column in losses.T])
 
 
-@pytest.mark.parametrize("losses", [[0.5, 1.1], [-0.1], [np.nan], [], 0.5])
+@pytest.mark.parametrize("losses", [[0.5, 1.1], [-0.1], [np.nan], 0.5])
 def test_bad_losses(losses):
     with pytest.raises(ValueError, match="losses"):
         betting_p_value(losses, 0.3)

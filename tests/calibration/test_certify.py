@@ -13,10 +13,10 @@ from sklearn_clm.calibration._learn_then_test import certify_frontier
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
-from sklearn_clm.calibration._table import Table, equal_texts
+from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from tests.calibration.strategies import calibration_data, thresholds
-from tests.calibration.tables import lazy_table
+from tests.calibration.tables import equal_texts, lazy_table
 
 SCORES = [-np.inf, 0.0, 0.2, 0.2, 0.5, 1.0, np.inf]
 WEIGHTS = {"size_weight": 0.5, "excess_weight": 0.0, "draw_weight": 0.0}

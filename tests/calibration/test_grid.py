@@ -129,5 +129,5 @@ def test_bad_number_of_thresholds(n_lambdas):
 
 def test_unknown_set_score():
     data = CalibrationData([[0.2]], np.zeros((1, 1, 1)), [[True]])
-    with pytest.raises(ValueError, match="set_score='mean' is unknown"):
+    with pytest.raises(ValueError, match="set_score must be one of"):
         threshold_grid(data, set_score="mean")

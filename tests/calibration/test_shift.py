@@ -57,25 +57,24 @@ def test_weights_of_one_change_nothing():
 
 
 @pytest.mark.parametrize(
-    ("weights", "bound", "keys", "message"),
+    ("weights", "bound", "keys", "name"),
     [
-        ([1.0, 2.5], 2.0, [1, 2], r"weights must lie in \[0, bound=2\], got 2\.5 instead"),
-        ([1.0, -1.0], 2.0, [1, 2], r"got -1\.0 instead"),
-        ([np.nan], 2.0, [1], "got nan instead"),
-        ([0.0, 0.0], 2.0, [1, 2], "weights must not all be zero"),
-        ([1.0], 0.0, [1], r"bound must be positive and finite, got 0\.0 instead"),
-        ([[1.0]], 2.0, [1], r"weights must have shape \(n,\) with n >= 1, got \(1, 1\) instead"),
-        ([1.0], 2.0, [1, 2], "keys must be 1 integers"),
-        ([1.0], 2.0, [0.5], "keys must be 1 integers, one for each weight, got float64"),
+        ([1.0, 2.5], 2.0, [1, 2], "weights"),
+        ([1.0, -1.0], 2.0, [1, 2], "weights"),
+        ([np.nan], 2.0, [1], "weights"),
+        ([0.0, 0.0], 2.0, [1, 2], "weights"),
+        ([1.0], 0.0, [1], "bound"),
+        ([[1.0]], 2.0, [1], "weights"),
+        ([1.0], 2.0, [1, 2], "keys"),
+        ([1.0], 2.0, [0.5], "keys"),
     ],
 )
-def test_bad_weights(weights, bound, keys, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_weights(weights, bound, keys, name):
+    with pytest.raises(ValueError, match=name):
         keep_by_weight(weights, bound, keys)
 
 
-def test_bad_losses():
-    with pytest.raises(ValueError, match=r"losses must have shape \(2,\) like weights"):
-        weighted_betting_p_value([0.5], [1.0, 1.0], 0.3, bound=1.0)
-    with pytest.raises(ValueError, match=r"losses must lie in \[0, 1\]"):
-        weighted_betting_p_value([1.5], [1.0], 0.3, bound=1.0)
+@pytest.mark.parametrize("losses", [[0.5], [0.5, 1.5]])
+def test_bad_losses(losses):
+    with pytest.raises(ValueError, match="losses must"):
+        weighted_betting_p_value(losses, [1.0, 1.0], 0.3, bound=1.0)

@@ -8,9 +8,9 @@ from sklearn_clm.calibration._certify import settle
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import get_set_score
-from sklearn_clm.calibration._table import Table, equal_texts
+from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import Members
-from tests.calibration.tables import lazy_table
+from tests.calibration.tables import equal_texts, lazy_table
 
 EVERYTHING = Frontier(
     np.array([[np.inf, -np.inf, np.inf]]), np.array([2]), np.zeros(1), np.zeros(1)

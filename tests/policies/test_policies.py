@@ -7,9 +7,10 @@ from sklearn.naive_bayes import GaussianNB
 
 from sklearn_clm import ConformalSampler
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.calibration._table import Table, equal_texts
+from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.policies import ExitPolicy, LazyJudging
+from tests.calibration.tables import equal_texts
 from tests.toy import ToyModel
 
 
