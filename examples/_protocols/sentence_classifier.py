@@ -31,12 +31,12 @@ def train_sentence_classifier(
 
     Returns
     -------
-    ComponentClassifier
+    ClassifierScore
         A component score.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    from sklearn_clm.scoring import ComponentClassifier, component_match, get_splitter
+    from sklearn_clm.scoring import ClassifierScore, component_match, get_splitter
 
     splitter = get_splitter("sentence")
     admission = component_match("rouge_l", splitter)
@@ -56,4 +56,4 @@ def train_sentence_classifier(
             f"{'right' if any(right) else 'wrong'}: there is nothing that a classifier could learn"
         )
     classifier = HistGradientBoostingClassifier(max_iter=100, random_state=0).fit(rows, right)
-    return ComponentClassifier(classifier, features=features)
+    return ClassifierScore(classifier, features=features)

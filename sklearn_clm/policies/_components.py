@@ -25,9 +25,9 @@ from sklearn_clm.policies._verdicts import ComponentVerdicts
 from sklearn_clm.scoring._components import (
     DistinctComponents,
     component_scores,
-    component_spans,
     distinct_components,
 )
+from sklearn_clm.scoring._splitters import component_spans
 
 _ROUNDING = 1e-4  # of the largest score
 

@@ -124,7 +124,7 @@ verdict as it arrives.
 "span_likelihood" scores a sentence by the likelihood of its tokens. "support" counts the draws that
 agree with it, of all draws that were taken; it needs no log-probabilities, and suits samplers that
 seldom stop early. A score that looks at other draws must never fall when draws are added: the
-guarantee rests on it. A classifier (:class:`ComponentClassifier`) selects most where it can be
+guarantee rests on it. A classifier (:class:`ClassifierScore`) selects most where it can be
 trained.
 """
 
@@ -132,7 +132,6 @@ from sklearn_clm.calibration._set_scores import SetScore, get_set_score
 from sklearn_clm.generators._draws import Occurrence
 from sklearn_clm.scoring._admission import admission_matrix, label_match, threshold_admission
 from sklearn_clm.scoring._components import (
-    ComponentClassifier,
     SpanLikelihood,
     Support,
     component_match,
@@ -147,7 +146,7 @@ from sklearn_clm.scoring._protocols import (
     PairwiseSimilarity,
 )
 from sklearn_clm.scoring._quality import (
-    ClassifierQuality,
+    ClassifierScore,
     SelfConsistency,
     likelihood,
     quality_matrix,
@@ -156,8 +155,7 @@ from sklearn_clm.scoring._similarity import RougeL, rouge_l, rouge_l_matrix, sim
 from sklearn_clm.scoring._splitters import SentenceSplitter, get_splitter
 
 __all__ = [
-    "ClassifierQuality",
-    "ComponentClassifier",
+    "ClassifierScore",
     "ComponentScore",
     "DrawScorer",
     "EntailmentScore",

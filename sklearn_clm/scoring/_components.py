@@ -1,11 +1,11 @@
-"""Components of responses: where they are, their scores F^c, and their admission A^c.
+"""Components of responses: their scores F^c, and their admission A^c.
 
 Section 4.4 of the paper. A component that occurs in several draws is one component, and the
 maximum over its occurrences is its score.
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
 from typing import NamedTuple
 
@@ -41,6 +41,7 @@ from sklearn_clm.scoring._protocols import (
     Reference,
     Response,
     Responses,
+    Scores,
     Similarity,
     Span,
     Spans,
@@ -52,47 +53,15 @@ from sklearn_clm.scoring._quality import (
     refuse_unfitted,
 )
 from sklearn_clm.scoring._similarity import RougeL, similarity_tensor
-from sklearn_clm.scoring._splitters import Splitter, get_splitter
+from sklearn_clm.scoring._splitters import (
+    Splitter,
+    component_of,
+    component_spans,
+    get_splitter,
+    numbered_components,
+)
 
-Scores = list[list[np.ndarray]]
 ComponentScorer = Callable[[Prompt, Response], float]
-
-
-def component_spans(splitter: Splitter | str, response: Response) -> list[Span | None]:
-    """Where the components of a response are; None for one that is not text, which is one whole."""
-    if not isinstance(response, str):
-        return [None]
-    return list(get_splitter(splitter)(response))
-
-
-def component_of(response: Response, span: Span | None) -> Response:
-    """The component at a span of a response; the response itself where the span is None."""
-    return response if span is None else response[span[0] : span[1]]
-
-
-def component_key(component: Response) -> Hashable:
-    """What two occurrences of one component share: the same text, or the same value."""
-    if isinstance(component, str):
-        return component.strip()
-    return prompt_bytes(component)
-
-
-def numbered_components(
-    responses: Iterable[Response], spans: Iterable[Sequence[Span | None]]
-) -> tuple[list[Response], list[np.ndarray]]:
-    """Distinct components of responses, as they first occur, and which of them each span holds."""
-    numbers: dict[Hashable, int] = {}
-    components: list[Response] = []
-    ids = []
-    for response, row in zip(responses, spans):
-        found = np.empty(len(row), dtype=np.intp)
-        for c, span in enumerate(row):
-            component = component_of(response, span)
-            found[c] = numbers.setdefault(component_key(component), len(components))
-            if found[c] == len(components):
-                components.append(component)
-        ids.append(found)
-    return components, ids
 
 
 class DistinctComponents(NamedTuple):
@@ -241,37 +210,6 @@ class Support(BaseEstimator):
         return [counts[row_ids] for row_ids in ids]
 
 
-class ComponentClassifier(ClassifierScore):
-    """Probability that a fitted binary classifier gives to a component.
-
-    The classifier must have been trained on other prompts than those that calibrate.
-
-    Parameters
-    ----------
-    classifier : fitted classifier with ``predict_proba``
-        Two classes; the second one of its ``classes_`` means a correct component.
-    features : callable (prompt, component) -> object, or None, default=None
-        Makes one row of the classifier's input from one component. None gives it the components
-        themselves, as a list: what a pipeline that starts with a text vectoriser takes.
-
-    Notes
-    -----
-    A component of several samples is classified once. The log-odds are rounded to three decimals,
-    as in :class:`ClassifierQuality`.
-    """
-
-    def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
-        """Scores of all occurrences, as in :class:`ComponentScore`."""
-        rows: list[object] = []
-        ids: list[list[np.ndarray]] = []
-        for prompt, draws, samples in zip(prompts, generations, spans):
-            found, numbers = numbered_components((draw.response for draw in draws), samples)
-            ids.append([len(rows) + own for own in numbers])
-            rows += found if self.features is None else [self.features(prompt, c) for c in found]
-        scores = self._probabilities(rows, "component_score")
-        return [[scores[found] for found in sample] for sample in ids]
-
-
 class CallableScore:
     """A callable (prompt, component) -> float, asked once for each distinct component."""
 
@@ -311,7 +249,7 @@ def get_component_score(
         return found
     if isinstance(found, Classifier):
         refuse_unfitted(found, "component_score")
-        return ComponentClassifier(found)
+        return ClassifierScore(found)
     return CallableScore(found)
 
 

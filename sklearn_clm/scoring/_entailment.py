@@ -13,9 +13,9 @@ from sklearn.utils import check_scalar
 
 from sklearn_clm.generators.transformers._generator import import_transformers
 from sklearn_clm.scoring._callables import Named
-from sklearn_clm.scoring._components import component_of
 from sklearn_clm.scoring._protocols import Draws, PairJudge, Prompt, Prompts, Spans
 from sklearn_clm.scoring._quality import near_boundary
+from sklearn_clm.scoring._splitters import component_of
 
 if TYPE_CHECKING:
     import torch

@@ -21,6 +21,7 @@ Draws: TypeAlias = Sequence[Sequence[Generation]]
 
 Span: TypeAlias = tuple[int, int]
 Spans: TypeAlias = Sequence[Sequence[Sequence[Span | None]]]
+Scores: TypeAlias = list[list[np.ndarray]]  # of components
 
 Admission: TypeAlias = Callable[[Reference, Response], bool]
 Similarity: TypeAlias = Callable[[Response, Response], float]

@@ -28,9 +28,12 @@ from sklearn_clm.scoring._protocols import (
     Prompt,
     Prompts,
     Quality,
+    Scores,
     Similarity,
+    Spans,
 )
 from sklearn_clm.scoring._similarity import similarity_tensor
+from sklearn_clm.scoring._splitters import numbered_components
 
 _LENGTH_EXPONENT = 0.6
 # models in low precision give log-probabilities slightly above 0
@@ -52,7 +55,41 @@ def near_boundary(values: np.ndarray, decimals: int, error: float) -> np.ndarray
 
 
 class ClassifierScore(BaseEstimator):
-    """Score from a fitted binary classifier of rows made of a prompt and one thing more."""
+    """Probability of the positive class of a fitted binary classifier.
+
+    It serves as quality of draws and as score of components. The classifier must have been trained
+    on other prompts than those that calibrate.
+
+    Parameters
+    ----------
+    classifier : fitted classifier with ``predict_proba``
+        Two classes; the second one of its ``classes_`` means a good response, or a correct
+        component.
+    features : callable (prompt, x) -> object, or None, default=None
+        Makes one row of the classifier's input from a draw, or a component, x. None gives it the
+        responses, or the components, themselves, as a list: what a pipeline that starts with a text
+        vectoriser takes. Give a callable where the prompt matters, such as
+        ``lambda prompt, generation: f"{prompt} {generation.response}"``.
+
+    Notes
+    -----
+    Log-odds are rounded to three decimals, and are those of a row alone, as long as a batch
+    changes them by no more than 5e-6 (and 5e-7 of their size), as classifiers in single or double
+    precision do. A component of several draws is classified once.
+
+    Examples
+    --------
+    >>> from sklearn.feature_extraction.text import CountVectorizer
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn_clm.generators import Generation
+    >>> from sklearn_clm.scoring import quality_matrix
+    >>> texts, good = ["a cat sat", "a dog ran", "lorem ipsum", "dolor sit"], [1, 1, 0, 0]
+    >>> classifier = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, good)
+    >>> draws = [[Generation("a cat ran"), Generation("lorem dolor")]]
+    >>> quality_matrix(classifier, ["Q: ?"], draws).round(1)
+    array([[0.7, 0.3]])
+    """
 
     def __init__(
         self, classifier: Classifier, features: Callable[..., object] | None = None
@@ -60,8 +97,27 @@ class ClassifierScore(BaseEstimator):
         self.classifier = classifier
         self.features = features
 
+    def score_draws(self, prompts: Prompts, generations: Draws, start: int = 0) -> np.ndarray:
+        """Quality of the draws from `start` on, as in :class:`DrawScorer`."""
+        rows = [
+            generation.response if self.features is None else self.features(prompt, generation)
+            for prompt, row in zip(prompts, generations)
+            for generation in row[start:]
+        ]
+        return self._probabilities(rows, "quality").reshape(len(prompts), -1)
+
+    def score_components(self, prompts: Prompts, generations: Draws, spans: Spans) -> Scores:
+        """Scores of all occurrences, as in :class:`ComponentScore`."""
+        rows: list[object] = []
+        ids: list[list[np.ndarray]] = []
+        for prompt, draws, samples in zip(prompts, generations, spans):
+            parts, numbers = numbered_components((draw.response for draw in draws), samples)
+            ids.append([len(rows) + own for own in numbers])
+            rows += parts if self.features is None else [self.features(prompt, c) for c in parts]
+        scores = self._probabilities(rows, "component_score")
+        return [[scores[numbers] for numbers in sample] for sample in ids]
+
     def _probabilities(self, rows: list[object], argument: str) -> np.ndarray:
-        """Probability of the positive class, for each row."""
         if not rows:
             return np.empty(0)
         log_odds = self._log_odds(rows, argument)
@@ -82,51 +138,6 @@ class ClassifierScore(BaseEstimator):
                 f"{values[int(np.isnan(log_odds).argmax())]} instead."
             )
         return log_odds
-
-
-class ClassifierQuality(ClassifierScore):
-    """Probability of the positive class of a fitted binary classifier.
-
-    The classifier must have been trained on other prompts than those that calibrate.
-
-    Parameters
-    ----------
-    classifier : fitted classifier with ``predict_proba``
-        Two classes; the second one of its ``classes_`` means a good response.
-    features : callable (prompt, generation) -> object, or None, default=None
-        Makes one row of the classifier's input from one draw. None gives it the responses
-        themselves, as a list: what a pipeline that starts with a text vectoriser takes. Give a
-        callable where the prompt matters, such as
-        ``lambda prompt, generation: f"{prompt} {generation.response}"``.
-
-    Notes
-    -----
-    Log-odds are rounded to three decimals, and are those of a draw alone, as long as a batch
-    changes them by no more than 5e-6 (and 5e-7 of their size), as classifiers in single or double
-    precision do.
-
-    Examples
-    --------
-    >>> from sklearn.feature_extraction.text import CountVectorizer
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from sklearn.pipeline import make_pipeline
-    >>> from sklearn_clm.generators import Generation
-    >>> from sklearn_clm.scoring import quality_matrix
-    >>> texts, good = ["a cat sat", "a dog ran", "lorem ipsum", "dolor sit"], [1, 1, 0, 0]
-    >>> classifier = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, good)
-    >>> draws = [[Generation("a cat ran"), Generation("lorem dolor")]]
-    >>> quality_matrix(classifier, ["Q: ?"], draws).round(1)
-    array([[0.7, 0.3]])
-    """
-
-    def score_draws(self, prompts: Prompts, generations: Draws, start: int = 0) -> np.ndarray:
-        """Quality of the draws from `start` on, as in :class:`DrawScorer`."""
-        rows = [
-            generation.response if self.features is None else self.features(prompt, generation)
-            for prompt, row in zip(prompts, generations)
-            for generation in row[start:]
-        ]
-        return self._probabilities(rows, "quality").reshape(len(prompts), -1)
 
 
 class SelfConsistency(BaseEstimator):
@@ -245,7 +256,7 @@ _QUALITIES: dict[str, Quality | DrawScorer | Classifier] = {
 
 
 def get_quality(quality: str | Quality | DrawScorer | Classifier) -> Quality | DrawScorer:
-    """Quality from its name; :class:`ClassifierQuality` of a fitted classifier."""
+    """Quality from its name; :class:`ClassifierScore` of a fitted classifier."""
     others = (
         "a callable (prompt, generation) -> float, an object with a method score_draws, or a "
         "fitted classifier with predict_proba"
@@ -254,7 +265,7 @@ def get_quality(quality: str | Quality | DrawScorer | Classifier) -> Quality | D
     if isinstance(found, DrawScorer) or not isinstance(found, Classifier):
         return found
     refuse_unfitted(found, "quality")
-    return ClassifierQuality(found)
+    return ClassifierScore(found)
 
 
 def refuse_unfitted(classifier: Classifier, argument: str) -> None:
@@ -307,7 +318,7 @@ def quality_matrix(
     quality : str, callable, classifier or object
         "likelihood", "self_consistency", "p_true" and "verbalized" are known by name. A callable
         ``f(prompt, generation) -> float`` scores one draw, a :class:`DrawScorer` all draws at once.
-        A fitted classifier with ``predict_proba`` stands for :class:`ClassifierQuality` of it.
+        A fitted classifier with ``predict_proba`` stands for :class:`ClassifierScore` of it.
     prompts : sequence of length n
         The prompts.
     generations : sequence of n sequences of K Generation

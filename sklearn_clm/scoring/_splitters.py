@@ -1,4 +1,4 @@
-"""Splitters: where the components of a response begin and end (section 4.4 of the paper).
+"""Splitters, and the components of responses that they find (section 4.4 of the paper).
 
 Sentences are found by `sentencex`, Wikimedia's rule-based segmenter. Of the segmenters weighed it
 is the one that is maintained, has wheels for all common platforms, no dependencies and a light
@@ -9,14 +9,16 @@ letters; BlingFire (no release since 2021) weighs 42 MB.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
+from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.scoring._callables import chosen, name_of
-from sklearn_clm.scoring._protocols import Span
+from sklearn_clm.scoring._protocols import Response, Span
 
 Offsets = list[Span]
 # gives offsets, or the parts themselves
@@ -151,6 +153,43 @@ def get_splitter(splitter: str | Splitter) -> Callable[[str], Offsets]:
     ):
         return split
     return CheckedSplitter(split)
+
+
+def component_spans(splitter: Splitter | str, response: Response) -> list[Span | None]:
+    """Where the components of a response are; None for one that is not text, which is one whole."""
+    if not isinstance(response, str):
+        return [None]
+    return list(get_splitter(splitter)(response))
+
+
+def component_of(response: Response, span: Span | None) -> Response:
+    """The component at a span of a response; the response itself where the span is None."""
+    return response if span is None else response[span[0] : span[1]]
+
+
+def component_key(component: Response) -> Hashable:
+    """What two occurrences of one component share: the same text, or the same value."""
+    if isinstance(component, str):
+        return component.strip()
+    return prompt_bytes(component)
+
+
+def numbered_components(
+    responses: Iterable[Response], spans: Iterable[Sequence[Span | None]]
+) -> tuple[list[Response], list[np.ndarray]]:
+    """Distinct components of responses, as they first occur, and which of them each span holds."""
+    numbers: dict[Hashable, int] = {}
+    components: list[Response] = []
+    ids = []
+    for response, row in zip(responses, spans):
+        found = np.empty(len(row), dtype=np.intp)
+        for c, span in enumerate(row):
+            component = component_of(response, span)
+            found[c] = numbers.setdefault(component_key(component), len(components))
+            if found[c] == len(components):
+                components.append(component)
+        ids.append(found)
+    return components, ids
 
 
 def _trimmed(text: str, offsets: Iterable[tuple[int, int]]) -> Offsets:

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from sklearn_clm.generators import Generation
-from sklearn_clm.scoring import ComponentClassifier, SpanLikelihood, Support, rouge_l
+from sklearn_clm.scoring import ClassifierScore, SpanLikelihood, Support, rouge_l
 from sklearn_clm.scoring._components import (
     RandomScore,
     component_scores,
@@ -152,11 +152,11 @@ def test_classifier():
     rows = scored(get_component_score(classifier), "Clear lungs. Green heart.", "Clear lungs.")
     assert rows[0][0] == rows[1][0] > 0.5 > rows[0][1]
     assert rows[0][0] == pytest.approx(classifier.predict_proba(["Clear lungs."])[0, 1], abs=3e-4)
-    with_prompt = ComponentClassifier(classifier, lambda prompt, part: f"{prompt} {part}")
+    with_prompt = ClassifierScore(classifier, lambda prompt, part: f"{prompt} {part}")
     assert scored(with_prompt, "It is.", prompt="green")[0] < 0.5
-    assert [len(row) for row in scored(ComponentClassifier(classifier), "", "")] == [0, 0]
+    assert [len(row) for row in scored(ClassifierScore(classifier), "", "")] == [0, 0]
     three = LogisticRegression().fit([[0], [1], [2]], [0, 1, 2])
-    by_length = ComponentClassifier(three, lambda prompt, part: [len(part)])
+    by_length = ClassifierScore(three, lambda prompt, part: [len(part)])
     with pytest.raises(ValueError, match=r"component_score .*\(1, 3\)"):
         scored(by_length, "No effusion.")
 

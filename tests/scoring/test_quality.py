@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 from sklearn_clm.generators import Generation
 from sklearn_clm.scoring import (
-    ClassifierQuality,
+    ClassifierScore,
     SelfConsistency,
     likelihood,
     quality_matrix,
@@ -132,7 +132,7 @@ def test_classifier_gives_the_probability_of_its_second_class(classifier):
 
 
 def test_classifier_may_see_the_prompt(classifier):
-    quality = ClassifierQuality(classifier, lambda prompt, draw: f"{prompt} {draw.response}")
+    quality = ClassifierScore(classifier, lambda prompt, draw: f"{prompt} {draw.response}")
     assert_allclose(
         quality_matrix(quality, ["good", "bad"], draws(["one"], ["one"]))[:, 0],
         classifier.predict_proba(["good one", "bad one"])[:, 1],
@@ -219,7 +219,7 @@ def test_errors_of_batches_do_not_matter_to_classifiers():
             return np.stack([1.0 - good, good], axis=1)
 
     rows = draws([f"{'x' * (i % 17)} {i}" for i in range(501)])
-    quality = ClassifierQuality(Rounding())
+    quality = ClassifierScore(Rounding())
     whole = quality.score_draws(["p"], rows)
     assert_array_equal(quality.score_draws(["p"], rows, start=1), whole[:, 1:])
     alone = [quality.score_draws(["p"], [[draw]]).item() for draw in rows[0]]
