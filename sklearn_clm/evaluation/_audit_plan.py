@@ -75,12 +75,7 @@ class AuditPlan:
         )
 
     def to_frame(self) -> "pd.DataFrame":
-        """The power of both designs, one row for each number of audits.
-
-        Returns
-        -------
-        DataFrame
-        """
+        """The power of both designs, one row for each number of audits."""
         import pandas as pd
 
         columns = {"two_phase": self.two_phase, "people": self.people}

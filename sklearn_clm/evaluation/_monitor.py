@@ -25,7 +25,11 @@ from sklearn_clm.calibration._bounded_losses import check_losses
 from sklearn_clm.calibration._e_processes import RiskEProcess, confidence_sequence
 from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.policies import Groups
-from sklearn_clm.policies._calibration import places_of_groups
+from sklearn_clm.policies._calibration import (
+    SamplerCalibration,
+    SelectorCalibration,
+    places_of_groups,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -54,10 +58,9 @@ class RiskMonitor:
     1 + b (loss - epsilon), over stakes b and over the time at which the betting starts, all with
     weights that were fixed beforehand. The alarm goes off when it reaches 1 / alpha.
 
-    *Why one may look at any time.* Each stake leaves every factor positive, and under the
-    hypothesis no factor has a mean above 1. Hence the e-value is a nonnegative supermartingale
-    that starts at 1, and by Ville's inequality it *ever* reaches 1 / alpha with probability at
-    most alpha.
+    *Why one may look at any time.* No factor is negative and, under the hypothesis, none has a mean
+    above 1. Hence the e-value is a nonnegative supermartingale that starts at 1, and by Ville's
+    inequality it *ever* reaches 1 / alpha with probability at most alpha.
 
     *What it needs.* The audited requests must be all requests or a random share of them. With
     `share` below 1 :meth:`should_audit` chooses, by the request and the seed alone. A prompt that
@@ -119,12 +122,17 @@ class RiskMonitor:
         seed: int = 0,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.epsilon, self._watched = _watched(target)
         self._claims: dict[Hashable | None, Claim] = {}
         self._groups: Groups | None = None
-        if isinstance(target, (ConformalSampler, ComponentSelector)):
-            self._claims = target.calibration_.claims_in_use
-            self._groups = target.calibration_.groups
+        self._watched: str | None = None  # digest of what predicts, where it is known
+        if isinstance(target, Real):
+            self.epsilon = check_level(target, "target")
+        else:
+            record = _certified(target)
+            self.epsilon = float(record.claim.level)
+            self._claims, self._groups = record.claims_in_use, record.groups
+            text = f"{_decisive(record)} {record.provenance}"
+            self._watched = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         self.alpha = check_level(alpha, "alpha")
         check_scalar(share, "share", Real, min_val=0, max_val=1, include_boundaries="right")
         check_scalar(seed, "seed", Integral, min_val=0)
@@ -151,12 +159,6 @@ class RiskMonitor:
         -------
         bool
             True with probability `share`, by the request and the seed alone.
-
-        Examples
-        --------
-        >>> from sklearn_clm.evaluation import RiskMonitor
-        >>> RiskMonitor(0.3).should_audit("every request, where share=1")
-        True
         """
         return bool(self._chosen([_digest(request)])[0])
 
@@ -396,35 +398,28 @@ class RiskMonitor:
         ).fetchall()
 
 
-def _watched(target: ConformalSampler | ComponentSelector | float) -> tuple[float, str | None]:
-    """The watched risk, and a digest of what predicts, where it is known."""
-    if isinstance(target, (ConformalSampler, ComponentSelector)):
-        check_is_fitted(target, "calibration_")
-    elif isinstance(target, Real):
-        return check_level(target, "target"), None
-    else:
+def _certified(target: object) -> SamplerCalibration | SelectorCalibration:
+    """What a target was calibrated to: something that can be watched."""
+    if not isinstance(target, (ConformalSampler, ComponentSelector)):
         raise TypeError(
             "target must be a calibrated ConformalSampler or ComponentSelector, or a number in "
             f"(0, 1), got {type(target).__name__} instead."
         )
-    if not target.calibration_.certified:
+    check_is_fitted(target, "calibration_")
+    record = target.calibration_
+    if not record.certified or not record.claim.admission:
         raise ValueError(
-            f"target must be certified, got a {type(target).__name__} that certifies nothing "
-            "instead: it promises nothing that could be watched; give the tolerated risk."
+            f"target must be certified to give what is admissible, got a {type(target).__name__} "
+            "that certifies nothing, other losses or answers instead: give the level that is "
+            "watched, and update with that loss, or with the prompts answered alone."
         )
-    if isinstance(target, ConformalSampler):
-        record = target.calibration_
-        if not record.claim.admission:
-            raise ValueError(
-                "target must promise an admissible response to each prompt, got one that promises "
-                "other losses, or answers, instead: give the level that is watched, and update "
-                "with that loss, or with the prompts answered alone."
-            )
-        risk, text = record.epsilon, f"{record.digest} {record.provenance}"
-    else:
-        selected = target.calibration_
-        risk, text = selected.alpha, f"{list(selected.thresholds.items())!r} {selected.provenance}"
-    return float(risk), hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return record
+
+
+def _decisive(record: SamplerCalibration | SelectorCalibration) -> str:
+    if isinstance(record, SamplerCalibration):
+        return record.digest
+    return repr(list(record.thresholds.items()))
 
 
 def _digest(request: object) -> bytes:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _SIZES = (100, 200, 500, 1000, 2000)
 _LARGEST_ADVICE = 10_000
-_MOST_BUDGETS = 20  # rows of a table
 # larger calibration parts hardly choose otherwise
 _MOST_SIMULATED = 5_000
 _FORMS = {"smallest_epsilon": ".3f", "chance": ".2f", "size": ".2f", "draws": ".2f"}
@@ -74,8 +73,6 @@ class Plan:
         for the same two shares; 1 if there is none.
     lowest, lowest_interval : float, tuple of float
         Share of prompts without any admissible draw: no epsilon below it can be certified.
-    lowest_by_budget, n_recommended_by_budget : ndarray, tuple of int or None, length k_max
-        The same share, and `n_recommended`, for the first 1, 2, ..., k_max draws.
     epsilon, delta, power, confidence, looks : float, int
         As asked for.
     n_pilot, k_max : int
@@ -98,8 +95,6 @@ class Plan:
     epsilon_of_largest_cautious: float
     lowest: float
     lowest_interval: tuple[float, float]
-    lowest_by_budget: np.ndarray
-    n_recommended_by_budget: tuple[int | None, ...]
     epsilon: float
     delta: float
     power: float
@@ -110,13 +105,7 @@ class Plan:
     share_kept: float
 
     def to_frame(self) -> "pd.DataFrame":
-        """The estimates with the ends of their intervals, one row for each number of prompts.
-
-        Returns
-        -------
-        pandas.DataFrame
-            The ends of an interval are called ``_low`` and ``_high``.
-        """
+        """The estimates, one row for each number of prompts; intervals end in _low and _high."""
         import pandas as pd
 
         columns = {"n_prompts": self.n_prompts, "n_calibration": self.n_calibration}
@@ -125,13 +114,7 @@ class Plan:
         return pd.DataFrame(columns)
 
     def to_markdown(self) -> str:
-        """The plan as text with tables in Markdown.
-
-        Returns
-        -------
-        str
-            The text.
-        """
+        """The plan as text with tables in Markdown."""
         low, high = self.lowest_interval
         parts = [
             f"Plan from a pilot of {counted(self.n_pilot, 'prompt')} with "
@@ -169,12 +152,6 @@ class Plan:
             "nothing gives all draws, and for thresholds, not for an ExitPolicy. The rest holds "
             'for both, with guarantee="pac".',
         ]
-        if self.k_max > 1:
-            parts += [
-                "What each number of draws needs, at the pilot's share of errors. Choose k_max by "
-                "it only if the pilot does not calibrate.",
-                self._by_budget(),
-            ]
         return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
     def _needs(self) -> str:
@@ -201,15 +178,6 @@ class Plan:
                 shown = [f"{value:{_FORMS.get(name, ',.0f')}}" for value in values[i]]
                 cell = f"{shown[0]} [{shown[1]}, {shown[2]}]"
                 rows[-1].append("too few prompts" if np.isnan(values[i, 0]) else cell)
-        return markdown_table(rows)
-
-    def _by_budget(self) -> str:
-        """What each number of draws needs."""
-        rows = [["k_max", "without any admissible draw", f"prompts for epsilon = {self.epsilon:g}"]]
-        shown = np.linspace(1, self.k_max, min(self.k_max, _MOST_BUDGETS)).round().astype(int)
-        for k in shown.tolist():
-            share, n = self.lowest_by_budget[k - 1], self.n_recommended_by_budget[k - 1]
-            rows.append([str(k), f"{share:.3f}", self._count(n, share)])
         return markdown_table(rows)
 
     def _count(self, n: int | None, share: float) -> str:
@@ -258,10 +226,6 @@ def plan(
     be certified is the same for an :class:`~sklearn_clm.policies.ExitPolicy`; its set sizes and
     draws are not estimated.
 
-    The number of prompts is decided before calibration. Who collects more after a failure, until a
-    calibration succeeds, is misled more often than `delta` says. Where that shall be possible, fix
-    the number of `looks`, and calibrate at each of them with ``delta / looks``.
-
     Parameters
     ----------
     data : CalibrationData
@@ -273,10 +237,8 @@ def plan(
         Level of the tests, in (0, 1).
     sizes : sequence of int, default=(100, 200, 500, 1000, 2000)
         Numbers of prompts to consider, the optimisation part included.
-    set_score, k_max, optimization_fraction, n_lambdas
+    set_score, k_max, optimization_fraction, n_lambdas, size_weight, excess_weight, draw_weight
         As in :func:`sklearn_clm.calibration.learn_then_test`.
-    size_weight, excess_weight, draw_weight
-        Weights of the objective, likewise.
     power : float, default=0.9
         Probability of success of the recommended number of prompts, in (0, 1).
     confidence : float, default=0.95
@@ -286,8 +248,8 @@ def plan(
     random_state : int or None, default=None
         Seed of the simulations.
     looks : int, default=1
-        How many calibrations, of more and more prompts, share `delta`, at least 1. The plan is for
-        each of them at level ``delta / looks``.
+        How many calibrations, of more and more prompts, share `delta`, at least 1, as is decided
+        beforehand. The plan is for each of them, at level ``delta / looks``.
 
     Returns
     -------
@@ -320,8 +282,7 @@ def plan(
         raise ValueError(f"sizes must be integers of at least 2, got {sizes!r} instead.")
     n, pilot = data.n_prompts, data.truncate(int(check_budgets(k_max, data.k_max).max()))
     parts = np.array([size - optimization_size(size, fraction) for size in planned.tolist()])
-    errors = first_k_errors(pilot.admissible)
-    n_errors, level = int(errors[-1]), delta / looks
+    n_errors, level = int(first_k_errors(pilot.admissible)[-1]), delta / looks
     low, high = clopper_pearson(n_errors, n, confidence)
     shares = np.array([n_errors / n, low, high])
     recommended = partial(
@@ -332,12 +293,8 @@ def plan(
         fraction=fraction,
         most=max(_LARGEST_ADVICE, int(planned[-1])),
     )
-    by_budget = tuple(recommended(share) for share in (errors / n).tolist())
-    largest = int(parts[-1])
-    certified, certified_cautious = (
-        float(smallest_epsilon(int(binom.ppf(power, largest, share)), largest, level))
-        for share in (shares[0], high)
-    )
+    most_errors = binom.ppf(power, parts[-1], shares[[0, 2]]).astype(np.int64)
+    certified, certified_cautious = smallest_epsilon(most_errors, parts[-1], level).tolist()
     costs = np.full((2, len(parts), 3), np.nan)
     enough = parts >= prompts_needed(epsilon, level)
     costs[:, enough] = _simulated_costs(
@@ -363,14 +320,12 @@ def plan(
             "draws": costs[1],
             "judgements": np.outer(planned, calls),
         },
-        n_recommended=by_budget[-1],
+        n_recommended=recommended(n_errors / n),
         n_recommended_cautious=recommended(float(high)),
         epsilon_of_largest=certified,
         epsilon_of_largest_cautious=certified_cautious,
         lowest=n_errors / n,
         lowest_interval=(float(low), float(high)),
-        lowest_by_budget=errors / n,
-        n_recommended_by_budget=by_budget,
         epsilon=float(epsilon),
         delta=float(delta),
         power=float(power),

@@ -87,8 +87,8 @@ class LevelResults:
 
         Parameters
         ----------
-        measure
-            As in :meth:`values`.
+        measure : str
+            One of `measures`.
         min_share : float, default=1.0
             A level counts where at least this share of the trials found a configuration. Below
             1, means at different levels may be over different trials.
@@ -122,18 +122,10 @@ class LevelResults:
         return np.broadcast_to(usable.all(axis=0), usable.shape) if common else usable
 
     def auc(self, measure: str) -> np.ndarray:
-        """Normalised area under the curve of each trial (section 5).
+        """Normalised areas under the curves (section 5), shape (n_methods, n_trials).
 
-        Parameters
-        ----------
-        measure
-            As in :meth:`values`.
-
-        Returns
-        -------
-        ndarray of shape (n_methods, n_trials)
-            The areas over the levels that are achievable and not trivial in every trial of every
-            method; NaN where there is no such level.
+        They are over the levels that are achievable and not trivial in every trial of every
+        method; NaN where there is no such level.
         """
         return self._areas(measure, self.usable()[0])
 
@@ -171,7 +163,6 @@ class LevelResults:
         Returns
         -------
         PairedDifference
-            The differences, their mean and their interval.
         """
         rows = [self.position(method_a), self.position(method_b)]
         if level is None:
@@ -218,12 +209,7 @@ class LevelResults:
         return pd.DataFrame(columns, index=list(self.methods))
 
     def to_frame(self) -> "pd.DataFrame":
-        """All values as a pandas DataFrame, one row for each method, trial and level.
-
-        Returns
-        -------
-        pandas.DataFrame
-        """
+        """All values as a pandas DataFrame, one row for each method, trial and level."""
         import pandas as pd
 
         names = ["method", "trial", self.level_name]
@@ -240,30 +226,14 @@ class LevelResults:
         ).reset_index()
 
     def save(self, path: str | Path) -> None:
-        """Write everything to a compressed .npz file, without pickle.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file. An existing one is replaced only once the new one is complete.
-        """
+        """Write everything to a compressed .npz file, without pickle."""
         arrays = {"kind": np.asarray(type(self).__name__)}
         arrays |= {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
         write_arrays(path, compressed=True, **arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what :meth:`save` wrote.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file to read.
-
-        Returns
-        -------
-        object of this class
-        """
+        """Read what :meth:`save` wrote."""
         with naming(path, f"is not an intact file written by {cls.__name__}.save"):
             arrays = read_arrays(path, ["kind", *(field.name for field in fields(cls))])
             kind = str(arrays.pop("kind"))

@@ -49,9 +49,8 @@ def run_trials(
     splits, and all epsilons share one frontier, so that one trial takes little longer for 101
     epsilons than for one.
 
-    A null trial abstains: no configuration is valid, and its measures are NaN. As epsilon grows,
-    a trial that is null becomes achievable, and at last trivial: always returning the first
-    generation would satisfy epsilon, too.
+    A null trial abstains, and its measures are NaN. As epsilon grows, a trial that is null becomes
+    achievable, and at last trivial: always returning the first generation would satisfy it, too.
 
     Parameters
     ----------

@@ -1,5 +1,3 @@
-import re
-
 import numpy as np
 import pytest
 from scipy.stats import binom
@@ -130,22 +128,6 @@ def test_near_the_floor_a_larger_epsilon_is_named(errors):
     n_errors = np.random.default_rng(0).binomial(found.n_calibration[-1], share, size=4_000)
     passed = binomial_p_value(n_errors, int(found.n_calibration[-1]), larger) <= 0.05
     assert passed.mean() > 0.88
-
-
-def test_each_number_of_draws_has_its_needs(pilot, expected):
-    errors = [int((~pilot.admissible[:, :k].any(axis=1)).sum()) for k in range(1, 7)]
-    assert expected.lowest_by_budget.tolist() == [count / 80 for count in errors]
-    for k in (2, 6):
-        of_budget = plan(pilot, 0.3, sizes=[100], k_max=k, **FAST)
-        assert expected.n_recommended_by_budget[k - 1] == of_budget.n_recommended
-        assert len(of_budget.lowest_by_budget) == k
-    rows = [line for line in str(expected).splitlines() if re.match(r"\| [1-6] \|", line)]
-    assert len(rows) == 6
-    assert rows[-1] == f"| 6 | {errors[-1] / 80:.3f} | {expected.n_recommended} |"
-    wide = CalibrationData(np.ones((20, 60)), np.ones((20, 60, 60)), np.ones((20, 60)))
-    text = str(plan(wide, 0.3, sizes=[100], n_trials=2, n_lambdas=1, random_state=0))
-    assert "\n| 60 | 0.000 |" in text
-    assert text.count("\n| ") < 30
 
 
 def test_too_few_prompts_have_no_sets(expected):
