@@ -292,34 +292,23 @@ class Plain:
 
 
 def test_what_parameters_hold_does_not_reach_predict():
-    bounds, generator = [50], Plain()
-    own = sampler(generator, quality=Listed(bounds)).fit(X, Y)
-    before = own.predict(NEW[:60])
-    bounds[0], generator.skill, generator.options["temperature"] = 1, 0.1, 9.0
-    assert clone(own).fit(X, Y).predict(NEW[:60]) != before
-    assert own.predict(NEW[:60]) == before
-    own.memory_.clear()
-    assert own.predict(NEW[:60]) == before
-
-
-def test_nested_parameters_do_not_reach_predict():
-    own = sampler(quality=SelfConsistency()).fit(X, Y)
-    before, data = own.predict(X), own.calibration_data_
-    own.set_params(quality__prior=0.01)
-    with pytest.raises(ValueError, match="quality"):
-        own.calibrate(data)
-    assert own.predict(X) == before != own.fit(X, Y).predict(X)
-
-
-def test_a_classifier_that_is_trained_further_does_not_reach_predict():
     texts = [f"answer {i}" for i in range(200)] + [f"wrong guess {i % 6} about" for i in range(200)]
     words = HashingVectorizer(n_features=64)
     scored = make_pipeline(words, SGDClassifier(loss="log_loss", random_state=0))
     scored.fit(texts, [1] * 200 + [0] * 200)
-    own = sampler(quality=scored).fit(X, Y)
-    before = own.predict(X)
+    bounds, generator = [50], Plain()
+    listed = sampler(generator, quality=Listed(bounds)).fit(X, Y)
+    classified, nested = (sampler(quality=one).fit(X, Y) for one in (scored, SelfConsistency()))
+    before = [one.predict(X) for one in (listed, classified, nested)]
+    bounds[0], generator.skill, generator.options["temperature"] = 1, 0.1, 9.0
     scored[-1].partial_fit(words.transform(texts), [0] * 200 + [1] * 200)
-    assert own.predict(X) == before
+    nested.set_params(quality__prior=0.01)
+    with pytest.raises(ValueError, match="quality"):
+        nested.calibrate(nested.calibration_data_)
+    for one, sets in zip((listed, classified, nested), before):
+        one.memory_.clear()
+        assert one.predict(X) == sets
+        assert one.fit(X, Y).predict(X) != sets
 
 
 class Counting:

@@ -9,22 +9,19 @@ from collections import Counter
 import numpy as np
 import pytest
 import sklearn
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     GridSearchCV,
     cross_val_predict,
     cross_val_score,
     cross_validate,
-    learning_curve,
 )
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_html_repr
 
-from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning, PredictionSets
+from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
-from sklearn_clm.generators import EstimatorGenerator
-from sklearn_clm.metrics import SCORERS, set_coverage, set_outcomes
+from sklearn_clm.metrics import SCORERS, set_outcomes
 from sklearn_clm.policies import ThresholdPolicy
 from tests import toy
 from tests.toy import ToyModel, drawn, questions
@@ -237,35 +234,8 @@ def test_cross_validate_with_many_scorers(tmp_path, n_jobs):
     assert len(drawn(log)) == n_fit + n_predicted  # one predict serves all scorers
 
 
-def test_grid_search_with_many_scorers_refits_by_one():
-    search = GridSearchCV(
-        toy_sampler(), {"k_max": [3, 5]}, scoring=SCORERS, refit="neg_objective", cv=2
-    ).fit(X, Y)
-    assert search.best_params_["k_max"] in (3, 5)
-
-
-def test_learning_curve():
-    sizes, _, scores = learning_curve(
-        toy_sampler(), X, Y, train_sizes=[0.6, 1.0], cv=2, scoring=SCORERS["coverage"]
-    )
-    assert sizes.tolist() == [27, 45]
-    assert scores.shape == (2, 2)
-
-
 def test_cross_val_predict():
     sets = cross_val_predict(toy_sampler(), X, Y, cv=3)
     assert sets.shape == (len(X), 5)
     covered = [answer in row for row, answer in zip(sets.tolist(), Y)]
     assert np.mean(covered) > 0.5
-
-
-def test_string_labels_of_a_classifier_of_scaled_rows():
-    rows = np.random.default_rng(0).normal(size=(200, 2)) * [1, 1000]
-    labels = np.where(rows[:, 0] > 0, "yes", "no")
-    sampler = ConformalSampler(
-        EstimatorGenerator(LogisticRegression()), k_max=3, random_state=0, epsilon=0.2
-    )
-    sets = make_pipeline(StandardScaler(), sampler).fit(rows, labels).predict(rows)
-    assert isinstance(sets, PredictionSets)
-    assert sets.dtype == object
-    assert set_coverage(labels, sets) > 0.8

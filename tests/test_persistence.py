@@ -5,7 +5,6 @@ import io
 import json
 import math
 import pickle
-from dataclasses import replace
 
 import joblib
 import numpy as np
@@ -25,7 +24,7 @@ from sklearn_clm import (
 )
 from sklearn_clm.caching import CachedAdmission, CachedGenerator, CachedScore
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.generators import BaseGenerator, EstimatorGenerator
+from sklearn_clm.generators import EstimatorGenerator
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import rouge_l, threshold_admission
 from tests.toy import ToyModel, questions, toy_sampler
@@ -92,33 +91,6 @@ def test_round_trips_of_a_trained_generator(way, fitted_classifier, tmp_path):
     copy = way(sampler, tmp_path)
     assert copy.predict(X) == sampler.predict(X)
     assert copy.generator_.fingerprint() == sampler.generator_.fingerprint()
-
-
-class Boxes(BaseGenerator):
-    """Responses that JSON does not know."""
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        rows = ToyModel().sample(prompts, n_samples, start=start, seed=seed)
-        return [[replace(draw, response=(draw.response,)) for draw in row] for row in rows]
-
-
-def in_a_box(reference, response):
-    return response == (reference,)
-
-
-def test_draws_of_any_kind_survive():
-    X, y = questions(40)
-    sampler = ConformalSampler(
-        Boxes(),
-        k_max=3,
-        epsilon=0.6,
-        random_state=0,
-        similarity="exact_match",
-        admission=in_a_box,
-    )
-    sampler.fit(X, y)
-    copy = pickle.loads(pickle.dumps(sampler))
-    assert copy.predict(NEW) == sampler.predict(NEW)
 
 
 def test_calibration_file(fitted, tmp_path):
