@@ -72,13 +72,6 @@ requests at a time (``python tests/benchmarks --only service``):
 | one after the other | False | 330 ms | 1 |
 | one after the other | True | 95 ms | 2.7 |
 
->>> import json, tempfile
->>> with tempfile.TemporaryDirectory() as folder:
-...     (path,) = server.write_batch(["2 + 2 ="], 3, f"{folder}/requests.jsonl")
-...     lines = [json.loads(line) for line in path.read_text().splitlines()]
->>> len(lines), lines[0]["body"]["model"]
-(3, 'my-model')
-
 On the command line, ``python -m sklearn_clm batch write`` and ``batch read`` do this with the file
 of a ``CachedGenerator``: answers go into the store, what is missing into the next file, and a
 ``fit`` goes on from the store without a request. Where the ``CachedGenerator`` has a ``key=``, give
@@ -157,16 +150,12 @@ core, without the time of a model (``python tests/benchmarks --only scaling``):
 | 10,000 | 21 s | 0.50 s | 0.47 GiB | 32 MB |
 | 100,000 | 190 s | 5.1 s | 1.5 GiB | 0.3 GB |
 | 100,000, similarities on disk | 171 s | 5.3 s | 1.1 GiB | 0.3 GB |
-| 1,000,000, on paper | 30 min | 1 min | 7 GiB | 3.2 GB |
 
 Draws are made, scored and judged some thousand prompts at a time. ``collect(prompts, references,
 memory="similarity.npy")`` writes the similarities to a file that calibration reads block by block.
-
-At a million prompts, first to break is that draws are made once: a process remembers the latest
-gigabyte of them, a million with their tokens, and ``calibration_draws_`` or a second ``fit`` would
-pay for the others anew. A :class:`sklearn_clm.caching.CachedGenerator` holds them all, some 10 GB
-on disk. Next come responses that lazy judging keeps at hand, some 3 GB. It is seldom worth it: with
-100,000 prompts the risk is known to 0.3 percentage points.
+A process remembers the latest gigabyte of its draws, about a million; beyond that, a
+:class:`sklearn_clm.caching.CachedGenerator` holds them all. More are seldom worth it: with 100,000
+prompts the risk is known to 0.3 percentage points.
 """
 
 from sklearn_clm.generators._base import BaseGenerator, Generator, check_keyed

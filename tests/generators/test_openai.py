@@ -10,8 +10,10 @@ import tempfile
 import time
 import tracemalloc
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -50,6 +52,7 @@ def expected(prompt, seed, draw):
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_draws_are_keyed_and_complete(server, endpoint):
+    server.compresses = endpoint == "chat"
     rows = generator_for(server, endpoint=endpoint).sample(PROMPTS, 3, start=2, seed=5)
     for prompt, row in zip(PROMPTS, rows):
         for draw, generation in enumerate(row, start=2):
@@ -194,31 +197,6 @@ def test_a_body_that_decompresses_to_much_takes_little_memory(server):
         tracemalloc.stop()
 
 
-def test_compressed_bodies_are_read(server):
-    server.compresses = True
-    rows = generator_for(server).sample(PROMPTS, 2)
-    server.compresses = False
-    assert rows == generator_for(server).sample(PROMPTS, 2)
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ("nested", "the body is not JSON"),
-        ("half_character", "half a character"),
-        ("dripping", "did not answer in time"),
-    ],
-)
-def test_bodies_that_cannot_be_read_are_plain_errors(server, fault, message):
-    generator = generator_for(server, timeout=0.5, max_retries=0)
-    generator.probe()
-    server.planned = [fault]
-    begun = time.monotonic()
-    with pytest.raises(ServiceError, match=message):
-        generator.sample(["a"], 1)
-    assert time.monotonic() - begun < 5.0  # a timeout holds for the whole body
-
-
 def test_log_probabilities_of_reasoning_are_unknown_with_one_warning(server):
     def body(request, chat):
         answer = FaultServer.body(server, request, chat)
@@ -234,40 +212,6 @@ def test_log_probabilities_of_reasoning_are_unknown_with_one_warning(server):
     shown = [str(w.message) for w in caught]
     assert len([text for text in shown if "include those of hidden reasoning" in text]) == 1
     assert {draw.logprob for row in rows for draw in row} == {None}
-
-
-def draw_in_child(generator, prompts, results):
-    results.put((os.getpid(), generator.sample(prompts, 4)))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_forked_processes_do_not_share_sockets(server):
-    generator = generator_for(server, timeout=30.0)
-    generator.sample(PROMPTS, 2)  # leaves open connections behind
-    prompts = {k: [f"process {k}, question {i}" for i in range(8)] for k in range(4)}
-    context = multiprocessing.get_context("fork")
-    results = [context.SimpleQueue() for _ in prompts]
-    server.delay = lambda request: time.sleep(random.uniform(0.0, 0.02))
-    children = [
-        context.Process(target=draw_in_child, args=(generator, prompts[k], results[k]))
-        for k in prompts
-    ]
-    for child in children:
-        child.start()
-    pids, n_right = set(), 0
-    for k in prompts:
-        pid, rows = results[k].get()
-        pids.add(pid)
-        for prompt, row in zip(prompts[k], rows):
-            for draw, generation in enumerate(row):
-                spelled = b"".join(piece for piece, _ in expected(prompt, 0, draw))
-                n_right += generation.response.encode() == spelled
-    for child in children:
-        child.join()
-    assert len(pids - {os.getpid()}) == 4
-    assert n_right == 128
-    assert len(generator.sample(["the parent"], 1)) == 1
 
 
 def test_a_refused_request_is_not_repeated_and_others_arrive(server):
@@ -341,24 +285,6 @@ def test_the_error_says_that_it_was_the_judge_that_asked(server):
         "It was LLMJudge that asked.",
         "It is about the response 'POISON' to the reference 'c'.",
     ]
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ("503", r"status 503 \(3 attempts\): .*\(prompt: 'a'\)"),
-        ("404", r"404 at http://\S+/chat/completions"),
-        ("malformed", r"3 in a row: the body is not JSON"),
-        ("hang", r"did not answer in time \(3 attempts\)"),
-        ("dropped", "cannot be reached"),
-    ],
-)
-def test_a_service_that_stays_broken_is_an_error(server, fault, message):
-    generator = generator_for(server, max_retries=2)
-    generator.probe()
-    server.fault_rate, server.faults = 1.0, [fault]
-    with pytest.raises(ServiceError, match=message):
-        generator.sample(["a"], 1)
 
 
 def test_the_address_in_an_error_holds_no_secret():
@@ -445,13 +371,6 @@ def test_draws_that_failed_do_not_use_up_the_budget(server):
     assert len(generator.sample(["b"], n_left)[0]) == n_left
 
 
-def test_an_abandoned_stream_stops_asking(server):
-    draws = generator_for(server, max_concurrency=2).stream(PROMPTS, 20)
-    next(draws)
-    draws.close()
-    assert len(server.requests) < 40
-
-
 @pytest.mark.parametrize(
     ("params", "prompt", "name"),
     [
@@ -507,3 +426,49 @@ def test_a_progress_bar_shows_what_it_costs(server, capsys):
     shown = capsys.readouterr().err
     assert "draws=10" in shown
     assert f"cost={(5 * len('question 0') * 2) + 2 * 30}" in shown
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("503", r"status 503 \(2 attempts\): .*\(prompt: 'a'\)"),
+        ("404", r"404 at http://\S+/chat/completions"),
+        ("malformed", r"2 in a row: the body is not JSON"),
+        ("nested", r"2 in a row: the body is not JSON"),
+        ("half_character", "half a character"),
+        ("hang", r"did not answer in time \(2 attempts\)"),
+        ("dripping", "did not answer in time"),
+        ("dropped", "cannot be reached"),
+    ],
+)
+def test_a_service_that_stays_broken_is_an_error(server, fault, message):
+    generator = generator_for(server, max_retries=1)
+    generator.probe()
+    server.fault_rate, server.faults = 1.0, [fault]
+    begun = time.monotonic()
+    with pytest.raises(ServiceError, match=message):
+        generator.sample(["a"], 1)
+    assert time.monotonic() - begun < 10.0  # a timeout holds for the whole body
+
+
+inherited = {}
+
+
+def draw_in_child(prompts):
+    return inherited["generator"].sample(prompts, 4)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked_processes_do_not_share_sockets(server):
+    inherited["generator"] = generator_for(server, timeout=30.0)
+    draw_in_child(PROMPTS)  # leaves open connections behind
+    parts = [[f"process {k}, question {i}" for i in range(8)] for k in range(4)]
+    server.delay = lambda request: time.sleep(random.uniform(0.0, 0.02))
+    with ProcessPoolExecutor(4, multiprocessing.get_context("fork")) as pool:
+        rows = list(pool.map(draw_in_child, parts))
+    for prompt, row in zip(chain(*parts), chain(*rows)):
+        for draw, generation in enumerate(row):
+            spelled = b"".join(piece for piece, _ in expected(prompt, 0, draw))
+            assert generation.response.encode() == spelled
+    assert len(draw_in_child(["the parent"])) == 1

@@ -234,11 +234,6 @@ class OpenAIGenerator(ConcurrentGenerator):
         -------
         bool
             The answer is remembered; only the first call costs a request (three at most).
-
-        Raises
-        ------
-        ServiceError
-            If the service does not answer, or refuses the request for another reason.
         """
         self._validate()
         shared, key = self._shared(), self.fingerprint()
@@ -282,9 +277,7 @@ class OpenAIGenerator(ConcurrentGenerator):
 
         Notes
         -----
-        Each line's ``custom_id`` holds a digest of the generator's fingerprint and the seed, the
-        digest of the prompt, the first draw and the number of draws (`n_per_request` at most), in
-        64 characters. `max_draws` does not count what a batch draws.
+        `max_draws` does not count what a batch draws.
 
         Examples
         --------
@@ -425,8 +418,8 @@ class OpenAIGenerator(ConcurrentGenerator):
         if self.endpoint == "completions":
             if not isinstance(asked, str):
                 raise TypeError(
-                    "endpoint='completions' takes prompts that are text, got a "
-                    f"{type(asked).__name__}; chat messages need endpoint='chat'."
+                    "prompts must be texts where endpoint='completions', got a "
+                    f"{type(asked).__name__}: {asked!r:.60} instead."
                 )
             request["prompt"] = str(asked)
             if self.logprobs:
@@ -441,12 +434,7 @@ class OpenAIGenerator(ConcurrentGenerator):
                 request.update(logprobs=True, top_logprobs=1)
         request |= self.extra_body or {}
         check_text(request, "a prompt")
-        try:
-            json.dumps(request)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise TypeError(
-                f"a prompt must be made of what JSON can hold, got {asked!r:.60}: {error}."
-            ) from None
+        json.dumps(request)  # what no request can hold is found before any is paid for
         return request
 
     def _service(self) -> Service:
