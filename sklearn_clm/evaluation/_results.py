@@ -281,7 +281,7 @@ class TrialResults(LevelResults):
     methods : tuple of str, length n_methods
         Names of the set scores.
     levels : ndarray of shape (n_levels,)
-        The values of epsilon; `epsilons` is the same.
+        The values of epsilon.
     delta : float
         Level of the tests.
     null : ndarray of bool, shape (n_methods, n_trials, n_levels)
@@ -328,11 +328,6 @@ class TrialResults(LevelResults):
     level_name: ClassVar[str] = "epsilon"
 
     @property
-    def epsilons(self) -> np.ndarray:
-        """The values of epsilon, shape (n_levels,)."""
-        return self.levels
-
-    @property
     def relative_size(self) -> np.ndarray:
         """Set size divided by the largest budget."""
         return self.size / self.k_max
@@ -357,7 +352,7 @@ class ComponentTrialResults(LevelResults):
     Attributes
     ----------
     methods, levels, delta
-        As in :class:`TrialResults`, of component scores and alpha; `alphas` is `levels`.
+        As in :class:`TrialResults`, of component scores and alpha.
     null : ndarray of bool, shape (n_methods, n_trials, n_levels)
         Where gamma-hat is +inf.
     trivial : ndarray of bool, shape (n_methods, n_trials, n_levels)
@@ -381,11 +376,6 @@ class ComponentTrialResults(LevelResults):
 
     measures: ClassVar[tuple[str, ...]] = ("loss", "number", "recall")
     level_name: ClassVar[str] = "alpha"
-
-    @property
-    def alphas(self) -> np.ndarray:
-        """The values of alpha, shape (n_levels,)."""
-        return self.levels
 
     def _chosen(self) -> dict[str, np.ndarray]:
         return {"gamma": self.gammas}
