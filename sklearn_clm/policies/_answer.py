@@ -26,7 +26,7 @@ from sklearn_clm.calibration._table import DrawEntries, Table
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._exit import LevelResult, LevelRule, degree_two
 from sklearn_clm.policies._judging import classifier_factory
-from sklearn_clm.policies._open_sets import DrawScores, ExitSets, Progress
+from sklearn_clm.policies._open_sets import DrawScores, ExitSets
 from sklearn_clm.policies._rules import Certified, Everything, Row, Rule, Rules
 from sklearn_clm.policies._verdicts import bounding
 
@@ -65,7 +65,7 @@ class AnswerLevel(LevelRule):
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> None:
         return None
 
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> "AnswerSets":
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> "AnswerSets":
         return AnswerSets(self, scores, claim, progress)
 
     def content(self) -> dict[str, Any]:
@@ -79,9 +79,7 @@ class AnswerLevel(LevelRule):
 class AnswerSets(ExitSets):
     """The answers to many prompts: those of an exit policy, with another rule."""
 
-    def __init__(
-        self, level: AnswerLevel, scores: DrawScores, claim: Claim, progress: Progress
-    ) -> None:
+    def __init__(self, level: AnswerLevel, scores: DrawScores, claim: Claim, progress: Any) -> None:
         super().__init__(level.model, level.level, None, level.equal_texts, scores, claim, progress)
         self._k_min = level.k_min
 

@@ -132,14 +132,7 @@ class AuditedJudging(BaseEstimator):
 class AuditResult(LearnThenTestResult):
     """What two phases found; `n_errors` are the prompts that the model refuses.
 
-    Parameters
-    ----------
-    n_missed : int
-        Audited prompts whose witness people reject.
-    rows, draws : ndarray of int, shape (n,)
-        The audited prompts, and the draw that each was judged by.
-    verdicts : ndarray of bool, shape (n,)
-        What people said.
+    Of the audited prompts, `rows`, people judged one draw each and rejected `n_missed`.
     """
 
     n_missed: int = 0

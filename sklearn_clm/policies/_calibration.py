@@ -27,7 +27,6 @@ from sklearn_clm.policies._groups import Groups
 from sklearn_clm.policies._losses import Losses, why_empty
 from sklearn_clm.policies._open_sets import (
     DrawScores,
-    Progress,
     QualityLike,
     SetsByRule,
     SimilarityLike,
@@ -320,7 +319,7 @@ class SamplerCalibration(_Calibration):
             }
             return described, {**fields, "rules": rules, "shift": shift}
 
-    def open_sets(self, scores: DrawScores, given: object, progress: Progress) -> SetsByRule:
+    def open_sets(self, scores: DrawScores, given: object, progress: Any) -> SetsByRule:
         """The sets of prompts before their first draw, each by the rule of its group."""
         prompts = scores.prompts
         places = places_of_groups(self.rules, self.groups, given, len(prompts), prompts)

@@ -51,33 +51,13 @@ class Collection:
     Draws are keyed, and scores of a draw depend on it and earlier ones alone: so those that are
     made one by one are those that would be made all at once.
 
-    Parameters
-    ----------
-    source : DrawSource
-        Where draws come from.
-    prompts : CheckedPrompts
-        The n prompts that calibrate.
-    indices : ndarray of int, shape (n,)
-        Their positions among the prompts that were given.
-    references : list of length n
-        What is admissible for each.
-    groups : list of hashable, or None
-        The group of each, where groups were given.
-    shift : Shift or None
-        The shift that the prompts were weighted for.
-    k_max : int
-        Most draws of a prompt, K.
-    sampler : ConformalSampler
-        Its scores, options and memory of draws are in use as they are now.
+    `prompts`, n of them, calibrate; they stand at `indices` of those that were given. `references`
+    say what is admissible for each, `groups` are those that were given, and `shift` is that of the
+    weights that kept them. At most `k_max` draws are made of each. The sampler's scores, options
+    and memory of draws are in use as they are now.
 
-    Attributes
-    ----------
-    data : CalibrationData
-        What is known by now. Further draws show in its arrays.
-    draws : list of lists of Generation
-        The draws that later verdicts or losses look at; empty where none do.
-    verdicts : Verdicts
-        Who is asked for labels, and what was said.
+    `data` holds what is known by now: further draws show in its arrays. `draws` are those that
+    later verdicts or losses look at, empty where none do.
     """
 
     def __init__(
@@ -205,9 +185,6 @@ class Collection:
         new[j] = generation
         if self._progress is not None:
             self._progress.update()
-            usage = None if self._progress.disable else getattr(self.source.generator, "usage_", 0)
-            if usage:  # what the draws cost, where the generator counts that
-                self._progress.set_postfix(usage, refresh=False)
 
     def _score(
         self,
@@ -242,20 +219,11 @@ class Collection:
         file: str | os.PathLike[str] | None,
         tries: TryOut | None = None,
     ) -> None:
-        """Make the first draws of each prompt, and judge them.
+        """Make the first draws of each prompt.
 
-        Parameters
-        ----------
-        n_draws : int
-            How many of each prompt.
-        judges : bool
-            Whether all are judged at once.
-        keeps : bool
-            Whether draws are looked at later on.
-        file : str, path or None
-            A .npy file for the similarities; None keeps them in memory.
-        tries : callable, default=None
-            ``tries(prompts, draws)`` uses a few draws as the caller will use all of them.
+        All are judged at once, or none. They are kept where they are looked at later on. Of `file`,
+        see :meth:`ConformalSampler.collect`; ``tries(prompts, draws)`` uses a few draws as the
+        caller will use all of them.
         """
         n, k_max = self.data.quality.shape
         with mapped_array(file, (n, k_max, k_max)) as whole, self.drawing(self._memory):

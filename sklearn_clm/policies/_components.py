@@ -75,29 +75,22 @@ def shift_of_prompts(
     if shift is None:
         return rows, None
     if of_fit:
-        calibrated = None if record.data is None else record.data.prompts
-        return (rows if calibrated is None else kept_prompts(calibrated, prompts, rows)), None
+        if record.data is None or record.data.prompts is None:
+            return rows, None
+        # those that weights have kept for the sampler, each as often as there
+        left, kept = Counter(record.data.prompts.tolist()), []
+        for i, digest in zip(rows.tolist(), prompts.take(rows).digests().tolist()):
+            if left[digest]:
+                left[digest] -= 1
+                kept.append(i)
+        return np.array(kept, dtype=np.intp), None
     given: CovariateShift | None = sampler.shift
     same = given is not None and given.weight_bound == shift.weight_bound
     weight = given.weight if given is not None and same else None
     own = CovariateShift(weight, weight_bound=shift.weight_bound, estimated=shift.estimated)
     weights = own.of(prompt_weight, len(prompts), prompts)[rows]
-    kept, found = own.applied(weights, prompts.take(rows).digests(), record.source.seed)
-    return rows[kept], found
-
-
-def kept_prompts(calibrated: np.ndarray, prompts: CheckedPrompts, rows: np.ndarray) -> np.ndarray:
-    """Those of the prompts that weights have kept for the sampler, each as often as there.
-
-    `calibrated` holds the digests of what the sampler was calibrated on.
-    """
-    left = Counter(calibrated.tolist())
-    kept = []
-    for i, digest in zip(rows.tolist(), prompts.take(rows).digests().tolist()):
-        if left[digest]:
-            left[digest] -= 1
-            kept.append(i)
-    return np.array(kept, dtype=np.intp)
+    positions, found = own.applied(weights, prompts.take(rows).digests(), record.source.seed)
+    return rows[positions], found
 
 
 def refuse_other_draws(sets: PredictionSets, known: Provenance, whose: str) -> None:
@@ -119,11 +112,6 @@ def refuse_larger_budget(k_max: int, n_draws: int | None) -> None:
             f"k_max must be at most {n_draws}, the draws of each prompt whose components have "
             f"calibrated, got sets of {k_max} instead: the guarantee does not reach beyond."
         )
-
-
-def draws_of(one: PredictionSet) -> Sequence[Generation]:
-    """All draws taken, with their log-probabilities where the set knows them."""
-    return one.generations or [Generation(response) for response in one.responses]
 
 
 def components_of_draws(
@@ -156,7 +144,8 @@ def components_of_sets(
         splitter,
         component_score,
         [one.prompt for one in sets],
-        [draws_of(one) for one in sets],
+        # with log-probabilities where the set knows all draws that were taken
+        [one.generations or [Generation(text) for text in one.responses] for one in sets],
         [one.indices if one.generations else range(len(one)) for one in sets],
         [one.indices for one in sets],
     )

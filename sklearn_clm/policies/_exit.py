@@ -36,7 +36,7 @@ from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.policies._base import Policy, Terms
 from sklearn_clm.policies._judging import classifier_factory
-from sklearn_clm.policies._open_sets import DrawScores, ExitSets, Progress
+from sklearn_clm.policies._open_sets import DrawScores, ExitSets
 from sklearn_clm.policies._rules import Certified, Everything, Outcomes, Row, Rule
 from sklearn_clm.policies._verdicts import bounding
 
@@ -99,26 +99,12 @@ class LevelResult:
 
 @dataclass(frozen=True)
 class LevelRule(Rule):
-    """An exit policy at a certified level.
-
-    Parameters
-    ----------
-    model : ExitModel
-        What was learnt on the optimisation part.
-    same_text : float or None
-        Similarity above which a response repeats an earlier text.
-    equal_texts : bool
-        Whether equal responses are one text: not where data do not tell which responses are equal.
-    level : float
-        u-hat.
-    result : LevelResult or None
-        What calibration found; None for a calibration from a file.
-    """
+    """An exit policy at a certified level."""
 
     model: ExitModel = field(repr=False)
-    same_text: float | None
-    equal_texts: bool
-    level: float
+    same_text: float | None  # similarity above which a response repeats an earlier text
+    equal_texts: bool  # not where data do not tell which responses are equal
+    level: float  # u-hat
     result: LevelResult | None = field(default=None, repr=False)
 
     kind: ClassVar[str] = "exit level"
@@ -153,7 +139,7 @@ class LevelRule(Rule):
             return None
         return Outcomes(found.errors_of_choice, found.sizes, found.draws)
 
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> ExitSets:
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> ExitSets:
         return ExitSets(
             self.model, self.level, self.same_text, self.equal_texts, scores, claim, progress
         )

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration import SamplingRule
-from sklearn_clm.calibration._binomial import not_the_coverage
+from sklearn_clm.calibration._binomial import check_probability, not_the_coverage
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._tests import LossTest
 from sklearn_clm.generators import Generation
@@ -91,16 +91,8 @@ class Losses(BaseEstimator):
                 f"levels must name the same losses as functions, {sorted(functions)!r}, got "
                 f"{sorted(levels)!r} instead."
             )
-        for name, function in functions.items():
-            if not callable(function):
-                raise TypeError(
-                    f"functions must be callable, got {type(function).__name__} for {name!r} "
-                    "instead."
-                )
-            if not isinstance(levels[name], Real) or not 0.0 < levels[name] < 1.0:
-                raise ValueError(
-                    f"levels must lie in (0, 1), got {levels[name]!r} for {name!r} instead."
-                )
+        for level in levels.values():
+            check_probability(level, "levels")
         return {name: (function, float(levels[name])) for name, function in functions.items()}
 
     def content(self) -> dict[str, Any]:
@@ -195,12 +187,9 @@ class SetLosses:
 
 
 def _checked(value: object, name: str, i: int) -> float:
-    if not isinstance(value, (Real, np.bool_)):
-        raise TypeError(
-            f"loss {name!r} must return a number in [0, 1], got {type(value).__name__} for prompt "
-            f"{i} instead."
+    if not isinstance(value, (Real, np.bool_)) or not 0.0 <= float(value) <= 1.0:
+        raise ValueError(
+            f"loss {name!r} must return a number in [0, 1], got {value!r:.40} for prompt {i} "
+            "instead."
         )
-    number = float(value)
-    if not 0.0 <= number <= 1.0:
-        raise ValueError(f"loss {name!r} must lie in [0, 1], got {number} for prompt {i} instead.")
-    return number
+    return float(value)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -60,16 +60,6 @@ class DrawScores:
         return np.asarray(tensor[:, 0, :n])
 
 
-class Progress(Protocol):
-    """A progress bar."""
-
-    disable: bool
-
-    def update(self) -> object: ...
-
-    def set_postfix(self, *, refresh: bool, draws: int) -> None: ...
-
-
 class _OpenSet(Generic[Rule]):
     """The set of a prompt that sampling has not stopped on."""
 
@@ -87,7 +77,7 @@ class _OpenSet(Generic[Rule]):
 class OpenSets(ABC, Generic[Rule]):
     """The sets of many prompts; a subclass knows the rule."""
 
-    def __init__(self, scores: DrawScores, claim: Claim, progress: Progress) -> None:
+    def __init__(self, scores: DrawScores, claim: Claim, progress: Any) -> None:
         self.closed: list[PredictionSet | None] = [None] * len(scores.prompts)
         self._open: dict[int, _OpenSet[Rule]] = {}
         self._scores, self._claim, self._progress = scores, claim, progress
@@ -168,7 +158,7 @@ class ThresholdSets(OpenSets[SamplingRule]):
         k_max: int,
         scores: DrawScores,
         claim: Claim,
-        progress: Progress,
+        progress: Any,
     ) -> None:
         super().__init__(scores, claim, progress)
         self._configuration, self._k_max = configuration, k_max
@@ -236,7 +226,7 @@ class ExitSets(OpenSets[ExitRule]):
         equal_texts: bool,
         scores: DrawScores,
         claim: Claim,
-        progress: Progress,
+        progress: Any,
     ) -> None:
         super().__init__(scores, claim, progress)
         self._model, self._level = model, level
@@ -297,7 +287,7 @@ class SetsByRule:
     """
 
     def __init__(
-        self, parts: list[OpenSets[Any]], of_prompt: Sequence[int] | None, progress: Progress
+        self, parts: list[OpenSets[Any]], of_prompt: Sequence[int] | None, progress: Any
     ) -> None:
         self._parts, self._of_prompt, self._progress = parts, of_prompt, progress
         self._n_drawn = 0

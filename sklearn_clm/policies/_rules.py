@@ -11,29 +11,19 @@ from sklearn_clm.calibration import CalibrationData, Claim, Configuration
 from sklearn_clm.calibration._path import sets_at_stop
 from sklearn_clm.calibration._rule import relative_excess
 from sklearn_clm.calibration._set_scores import SetScoreLike
-from sklearn_clm.policies._open_sets import DrawScores, OpenSets, Progress, ThresholdSets
+from sklearn_clm.policies._open_sets import DrawScores, OpenSets, ThresholdSets
 
 Row: TypeAlias = tuple[str, str, str]
 """What, its value, and its use."""
 
 
 class Outcomes(NamedTuple):
-    """What a rule gave n prompts that calibrated.
+    """What a rule gave n prompts that calibrated."""
 
-    Parameters
-    ----------
-    errors : tuple of (str, int)
-        Sets without an admissible response, after "at most " where some were not judged.
-    size, draws : ndarray of int, shape (n,)
-        Members of each set; draws made for it.
-    excess : ndarray of shape (n,), or None
-        Share of the draws made after the first admissible one, where labels tell.
-    """
-
-    errors: tuple[str, int]
+    errors: tuple[str, int]  # without an admissible response; "at most " where some are not judged
     size: np.ndarray
     draws: np.ndarray
-    excess: np.ndarray | None = None
+    excess: np.ndarray | None = None  # relative, where labels tell
 
     @classmethod
     def of_thresholds(
@@ -94,7 +84,7 @@ class Rule(ABC):
         return None
 
     @abstractmethod
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> OpenSets[Any]:
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> OpenSets[Any]:
         """The sets of prompts before their first draw."""
 
     @property
@@ -151,7 +141,7 @@ class Everything(Rule):
         everything = Configuration(np.inf, -np.inf, np.inf)
         return Outcomes.of_thresholds(data, everything, self.k_max, set_score)
 
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> OpenSets[Any]:
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> OpenSets[Any]:
         return ThresholdSets(None, self.k_max, scores, claim, progress)
 
     @property

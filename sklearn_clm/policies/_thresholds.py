@@ -29,7 +29,7 @@ from sklearn_clm.calibration._surface import Weights
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.calibration._tests import AdmissionTest
 from sklearn_clm.policies._base import Policy, Terms
-from sklearn_clm.policies._open_sets import DrawScores, Progress, ThresholdSets
+from sklearn_clm.policies._open_sets import DrawScores, ThresholdSets
 from sklearn_clm.policies._rules import Certified, Everything, Outcomes, Row, Rule
 from sklearn_clm.policies._verdicts import bounding
 
@@ -70,7 +70,7 @@ class ThresholdRule(Rule):
     def outcomes(self, data: CalibrationData, set_score: SetScoreLike) -> Outcomes | None:
         return Outcomes.of_thresholds(data, self.lambda_hat, self.k_max, set_score)
 
-    def open_sets(self, scores: DrawScores, claim: Claim, progress: Progress) -> ThresholdSets:
+    def open_sets(self, scores: DrawScores, claim: Claim, progress: Any) -> ThresholdSets:
         return ThresholdSets(self.lambda_hat, self.k_max, scores, claim, progress)
 
     def content(self) -> dict[str, Any]:

@@ -197,37 +197,32 @@ class ComponentVerdicts(Verdicts):
         if self.of_people:
             self.forget()
         labels = self.labels.reshape(-1)
-
-        def ask(components: np.ndarray) -> Iterator[bool]:
-            return self(components, np.zeros_like(components))
-
-        tested = [
-            (part, np.flatnonzero(np.isin(data.prompt_index, part.rows)))
-            for part in parts
-            if not lazily or len(part.rows) >= prompts_needed(alpha, part.delta)
-        ]
+        tested = []
+        if lazily:
+            tested = [
+                (part, np.flatnonzero(np.isin(data.prompt_index, part.rows)))
+                for part in parts
+                if len(part.rows) >= prompts_needed(alpha, part.delta)
+            ]
+        unknown = np.flatnonzero(labels < 0)
         try:
+            if not lazily:
+                self.ask(unknown, np.zeros_like(unknown))
             for part, own in tested:
-                if lazily:
-                    known = data.with_labels(labels).take(part.rows)
 
-                    def ask_own(of: np.ndarray, own: np.ndarray = own) -> Iterator[bool]:
-                        return ask(own[of])
+                def ask(of: np.ndarray, own: np.ndarray = own) -> Iterator[bool]:
+                    return self(own[of], np.zeros_like(of))
 
-                    judge_components(known, alpha, part.delta, ask_own)
-                else:
-                    for _ in ask(own[labels[own] < 0]):
-                        pass
+                judge_components(data.with_labels(labels).take(part.rows), alpha, part.delta, ask)
         except VerdictsWanted as error:
-            left = [own for _, own in tested]
             if lazily:
                 known = data.with_labels(labels)
                 left = [
                     own[components_to_ask(known.take(part.rows), alpha, part.delta)]
                     for part, own in tested
                 ]
-            asked = np.unique(np.concatenate(left))
-            raise self.bounded(error, asked, np.zeros_like(asked)) from None
+                unknown = np.unique(np.concatenate(left))
+            raise self.bounded(error, unknown, np.zeros_like(unknown)) from None
         return replace(data, admissible=labels)
 
 

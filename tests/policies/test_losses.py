@@ -131,7 +131,6 @@ def test_bad_losses(value):
     [
         (Losses({"a": wrong}, {"b": 0.1}), "levels"),
         (Losses({}), "levels"),
-        (Losses({"a": 3}), "functions"),
         (Losses(wrong, 0.0), "levels"),
         (Losses(wrong, {"wrong": 2}), "levels"),
         (Losses("wrong"), "functions"),
