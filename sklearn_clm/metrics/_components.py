@@ -61,17 +61,9 @@ def component_precision(
     average: bool = True,
     n_jobs: int | None = None,
 ) -> float | np.ndarray:
-    """Share of the selected components that are correct.
+    """Share of the selected components that are correct: NaN for an empty selection.
 
-    Parameters
-    ----------
-    admissions, sets, admission, average, n_jobs
-        As in :func:`component_loss`. The mean is over the prompts with a selection.
-
-    Returns
-    -------
-    float, or ndarray of shape (n,)
-        The precision; NaN for an empty selection, and as mean where all are empty.
+    The parameters are those of :func:`component_loss`; the mean is over prompts with a selection.
     """
     verdicts = _verdicts(admissions, sets, admission, n_jobs)
     return _averaged(np.array([row.mean() if row.size else np.nan for row in verdicts]), average)

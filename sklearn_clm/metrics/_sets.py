@@ -197,12 +197,6 @@ def normalized_auc(levels: ArrayLike, values: ArrayLike) -> np.ndarray:
     -------
     ndarray of shape (...)
         The areas: the value itself where there is one level, NaN where there is none.
-
-    Examples
-    --------
-    >>> from sklearn_clm.metrics import normalized_auc
-    >>> float(normalized_auc([0.1, 0.2, 0.4], [0.0, 1.0, 1.0]))  # (0.05 + 0.2) / 0.3
-    0.833...
     """
     levels = np.asarray(levels, dtype=np.float64)
     values = np.asarray(values, dtype=np.float64)

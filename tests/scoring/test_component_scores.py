@@ -32,34 +32,30 @@ def scored(score, *texts, prompt="prompt"):
     return component_scores(score, [prompt], draws, spans_of(draws))[0]
 
 
-def test_span_likelihood_sums_the_tokens_of_the_component_in_context():
-    draw = Generation(
-        "One two. Three.",
-        logprob=-7.5,
-        n_tokens=5,
-        token_logprobs=(-1.0, -2.0, -0.5, -3.0, -1.0),
-        # the third token makes the period and the space after it: it belongs to both sentences
-        token_spans=((0, 3), (3, 7), (7, 9), (9, 15), (15, 15)),
-    )
+@pytest.mark.parametrize(
+    ("draw", "expected"),
+    [
+        (
+            Generation(
+                "One two. Three.",
+                token_logprobs=(-1.0, -2.0, -0.5, -3.0, -1.0),
+                # the third token makes the period and the space after it, of both sentences
+                token_spans=((0, 3), (3, 7), (7, 9), (9, 15), (15, 15)),
+            ),
+            [math.exp(-3.5 / (8 / 6) ** 0.6), math.exp(-3.0)],
+        ),
+        (Generation("One. Two.", None, None, (-1.0,), ((0, 4),)), [math.exp(-1.0), 0.0]),
+        # a response that is one component
+        (Generation(3.5, logprob=-1.0, n_tokens=1), [math.exp(-1)]),
+        (Generation(" One alone. ", logprob=-1.0, n_tokens=4), [math.exp(-1 / (9 / 6) ** 0.6)]),
+    ],
+)
+def test_span_likelihood_is_that_of_the_tokens_of_the_component_in_context(draw, expected):
     (scores,) = component_scores(SpanLikelihood(), ["p"], [[draw]], spans_of([[draw]]))[0]
-    penalty = (8 / 6) ** 0.6
-    assert scores[0] == pytest.approx(math.exp(-3.5 / penalty), abs=1e-15)
-    assert scores[1] == pytest.approx(math.exp(-3.0), abs=1e-15)
-
-
-def test_span_likelihood_of_a_whole_response():
-    number = Generation(3.5, logprob=-1.0, n_tokens=1)
-    text = Generation(" One sentence alone. ", logprob=-1.0, n_tokens=4)
-    draws = [[number, text]]
-    scores = component_scores(SpanLikelihood(), ["p"], draws, spans_of(draws))[0]
-    assert scores[0] == pytest.approx([math.exp(-1)])
-    assert scores[1] == pytest.approx([math.exp(-1 / (9 / 6) ** 0.6)])
+    assert scores == pytest.approx(expected, abs=1e-15)
 
 
 def test_span_likelihood_without_tokens():
-    orphan = Generation("One. Two.", -1.0, 1, (-1.0,), ((0, 4),))
-    scores = component_scores(SpanLikelihood(), ["p"], [[orphan]], spans_of([[orphan]]))[0]
-    assert scores[0][1] == 0.0
     with pytest.raises(ValueError, match="token_logprobs"):
         scored(SpanLikelihood(), "One. Two.")
 

@@ -35,20 +35,20 @@ def test_likelihood_is_equation_of_the_paper(logprob, n_tokens):
     assert quality_matrix("likelihood", ["x"], [[generation]])[0, 0] == quality
 
 
-def test_one_token_is_not_normalised_and_underflow_is_zero():
-    assert likelihood("x", Generation("y", logprob=math.log(0.25), n_tokens=1)) == pytest.approx(
-        0.25
-    )
-    assert likelihood("x", Generation("y", logprob=-1e6, n_tokens=1)) == 0.0
-    assert likelihood("x", Generation("y", logprob=-math.inf, n_tokens=9)) == 0.0
-
-
-def test_unknown_is_not_certain():
-    assert likelihood("x", Generation("", logprob=0.0, n_tokens=0)) == 0.0
-    assert likelihood("x", Generation("", logprob=-math.inf, n_tokens=0)) == 0.0
-    assert likelihood("x", Generation("y", logprob=-9999.0, n_tokens=1)) == 0.0
-    # rounding in low precision
-    assert likelihood("x", Generation("y", logprob=0.004, n_tokens=1)) == 1.0
+@pytest.mark.parametrize(
+    ("logprob", "n_tokens", "expected"),
+    [
+        (math.log(0.25), 1, 0.25),  # one token is not normalised
+        (-1e6, 1, 0.0),
+        (-9999.0, 1, 0.0),
+        (-math.inf, 9, 0.0),
+        (0.004, 1, 1.0),  # rounding in low precision
+        (0.0, 0, 0.0),  # nothing is not certain
+        (-math.inf, 0, 0.0),
+    ],
+)
+def test_likelihood_at_its_ends(logprob, n_tokens, expected):
+    assert likelihood("x", Generation("y", logprob, n_tokens)) == pytest.approx(expected)
 
 
 def test_likelihood_of_many_draws_from_a_start():
@@ -133,11 +133,9 @@ def test_classifier_gives_the_probability_of_its_second_class(classifier):
 
 def test_classifier_may_see_the_prompt(classifier):
     quality = ClassifierScore(classifier, lambda prompt, draw: f"{prompt} {draw.response}")
-    assert_allclose(
-        quality_matrix(quality, ["good", "bad"], draws(["one"], ["one"]))[:, 0],
-        classifier.predict_proba(["good one", "bad one"])[:, 1],
-        atol=2.5e-4,
-    )
+    values = quality_matrix(quality, ["good", "bad"], draws(["one"], ["one"]))[:, 0]
+    expected = classifier.predict_proba(["good one", "bad one"])[:, 1]
+    assert_allclose(values, expected, atol=2.5e-4)
 
 
 class Certain:

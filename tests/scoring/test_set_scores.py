@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from sklearn_clm.calibration import CalibrationData, learn_then_test
-from sklearn_clm.scoring import SetScore, get_set_score
+from sklearn_clm.scoring import get_set_score
 
 NAMES = ["first_k", "first_k_reject", "max", "sum"]
 
@@ -47,10 +47,25 @@ def test_values():
     assert values == [2.0, 4.0, 0.5, 0.75]
 
 
-def test_plain_callable():
-    score = get_set_score(np.median)
-    assert score.of_set(np.array([1.0, 2.0, 9.0]), 3) == 2.0
-    assert (score.name, score.running, score.of_sets) == ("median", None, None)
+def power(quality, exponent=2.0):
+    """A parameter with a default makes no vectorised score of it."""
+    return float(np.sum(quality**exponent))
+
+
+class Count:
+    def __call__(self, quality):
+        return len(quality)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "value"),
+    [(np.median, "median", 2.0), (power, "power", 86.0), (Count(), "Count", 3), (max, "max", 9.0)],
+)
+def test_plain_callables(function, name, value):
+    score = get_set_score(function)
+    assert score.of_set(np.array([1.0, 2.0, 9.0]), 3) == value
+    assert (score.name, score.running, score.of_sets) == (name, None, None)
+    assert get_set_score(score) is score
 
 
 def test_vectorised_callable():
@@ -62,24 +77,6 @@ def test_vectorised_callable():
     assert score.of_set(np.array([0.5, 0.25]), 7) == 0.25
     sets = np.array([[True, False], [True, True]])
     assert_array_equal(score.of_sets(np.array([[3.0, 2.0], [5.0, 4.0]]), sets), [3.0, 4.0])
-
-
-def test_callable_with_defaults_is_not_taken_for_a_vectorised_one():
-    def power(quality, exponent=2.0):
-        return float(np.sum(quality**exponent))
-
-    assert get_set_score(power).of_set(np.array([1.0, 2.0]), 2) == 5.0
-
-
-def test_other_callables():
-    class Count:
-        def __call__(self, quality):
-            return len(quality)
-
-    assert get_set_score(Count()).name == "Count"
-    assert get_set_score(max).of_set(np.array([1.0, 3.0]), 2) == 3.0
-    score = SetScore("own", lambda quality, n_samples: 1.0)
-    assert get_set_score(score) is score
 
 
 def test_vectorised_callables_that_give_no_array_of_numbers():
