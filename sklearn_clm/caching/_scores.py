@@ -14,7 +14,7 @@ from sklearn_clm.generators import Generation
 from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, strictly
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest
 from sklearn_clm.scoring._admission import get_admission, take_verdicts, verdict_of
-from sklearn_clm.scoring._callables import as_score, map_as_done
+from sklearn_clm.scoring._callables import map_as_done, number_from
 from sklearn_clm.scoring._protocols import Admission, PairJudge, Reference, Responses
 
 Pair: TypeAlias = tuple[Any, Any]  # a reference or a prompt, and a response or a draw
@@ -248,8 +248,7 @@ def _judge_one(pair: Pair, admission: Admission) -> bool:
 
 
 def _score_one(pair: Pair, score: Callable[[Any, Any], float]) -> float:
-    where = f"the pair {pair[0]!r:.80} and {pair[1]!r:.80}"
-    return as_score(score(*pair), "score", score, where)
+    return number_from(score, "score", *pair)
 
 
 def _plain(value: object) -> object:

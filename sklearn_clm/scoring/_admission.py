@@ -17,11 +17,11 @@ from sklearn_clm.generators._draws import is_missing
 from sklearn_clm.generators._prompts import listed, lists_itself
 from sklearn_clm.scoring._callables import (
     Named,
-    as_score,
     check_draws,
     chosen,
     map_chunks,
     name_of,
+    number_from,
 )
 from sklearn_clm.scoring._exact_match import answer_key, exact_match
 from sklearn_clm.scoring._protocols import (
@@ -54,13 +54,7 @@ class ThresholdAdmission(Named):
 
     def __call__(self, reference: Reference, response: Response) -> bool:
         """Whether the metric of `response` against `reference` is at least the threshold."""
-        value = as_score(
-            self.metric(reference, response),
-            "admission",
-            self,
-            f"the reference {reference!r:.80} and the response {response!r:.80}",
-        )
-        return value >= self.threshold
+        return number_from(self.metric, "metric", reference, response) >= self.threshold
 
     def __repr__(self) -> str:
         return f"threshold_admission({name_of(self.metric)}, {self.threshold})"

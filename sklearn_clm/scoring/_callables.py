@@ -7,6 +7,8 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 
+from sklearn_clm.scoring._protocols import PairScorer
+
 Given = TypeVar("Given")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -47,15 +49,36 @@ def chosen(
     raise ValueError(message) if isinstance(value, str) else TypeError(message)
 
 
-def as_score(value: object, argument: str, scorer: object, where: str) -> float:
-    """One real number, or a ValueError that names the argument."""
+def number_from(function: Callable[..., object], argument: str, *given: object) -> float:
+    """The real number that a callable gives, or a ValueError that names the argument."""
+    value = function(*given)
     array = _as_numbers(value)
     if array is None or array.ndim or np.isnan(array):
+        about = " and ".join(f"{one!r:.80}" for one in given)
         raise ValueError(
-            f"{argument} {name_of(scorer)} must return one real number, got {value!r:.80} for "
-            f"{where} instead."
+            f"{argument} {name_of(function)} must return one real number, got {value!r:.80} for "
+            f"{about} instead."
         )
     return float(array)
+
+
+def numbers_from(
+    function: Callable[..., object],
+    argument: str,
+    pairs: Sequence[tuple[Any, Any]],
+    n_jobs: int | None,
+) -> list[float]:
+    """The real number that a callable, or a store of its values, gives for each pair."""
+    if pairs and isinstance(function, PairScorer):
+        values: list[float] = function.score_pairs(*zip(*pairs), n_jobs=n_jobs).tolist()
+        return values
+    return map_chunks(_numbers_of_chunk, pairs, function, argument, n_jobs=n_jobs)
+
+
+def _numbers_of_chunk(
+    pairs: Sequence[tuple[Any, Any]], function: Callable[..., object], argument: str
+) -> list[float]:
+    return [number_from(function, argument, *pair) for pair in pairs]
 
 
 def as_scores(values: object, shape: tuple[int, ...], argument: str, scorer: object) -> np.ndarray:

@@ -23,11 +23,11 @@ from sklearn_clm.scoring._admission import (
 )
 from sklearn_clm.scoring._callables import (
     Named,
-    as_score,
     as_scores,
     chosen,
     map_chunks,
     name_of,
+    number_from,
 )
 from sklearn_clm.scoring._protocols import (
     Admission,
@@ -224,9 +224,7 @@ class CallableScore:
             components, ids = numbered_components((draw.response for draw in draws), rows)
             scores = np.empty(len(components))
             for c, component in enumerate(components):
-                value = self.function(prompt, component)
-                where = f"the component {component!r:.80}"
-                scores[c] = as_score(value, "component_score", self, where)
+                scores[c] = number_from(self.function, "component_score", prompt, component)
             scored.append([scores[row] for row in ids])
         return scored
 

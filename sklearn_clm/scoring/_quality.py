@@ -1,6 +1,6 @@
 """Quality Q of a response, given its prompt (section 4.2 of the paper)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from scipy.special import expit
@@ -10,12 +10,11 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm._exceptions import warn
 from sklearn_clm.generators import Generation, Generator
 from sklearn_clm.scoring._callables import (
-    as_score,
     as_scores,
     check_draws,
     chosen,
-    map_chunks,
     name_of,
+    numbers_from,
 )
 from sklearn_clm.scoring._language_model import PTrue, VerbalizedConfidence
 from sklearn_clm.scoring._protocols import (
@@ -23,7 +22,6 @@ from sklearn_clm.scoring._protocols import (
     Classifier,
     Draws,
     DrawScorer,
-    PairScorer,
     PairwiseSimilarity,
     Prompt,
     Prompts,
@@ -348,18 +346,4 @@ def quality_matrix(
     if isinstance(scorer, DrawScorer):
         return as_scores(scorer.score_draws(prompts, generations, start), shape, "quality", scorer)
     pairs = [(prompt, draw) for prompt, row in zip(prompts, generations) for draw in row[start:]]
-    if isinstance(scorer, PairScorer):
-        return scorer.score_pairs(*zip(*pairs), n_jobs=n_jobs).reshape(shape)
-    return np.array(map_chunks(_score_pairs, pairs, scorer, n_jobs=n_jobs)).reshape(shape)
-
-
-def _score_pairs(pairs: Sequence[tuple[Prompt, Generation]], quality: Quality) -> list[float]:
-    return [
-        as_score(
-            quality(prompt, draw),
-            "quality",
-            quality,
-            f"the prompt {prompt!r:.80} and the response {draw.response!r:.80}",
-        )
-        for prompt, draw in pairs
-    ]
+    return np.array(numbers_from(scorer, "quality", pairs, n_jobs)).reshape(shape)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sklearn_clm._exceptions import warn
-from sklearn_clm.scoring._callables import as_score, as_scores, check_draws, chosen, map_chunks
+from sklearn_clm.scoring._callables import as_scores, check_draws, chosen, map_chunks, numbers_from
 from sklearn_clm.scoring._exact_match import exact_match, same_value
-from sklearn_clm.scoring._protocols import PairScorer, PairwiseSimilarity, Response, Similarity
+from sklearn_clm.scoring._protocols import PairwiseSimilarity, Response, Similarity
 
 if TYPE_CHECKING:
     from nltk.stem.porter import PorterStemmer
@@ -395,24 +395,12 @@ def _pair_by_pair(
     later, earlier = np.nonzero(np.tri(size, k=-1, dtype=bool)[start:])
     wanted = list(zip(of[:, start + later].ravel().tolist(), of[:, earlier].ravel().tolist()))
     pairs = list(dict.fromkeys(wanted))
-    firsts, seconds = ([distinct[pair[side]] for pair in pairs] for side in (0, 1))
-    if isinstance(similarity, PairScorer):
-        values = similarity.score_pairs(firsts, seconds, n_jobs=n_jobs).tolist()
-    else:
-        values = map_chunks(_compared, list(zip(firsts, seconds)), similarity, n_jobs=n_jobs)
+    texts = [(distinct[first], distinct[second]) for first, second in pairs]
+    values = numbers_from(similarity, "similarity", texts, n_jobs)
     known = dict(zip(pairs, values))
     tensor = np.zeros((len(responses), size - start, size))
     tensor[:, later, earlier] = np.reshape([known[pair] for pair in wanted], (len(responses), -1))
     return tensor
-
-
-def _compared(pairs: Sequence[tuple[Response, Response]], similarity: Similarity) -> list[float]:
-    return [
-        as_score(
-            similarity(a, b), "similarity", similarity, f"the responses {a!r:.80} and {b!r:.80}"
-        )
-        for a, b in pairs
-    ]
 
 
 def _distinct(row: Iterable[Response]) -> tuple[list[Response], list[int]]:
