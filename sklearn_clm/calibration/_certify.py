@@ -199,8 +199,6 @@ def fixed_sequence_test(p_values: ArrayLike, delta: float) -> np.ndarray:
     array([ True,  True, False, False])
     """
     p = np.asarray(p_values, dtype=np.float64)
-    if p.ndim != 1:
-        raise ValueError(f"p_values must be one-dimensional, got shape {p.shape}.")
-    if not np.all((p >= 0.0) & (p <= 1.0)):
-        raise ValueError("p_values must lie in [0, 1] and not be NaN.")
+    if p.ndim != 1 or not np.all((p >= 0.0) & (p <= 1.0)):
+        raise ValueError(f"p_values must be a sequence in [0, 1], got {p_values!r:.60} instead.")
     return np.logical_and.accumulate(p <= check_level(delta, "delta"))

@@ -53,8 +53,6 @@ class ExitRule:
     """
 
     def __init__(self, level: float, rho: float, k_max: int) -> None:
-        if k_max < 1:
-            raise ValueError(f"k_max must be at least 1, got {k_max!r} instead.")
         self.level, self.rho, self.k_max = level, rho, k_max
         self.members: list[int] = []
         self.n_samples = 0

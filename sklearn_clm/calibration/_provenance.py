@@ -51,15 +51,6 @@ class Provenance:
     shift: str | None = None
     sampler: str | None = None
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            wanted = int if name in ("seed", "k_max") else str
-            if value is not None and not isinstance(value, wanted):
-                raise TypeError(
-                    f"{name} must be {'an int' if wanted is int else 'a str'} or None, "
-                    f"got {value!r} instead."
-                )
-
     @property
     def unknown(self) -> tuple[str, ...]:
         """Names of the unknown fields.

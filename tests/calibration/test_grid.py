@@ -125,9 +125,3 @@ def test_bad_number_of_thresholds(n_lambdas):
     data = CalibrationData([[0.2]], np.zeros((1, 1, 1)), [[True]])
     with pytest.raises(ValueError, match=f"n_lambdas must be an integer >= 1, got {n_lambdas}"):
         threshold_grid(data, set_score="max", n_lambdas=n_lambdas)
-
-
-def test_unknown_set_score():
-    data = CalibrationData([[0.2]], np.zeros((1, 1, 1)), [[True]])
-    with pytest.raises(ValueError, match="set_score must be one of"):
-        threshold_grid(data, set_score="mean")

@@ -15,7 +15,6 @@ from sklearn_clm.calibration import (
     CalibrationData,
     Configuration,
     SamplingRule,
-    learn_then_test,
     risk_surface,
 )
 from sklearn_clm.calibration._search import threshold_grid
@@ -25,7 +24,6 @@ from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.policies._rules import Certified
 from sklearn_clm.policies._thresholds import ThresholdRule
 from sklearn_clm.scoring import get_set_score
-from tests.calibration import oracle
 from tests.calibration.strategies import calibration_data, thresholds
 
 
@@ -131,64 +129,6 @@ def test_max_knows_nothing_but_the_order_of_qualities(increasing, data, l1, l2, 
         assert_array_equal(getattr(before, name), getattr(after, name))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_max_calibrates_alike_on_ranks(seed):
-    rng = np.random.default_rng(seed)
-    quality = rng.integers(0, 30, (150, 6)) / 7.0
-    similarity, admissible = rng.random((150, 6, 6)), rng.random((150, 6)) < 0.5
-    of = np.unique(quality)
-    options = {"epsilon": 0.3, "set_score": "max", "random_state": seed, "n_lambdas": 6}
-    plain = learn_then_test(CalibrationData(quality, similarity, admissible), **options)
-    ranks = np.searchsorted(of, quality).astype(float)
-    ranked = learn_then_test(CalibrationData(ranks, similarity, admissible), **options)
-    assert_array_equal(plain.p_values, ranked.p_values)
-    for column in (1, 2):
-        values = plain.frontier.lambdas[:, column]
-        finite = np.isfinite(values)
-        expected = np.where(finite, np.searchsorted(of, values), values)
-        assert_array_equal(ranked.frontier.lambdas[:, column], expected)
-
-
-@pytest.mark.parametrize("k_max", [1, 64])
-@pytest.mark.parametrize("set_score", SET_SCORES)
-def test_one_draw_and_sixty_four(k_max, set_score):
-    rng = np.random.default_rng(k_max)
-    data = CalibrationData(
-        rng.integers(0, 9, (4, k_max)) / 9.0,
-        rng.random((4, k_max, k_max)) ** 3,
-        rng.random((4, k_max)) < 0.1,
-    )
-    l1, l2, l3 = [-np.inf, 0.3, np.inf], [0.3, -np.inf], [1.0, 0.5, 2.0, np.inf]
-    surface = risk_surface(data, l1, l2, l3, set_score=set_score)
-    expected = oracle.surface(data, l1, l2, l3, set_score)
-    assert_array_equal(surface.n_errors, expected.n_errors)
-    assert_array_equal(surface.samples, expected.samples)
-    assert_array_equal(surface.size, expected.size)
-
-
-@pytest.mark.parametrize("set_score", ["first_k_reject", "max", "sum", total])
-@pytest.mark.parametrize("k_max", [1, 5, 64, 70])
-def test_duplicates_of_everything(set_score, k_max):
-    """One prompt with one response, many times over: the set never holds more than one."""
-    n = 40
-    data = CalibrationData(
-        np.full((n, k_max), 0.5), np.ones((n, k_max, k_max)), np.ones((n, k_max))
-    )
-    surface = risk_surface(data, [-np.inf, 0.99], [-np.inf, 0.5], [np.inf], set_score=set_score)
-    assert (surface.size == 1).all()
-    assert (surface.samples == k_max).all()
-    assert (surface.n_errors == 0).all()
-    rejecting = risk_surface(data, [0.99], [np.nextafter(0.5, 1)], [-np.inf], set_score=set_score)
-    if get_set_score(set_score).rejects_quality:
-        assert rejecting.size == 0
-        assert rejecting.n_errors == n
-    result = learn_then_test(data, 0.2, set_score=set_score, random_state=0)
-    assert result.lambda_hat is not None
-    # an equal response is no excess of sets, but one draw is enough
-    cost = evaluate_configurations(data, [result.lambda_hat], set_score=set_score)
-    assert cost.samples == 1
-
-
 class Dealer(BaseGenerator):
     """Draws the name of a quality, of a few that occur, or of any."""
 
@@ -258,22 +198,6 @@ def test_predict_does_to_calibration_prompts_what_calibration_counted(set_score,
         assert sum(lost) == counted.n_errors[0]
         assert sum(len(one) for one in sets) == round(counted.size[0] * len(sets))
         assert sum(one.n_samples for one in sets) == round(counted.samples[0] * len(sets))
-
-
-@pytest.mark.parametrize("values", ["any", "tied"])
-def test_vectorised_sums_are_rounded_alike_for_one_set_and_for_many(values):
-    """Thresholds taken from scores of whole columns accept the sets that they come from."""
-    rng = np.random.default_rng(0)
-    n, k = 100, 21
-    quality = rng.random((n, k)) if values == "any" else rng.integers(0, 10, (n, k)) / 10.0
-    data = CalibrationData(quality, rng.random((n, k, k)), rng.random((n, k)) < quality)
-    l1, l2, l3 = threshold_grid(data, set_score=total, n_lambdas=12)
-    lambdas = np.column_stack([rng.choice(values, 25) for values in (l1, l2, l3)])
-    risks = evaluate_configurations(data, lambdas, set_score=total)
-    for m, configuration in enumerate(lambdas):
-        rules = [run(data, i, configuration.tolist(), total) for i in range(n)]
-        assert sum(rule.n_samples for rule in rules) == round(risks.samples[m] * n)
-        assert sum(len(rule.accepted) for rule in rules) == round(risks.size[m] * n)
 
 
 def test_vectorised_set_scores_see_nothing_but_the_set():

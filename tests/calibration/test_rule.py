@@ -2,12 +2,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from sklearn_clm.calibration import CalibrationData, Configuration, SamplingRule, learn_then_test
+from sklearn_clm.calibration import Configuration, SamplingRule
 from sklearn_clm.calibration._set_scores import get_set_score
-from sklearn_clm.calibration._surface import evaluate_configurations
 
 KEEP_ALL = Configuration(math.inf, -math.inf, 0.9)
 
@@ -68,32 +65,6 @@ def test_vectorised_scores_see_arrays_as_wide_as_in_calibration(width, wanted):
     rule.update(0.25, [])
     assert rule.score == 0.25
     assert shapes == [((1, wanted), (1, wanted))]
-
-
-@st.composite
-def discrete_scores(draw):
-    n, k = draw(st.integers(8, 20)), draw(st.integers(1, 6))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    values = np.arange(12) / draw(st.sampled_from([10.0, 7.0, 3.0]))
-    return rng.choice(values, (n, k)), rng.choice(values, (n, k, k)), rng.random((n, k)) < 0.7
-
-
-@settings(max_examples=60, deadline=None)
-@given(scores=discrete_scores(), set_score=st.sampled_from(["first_k_reject", "max", "sum"]))
-def test_predict_falls_on_the_side_of_a_threshold_that_calibration_counted(scores, set_score):
-    """Ties with thresholds are the rule here."""
-    data = CalibrationData(*scores)
-    result = learn_then_test(data, 0.9, 0.4, set_score=set_score, random_state=0, n_lambdas=3)
-    for lambdas in result.frontier.lambdas:
-        counted = evaluate_configurations(data, [lambdas], set_score=set_score)
-        size = samples = 0
-        for i in range(data.n_prompts):
-            rule = SamplingRule(Configuration(*lambdas), get_set_score(set_score), data.k_max)
-            while not rule.done:
-                rule.update(data.quality[i, rule.n_samples], data.similarity[i, rule.n_samples])
-            size, samples = size + len(rule.accepted), samples + rule.n_samples
-        assert size == round(counted.size[0] * data.n_prompts)
-        assert samples == round(counted.samples[0] * data.n_prompts)
 
 
 def test_no_threshold_is_rounded_to_the_precision_of_a_score():

@@ -166,14 +166,6 @@ def test_list_and_grid_give_the_same_bits():
     assert_array_equal(risks.objective(2.0, 3.0), surface.objective(2.0, 3.0).ravel()[order])
 
 
-@pytest.mark.parametrize("n_thresholds", [1, 70, 300])
-def test_many_thresholds(n_thresholds):
-    data = simulate(5, 4)
-    many = np.linspace(-0.1, 1.1, n_thresholds)
-    for grid in (([0.4], [0.2], many), ([0.4], many, [0.5]), (many, [0.2], [0.5])):
-        assert_surface_equals_oracle(data, *grid, "max")
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n_other", [40, 300])
 @pytest.mark.parametrize("set_score", ["max", SOMETIMES_NAN])
@@ -202,29 +194,6 @@ def test_single_precision_is_compared_exactly():
     assert risk_surface(data, l1, [0.0], [np.inf], set_score="max").size[:, 0, 0].tolist() == [
         1.0, 2.0, 1.0, 2.0, 1.0,
     ]  # fmt: skip
-
-
-def test_ties_survive_saving(tmp_path):
-    data = simulate(40, 5, dtype=np.float32)
-    grid = threshold_grid(data, set_score="sum")
-    data.save(tmp_path / "data.npz")
-    loaded = CalibrationData.load(tmp_path / "data.npz")
-    again = risk_surface(loaded, *threshold_grid(loaded, set_score="sum"), set_score="sum")
-    assert_same_bits(again, risk_surface(data, *grid, set_score="sum"))
-
-
-def test_memory_mapped_similarities(monkeypatch, tmp_path):
-    monkeypatch.setattr(_sums, "_WORTH_A_PROCESS", 0)
-    data = simulate(300, 5, dtype=np.float32)
-    np.save(tmp_path / "similarity.npy", data.similarity)
-    mapped = CalibrationData.from_arrays(
-        data.quality, tmp_path / "similarity.npy", data.admissible, mmap=True
-    )
-    grid = threshold_grid(mapped, set_score="max", n_lambdas=4)
-    assert_same_bits(
-        risk_surface(mapped, *grid, set_score="max", n_jobs=2),
-        risk_surface(data, *grid, set_score="max"),
-    )
 
 
 def test_a_plain_callable_sees_each_accepted_prefix_of_a_prompt_once():
