@@ -50,11 +50,6 @@ class AchievableBandDisplay(EstimatorDisplay):
         Confidence of the intervals; level of the tests.
     epsilon : float, optional
         An epsilon to mark.
-
-    Attributes
-    ----------
-    figure_, ax_ : matplotlib Figure and Axes
-        What was drawn.
     """
 
     error: np.ndarray
@@ -196,11 +191,6 @@ class PromptGainDisplay(EstimatorDisplay):
         The tolerated risk: epsilon, or alpha.
     symbol : str, default="epsilon"
         Its name.
-
-    Attributes
-    ----------
-    figure_, ax_ : matplotlib Figure and Axes
-        What was drawn.
 
     Examples
     --------

@@ -1,18 +1,16 @@
 """Curves over epsilon or alpha, with their bands over trials (section 6, Appendix G)."""
 
 import textwrap
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm.calibration._set_scores import SetScore
 from sklearn_clm.evaluation import run_component_trials, run_trials
 from sklearn_clm.evaluation._results import LevelResults
-from sklearn_clm.evaluation._trials import RandomState
 from sklearn_clm.inspection._figures import (
     TRIVIAL,
     AxesLike,
@@ -49,6 +47,33 @@ class _CurveDisplay(Display):
     def __post_init__(self) -> None:
         n = len(self.mean)
         self.shape, self.size = (n, 1), (5.6, 2.3 * n + 0.9)
+
+    @classmethod
+    def from_estimator(cls, estimator: object, *, ax: AxesLike = None, **options: Any) -> Self:
+        """Run the protocol on the data that an estimator was calibrated on, and plot it.
+
+        Parameters
+        ----------
+        estimator : ConformalSampler, ComponentSelector or Pipeline
+            A fitted sampler (for components: selector); nothing is drawn or judged anew.
+        ax
+            As in :meth:`from_trials`.
+        **options
+            As in :func:`sklearn_clm.evaluation.run_trials` (for components:
+            :func:`~sklearn_clm.evaluation.run_component_trials`). By default the estimator's own
+            score in 30 trials.
+
+        Returns
+        -------
+        display
+            The display, plotted.
+        """
+        return cls.from_trials(cls._run(estimator, {"n_trials": 30, **options}), ax=ax)
+
+    @classmethod
+    @abstractmethod
+    def _run(cls, estimator: object, options: dict[str, Any]) -> LevelResults:
+        """The protocol on the data of an estimator."""
 
     @classmethod
     def from_trials(
@@ -205,47 +230,12 @@ class RiskCurveDisplay(_CurveDisplay):
     }
 
     @classmethod
-    def from_estimator(
-        cls,
-        estimator: ConformalSampler,
-        *,
-        methods: Sequence[str | Callable[..., float] | SetScore] | None = None,
-        epsilons: ArrayLike | None = None,
-        n_trials: int = 30,
-        random_state: RandomState = None,
-        ax: AxesLike = None,
-    ) -> Self:
-        """Run the protocol on the data that a sampler was calibrated on, and plot it.
-
-        Parameters
-        ----------
-        estimator : ConformalSampler
-            A fitted sampler; nothing is drawn or judged anew.
-        methods, epsilons, n_trials, random_state
-            As in :func:`sklearn_clm.evaluation.run_trials`; by default the sampler's own set score.
-        ax
-            As in :meth:`from_trials`.
-
-        Returns
-        -------
-        RiskCurveDisplay
-            The display, plotted.
-        """
+    def _run(cls, estimator: object, options: dict[str, Any]) -> LevelResults:
         sampler = calibrated(estimator, ConformalSampler)
         record, policy = sampler.calibration_, sampler.policy
         path = policy if isinstance(policy, ThresholdPolicy) else ThresholdPolicy()
-        results = run_trials(
-            record.data,
-            (record.set_score,) if methods is None else methods,
-            epsilons,
-            delta=record.delta,
-            n_trials=n_trials,
-            n_lambdas=path.n_lambdas,
-            size_weight=record.weights["size_weight"],
-            excess_weight=record.weights["excess_weight"],
-            random_state=random_state,
-        )
-        return cls.from_trials(results, ax=ax)
+        own = {"methods": (record.set_score,), "delta": record.delta, "n_lambdas": path.n_lambdas}
+        return run_trials(record.data, **{**own, **record.weights, **options})
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -261,11 +251,6 @@ class ComponentCurveDisplay(_CurveDisplay):
     ----------
     levels, methods, mean, std, auc, trivial_level, n_trials, reason
         As in :class:`RiskCurveDisplay`, with alpha for epsilon.
-
-    Attributes
-    ----------
-    figure_, axes_, lines_
-        As in :class:`RiskCurveDisplay`.
     """
 
     title = "Selected components"
@@ -279,40 +264,8 @@ class ComponentCurveDisplay(_CurveDisplay):
     }
 
     @classmethod
-    def from_estimator(
-        cls,
-        estimator: ComponentSelector,
-        *,
-        alphas: ArrayLike | None = None,
-        n_trials: int = 30,
-        random_state: RandomState = None,
-        ax: AxesLike = None,
-    ) -> Self:
-        """Run the protocol on the data that a selector was calibrated on, and plot it.
-
-        Parameters
-        ----------
-        estimator : ComponentSelector
-            A fitted selector; nothing is drawn, split or judged anew.
-        alphas, n_trials, random_state
-            As in :func:`sklearn_clm.evaluation.run_component_trials`.
-        ax
-            As in :meth:`from_trials`.
-
-        Returns
-        -------
-        ComponentCurveDisplay
-            The display, plotted.
-        """
+    def _run(cls, estimator: object, options: dict[str, Any]) -> LevelResults:
         selector = calibrated(estimator, ComponentSelector)
-        record = selector.calibration_
-        score = selector.component_score
+        record, score = selector.calibration_, selector.component_score
         name = score if isinstance(score, str) else type(score).__name__
-        results = run_component_trials(
-            {name: record.data},
-            alphas,
-            delta=record.delta,
-            n_trials=n_trials,
-            random_state=random_state,
-        )
-        return cls.from_trials(results, ax=ax)
+        return run_component_trials({name: record.data}, **{"delta": record.delta, **options})

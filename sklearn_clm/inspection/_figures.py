@@ -65,7 +65,12 @@ class Display(ABC):
     """A figure of one pair of axes, or of several side by side or above each other.
 
     As with scikit-learn's displays, ``from_estimator`` and the like make and draw it, and ``plot``
-    draws it again; `figure_` and `axes_` are what was drawn.
+    draws it again.
+
+    Attributes
+    ----------
+    figure_, axes_, ax_ : matplotlib Figure, ndarray of Axes, and the first of them
+        What was drawn.
     """
 
     figure_: "Figure"

@@ -53,13 +53,6 @@ class FrontierDisplay(EstimatorDisplay):
     n_calibration : int
         Prompts in the calibration part.
 
-    Attributes
-    ----------
-    figure_ : matplotlib Figure
-        The figure.
-    axes_ : ndarray of matplotlib Axes, shape (2,) or (1,)
-        The frontier and, if there is a second one, the tests.
-
     Examples
     --------
     >>> import numpy as np

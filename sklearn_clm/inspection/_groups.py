@@ -31,11 +31,6 @@ class GroupLossDisplay(EstimatorDisplay):
     epsilon : float
         The tolerated risk.
 
-    Attributes
-    ----------
-    figure_, ax_ : matplotlib Figure and Axes
-        What was drawn.
-
     Examples
     --------
     >>> import numpy as np

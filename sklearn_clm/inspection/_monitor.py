@@ -32,13 +32,6 @@ class RiskMonitorDisplay(Display):
     epsilon, alpha : float
         The watched risk, and the level of the alarm.
 
-    Attributes
-    ----------
-    figure_ : matplotlib Figure
-        The figure.
-    axes_ : ndarray of matplotlib Axes, shape (2,) or (1,)
-        The e-value and, if there is a second one, the risk.
-
     Examples
     --------
     >>> import numpy as np
