@@ -152,7 +152,9 @@ def _items(X: Any) -> list[Prompt]:
             return [row[0] for row in rows]
         if array.ndim > 2 or any(isinstance(one, str) for one in array.flat):
             raise _not_one_column(f"an array of shape {array.shape}")
-        return rows  # of numbers, or chats of one length
+        if array.ndim == 2 and not all(isinstance(one, dict) for one in array.flat):
+            return list(array.astype(np.float64))
+        return rows  # chats of one length
     if isinstance(X, (str, bytes, dict)) or not hasattr(X, "__getitem__"):
         raise TypeError(
             "prompts (X) must be a sequence of prompts, such as a list, got "

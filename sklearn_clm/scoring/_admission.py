@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from joblib import effective_n_jobs, parallel_config
-from scipy import sparse
 from sklearn.utils import check_scalar
 
 from sklearn_clm._exceptions import warn
@@ -249,13 +248,14 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> lis
     if y is None:
         name = "This estimator" if estimator is None else type(estimator).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
-    if isinstance(y, (str, bytes, dict)) or not isinstance(y, Collection) or sparse.issparse(y):
+    is_array = hasattr(y, "__array__")
+    if isinstance(y, (str, bytes, dict)) or not (is_array or isinstance(y, Collection)):
         raise TypeError(
             "admissions (y) must be a dense sequence with one entry per prompt, got "
             f"{type(y).__name__} {y!r:.60} instead."
         )
-    items = list(y)
-    if hasattr(y, "__array__"):
+    items = [] if is_array else list(y)
+    if is_array:
         array = np.asarray(y)
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
