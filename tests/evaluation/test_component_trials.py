@@ -93,22 +93,3 @@ def test_without_any_target_recall_is_nan():
     results = run_component_trials(data, [0.5], n_trials=2, random_state=0)
     assert np.isnan(results.recall).all()
     assert results.null.all()
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "error"),
-    [
-        ("data", np.ones(3), TypeError),
-        ("data", {"a": 1}, TypeError),
-        ("data", {"a": simulated(50), "b": simulated(40)}, ValueError),
-        ("reference_scores", {"b": []}, ValueError),
-        ("reference_scores", [[0.1]], ValueError),
-        ("alphas", [0.5, 1.5], ValueError),
-        ("calibration_fraction", 1.0, ValueError),
-        ("n_trials", 0, ValueError),
-        ("delta", 0, ValueError),
-    ],
-)
-def test_bad_input_is_named(name, value, error):
-    with pytest.raises(error, match=name):
-        run_component_trials(**{"data": simulated(50), name: value})

@@ -132,21 +132,6 @@ def test_bad_outcomes(outcomes):
     assert monitor.n_audited_ == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "error"),
-    [
-        ("target", 1.3, ValueError),
-        ("target", "a", TypeError),
-        ("alpha", 0.0, ValueError),
-        ("share", 0.0, ValueError),
-        ("seed", -1, ValueError),
-    ],
-)
-def test_bad_parameters(name, value, error):
-    with pytest.raises(error, match=name):
-        RiskMonitor(**{"target": 0.3, name: value})
-
-
 def test_estimators_are_watched_at_their_own_level():
     sampler = fitted()
     assert RiskMonitor(sampler).epsilon == 0.45

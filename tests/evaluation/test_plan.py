@@ -100,9 +100,6 @@ def test_looks_share_delta():
     assert "3 looks" in str(thrice)
     assert "0.0166667" in str(thrice)
     assert "beforehand" in str(once)
-    for looks, error in ((0, ValueError), (1.5, TypeError)):
-        with pytest.raises(error, match="looks"):
-            plan(pilot, 0.3, looks=looks, **FAST)
 
 
 def test_out_of_reach_is_said():
@@ -142,10 +139,8 @@ def test_sizes_and_draws_are_near_those_of_real_calibrations():
         learn_then_test(simulated_data(300, 6, seed=seed), 0.45, random_state=seed, n_lambdas=8)
         for seed in range(100, 110)
     ]
-    real = []
-    for result in results:
-        same = np.all(result.frontier.lambdas == np.asarray(result.lambda_hat), axis=1)
-        real.append([x[same][0] for x in (result.risks.size, result.risks.samples)])
+    costs = ("size", "samples")
+    real = [[getattr(one.risks, cost)[one.position] for cost in costs] for one in results]
     size, draws = np.mean(real, axis=0)
     inside = np.zeros(2)
     for seed in range(8):
@@ -184,23 +179,3 @@ def test_frame_has_an_interval_for_each_estimate(expected):
     wanted = [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
     assert list(frame.columns) == ["n_prompts", "n_calibration", *wanted]
     assert frame["draws_low"].tolist()[1:] == expected.estimates["draws"][1:, 1].tolist()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("epsilon", 1.0),
-        ("delta", 0.0),
-        ("power", 1.0),
-        ("confidence", 2.0),
-        ("sizes", []),
-        ("sizes", [10.5]),
-        ("sizes", [1]),
-        ("n_trials", 1),
-        ("k_max", 7),
-        ("k_max", []),
-    ],
-)
-def test_bad_input(pilot, name, value):
-    with pytest.raises(ValueError, match=name):
-        plan(**{"data": pilot, "epsilon": 0.3, "n_trials": 2, "n_lambdas": 2, name: value})
