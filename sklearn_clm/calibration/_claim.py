@@ -40,21 +40,18 @@ class Claim:
         The group within which it holds; None for all prompts together.
     within_groups : {None, "each", "all"}
         Where there are groups: whether each claim holds with confidence 1 - delta, or all do.
-    pooled : bool, default=False
-        Whether it is about prompts of groups that calibration has not seen: it then says nothing of
-        their group.
-    shifted, approximate : bool, default=False
-        Whether it is about prompts that are distributed as weights describe, and whether these were
-        estimated, so that the guarantee is approximate.
+    pooled : bool
+        Whether it is about prompts of groups that calibration has not seen.
+    shifted, approximate : bool
+        Whether prompts are distributed as weights describe, and whether these were estimated.
     losses : mapping of str to float
         Levels of other losses that are kept with the same confidence.
-    admission : bool, default=True
+    admission : bool
         Whether it says anything of admissible responses.
     unknown : tuple of str
-        What is not known to have collected the data: the guarantee rests on the user's word there.
+        What is not known to have collected the data.
     audit : str, default=None
-        Where people audit the judge of calibration, what they judged, as a sentence: admissible is
-        then what they admit.
+        Where people audit the judge of calibration, what they judged, as a sentence.
     answered : float, default=None
         Share of the calibration prompts that were answered; None where sets are no answers.
     null : str, default=None

@@ -271,13 +271,6 @@ class CalibrationData(SavedArrays):
         -------
         CalibrationData
             The data.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sklearn_clm.calibration import CalibrationData
-        >>> CalibrationData.from_arrays([[0.5, 0.1]], np.zeros((1, 2, 2)), [[1, 0]])
-        CalibrationData(n_prompts=1, k_max=2)
         """
         return cls(
             read_npy(scores, "scores"),

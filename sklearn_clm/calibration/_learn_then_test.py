@@ -178,7 +178,6 @@ def learn_then_test(
     size_weight: float = 0.5,
     excess_weight: float = 0.5,
     draw_weight: float = 0.0,
-    select: Literal["objective", "last"] = "objective",
     k_max: int | Sequence[int] | None = None,
     frontier: Frontier | None = None,
     n_jobs: int | None = None,
@@ -213,10 +212,6 @@ def learn_then_test(
         rho_1 and rho_2 of Eq. 7, >= 0.
     draw_weight : float, default=0.0
         Price of each draw in the objective, >= 0; 0 is Eq. 7.
-    select : {"objective", "last"}, default="objective"
-        Which of the certified configurations is chosen: the one of lowest objective on the
-        calibration part, or the last that was certified, which was the cheapest of them on the
-        optimisation part and takes no label of the calibration part beyond the tests.
     k_max : int, sequence of int, or None
         Budget of draws, 1 to ``data.k_max``. With several, the budget is a fourth dimension of
         the grid, chosen together with the thresholds and covered by the same guarantee.
@@ -251,8 +246,6 @@ def learn_then_test(
     delta = check_level(delta, "delta")
     largest = Claim(max(epsilons), delta)
     weights = weights_of_objective(size_weight, excess_weight, draw_weight)
-    if select not in ("objective", "last"):
-        raise ValueError(f"select must be 'objective' or 'last', got {select!r} instead.")
     if frontier is None:
         budgets = check_budgets(k_max, data.k_max)
         data = data.truncate(int(budgets.max()))
@@ -278,7 +271,7 @@ def learn_then_test(
     results = []
     for level in epsilons:
         test = AdmissionTest(columns, level, delta)
-        found = certify_frontier(columns, test, delta=delta, weights=weights, select=select)
+        found = certify_frontier(columns, test, delta=delta, weights=weights, select="objective")
         results.append(found.within(n_optimization, band))
     return results[0] if np.ndim(epsilon) == 0 else tuple(results)
 

@@ -25,12 +25,6 @@ class Configuration(NamedTuple):
         lambda_2: a draw of lower quality is rejected; -inf to +inf.
     set_score : float
         lambda_3: sampling stops once a non-empty set scores this much; -inf to +inf.
-
-    Examples
-    --------
-    >>> from sklearn_clm.calibration import Configuration
-    >>> Configuration(similarity=0.8, quality=0.1, set_score=0.5).quality
-    0.1
     """
 
     similarity: float

@@ -6,7 +6,7 @@ fixed sequence testing on *other* prompts holds; a bad one only certifies less.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -72,12 +72,12 @@ class Frontier:
 
     def ordered(self, order: np.ndarray) -> "Frontier":
         """The same configurations in another order."""
-        return Frontier(
-            self.lambdas[order],
-            self.k_max[order],
-            self.loss[order],
-            self.objective[order],
-            self.seen,
+        return replace(
+            self,
+            lambdas=self.lambdas[order],
+            k_max=self.k_max[order],
+            loss=self.loss[order],
+            objective=self.objective[order],
         )
 
 

@@ -191,16 +191,6 @@ def test_nothing_is_null_that_all_draws_would_certify(set_score):
     assert 0 < n_null < 30
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_last_that_was_certified(seed):
-    options = {"random_state": seed, "set_score": "sum", "n_lambdas": 8}
-    result = learn_then_test(simulate(n=90, seed=seed), 0.6, 0.1, select="last", **options)
-    by_cost = learn_then_test(simulate(n=90, seed=seed), 0.6, 0.1, **options)
-    assert_array_equal(result.valid_lambdas, by_cost.valid_lambdas)
-    assert result.lambda_hat == Configuration(*result.valid_lambdas[-1])
-    assert result.k_max_hat == result.valid_k_max[-1]
-
-
 def test_no_admissible_response_at_all():
     data = CalibrationData(np.ones((60, 3)), np.zeros((60, 3, 3)), np.zeros((60, 3)))
     result = learn_then_test(data, 0.5, random_state=0)
@@ -259,7 +249,6 @@ def test_too_few_prompts():
         ("size_weight", [-0.1]),
         ("draw_weight", [-1]),
         ("excess_weight", [np.inf]),
-        ("select", ["first"]),
         ("k_max", [7, [0, 3], 2.0, []]),
     ],
 )

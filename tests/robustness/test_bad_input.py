@@ -218,7 +218,6 @@ BAD_ARGUMENTS = [
     (learn_then_test, "excess_weight", INF),
     (learn_then_test, "draw_weight", NAN),
     (learn_then_test, "k_max", 4, [], 2.5),
-    (learn_then_test, "select", "best"),
     (risk_surface, "data", [], Q),
     (risk_surface, "similarity_thresholds", [NAN]),
     (risk_surface, "quality_thresholds", 0.5),
