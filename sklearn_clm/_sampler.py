@@ -572,9 +572,7 @@ class ConformalSampler(CalibratedEstimator):
         collected = getattr(self, "_collected", None)
         if collected is None or not hasattr(self, "calibration_indices_"):
             raise AttributeError("calibration_draws_ needs data that this estimator collected.")
-        return collected.source.draw(
-            self.memory_, collected.prompts, collected.n_draws, self.verbose
-        )
+        return collected.source.draw(self.memory_, collected.prompts, collected.n_draws)
 
     # --- parameters ---------------------------------------------------------------------------
 

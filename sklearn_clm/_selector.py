@@ -58,7 +58,7 @@ from sklearn_clm.policies._estimator import N_JOBS, CalibratedEstimator
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.policies._groups import groups_of
 from sklearn_clm.policies._shift import Shift
-from sklearn_clm.policies._source import naming_position, seed_of_draws
+from sklearn_clm.policies._source import progress_bar, seed_of_draws
 from sklearn_clm.policies._verdicts import ComponentVerdicts
 from sklearn_clm.scoring import get_splitter
 from sklearn_clm.scoring._admission import check_admissions
@@ -565,11 +565,12 @@ class ComponentSelector(CalibratedEstimator):
     ) -> list[list[Generation]]:
         """All K draws, even where a smaller budget was chosen: the choice was made on data."""
         record, memory = sampler.calibration_, sampler.memory_
-        with naming_position(prompts):
-            if tries is not None:
-                few = prompts.take(np.arange(min(TRIED_PROMPTS, len(prompts))))
-                tries(few, record.source.draw(memory, few, min(TRIED_DRAWS, record.width)))
-            return record.source.draw(memory, prompts, record.width, sampler.verbose)
+        if tries is not None:
+            few = prompts.take(np.arange(min(TRIED_PROMPTS, len(prompts))))
+            tries(few, record.source.draw(memory, few, min(TRIED_DRAWS, record.width)))
+        n_draws = len(prompts) * record.width
+        with progress_bar(sampler.verbose, n_draws, "draw") as progress:
+            return record.source.draw(memory, prompts, record.width, progress=progress)
 
     # --- calibrate ----------------------------------------------------------------------------
 

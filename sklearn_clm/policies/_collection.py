@@ -18,12 +18,12 @@ from sklearn_clm.calibration._data import (
     refuse_missing_draws,
 )
 from sklearn_clm.calibration._table import Table, text_key
-from sklearn_clm.generators import DrawQueue, Generation
+from sklearn_clm.generators import Generation
 from sklearn_clm.generators._base import trait
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._losses import Losses, SetLosses
 from sklearn_clm.policies._shift import Shift
-from sklearn_clm.policies._source import DrawSource, naming_position, progress_bar, wanting
+from sklearn_clm.policies._source import DrawSource, progress_bar
 from sklearn_clm.policies._verdicts import Verdicts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._admission import get_admission, warn_of_references
@@ -158,33 +158,15 @@ class Collection:
         rows, counts, starts = rows[lacking], counts[lacking], starts[lacking]
         if not len(rows):
             return
-        new: list[dict[int, Generation]] = [{} for _ in rows]
         part = self.prompts.take(rows)
-        queue = DrawQueue(
-            part.prompts,
-            int(counts.max()),
-            seed=self.source.seed,
-            decide=wanting(counts.tolist()),
-            first=starts.tolist(),
-            on_draw=lambda m, j, generation: self._keep(new[m], j, generation),
-        )
-        with naming_position(part):
-            self._memory.serve(self.source.generator, queue, fingerprint=self.source.fingerprint)
+        new = self.source.draw(self._memory, part, counts, first=starts, progress=self._progress)
         # those that begin and end alike are scored together
         for start, stop in sorted(set(zip(starts.tolist(), counts.tolist()))):
             members = np.flatnonzero((starts == start) & (counts == stop))
             at = rows[members]
-            draws = [
-                self.draws[i] + [new[m][j] for j in range(start, stop)]
-                for i, m in zip(at.tolist(), members.tolist())
-            ]
+            draws = [self.draws[i] + new[m] for i, m in zip(at.tolist(), members.tolist())]
             with noting_kept_draws():
                 self._score(at, part.take(members).prompts, draws, start)
-
-    def _keep(self, new: dict[int, Generation], j: int, generation: Generation) -> None:
-        new[j] = generation
-        if self._progress is not None:
-            self._progress.update()
 
     def _score(
         self,

@@ -26,7 +26,6 @@ from sklearn_clm.generators import (
 from sklearn_clm.generators._base import fingerprint, is_trainable, sample, trained
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._prompts import CheckedPrompts, input_tags
-from sklearn_clm.generators._queue import Decision
 from sklearn_clm.policies._files import refuse_differences
 from sklearn_clm.scoring._identity import frozen
 from sklearn_clm.scoring._protocols import Reference
@@ -55,8 +54,7 @@ class DrawSource:
         random_state: int | np.random.RandomState | None,
     ) -> "tuple[DrawSource, np.ndarray]":
         """The source of draws, trained where it can be, and positions of the other prompts."""
-        own, seed = own_copy(generator), seed_of_draws(random_state)
-        n = len(prompts)
+        own, seed, n = own_copy(generator), seed_of_draws(random_state), len(prompts)
         train, rest = np.arange(0), np.arange(n)
         if is_trainable(own):
             rng: RandomState = random_state
@@ -70,12 +68,11 @@ class DrawSource:
                     f"never sees, which takes at least 2 distinct prompts; got n_samples={n}, all "
                     "of one."
                 )
-        part = prompts.take(train)
-        if is_trainable(own):
-            takes_tables = input_tags(own).dict
-            given = part.as_given() if takes_tables else part.prompts
+            part = prompts.take(train)
+            given = part.as_given() if input_tags(own).dict else part.prompts
             own = trained(own, given, [references[i] for i in train])
-        source = cls(own, fingerprint(own), seed, np.unique(part.digests()))
+        trained_on = np.unique(prompts.take(train).digests())
+        source = cls(own, fingerprint(own), seed, trained_on)
         source.refuse_other_columns(prompts)
         return source, rest
 
@@ -96,15 +93,11 @@ class DrawSource:
             return cls(copy.copy(generator), known, seed_of_draws(random_state), nobody)
         own = own_copy(generator)
         if is_trainable(own):
-            hint = (
-                " It stands for generator=None: give the generator that the data came from, or, "
-                "for thresholds alone, call sklearn_clm.calibration.learn_then_test."
-            )
             raise NotFittedError(
                 f"{type(own).__name__} is fitted on prompts and references, which this {name} has "
                 "not seen: call fit, or collect, first. For a calibration that was kept, give the "
-                "generator as it was trained then, generator_ of that sampler (pickle it)."
-                f"{hint if generator is None else ''}"
+                "generator as it was trained then, generator_ of that sampler (pickle it); for "
+                "thresholds of arrays alone, call sklearn_clm.calibration.learn_then_test."
             )
         return cls(own, fingerprint(own), seed_of_draws(random_state), nobody)
 
@@ -113,26 +106,37 @@ class DrawSource:
         memory: DrawMemory,
         prompts: CheckedPrompts,
         n_draws: int | np.ndarray,
-        verbose: int = 0,
+        *,
+        first: int | np.ndarray = 0,
+        progress: Any = None,
     ) -> list[list[Generation]]:
-        """The first draws of each prompt; those that memory holds are not made again."""
-        counts = np.broadcast_to(n_draws, len(prompts)).tolist()
+        """Draws `first` to `n_draws` of each prompt; those that memory holds are not made again."""
+        counts, starts = (np.broadcast_to(j, len(prompts)).tolist() for j in (n_draws, first))
         rows: list[dict[int, Generation]] = [{} for _ in counts]
-        with progress_bar(verbose, sum(counts), "draw") as progress:
 
-            def keep(i: int, draw: int, generation: Generation) -> None:
-                rows[i][draw] = generation
+        def keep(i: int, draw: int, generation: Generation) -> None:
+            rows[i][draw] = generation
+            if progress is not None and not progress.disable:
                 progress.update()
+                progress.set_postfix(getattr(self.generator, "usage_", {}), refresh=False)
 
-            queue = DrawQueue(
-                prompts.prompts,
-                max(counts),
-                seed=self.seed,
-                decide=wanting(counts),
-                on_draw=keep,
-            )
+        def wanted(arrived: Sequence[tuple[int, object]]) -> list[int]:
+            return [counts[i] for i, _ in arrived]
+
+        queue = DrawQueue(
+            prompts.prompts,
+            max(counts),
+            seed=self.seed,
+            # without it all draws of a prompt are asked for at once
+            decide=None if min(counts) == max(counts) else wanted,
+            first=starts,
+            on_draw=keep,
+        )
+        with naming_position(prompts):
             memory.serve(self.generator, queue, fingerprint=self.fingerprint)
-        return [[row[j] for j in range(count)] for row, count in zip(rows, counts)]
+        return [
+            [row[j] for j in range(start, stop)] for row, start, stop in zip(rows, starts, counts)
+        ]
 
     def warn_of_unkeyed_draws(self, prompts: CheckedPrompts, draws: Sequence[Generation]) -> None:
         """Repeat the last draw of a prompt, where the generator is not known to be keyed."""
@@ -249,16 +253,6 @@ def _is_trained(generator: Generator, known: str) -> bool:
         return is_trainable(generator) and fingerprint(generator) == known
     except (AttributeError, NotFittedError):  # of one that is not trained yet
         return False
-
-
-def wanting(counts: Sequence[int]) -> Decision | None:
-    """The decision to make so many draws of each prompt.
-
-    None where all are as many: a queue then asks for all draws of a prompt at once.
-    """
-    if min(counts) == max(counts):
-        return None
-    return lambda arrived: [counts[i] for i, _ in arrived]
 
 
 def seed_of_draws(random_state: int | np.random.RandomState | None) -> int:
