@@ -585,11 +585,6 @@ class ConformalSampler(CalibratedEstimator):
         judging = LazyJudging() if self.judging == "lazy" else self.judging
         return judging if isinstance(judging, LazyJudging) else None
 
-    @property
-    def _set_score(self) -> Any:
-        policy = self._policy
-        return policy.set_score if isinstance(policy, ThresholdPolicy) else "max"
-
     def _validate_params(self) -> None:
         super()._validate_params()
         budgets = draw_budgets(self.k_max)
@@ -633,7 +628,7 @@ class ConformalSampler(CalibratedEstimator):
         """Scores and losses, which later changes do not reach."""
         named = ("quality", "similarity", "losses")
         parts = {name: frozen(getattr(self, name)) for name in named}
-        return {**parts, "set_score": frozen(self._set_score)}
+        return {**parts, "set_score": frozen(self._policy.set_score)}
 
     def _untrained_source(self, known: str | None) -> DrawSource:
         """Generator and seed of a sampler that has seen no prompts."""
@@ -756,7 +751,7 @@ class ConformalSampler(CalibratedEstimator):
         return {
             "generator": fingerprint,
             **self._fingerprints(),
-            "set_score": score_fingerprint(self._set_score),
+            "set_score": score_fingerprint(self._policy.set_score),
             "epsilon": float(self.epsilon),
             "delta": float(self.delta),
             "guarantee": policy.guarantee,

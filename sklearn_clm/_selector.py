@@ -175,29 +175,21 @@ class ComponentSelector(CalibratedEstimator):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn_clm import ComponentSelector, ConformalSampler
-    >>> from sklearn_clm.generators import BaseGenerator, Generation, draw_stream
-    >>> class Forecaster(BaseGenerator):
-    ...     def sample(self, prompts, n_samples, *, start=0, seed=0):
-    ...         draws = range(start, start + n_samples)
-    ...         return [[self.draw(p, draw_stream(p, seed, j)) for j in draws] for p in prompts]
-    ...
-    ...     def draw(self, prompt, rng):
-    ...         sunny = rng.random() < 0.99
-    ...         text = f"It is {prompt}. {'It will be sunny.' if sunny else 'It will rain.'}"
-    ...         end = text.index(".") + 1
-    ...         logs = (0.0, float(np.log(0.99 if sunny else 0.01)))
-    ...         return Generation(text, sum(logs), 2, logs, ((0, end), (end, len(text))))
-    >>> days = [f"day {i}" for i in range(200)]
+    >>> from sklearn_clm.generators import PrecomputedGenerator
+    >>> days, weather = [f"day {i}" for i in range(200)], ["sunny", "rainy", "sunny"]
+    >>> samples = [[f"It is {day}. It will be {one}." for one in weather] for day in days]
     >>> references = [f"It is {day}. It will be sunny." for day in days]
+    >>> def certainty(day, sentence):
+    ...     return 0.2 if "rainy" in sentence else 0.9
+    >>> parts = {"quality": "self_consistency", "k_max": 3, "epsilon": 0.1}
     >>> pipeline = make_pipeline(
-    ...     ConformalSampler(Forecaster(), k_max=3, epsilon=0.1, random_state=0),
-    ...     ComponentSelector(alpha=0.1, admission="exact_match"),
+    ...     ConformalSampler(PrecomputedGenerator(days, samples), **parts),
+    ...     ComponentSelector(component_score=certainty, admission="exact_match", alpha=0.1),
     ... )
-    >>> pipeline.fit(days, references).predict(["day 1001"])[0].components
-    ('It is day 1001.', 'It will be sunny.')
+    >>> pipeline.fit(days[:150], references[:150]).predict(days[150:])[0].components
+    ('It is day 150.', 'It will be sunny.')
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -662,8 +654,8 @@ class ComponentSelector(CalibratedEstimator):
         self._forget("n_features_in_", "feature_names_in_", "sampler_")
         self.calibration_ = record
         self.gamma_hat_, self.shift_ = record.gamma_hat, record.shift
-        nan = (np.nan, np.nan)
-        self.achievable_alpha_ = nan if record.tests is None else record.tests.achievable_alpha
+        result = record.tests
+        self.achievable_alpha_ = (np.nan, np.nan) if result is None else result.achievable_alpha
         if record.by_group is not None:
             self.groups_ = record.by_group
         if record.sampler is not None:
@@ -672,10 +664,9 @@ class ComponentSelector(CalibratedEstimator):
             return
         self.calibration_data_, self.result_ = record.data, record.tests
         self.n_judgements_ = int(np.sum(record.data.labels >= 0))
-        tests, result = np.empty(0), record.tests
-        self.thresholds_ = tests if result is None else result.thresholds
-        self.n_errors_ = tests.astype(np.int64) if result is None else result.n_errors
-        self.p_values_ = tests if result is None else result.p_values
+        self.thresholds_ = np.empty(0) if result is None else result.thresholds
+        self.n_errors_ = np.empty(0, dtype=np.int64) if result is None else result.n_errors
+        self.p_values_ = np.empty(0) if result is None else result.p_values
 
     def _remarks(self, record: SelectorCalibration, own: Collected | None) -> tuple[str, ...]:
         """Warnings of a calibration whose guarantee is doubtful."""

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.dummy import DummyClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import Interval
@@ -110,6 +109,8 @@ class EstimatorGenerator(BaseGenerator):
         -------
         self
         """
+        from sklearn.dummy import DummyClassifier
+
         for i, reference in enumerate(references):
             if callable(reference) or isinstance(reference, (list, tuple, set, dict)):
                 raise ValueError(

@@ -65,6 +65,7 @@ class Policy(BaseEstimator, ABC):
 
     rule: ClassVar[type[Rule]]  # that it finds
     guarantee: Literal["pac", "marginal"]
+    set_score: Any = "max"  # what predict reports of a set
 
     @property
     def weights(self) -> Weights:
