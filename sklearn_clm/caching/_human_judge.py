@@ -4,7 +4,6 @@ import getpass
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,12 +11,12 @@ import numpy as np
 from sklearn_clm.caching._cache import StoreBacked
 from sklearn_clm.caching._verdict_files import read_lines, write_lines
 from sklearn_clm.caching._verdicts import (
-    Context,
     JudgedPrompt,
     Verdict,
     VerdictLog,
     VerdictsWanted,
     WantedVerdict,
+    as_judged,
     identify,
 )
 from sklearn_clm.generators._fingerprint import digest_of
@@ -129,7 +128,7 @@ class HumanJudge(StoreBacked, PairJudge):
         """
         log = self._log()
         self._warn_of_changes(log)
-        pairs = list(map(self.wanted_pair, references, responses))
+        pairs = [WantedVerdict(as_judged(one), text) for one, text in zip(references, responses)]
         verdicts = self.verdicts(pairs)
         missing = {pair.id: pair for pair, known in zip(pairs, verdicts) if known is None}
         known = [verdict for verdict in verdicts if verdict is not None]
@@ -142,43 +141,6 @@ class HumanJudge(StoreBacked, PairJudge):
             log.want(wanted)
             raise VerdictsWanted(wanted)
         return enumerate(known)
-
-    @staticmethod
-    def wanted_pair(reference: Reference, response: Response) -> WantedVerdict:
-        """What people are asked about a response.
-
-        Parameters
-        ----------
-        reference : JudgedPrompt or object
-            What :meth:`asked` gave, or anything else that is shown as a reference.
-        response : object
-            The response.
-
-        Returns
-        -------
-        WantedVerdict
-        """
-        return WantedVerdict(_asked(reference), response)
-
-    def within(
-        self, reference: Reference, response: Response, start: int, stop: int
-    ) -> JudgedPrompt:
-        """What to pass in place of a reference so that people see a component in its response.
-
-        Parameters
-        ----------
-        reference : JudgedPrompt or object
-            What :meth:`asked` gave, or anything else that is shown as a reference.
-        response : str
-            The whole response.
-        start, stop : int
-            Where the component is in it.
-
-        Returns
-        -------
-        JudgedPrompt
-        """
-        return replace(_asked(reference), context=Context(response, start, stop))
 
     def verdicts(self, pairs: Sequence[WantedVerdict]) -> list[bool | None]:
         """The verdict that counts for each pair; None where there is none.
@@ -386,7 +348,3 @@ class HumanJudge(StoreBacked, PairJudge):
         if self.path is None or str(self.path) == ":memory:":
             raise TypeError(f"path must be a file, got {self.path!r} instead.")
         return VerdictLog(self._shared().store, self.question)
-
-
-def _asked(reference: Reference) -> JudgedPrompt:
-    return reference if isinstance(reference, JudgedPrompt) else JudgedPrompt(None, (reference,))

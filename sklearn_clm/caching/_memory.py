@@ -15,7 +15,7 @@ from sklearn_clm.generators import DrawQueue, Generation, Generator
 from sklearn_clm.generators._base import fingerprint as fingerprint_of
 from sklearn_clm.generators._draws import prompt_bytes
 from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
-from sklearn_clm.generators._kept import DrawKeeper, rows_served, serve_kept
+from sklearn_clm.generators._kept import DrawKeeper, serve_kept
 from sklearn_clm.generators._queue import DrawRequest
 
 _PROMPT_BYTES = 416  # what a prompt takes besides its draws, a draw besides its text and tokens
@@ -52,11 +52,10 @@ class DrawMemory:
     Examples
     --------
     >>> from sklearn_clm.caching import DrawMemory
-    >>> from sklearn_clm.generators import PrecomputedGenerator
+    >>> from sklearn_clm.generators import DrawQueue, PrecomputedGenerator
     >>> generator = PrecomputedGenerator(["2+2?"], [["4", "5", "4"]])
     >>> memory = DrawMemory()
-    >>> [draw.response for draw in memory.sample(generator, ["2+2?"], 2)[0]]
-    ['4', '5']
+    >>> memory.serve(generator, DrawQueue(["2+2?"], 2))
     >>> memory.known(generator, ["2+2?"], 3)
     array([[ True,  True, False]])
     """
@@ -100,32 +99,6 @@ class DrawMemory:
         """
         serve_kept(generator, queue, self._keeper(generator, fingerprint, queue.seed))
 
-    def sample(
-        self,
-        generator: Generator,
-        prompts: Sequence[Any],
-        n_samples: int,
-        *,
-        start: int = 0,
-        seed: int = 0,
-    ) -> list[list[Generation]]:
-        """Draws ``start`` to ``start + n_samples - 1`` of each prompt, known ones from memory.
-
-        Parameters
-        ----------
-        generator : Generator
-            Where missing draws come from.
-        prompts, n_samples, start, seed
-            As in :meth:`Generator.sample`.
-
-        Returns
-        -------
-        list of n lists of `n_samples` Generation
-        """
-        return rows_served(
-            lambda queue: self.serve(generator, queue), prompts, n_samples, start, seed
-        )
-
     def known(
         self,
         generator: Generator,
@@ -139,8 +112,10 @@ class DrawMemory:
 
         Parameters
         ----------
-        generator, prompts, n_samples, start, seed
-            As in :meth:`sample`.
+        generator : Generator
+            Where the draws come from.
+        prompts, n_samples, start, seed
+            As in :meth:`Generator.sample`.
 
         Returns
         -------

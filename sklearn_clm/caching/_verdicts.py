@@ -63,6 +63,11 @@ class JudgedPrompt:
     context: Context | None = field(default=None, compare=False)
 
 
+def as_judged(reference: Reference) -> JudgedPrompt:
+    """What a person sees besides the response, where this stands in place of a reference."""
+    return reference if isinstance(reference, JudgedPrompt) else JudgedPrompt(None, (reference,))
+
+
 class WantedVerdict(NamedTuple):
     """A response that a person should judge.
 

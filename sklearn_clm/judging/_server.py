@@ -258,14 +258,10 @@ def _tab(request: "Request") -> str:
 
 def _turn_view(session: JudgingSession, turn: Turn) -> dict[str, object]:
     """What the page shows, as JSON values."""
-    return {
+    return turn._asdict() | {
         "question": visible(session.judge.question),
         "judged_by": visible(session.judged_by),
         "pair": None if turn.pair is None else pair_view(turn.pair),
-        "undo": turn.undo,
-        "n_judged": turn.n_judged,
-        "n_more": turn.n_more,
-        "estimate": turn.estimate,
         "conclusion": visible(turn.conclusion),
         "notice": visible(turn.notice),
     }

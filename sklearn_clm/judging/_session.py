@@ -30,16 +30,14 @@ _NOT_OPEN = "The last one was judged meanwhile, or is no longer wanted. Nothing 
 class Turn(NamedTuple):
     """What the page shows next.
 
-    `pair` is None where nothing is left to judge; `undo` is the id that "undo" takes back; of the
-    pairs known now `n_left` are left, and `n_more` bounds all that will be, where that is known.
+    `pair` is None where nothing is left to judge; `undo` is the id that "undo" takes back; `n_more`
+    bounds how many more will be wanted, where that is known, and else counts those known now.
     """
 
     pair: WantedVerdict | None
     undo: str | None
     n_judged: int
-    n_left: int
     n_more: int
-    n_skipped: int
     estimate: str
     conclusion: str
     notice: str
@@ -253,9 +251,7 @@ class JudgingSession:
             None if shown is None else self._pairs[shown],
             next(reversed(self._done), None),
             len(self._wanted) - len(left),
-            len(left),
             n_more,
-            len(self._skipped),
             self._estimate(len(left), n_more),
             self._conclusion,
             notice,
@@ -338,7 +334,7 @@ def wanted_from_file(path: str | os.PathLike[str]) -> list[WantedVerdict]:
             if not isinstance(references, list):
                 raise ValueError(f"references must be a list, got {references!r:.40} instead")
             context = record.get("context")
-            around = None if context is None else _context(context)
+            around = None if context is None else Context(*context)
             asked = JudgedPrompt(record.get("prompt"), tuple(references), around)
             pair = WantedVerdict(asked, record["response"])
             if record.get("id") not in (None, pair.id):
@@ -348,13 +344,3 @@ def wanted_from_file(path: str | os.PathLike[str]) -> list[WantedVerdict]:
                 )
         pairs.append(pair)
     return pairs
-
-
-def _context(value: object) -> Context:
-    if (
-        not isinstance(value, list)
-        or [type(part) for part in value] != [str, int, int]
-        or not 0 <= value[1] <= value[2] <= len(value[0])
-    ):
-        raise ValueError(f"context must be [response, start, stop], got {value!r:.40} instead")
-    return Context(*value)

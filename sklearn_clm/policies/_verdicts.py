@@ -9,11 +9,13 @@ import numpy as np
 
 from sklearn_clm.caching import (
     CachedAdmission,
+    Context,
     HumanJudge,
     JudgedPrompt,
     VerdictsWanted,
     WantedVerdict,
 )
+from sklearn_clm.caching._verdicts import as_judged
 from sklearn_clm.calibration import ComponentCalibrationData, prompts_needed
 from sklearn_clm.calibration._components import components_to_ask, judge_components
 from sklearn_clm.calibration._rows import Part
@@ -99,7 +101,7 @@ class Verdicts:
                     continue
                 aliases = checked_admissions([self._references[i]], 1)[0]
                 for alias in () if callable(aliases) else aliases:
-                    pair = judge.wanted_pair(alias, self._responses[i][j])
+                    pair = WantedVerdict(as_judged(alias), self._responses[i][j])
                     pairs[pair.id] = pair
             n_left = len(pairs)
             if n_left <= _MOST_LOOKED_UP:
@@ -181,7 +183,8 @@ class ComponentVerdicts(Verdicts):
             for occurrences in distinct.occurrences:
                 draw, span = occurrences[0]
                 if isinstance(admission, HumanJudge) and span is not None:
-                    asked.append(admission.within(reference, row[draw], *span))
+                    context = Context(row[draw], *span)
+                    asked.append(replace(as_judged(reference), context=context))
                 else:
                     asked.append(reference)
         components = [[one] for distinct in found for one in distinct.components]

@@ -9,6 +9,7 @@ import random
 import signal
 import sqlite3
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -287,7 +288,7 @@ def test_a_pair_is_found_by_its_id(judge):
 
 def test_a_component_is_one_wherever_it_is_found(judge, tmp_path):
     asked = judge.asked(["Weather?"])[0]
-    found = judge.within(asked, "It is warm. It rains.", 12, 21)
+    found = replace(asked, context=Context("It is warm. It rains.", 12, 21))
     with pytest.raises(VerdictsWanted) as caught:
         judge(found, "It rains.")
     (pair,) = caught.value.wanted
@@ -296,9 +297,8 @@ def test_a_component_is_one_wherever_it_is_found(judge, tmp_path):
     assert [one.asked.context for one in HumanJudge(judge.path).wanted()] == [pair.asked.context]
     assert judge.pair(pair.id).asked.context == pair.asked.context
     judge.record(pair, True)
-    elsewhere = judge.within(asked, "It rains. It is cold.", 0, 9)
+    elsewhere = replace(asked, context=Context("It rains. It is cold.", 0, 9))
     assert judge(elsewhere, "It rains.") is judge(asked, "It rains.") is True
-    assert judge.within("Warm.", "It is warm.", 0, 11).references == ("Warm.",)
     judge.export(tmp_path / "pairs.csv", [pair])
     assert "It is warm. It rains." in (tmp_path / "pairs.csv").read_text()
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.generators import BaseGenerator, DrawQueue, Generation, draw_stream
+from sklearn_clm.generators._kept import rows_served
 from tests.toy import Streaming, together
 
 
@@ -58,6 +59,13 @@ class Serving(Counting):
 PROMPTS = ["a", "b", "a", "c", "d", "e"]
 
 
+def sample(memory, generator, prompts, n_samples, *, start=0, seed=0):
+    def answer(queue):
+        memory.serve(generator, queue)
+
+    return rows_served(answer, prompts, n_samples, start, seed)
+
+
 def rows_of(prompts, n, start=0, seed=0):
     return [[Streaming().draw(p, seed, j) for j in range(start, start + n)] for p in prompts]
 
@@ -65,11 +73,11 @@ def rows_of(prompts, n, start=0, seed=0):
 @pytest.mark.parametrize("make", [Counting, Serving])
 def test_each_draw_is_made_once(make):
     generator, memory = make(), DrawMemory()
-    assert memory.sample(generator, PROMPTS, 4, seed=7) == rows_of(PROMPTS, 4, seed=7)
+    assert sample(memory, generator, PROMPTS, 4, seed=7) == rows_of(PROMPTS, 4, seed=7)
     assert sorted(generator.asked) == sorted({(p, 7, j) for p in PROMPTS for j in range(4)})
-    assert memory.sample(generator, PROMPTS, 3, start=1, seed=7) == rows_of(PROMPTS, 3, 1, 7)
+    assert sample(memory, generator, PROMPTS, 3, start=1, seed=7) == rows_of(PROMPTS, 3, 1, 7)
     assert len(generator.asked) == 20
-    assert memory.sample(generator, PROMPTS, 6, seed=7) == rows_of(PROMPTS, 6, seed=7)
+    assert sample(memory, generator, PROMPTS, 6, seed=7) == rows_of(PROMPTS, 6, seed=7)
     assert len(generator.asked) == 30
 
 
@@ -89,7 +97,7 @@ def test_each_draw_is_made_once(make):
 def test_any_sequence_of_calls_asks_for_each_draw_once(make, calls):
     generator, memory = make(), DrawMemory()
     for prompts, n_samples, start, seed in calls:
-        rows = memory.sample(generator, prompts, n_samples, start=start, seed=seed)
+        rows = sample(memory, generator, prompts, n_samples, start=start, seed=seed)
         assert rows == rows_of(prompts, n_samples, start, seed)
     assert len(generator.asked) == len(set(generator.asked))
 
@@ -120,7 +128,7 @@ def test_a_rule_sees_the_same_draws_whatever_is_known(capacity, n_known):
 
     generator = Counting() if capacity is None else Serving(capacity=capacity)
     memory = DrawMemory()
-    memory.sample(generator, prompts[::3], n_known)
+    sample(memory, generator, prompts[::3], n_known)
     seen = run(lambda queue: memory.serve(generator, queue))
     expected = run(lambda queue: DrawMemory().serve(Counting(), queue))
     assert seen == expected
@@ -131,10 +139,10 @@ def test_a_rule_sees_the_same_draws_whatever_is_known(capacity, n_known):
 def test_generators_seeds_and_prompts_do_not_share_draws():
     memory = DrawMemory()
     cold, hot = Counting(), Counting(temperature=2.0)
-    memory.sample(cold, ["1"], 2)
-    assert memory.sample(hot, ["1"], 2)[0][0] == hot.draw("1", 0, 0)
-    memory.sample(cold, ["1"], 2, seed=1)
-    memory.sample(cold, [1], 2)
+    sample(memory, cold, ["1"], 2)
+    assert sample(memory, hot, ["1"], 2)[0][0] == hot.draw("1", 0, 0)
+    sample(memory, cold, ["1"], 2, seed=1)
+    sample(memory, cold, [1], 2)
     assert len(cold.asked) == 6
     assert memory.known(cold, ["1", "2"], 3, seed=1).tolist() == [
         [True, True, False],
@@ -158,17 +166,17 @@ class Opaque:
 def test_generators_that_look_alike_are_told_apart_by_identity():
     memory = DrawMemory()
     for answer in ["one", "two", "three"]:
-        assert memory.sample(Opaque(answer), ["a"], 1)[0][0].response == answer
+        assert sample(memory, Opaque(answer), ["a"], 1)[0][0].response == answer
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_what_arrived_is_kept_when_the_generator_fails(error):
     memory, failing = DrawMemory(), Counting(fail_after=5, error=error)
     with pytest.raises(error):
-        memory.sample(failing, ["a", "b"], 4)
+        sample(memory, failing, ["a", "b"], 4)
     assert memory.known(failing, ["a", "b"], 4).sum() == 5
     generator = Counting()
-    assert memory.sample(generator, ["a", "b"], 4) == rows_of(["a", "b"], 4)
+    assert sample(memory, generator, ["a", "b"], 4) == rows_of(["a", "b"], 4)
     assert len(generator.asked) == 3
 
 
@@ -202,8 +210,8 @@ texts = st.text(st.characters(codec="utf-8"), max_size=12)
 @settings(deadline=None)
 def test_draws_come_back_equal(generation):
     memory = DrawMemory()
-    memory.sample(Answers(generation), ["a"], 2)
-    back = memory.sample(Answers(None), ["a"], 2)[0][1]
+    sample(memory, Answers(generation), ["a"], 2)
+    back = sample(memory, Answers(None), ["a"], 2)[0][1]
     assert back == generation
     assert type(back.response) is type(generation.response)
 
@@ -211,8 +219,8 @@ def test_draws_come_back_equal(generation):
 def test_numbers_keep_all_their_bits():
     exact = Generation("x", -0.1 - 0.2, 1, (-np.pi, -0.0, float(np.float32(-0.3))))
     memory = DrawMemory()
-    memory.sample(Answers(exact), ["a"], 1)
-    back = memory.sample(Answers(None), ["a"], 1)[0][0]
+    sample(memory, Answers(exact), ["a"], 1)
+    back = sample(memory, Answers(None), ["a"], 1)[0][0]
     assert [x.hex() for x in back.token_logprobs] == [x.hex() for x in exact.token_logprobs]
     assert back.logprob.hex() == exact.logprob.hex()
 
@@ -220,7 +228,7 @@ def test_numbers_keep_all_their_bits():
 def test_prompts_that_cannot_be_keyed_are_refused_before_anything_is_drawn():
     generator = Counting()
     with pytest.raises(TypeError, match=r"prompts holds a .*object, which has no stable"):
-        DrawMemory().sample(generator, ["a", object()], 2)
+        sample(DrawMemory(), generator, ["a", object()], 2)
     assert generator.asked == []
 
 
@@ -239,11 +247,11 @@ class Typical(BaseGenerator):
 @pytest.mark.parametrize(("n_prompts", "n_samples"), [(100, 20), (400, 2)])
 def test_a_draw_takes_a_kilobyte(n_prompts, n_samples):
     memory, prompts = DrawMemory(), [f"{i}" for i in range(n_prompts)]
-    memory.sample(Typical(), ["warm up"], 1)
+    sample(memory, Typical(), ["warm up"], 1)
     gc.collect()
     tracemalloc.start()
     for first in range(0, n_prompts, 100):
-        memory.sample(Typical(), prompts[first : first + 100], n_samples)
+        sample(memory, Typical(), prompts[first : first + 100], n_samples)
     gc.collect()
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
@@ -255,21 +263,21 @@ def test_least_recently_used_prompts_go_first():
     generator, memory = Counting(), DrawMemory(max_bytes=10_000)
     prompts = [f"{i}" for i in range(20)]
     for prompt in prompts:
-        memory.sample(generator, ["kept", prompt], 2)
+        sample(memory, generator, ["kept", prompt], 2)
     assert memory.n_bytes <= 10_000
     known = memory.known(generator, prompts, 2).all(axis=1)
     assert memory.known(generator, ["kept"], 2).all()
     assert not known[:10].any()
     assert known[-2:].all()
-    assert memory.sample(generator, prompts, 2) == rows_of(prompts, 2)
+    assert sample(memory, generator, prompts, 2) == rows_of(prompts, 2)
     nothing = DrawMemory(max_bytes=0)
-    assert nothing.sample(generator, PROMPTS, 2) == rows_of(PROMPTS, 2)
+    assert sample(nothing, generator, PROMPTS, 2) == rows_of(PROMPTS, 2)
     assert nothing.n_bytes == 0
 
 
 def test_clear_forgets():
     generator, memory = Counting(), DrawMemory()
-    memory.sample(generator, PROMPTS, 2)
+    sample(memory, generator, PROMPTS, 2)
     memory.clear()
     assert memory.n_bytes == 0
     assert not memory.known(generator, PROMPTS, 2).any()
@@ -277,7 +285,7 @@ def test_clear_forgets():
 
 def test_copies_and_pickles_are_empty():
     generator, memory = Counting(), DrawMemory(max_bytes=12345)
-    memory.sample(generator, PROMPTS, 2)
+    sample(memory, generator, PROMPTS, 2)
     for twin in (pickle.loads(pickle.dumps(memory)), copy.deepcopy(memory), copy.copy(memory)):
         assert twin.max_bytes == 12345
         assert twin.n_bytes == 0
@@ -285,7 +293,7 @@ def test_copies_and_pickles_are_empty():
 
 def test_threads_share_a_memory():
     memory = DrawMemory(max_bytes=20_000)
-    for rows in together([lambda: memory.sample(Counting(), PROMPTS * 5, 10)] * 8):
+    for rows in together([lambda: sample(memory, Counting(), PROMPTS * 5, 10)] * 8):
         assert rows == rows_of(PROMPTS * 5, 10)
 
 

@@ -50,7 +50,7 @@ def test_the_thresholds_are_those_of_the_same_verdicts_given_as_a_rule(judge, ju
     session = JudgingSession(judge, lambda: sampler.fit(PROMPTS, asked).lambda_hat_)
     turn, left = session.turn("a"), []
     assert turn.estimate == f"Decided after at most {turn.n_more} more."
-    assert (turn.n_more == turn.n_left) == (judging == "all")
+    assert (turn.n_more == len(judge.wanted())) == (judging == "all")
     while turn.pair is not None:
         left.append(turn.n_more)
         turn = session.act("a", turn.pair.id, "y" if is_right(turn.pair) else "n")
