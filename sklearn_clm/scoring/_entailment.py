@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from itertools import islice
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -29,7 +29,7 @@ Pair: TypeAlias = tuple[str, str]
 # BERT and of 9e-5 of a T5 with log-odds of 37 were seen (torch 2.13 on a CPU with AVX-512).
 _LOGIT_DECIMALS = 2
 _BATCH_ERROR = 1e-4
-_NO_LIMIT = 10**9  # transformers writes "unknown" as a huge number
+_NO_LIMIT = 10**9  # transformers writes "unknown" as a number larger than this
 
 
 class EntailmentScore(BaseEstimator):
@@ -107,7 +107,7 @@ class EntailmentScore(BaseEstimator):
         return {name: value for name, value in state.items() if not name.startswith("_loaded")}
 
     def __call__(self, premise: str, hypothesis: str) -> float:
-        """Score of one pair.
+        """Probability that one text entails another.
 
         Parameters
         ----------
@@ -127,17 +127,12 @@ class EntailmentScore(BaseEstimator):
         Parameters
         ----------
         threshold : float, default=0.5
-            The smallest probability of entailment that is admitted, in [0, 1].
+            The smallest probability of entailment that is admitted.
 
         Returns
         -------
         callable (reference, component) -> bool
             Judges many pairs in batches.
-
-        Raises
-        ------
-        ValueError
-            If `threshold` is out of range.
 
         Examples
         --------
@@ -147,30 +142,24 @@ class EntailmentScore(BaseEstimator):
         >>> ComponentSelector(admission=judge).admission
         EntailmentAdmission(EntailmentScore(model='path/to/checkpoint'), 0.7)
         """
-        if not 0.0 <= threshold <= 1.0:
-            raise ValueError(f"threshold={threshold!r} is out of range; wanted a number in [0, 1].")
-        return EntailmentAdmission(self, float(threshold))
+        return EntailmentAdmission(self, threshold)
 
     def score_components(
         self, prompts: Prompts, generations: Draws, spans: Spans
     ) -> list[list[np.ndarray]]:
-        """Scores of all occurrences, as in :class:`ComponentScore`.
-
-        Each distinct pair of a premise and a component is judged once.
-        """
-        positions: dict[tuple[str, str], int] = {}
-        ids: list[list[list[int]]] = []
-        for i, (prompt, draws, rows) in enumerate(zip(prompts, generations, spans)):
-            premise = self._premise(prompt, i)
-            ids.append([])
-            for draw, row in zip(draws, rows):
-                pairs = [(premise, str(component_of(draw.response, span))) for span in row]
-                ids[-1].append([positions.setdefault(pair, len(positions)) for pair in pairs])
-        scores = self.score_pairs(list(positions))
-        return [[scores[np.asarray(row, dtype=np.intp)] for row in rows] for rows in ids]
+        """Scores of all occurrences, as in :class:`ComponentScore`."""
+        premises = prompts if self.premise is None else [self.premise(p) for p in prompts]
+        pairs = [
+            (premise, str(component_of(draw.response, span)))
+            for premise, draws, rows in zip(premises, generations, spans)
+            for draw, row in zip(draws, rows)
+            for span in row
+        ]
+        scores = iter(self.score_pairs(pairs))
+        return [[np.array([*islice(scores, len(row))]) for row in rows] for rows in spans]
 
     def score_pairs(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """Scores of many pairs, in batches.
+        """Scores of many pairs, in batches; each distinct pair is judged once.
 
         Parameters
         ----------
@@ -182,46 +171,56 @@ class EntailmentScore(BaseEstimator):
         ndarray of shape (m,)
             Probabilities.
         """
-        if not len(pairs):
-            return np.empty(0)
+        for pair in pairs:
+            if not all(isinstance(text, str) for text in pair):
+                raise TypeError(
+                    f"EntailmentScore must be given pairs of texts, got {pair!r:.80} instead; "
+                    "premise= makes a text of a prompt."
+                )
         check_scalar(self.batch_size, "batch_size", Integral, min_val=1)
-        model, tokenizer = self._model_and_tokenizer()
-        limit = self._limit(model, tokenizer)
-        log_probability: Callable[[list[Pair]], np.ndarray]
-        if model.config.is_encoder_decoder:
-            answer = _answer_tokens(tokenizer)
-            log_probability = partial(_answer_log_probability, model, tokenizer, answer, limit)
-        else:
-            wanted = _entailment_index(model.config, self.entailment_label)
-            log_probability = partial(_class_log_probability, model, tokenizer, wanted, limit)
-
-        def log_odds(rows: np.ndarray) -> np.ndarray:
-            values = log_probability([pairs[row] for row in rows])
-            with np.errstate(divide="ignore"):
-                return np.asarray(values - np.log(-np.expm1(values)))
-
-        size = self.batch_size if model.dtype.itemsize >= np.dtype(np.float32).itemsize else 1
         # texts of like length share a batch, so that little of it is padding
-        order = np.argsort([len(p) + len(h) for p, h in pairs], kind="stable")
-        values = np.empty(len(pairs))
-        model.train(False)
-        for first in range(0, len(order), size):
-            rows = order[first : first + size]
-            values[rows] = log_odds(rows)
-            if len(rows) > 1:
-                for row in rows[near_boundary(values[rows], _LOGIT_DECIMALS, _BATCH_ERROR)]:
-                    values[row] = log_odds(np.array([row])).item()
-        return np.asarray(expit(np.round(values, _LOGIT_DECIMALS)))
+        distinct = sorted(dict.fromkeys(pairs), key=lambda pair: len(pair[0]) + len(pair[1]))
+        scores: dict[Pair, float] = {}
+        if distinct:
+            model, tokenizer = self._model_and_tokenizer()
+            model.train(False)
+            size = self.batch_size if model.dtype.itemsize >= 4 else 1
+            for first in range(0, len(distinct), size):
+                batch = distinct[first : first + size]
+                log_odds = self._log_odds(model, tokenizer, batch)
+                if len(batch) > 1:
+                    for row in np.flatnonzero(
+                        near_boundary(log_odds, _LOGIT_DECIMALS, _BATCH_ERROR)
+                    ):
+                        log_odds[row] = self._log_odds(
+                            model, tokenizer, batch[row : row + 1]
+                        ).item()
+                scores.update(zip(batch, expit(np.round(log_odds, _LOGIT_DECIMALS))))
+        return np.array([scores[pair] for pair in pairs], dtype=np.float64)
 
-    def _premise(self, prompt: Prompt, i: int) -> str:
-        premise = prompt if self.premise is None else self.premise(prompt)
-        if not isinstance(premise, str):
-            source = "prompt" if self.premise is None else "premise made of prompt"
-            raise TypeError(
-                f"EntailmentScore needs text: {source} {i} is a {type(premise).__name__}. Pass "
-                "premise=, a callable that makes a string of a prompt."
-            )
-        return premise
+    def _log_odds(self, model: Any, tokenizer: Any, pairs: list[Pair]) -> np.ndarray:
+        """Log-odds of entailment, of pairs that share a batch."""
+        import torch
+
+        limit = tokenizer.model_max_length if self.max_length is None else self.max_length
+        positions = getattr(model.config, "max_position_embeddings", None) or _NO_LIMIT
+        limit = int(min(limit, positions, _NO_LIMIT))
+        with torch.inference_mode():
+            if model.config.is_encoder_decoder:
+                values = _answer_log_probability(model, tokenizer, limit, pairs)
+            else:
+                encoded = tokenizer(
+                    *map(list, zip(*pairs)),
+                    padding=True,
+                    truncation="only_first",
+                    max_length=limit,
+                    return_tensors="pt",
+                ).to(model.device)
+                wanted = _entailment_index(model.config, self.entailment_label)
+                values = model(**encoded).logits.double().log_softmax(dim=-1)[:, wanted]
+        log_probability = values.cpu().numpy()
+        with np.errstate(divide="ignore"):
+            return np.asarray(log_probability - np.log(-np.expm1(log_probability)))
 
     def _model_and_tokenizer(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         wanted = (self.model, self.tokenizer, self.device)
@@ -247,16 +246,6 @@ class EntailmentScore(BaseEstimator):
             model = model.to(self.device)  # type: ignore[arg-type]
         return model, tokenizer
 
-    def _limit(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase") -> int:
-        limits = [getattr(model.config, "max_position_embeddings", None) or _NO_LIMIT]
-        for name, module in model.named_modules():
-            padding = getattr(module, "padding_idx", None)
-            if name.endswith("position_embeddings") and padding is not None:
-                # RoBERTa and its kin count positions from the one after that of padding
-                limits.append(module.num_embeddings - padding - 1)
-        wanted = tokenizer.model_max_length if self.max_length is None else self.max_length
-        return int(min(wanted, *limits, _NO_LIMIT))
-
 
 class EntailmentAdmission(Named, PairJudge):
     """Admission by entailment; see :meth:`EntailmentScore.admission`.
@@ -276,14 +265,9 @@ class EntailmentAdmission(Named, PairJudge):
     def judge_pairs(
         self, references: Sequence[str], components: Sequence[str]
     ) -> Iterator[tuple[int, bool]]:
-        """Verdict on each pair, as in :class:`PairJudge`; each distinct pair is judged once."""
-        pairs = list(zip(references, components))
-        for pair in pairs:
-            if not all(isinstance(text, str) for text in pair):
-                raise TypeError(f"EntailmentAdmission needs texts, got {pair!r:.80}.")
-        distinct = list(dict.fromkeys(pairs))
-        known = dict(zip(distinct, self.score.score_pairs(distinct) >= self.threshold))
-        return enumerate(bool(known[pair]) for pair in pairs)
+        """Verdict on each pair, as in :class:`PairJudge`."""
+        verdicts = self.score.score_pairs(list(zip(references, components))) >= self.threshold
+        return enumerate(verdicts.tolist())
 
     def __repr__(self) -> str:
         return f"EntailmentAdmission({self.score!r}, {self.threshold})"
@@ -291,75 +275,41 @@ class EntailmentAdmission(Named, PairJudge):
 
 def _entailment_index(config: "PretrainedConfig", wanted: int | str | None) -> int:
     names = {int(index): str(name) for index, name in (config.id2label or {}).items()}
-    if isinstance(wanted, (int, np.integer)) and int(wanted) in names:
-        return int(wanted)
-    if wanted is None:
-        found = [i for i, name in names.items() if name.lower().startswith("entail")]
-    else:
-        found = [i for i, name in names.items() if name == wanted]
+    found = [
+        index
+        for index, name in names.items()
+        if wanted in (index, name) or (wanted is None and name.lower().startswith("entail"))
+    ]
     if len(found) != 1:
         raise ValueError(
-            f"entailment_label={wanted!r} names {len(found)} of the classes "
-            f"{list(names.values())} of the model; wanted the one that means entailment."
+            f"entailment_label must name one of the classes {names} of the model, got {wanted!r} "
+            "instead."
         )
     return found[0]
 
 
-def _class_log_probability(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    entailment: int,
-    limit: int,
-    pairs: list[Pair],
-) -> np.ndarray:
-    import torch
-
-    premises, hypotheses = zip(*pairs)
-    encoded = tokenizer(
-        list(premises),
-        list(hypotheses),
-        padding=True,
-        truncation="only_first",
-        max_length=limit if limit < _NO_LIMIT else None,
-        return_tensors="pt",
-    ).to(model.device)
-    with torch.inference_mode():
-        logits = model(**encoded).logits.double()
-    return logits.log_softmax(dim=-1)[:, entailment].cpu().numpy()
-
-
 def _answer_log_probability(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    answer: list[int],
-    limit: int,
-    pairs: list[Pair],
-) -> np.ndarray:
+    model: Any, tokenizer: Any, limit: int, pairs: list[Pair]
+) -> "torch.Tensor":
+    """Log-probability of the answer "1" to each pair."""
     import torch
 
-    rows = [_true_format(tokenizer, premise, hypothesis, limit) for premise, hypothesis in pairs]
-    encoded = tokenizer.pad({"input_ids": rows}, return_tensors="pt").to(model.device)
-    start = model.config.decoder_start_token_id
-    before = torch.tensor([[start, *answer[:-1]]] * len(rows), device=model.device)
-    with torch.inference_mode():
-        logits = model(
-            input_ids=encoded["input_ids"],
-            attention_mask=encoded["attention_mask"],
-            decoder_input_ids=before,
-        ).logits.double()
-    tokens = torch.tensor(answer, device=model.device)
-    each = logits.log_softmax(dim=-1)[:, torch.arange(len(answer)), tokens]
-    return each.sum(dim=1).cpu().numpy()
-
-
-def _answer_tokens(tokenizer: "PreTrainedTokenizerBase") -> list[int]:
     answer = list(tokenizer("1", add_special_tokens=False)["input_ids"])
     if not answer or tokenizer.unk_token_id in answer:
         raise ValueError(
-            "model cannot answer '1': its tokenizer has no such token; wanted a classifier, or a "
-            "T5 in the format of the TRUE benchmark."
+            "model must be a classifier or answer '1', as models of the TRUE benchmark do; got one "
+            "whose tokenizer has no such token instead."
         )
-    return answer
+    rows = [_true_format(tokenizer, premise, hypothesis, limit) for premise, hypothesis in pairs]
+    encoded = tokenizer.pad({"input_ids": rows}, return_tensors="pt").to(model.device)
+    start = model.config.decoder_start_token_id
+    logits = model(
+        input_ids=encoded["input_ids"],
+        attention_mask=encoded["attention_mask"],
+        decoder_input_ids=torch.tensor([[start, *answer[:-1]]] * len(rows), device=model.device),
+    ).logits
+    each = logits.double().log_softmax(dim=-1)[:, range(len(answer)), answer]
+    return each.sum(dim=1)
 
 
 def _true_format(

@@ -55,11 +55,19 @@ class _Asking(BaseEstimator):
     """Questions about responses, from a template, and answers that are understood."""
 
     _template: str
-    # each class has an __init__ of its own, which errors of wrong arguments name
-    generator: Generator | None
-    template: Template | None
-    max_attempts: int
-    seed: int
+
+    def __init__(
+        self,
+        generator: Generator | None = None,
+        *,
+        template: Template | None = None,
+        max_attempts: int = 5,
+        seed: int = 0,
+    ) -> None:
+        self.generator = generator
+        self.template = template
+        self.max_attempts = max_attempts
+        self.seed = seed
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of what an answer depends on."""
@@ -90,22 +98,18 @@ class _Asking(BaseEstimator):
         as keyed as the generator's draws.
         """
         if self.generator is None:
-            raise ValueError(
-                f"{type(self).__name__} has no generator to ask; wanted "
-                f"{type(self).__name__}(generator)."
-            )
-        if self.max_attempts < 1:
-            raise ValueError(f"max_attempts must be at least 1, got {self.max_attempts}.")
-        understood: set[int] = set()
-        answers: dict[int, Generation] = {}
+            raise ValueError(f"generator of {type(self).__name__} must be given, got None instead.")
+        name = type(self).__name__
         unclear = list(range(len(questions)))
+        answers: dict[int, object] = {}  # the last one to each question that is unclear
 
         def on_draw(k: int, attempt: int, answer: Generation) -> None:
-            answers[unclear[k]] = answer
             value = understand(answer)
-            if value is not None:
+            if value is None:
+                answers[unclear[k]] = answer.response
+            else:
+                answers.pop(unclear[k], None)
                 take(unclear[k], value)
-                understood.add(unclear[k])
 
         for attempt in range(self.max_attempts):
             asked = [questions[i] for i in unclear]
@@ -114,17 +118,18 @@ class _Asking(BaseEstimator):
             try:
                 serve(self.generator, queue)
             except ServiceError as error:
-                error.add_note(f"It was {type(self).__name__} that asked.")
+                error.add_note(
+                    f"{name} asked a question that ends in {str(error.prompt)[-400:]!r}."
+                )
                 raise
-            unclear = [i for i in unclear if i not in understood]
+            unclear = sorted(answers)
             if not unclear:
                 return
-        i = unclear[0]
         raise ValueError(
-            f"{type(self.generator).__name__} gave no answer that begins with {wanted}, in "
-            f"{self.max_attempts} attempts, to {len(unclear)} of {len(questions)} questions; its "
-            f"last one to the first of them ({questions[i]!r:.400}) was "
-            f"{answers[i].response!r:.80}."
+            f"generator of {name} must give answers that begin with {wanted}, but to "
+            f"{len(unclear)} of {len(questions)} questions it did not in {self.max_attempts} "
+            f"attempts; got {answers.get(unclear[0])!r:.80} for {questions[unclear[0]]!r:.400} "
+            "instead."
         )
 
 
@@ -176,19 +181,6 @@ class LLMJudge(_Asking, PairJudge):
 
     _template = _TEMPLATE
 
-    def __init__(
-        self,
-        generator: Generator | None = None,
-        *,
-        template: Template | None = None,
-        max_attempts: int = 5,
-        seed: int = 0,
-    ) -> None:
-        self.generator = generator
-        self.template = template
-        self.max_attempts = max_attempts
-        self.seed = seed
-
     def judge_pairs(
         self, references: Sequence[Reference], responses: Responses
     ) -> ArrivingVerdicts:
@@ -203,16 +195,7 @@ class LLMJudge(_Asking, PairJudge):
             questions.append(self._question(reference, fields, response))
 
         def judge(take: Callable[[int, bool], None]) -> None:
-            try:
-                self._ask(questions, _yes_or_no, "yes or no", take)
-            except ServiceError as error:
-                refused = (i for i, question in enumerate(questions) if question is error.prompt)
-                if (i := next(refused, None)) is not None:
-                    error.add_note(
-                        f"It is about the response {responses[i]!r:.80} to the reference "
-                        f"{references[i]!r:.80}."
-                    )
-                raise
+            self._ask(questions, _yes_or_no, "yes or no", take)
 
         return ArrivingVerdicts(judge)
 
@@ -277,15 +260,10 @@ class PTrue(_AskedQuality):
     generator : object with a method ``sample``, default=None
         Answers the question. None in an estimator means the estimator's own generator; one without
         a prompt template and stop strings of its own is better.
-    template : str or callable, default=None
-        The question, a text with ``{prompt}`` and ``{response}``, or a callable
-        ``(prompt, response) -> prompt``.
+    template, max_attempts, seed
+        As in :class:`LLMJudge`; a template has ``{prompt}`` in place of the reference.
     n_answers : int, default=5
         Number of answers where they come without log-probabilities.
-    max_attempts : int, default=5
-        How many answers to draw, one after the other, until one begins with yes or no.
-    seed : int, default=0
-        Seed of the answers.
 
     Examples
     --------
@@ -308,11 +286,8 @@ class PTrue(_AskedQuality):
         max_attempts: int = 5,
         seed: int = 0,
     ) -> None:
-        self.generator = generator
-        self.template = template
+        super().__init__(generator, template=template, max_attempts=max_attempts, seed=seed)
         self.n_answers = n_answers
-        self.max_attempts = max_attempts
-        self.seed = seed
 
     def _answers(self, questions: list[Prompt]) -> list[float]:
         first: dict[int, tuple[bool, float]] = {}
@@ -341,13 +316,9 @@ class VerbalizedConfidence(_AskedQuality):
     generator : object with a method ``sample``, default=None
         Answers the question. None in an estimator means the estimator's own generator; one without
         a prompt template and stop strings of its own is better.
-    template : str or callable, default=None
-        The question, a text with ``{prompt}`` and ``{response}``, or a callable
-        ``(prompt, response) -> prompt``. It asks for a number from 0 to 100.
-    max_attempts : int, default=5
-        How many answers to draw, one after the other, until one begins with such a number.
-    seed : int, default=0
-        Seed of the answers.
+    template, max_attempts, seed
+        As in :class:`LLMJudge`; a template has ``{prompt}`` in place of the reference, and asks
+        for a number from 0 to 100.
 
     Examples
     --------
@@ -360,19 +331,6 @@ class VerbalizedConfidence(_AskedQuality):
     """
 
     _template = _VERBALIZED
-
-    def __init__(
-        self,
-        generator: Generator | None = None,
-        *,
-        template: Template | None = None,
-        max_attempts: int = 5,
-        seed: int = 0,
-    ) -> None:
-        self.generator = generator
-        self.template = template
-        self.max_attempts = max_attempts
-        self.seed = seed
 
     def _answers(self, questions: list[Prompt]) -> list[float]:
         values: dict[int, float] = {}

@@ -281,10 +281,10 @@ def test_the_error_says_that_it_was_the_judge_that_asked(server):
     judge = LLMJudge(generator_for(server, logprobs=False, temperature=0))
     with pytest.raises(ServiceError, match="prompt: 'Judge whether") as caught:
         dict(judge.judge_pairs(["a", "b", "c"], ["x", "y", "POISON"]))
-    assert caught.value.__notes__ == [
-        "It was LLMJudge that asked.",
-        "It is about the response 'POISON' to the reference 'c'.",
-    ]
+    (note,) = caught.value.__notes__
+    assert "LLMJudge asked" in note
+    assert "Reference: c" in note
+    assert "Response: POISON" in note
 
 
 def test_the_address_in_an_error_holds_no_secret():

@@ -177,27 +177,6 @@ def test_half_precision(classifier, tmp_path, dtype):
     assert loaded.dtype == getattr(torch, dtype)
 
 
-def test_positions_of_roberta_begin_after_padding(tmp_path):
-    tokenizer = word_tokenizer("<s> $A </s>", "<s> $A </s> </s> $B </s>", ["<s>", "</s>"])
-    config = transformers.RobertaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=34,
-        pad_token_id=0,
-        id2label={0: "other", 1: "entailment"},
-    )
-    model = transformers.RobertaForSequenceClassification(config)
-    tokenizer.model_max_length = 10**9
-    premise = "the heart is large . " * 30
-    for max_length in (None, 1000, 20):
-        score = EntailmentScore(model, tokenizer=tokenizer, max_length=max_length)
-        assert 0.0 < score(premise, "no effusion") < 1.0
-        assert score(premise + "no effusion", "no effusion") == score(premise, "no effusion")
-
-
 def test_a_model_in_training_scores_without_dropout(classifier):
     tokenizer = transformers.AutoTokenizer.from_pretrained(classifier)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(classifier)
@@ -223,13 +202,15 @@ def test_a_long_premise_is_cut_and_the_hypothesis_kept(classifier, true_t5):
 
 def test_each_distinct_component_is_judged_once(classifier, monkeypatch):
     asked = []
-    judged = EntailmentScore.score_pairs
+    log_odds = EntailmentScore._log_odds
     monkeypatch.setattr(
         EntailmentScore,
-        "score_pairs",
-        lambda self, pairs: asked.extend(pairs) or judged(self, pairs),
+        "_log_odds",
+        lambda self, model, tokenizer, pairs: (
+            asked.extend(pairs) or log_odds(self, model, tokenizer, pairs)
+        ),
     )
-    score = EntailmentScore(classifier, premise=lambda prompt: prompt["text"])
+    score = EntailmentScore(classifier, premise=lambda prompt: prompt["text"], batch_size=1)
     draws = [Generation("no effusion . the heart is large"), Generation("no effusion .")]
     spans = [[(0, 13), (14, 32)], [(0, 13)]]
     rows = score.score_components(
@@ -264,10 +245,6 @@ def test_it_can_admit_components(classifier):
     references, components = [pair[0] for pair in PAIRS], [[pair[1]] * 2 for pair in PAIRS]
     verdicts = judge(score.admission(value), references, components)
     assert [row.tolist() for row in verdicts] == [[score(*pair) >= value] * 2 for pair in PAIRS]
-    with pytest.raises(TypeError, match="needs texts"):
-        score.admission()(1.0, "no effusion")
-    with pytest.raises(ValueError, match=r"threshold=1\.5 is out of range"):
-        score.admission(1.5)
 
 
 def test_another_model_is_loaded(classifier, true_t5):
@@ -277,26 +254,27 @@ def test_another_model_is_loaded(classifier, true_t5):
     assert score.set_params(model=classifier)(*PAIRS[0]) == first
 
 
-def test_bad_input(classifier, true_t5):
-    with pytest.raises(TypeError, match="prompt 1 is a float"):
-        EntailmentScore(classifier).score_components(["a", 0.5], [[], []], [[], []])
-    with pytest.raises(TypeError, match="premise made of prompt 0 is a int"):
-        EntailmentScore(classifier, premise=len).score_components(["a"], [[]], [[]])
-    with pytest.raises(ValueError, match="names 0 of the classes"):
-        EntailmentScore(classifier, entailment_label="yes")(*PAIRS[0])
-    assert EntailmentScore(classifier, entailment_label=2)(*PAIRS[0]) == EntailmentScore(
-        classifier, entailment_label="ENTAILMENT"
-    )(*PAIRS[0])
-    with pytest.raises(ValueError, match="batch_size"):
-        EntailmentScore(classifier, batch_size=0)(*PAIRS[0])
+def test_bad_input(classifier, t5_path):
+    for pair in ((1.0, "no effusion"), ("no effusion", None)):
+        with pytest.raises(TypeError, match="pairs of texts"):
+            EntailmentScore(classifier).score_pairs([PAIRS[0], pair])
     model = transformers.AutoModelForSequenceClassification.from_pretrained(classifier)
-    with pytest.raises(ValueError, match="tokenizer"):
-        EntailmentScore(model)(*PAIRS[0])
+    for name, wrong in {
+        "entailment_label": EntailmentScore(classifier, entailment_label="yes"),
+        "batch_size": EntailmentScore(classifier, batch_size=0),
+        "tokenizer": EntailmentScore(model),
+        "model": EntailmentScore(t5_path),  # has no answer "1"
+    }.items():
+        with pytest.raises(ValueError, match=name):
+            wrong(*PAIRS[0])
 
 
-def test_t5_that_cannot_answer(t5_path):
-    with pytest.raises(ValueError, match="model cannot answer '1'"):
-        EntailmentScore(t5_path)(*PAIRS[0])
+def test_the_label_of_entailment_has_an_index_or_a_name(classifier):
+    by_index, by_name, by_default = (
+        EntailmentScore(classifier, entailment_label=label)(*PAIRS[0])
+        for label in (2, "ENTAILMENT", None)
+    )
+    assert by_index == by_name == by_default
 
 
 def test_weights_come_from_safetensors_only(classifier, tmp_path):

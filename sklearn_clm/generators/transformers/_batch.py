@@ -107,8 +107,8 @@ class Batch:
 
     Rows end at one slot and are masked before they begin, so that distances between a row's
     tokens are distances between slots, whatever the architecture makes of them. The slots in
-    use move to the right with every token; when memory ends there, what is in use moves to new
-    memory.
+    use move to the right with every token; when memory ends there, what is in use moves back, or
+    to larger memory.
     """
 
     def __init__(self, layout: Layout | None, cross: Layout | None = None):
@@ -201,11 +201,15 @@ class Batch:
             return
         used = slice(min(self.starts, default=self.stop), self.stop)
         first = longest - (used.stop - used.start)
-        new = [_zeros(t, max(rows, n_rows), longest + max(32, longest // 4)) for t in like]
-        for buffer, old in zip(new, self._packed):
-            buffer[:, : len(self), :, first:longest] = old[:, : len(self), :, used]
-        self._packed = new
-        self._layers = [_WindowLayer(*pair) for pair in self.layout.unpack(new)]
+        if n_rows <= rows and longest + max(16, longest // 8) <= slots:
+            for part in (layer for packed in self._packed for layer in packed):  # slots overlap
+                part[:, :, first:longest] = part[:, :, used].clone()
+        else:
+            new = [_zeros(t, max(rows, n_rows), longest + max(32, longest // 4)) for t in like]
+            for buffer, old in zip(new, self._packed):
+                buffer[:, : len(self), :, first:longest] = old[:, : len(self), :, used]
+            self._packed = new
+            self._layers = [_WindowLayer(*pair) for pair in self.layout.unpack(new)]
         self.starts = [start + longest - self.stop for start in self.starts]
         self.stop = longest
 
