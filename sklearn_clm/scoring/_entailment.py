@@ -233,13 +233,14 @@ class EntailmentScore(BaseEstimator):
         model, tokenizer = self.model, self.tokenizer
         if isinstance(model, (str, os.PathLike)):
             name = model
-            config = transformers.AutoConfig.from_pretrained(name)
+            options = {"trust_remote_code": False}  # and no question whether to
+            config = transformers.AutoConfig.from_pretrained(name, **options)
             kind = transformers.AutoModelForSequenceClassification
             if config.is_encoder_decoder:
                 kind = transformers.AutoModelForSeq2SeqLM
-            model = kind.from_pretrained(name, use_safetensors=True).float()
+            model = kind.from_pretrained(name, use_safetensors=True, **options).float()
             if tokenizer is None:
-                tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+                tokenizer = transformers.AutoTokenizer.from_pretrained(name, **options)
         elif tokenizer is None:
             raise ValueError("tokenizer must be given beside a loaded model, got None instead.")
         if self.device is not None:

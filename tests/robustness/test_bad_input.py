@@ -13,7 +13,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.__main__ import main
-from sklearn_clm.caching import CachedGenerator, CachedScore, HumanJudge
+from sklearn_clm.caching import CachedGenerator, CachedScore
 from sklearn_clm.calibration import (
     CalibrationData,
     ComponentCalibrationData,
@@ -286,8 +286,7 @@ BAD_ARGUMENTS = [
     (label_match, "labeler", 3),
     (set_outcomes, "sets", [["a"]]),
     (set_loss, "sets", "a"),
-    (cached, "seed", 2**70),
-    (cached, "path", 3, "a\0b"),
+    (cached, "path", 3),
     (precomputed, "responses", [["x"], ["y"]], ["xyz"], [[None]]),
     (precomputed, "logprobs", [[0, 0]]),
     (precomputed, "prompts", ["b"]),
@@ -555,12 +554,6 @@ def test_generations_without_likelihood():
     ):
         refused(partial(likelihood, "x", generation), ValueError, name)
     refused(lambda: CachedScore("rouge_l")("a", "b"), WRONG, "score")
-
-
-def test_verdicts_are_on_pairs_by_people_with_names(tmp_path):
-    judge = HumanJudge(tmp_path / "verdicts.sqlite")
-    refused(lambda: judge.record("4", True), TypeError, "pair")
-    refused(lambda: HumanJudge(judge.path, question=None)("2+2?", "4"), TypeError, "question")
 
 
 # --- generators and functions that misbehave when they are called ----------------------------
