@@ -1,11 +1,8 @@
 """Splitters, and the components of responses that they find (section 4.4 of the paper).
 
-Sentences are found by `sentencex`, Wikimedia's rule-based segmenter. Of the segmenters weighed it
-is the one that is maintained, has wheels for all common platforms, no dependencies and a light
-import (1 ms). Like pySBD (no release since 2021, and 200 times as slow), it knows abbreviations,
-decimals, initials and sentences without an end, and its segments concatenate to the text exactly.
-syntok joins sentences after times and amounts ("at 5 p.m. He", "$3.50. It") and before lower-case
-letters; BlingFire (no release since 2021) weighs 42 MB.
+Sentences are found by `sentencex`, Wikimedia's rule-based segmenter, which is maintained and has no
+dependencies. It knows abbreviations, decimals, initials and sentences without an end, and its
+segments concatenate to the text exactly.
 """
 
 import re
