@@ -6,7 +6,6 @@ import random
 import shutil
 import sqlite3
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -147,22 +146,3 @@ def test_a_read_only_file_is_read(public_folder, mode, folder_mode):
     assert response == rows[3][1].response
     assert message.startswith(f"cache path={str(path)!r} is read-only and lacks some of the draws")
     assert seconds < 30
-
-
-def test_a_file_that_is_waited_for_keeps_no_other_from_opening(tmp_path):
-    busy, free = tmp_path / "busy.sqlite", tmp_path / "free.sqlite"
-    filled(busy)
-    holder = sqlite3.connect(busy, isolation_level=None)
-    holder.execute("BEGIN EXCLUSIVE")
-    waiting = threading.Thread(target=lambda: cache(busy).sample(PROMPTS[:1], 1))
-    waiting.start()
-    time.sleep(0.3)
-    opened = threading.Thread(target=lambda: cache(free).sample(PROMPTS[:1], 1))
-    opened.start()
-    opened.join(timeout=20)
-    alive = opened.is_alive(), waiting.is_alive()
-    holder.execute("ROLLBACK")
-    holder.close()
-    waiting.join()
-    opened.join()
-    assert alive == (False, True)

@@ -6,7 +6,6 @@ import pickle
 import threading
 import tracemalloc
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,17 +67,6 @@ def sample(memory, generator, prompts, n_samples, *, start=0, seed=0):
 
 def rows_of(prompts, n, start=0, seed=0):
     return [[Streaming().draw(p, seed, j) for j in range(start, start + n)] for p in prompts]
-
-
-@pytest.mark.parametrize("make", [Counting, Serving])
-def test_each_draw_is_made_once(make):
-    generator, memory = make(), DrawMemory()
-    assert sample(memory, generator, PROMPTS, 4, seed=7) == rows_of(PROMPTS, 4, seed=7)
-    assert sorted(generator.asked) == sorted({(p, 7, j) for p in PROMPTS for j in range(4)})
-    assert sample(memory, generator, PROMPTS, 3, start=1, seed=7) == rows_of(PROMPTS, 3, 1, 7)
-    assert len(generator.asked) == 20
-    assert sample(memory, generator, PROMPTS, 6, seed=7) == rows_of(PROMPTS, 6, seed=7)
-    assert len(generator.asked) == 30
 
 
 @pytest.mark.parametrize("make", [Counting, Serving])
@@ -178,51 +166,6 @@ def test_what_arrived_is_kept_when_the_generator_fails(error):
     generator = Counting()
     assert sample(memory, generator, ["a", "b"], 4) == rows_of(["a", "b"], 4)
     assert len(generator.asked) == 3
-
-
-class Answers(BaseGenerator):
-    def __init__(self, generation):
-        self.generation = generation
-
-    def sample(self, prompts, n_samples, *, start=0, seed=0):
-        return [[self.generation] * n_samples for _ in prompts]
-
-    def fingerprint(self):
-        return "answers"
-
-
-reals = st.floats(allow_nan=False)
-texts = st.text(st.characters(codec="utf-8"), max_size=12)
-
-
-@given(
-    st.builds(
-        Generation,
-        texts | st.integers() | reals | st.booleans() | st.lists(st.integers(), max_size=2),
-        st.none() | reals,
-        st.none() | st.integers(-(2**65), 2**65),
-        st.none() | st.lists(reals, max_size=4).map(tuple),
-        st.none()
-        | st.lists(st.tuples(st.integers(-1, 2**33), st.integers(0, 300)), max_size=4).map(tuple),
-        st.none() | texts,
-    )
-)
-@settings(deadline=None)
-def test_draws_come_back_equal(generation):
-    memory = DrawMemory()
-    sample(memory, Answers(generation), ["a"], 2)
-    back = sample(memory, Answers(None), ["a"], 2)[0][1]
-    assert back == generation
-    assert type(back.response) is type(generation.response)
-
-
-def test_numbers_keep_all_their_bits():
-    exact = Generation("x", -0.1 - 0.2, 1, (-np.pi, -0.0, float(np.float32(-0.3))))
-    memory = DrawMemory()
-    sample(memory, Answers(exact), ["a"], 1)
-    back = sample(memory, Answers(None), ["a"], 1)[0][0]
-    assert [x.hex() for x in back.token_logprobs] == [x.hex() for x in exact.token_logprobs]
-    assert back.logprob.hex() == exact.logprob.hex()
 
 
 def test_prompts_that_cannot_be_keyed_are_refused_before_anything_is_drawn():

@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -63,23 +62,6 @@ def test_a_fork_has_a_connection_of_its_own(tmp_path):
     assert os.waitpid(child, 0)[1] == 0
     assert cached.sample(FEW[:3], 2) == rows
     assert cached.stats()["n_stored"] == 24
-
-
-@pytest.mark.usefixtures("keyboard_interrupts")
-def test_an_interrupt_leaves_a_cache_from_which_it_goes_on(tmp_path):
-    class Interrupted(Slow):
-        def draw(self, prompt, seed, j):
-            if (prompt, j) == (FEW[5], 3):
-                signal.raise_signal(signal.SIGINT)
-            return super().draw(prompt, seed, j)
-
-    path = tmp_path / "draws.sqlite"
-    with pytest.raises(KeyboardInterrupt):
-        CachedGenerator(Interrupted(), path, key="slow").sample(FEW, 8)
-    assert len(stored(path)) == 3 * len(FEW) + 5
-    cached = CachedGenerator(Slow(), path, key="slow")
-    assert cached.sample(FEW, 8) == Slow().sample(FEW, 8)
-    assert cached.n_hits_ == 3 * len(FEW) + 5
 
 
 def count_elsewhere(path):

@@ -212,18 +212,18 @@ def test_two_people_are_given_different_prompts_and_the_first_verdict_stays(judg
     assert n_alike <= 2
 
 
-def test_two_people_who_press_at_once_give_one_verdict(tmp_path):
+def test_people_and_windows_that_press_at_once_give_one_verdict(tmp_path):
     pairs = [WantedVerdict(JudgedPrompt(f"prompt {i}"), "response") for i in range(30)]
     path = tmp_path / "verdicts.sqlite"
-    sessions = {name: JudgingSession(HumanJudge(path), pairs, judged_by=name) for name in "abc"}
-    barrier = threading.Barrier(3)
+    sessions = {name: JudgingSession(HumanJudge(path), pairs, judged_by=name) for name in "ab"}
+    barrier = threading.Barrier(4)
 
-    def work(name):
+    def work(name, window):
         for pair in pairs:
             barrier.wait()
-            sessions[name].act("window", pair.id, "y")
+            sessions[name].act(window, pair.id, "y")
 
-    together([partial(work, name) for name in sessions])
+    together([partial(work, name, window) for name in sessions for window in ("one", "two")])
     assert len(HumanJudge(path).history()) == 30
 
 
