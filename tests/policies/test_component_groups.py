@@ -4,14 +4,13 @@ import pickle
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 
 from sklearn_clm import ComponentSelector, NullCalibrationError, NullCalibrationWarning
-from sklearn_clm.calibration import ComponentCalibrationData, component_learn_then_test
+from sklearn_clm.calibration import component_learn_then_test
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import CovariateShift, Groups, ThresholdPolicy
 from tests.reports import ReportModel, cases
@@ -167,18 +166,6 @@ def test_reports_bound_the_errors_of_groups_that_were_judged_lazily(admission):
             assert most > fewest == 0
 
 
-def test_null_groups_are_not_taken_for_thresholds_out_of_reach():
-    # the prompts that are tried are all of a group that is null
-    prompts, _ = cases(200)
-    references = [lambda component: False] * 120 + [lambda component: True] * 80
-    names = ["null"] * 120 + ["certified"] * 80
-    one = selector(sampler().fit(X, Y), component_score=lambda prompt, component: 1.0)
-    with pytest.warns(NullCalibrationWarning) as caught:
-        one.fit(prompts, references, groups=names)
-    assert one.groups_ == {"null": np.inf, "certified": 1.0}
-    assert not any("hardly ever reached" in str(each.message) for each in caught)
-
-
 def test_weights_keep_the_same_prompts_for_components():
     shift = CovariateShift(weight_bound=1.5, estimated=True)
     joint = selector(sampler(shift=shift)).fit(X, Y, prompt_weight=WEIGHTS)
@@ -261,30 +248,3 @@ def test_groups_and_weights_where_there_are_none(fitted):
     for of, given in ((fitted.sampler_, X), (None, sets)):
         with pytest.raises(ValueError, match="prompt_weight must"):
             ComponentSelector(of).fit(given, Y, prompt_weight=WEIGHTS)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
-def test_the_risk_within_a_group_is_kept_and_a_pooled_threshold_does_not_keep_it():
-    rng, runs, alpha, delta = np.random.default_rng(0), 60, 0.3, 0.1
-
-    def world(n):
-        """One component each; of every fourth prompt it is wrong more often than its score says."""
-        hard, scores = rng.random(n) < 0.25, rng.random((n, 1))
-        right = rng.random((n, 1)) < np.where(hard[:, None], scores**3, scores**0.2)
-        return ComponentCalibrationData.from_arrays(scores, right), hard
-
-    data, hard = world(5_000)
-    worst = data.scores[hard & ~data.admissible]
-
-    def fails(gamma):
-        return np.sum(worst >= gamma) / hard.sum() > alpha
-
-    failed = pooled = 0
-    for _ in range(runs):
-        part, names = world(200)
-        one = ComponentSelector(alpha=alpha, delta=delta).calibrate(part, groups=names)
-        failed += fails(one.groups_[True])
-        pooled += fails(one.gamma_hat_)
-    assert binom.sf(failed - 1, runs, delta) > 1e-4
-    assert binom.sf(pooled - 1, runs, delta) < 1e-6

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.stats import binom
-from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression
@@ -12,7 +10,6 @@ from sklearn.preprocessing import OneHotEncoder
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.calibration import CalibrationData
-from sklearn_clm.calibration._surface import evaluate_configurations
 from sklearn_clm.generators import EstimatorGenerator
 from sklearn_clm.policies import CovariateShift, DensityRatio, ExitPolicy, ThresholdPolicy
 from tests.toy import drawn, questions, toy_sampler
@@ -91,13 +88,6 @@ def test_few_kept_prompts_are_warned_of():
     shift = CovariateShift(lambda prompt: 1.0, weight_bound=20.0)
     with pytest.warns(UserWarning, match=r"keeps \d+ of 200 "):
         sampler(shift=shift, k_max=1).collect(*questions(200))
-
-
-def test_weights_that_are_a_small_multiple_of_density_ratios_are_warned_of():
-    with pytest.warns(UserWarning, match="weight_bound"):
-        sampler(shift=CovariateShift(weight_bound=1.5), k_max=1).collect(
-            X, Y, prompt_weight=WEIGHTS / 20
-        )
 
 
 def test_repeated_prompts_are_kept_each_by_itself():
@@ -209,53 +199,6 @@ def test_weights_need_a_shift_that_asks_for_them():
         one.calibrate(data, prompt_weight=np.ones(data.n_prompts))
 
 
-def test_weights_through_a_pipeline():
-    with config_context(enable_metadata_routing=True):
-        shift = CovariateShift(weight_bound=1.5)
-        one = sampler(shift=shift).set_fit_request(prompt_weight=True)
-        pipeline = make_pipeline(one).fit(X, Y, prompt_weight=WEIGHTS)
-    assert pipeline[-1].shift_.n_offered == N
-
-
-def world(seed, n):
-    """Draws of easy prompts, and of a fifth that are hard; half of the new ones will be hard."""
-    rng = np.random.default_rng(seed)
-    hard = rng.random(n) < 0.2
-    admissible = np.where(hard[:, None], 0.24, 0.8) > rng.random((n, 4))
-    quality = rng.random((n, 4)) * 0.5 + 0.5 * admissible
-    return CalibrationData(quality, np.zeros((n, 4, 4)), admissible), hard
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
-def test_the_risk_of_new_prompts_is_kept_and_unweighted_tests_do_not_keep_it():
-    epsilon, delta, runs = 0.15, 0.1, 150
-    # sets of all draws err on a fifteenth of the old prompts, and on a sixth of the new ones
-    population, hard = world(0, 20_000)
-    parts = [population.take(np.flatnonzero(hard == kind)) for kind in (True, False)]
-    options = {"k_max": 4, "epsilon": epsilon, "delta": delta}
-    shift = CovariateShift(weight_bound=2.5)
-
-    def fails(one):
-        if one.lambda_hat_ is None:
-            return False
-        risks = [
-            evaluate_configurations(part, [one.lambda_hat_], set_score="max", k_max=[4]).loss[0]
-            for part in parts
-        ]
-        return bool(np.mean(risks) > epsilon)
-
-    failed = unweighted = 0
-    for run in range(1, runs + 1):
-        data, is_hard = world(run, 300)
-        weights = np.where(is_hard, 2.5, 0.625)
-        one = sampler(random_state=run, shift=shift, **options)
-        failed += fails(one.calibrate(data, prompt_weight=weights))
-        unweighted += fails(sampler(random_state=run, **options).calibrate(data))
-    assert binom.sf(failed - 1, runs, delta) > 1e-4
-    assert binom.sf(unweighted - 1, runs, delta) < 1e-6
-
-
 def components(fitted=None, **options):
     options = {"component_score": "support", "admission": "exact_match", "alpha": 0.6, **options}
     return ComponentSelector(fitted, **options)
@@ -273,11 +216,3 @@ def test_components_of_kept_prompts_calibrate():
     taken = [sorted(X[i % N] for i in one.calibration_indices_) for one in (piped, direct)]
     assert taken[0] == taken[1]
     assert np.array_equal(piped.n_errors_, direct.n_errors_)
-
-
-@pytest.mark.filterwarnings("ignore:gamma_hat_=")
-def test_components_are_as_approximate_as_their_sets():
-    shift = CovariateShift(weight_of, weight_bound=1.5, estimated=True)
-    fitted = components(sampler(shift=shift)).fit(X, Y)
-    assert all(one.claim.approximate for one in fitted.predict(X[:3]))
-    assert "approximate: weights are estimated" in repr(fitted.predict(X[:3]))

@@ -4,7 +4,6 @@ import pickle
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_validate
@@ -15,8 +14,7 @@ from sklearn_clm import (
     NullCalibrationError,
     NullCalibrationWarning,
 )
-from sklearn_clm.calibration import CalibrationData, learn_then_test
-from sklearn_clm.calibration._surface import evaluate_configurations
+from sklearn_clm.calibration import learn_then_test
 from sklearn_clm.policies import ExitPolicy, Groups, LazyJudging, ThresholdPolicy
 from tests.toy import drawn, questions, toy_sampler
 
@@ -222,38 +220,3 @@ def test_groups_where_there_are_none(fitted, tmp_path):
             call()
     assert drawn(log) == []
     assert not hasattr(alone, "groups_")
-
-
-def world(seed, n):
-    """Draws of easy prompts, and of a quarter that are hard: of those all draws err on a third."""
-    rng = np.random.default_rng(seed)
-    hard = rng.random(n) < 0.25
-    admissible = np.where(hard[:, None], 0.24, 0.8) > rng.random((n, 4))
-    quality = rng.random((n, 4)) * 0.5 + 0.5 * admissible
-    return CalibrationData(quality, np.zeros((n, 4, 4)), admissible), hard.tolist()
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sklearn_clm.NullCalibrationWarning")
-def test_the_risk_within_a_group_is_kept_and_pooled_rules_do_not_keep_it():
-    epsilon, delta, runs = 0.3, 0.1, 150
-    data, hard = world(0, 20_000)
-    hard_prompts = data.take(np.flatnonzero(hard))
-
-    def fails(rule):
-        if rule.lambda_hat is None:
-            return False
-        risk = evaluate_configurations(
-            hard_prompts, [rule.lambda_hat], set_score="max", k_max=[rule.k_max]
-        )
-        return bool(risk.loss[0] > epsilon)
-
-    options = {"k_max": 4, "epsilon": epsilon, "delta": delta}
-    failed = pooled = 0
-    for run in range(1, runs + 1):
-        part, names = world(run, 300)
-        one = sampler(random_state=run, **options).calibrate(part, groups=names)
-        failed += fails(one.groups_[True])
-        pooled += fails(one.calibration_.rule)
-    assert binom.sf(failed - 1, runs, delta) > 1e-4
-    assert binom.sf(pooled - 1, runs, delta) < 1e-6

@@ -85,15 +85,6 @@ def test_many_prompts_need_fewer_judgements_each(n_prompts, k_max, expected):
     assert LazyJudging().judgements_per_prompt(n_prompts, k_max) == expected
 
 
-def test_more_judgements_than_draws():
-    data, first = drawn(5, 2)
-    table = table_of(data, first, lambda prompts, draws: data.admissible[prompts, draws])
-    with pytest.raises(ValueError, match="optimization_judgements"):
-        LazyJudging(optimization_judgements=3).labels(table, np.arange(5), first)
-    with pytest.raises(ValueError, match="predict_proba"):
-        ExitPolicy("logistic").fit(data, first)
-
-
 FORMS = ("City {}", "City {}.", "the City {}")
 
 

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
-from sklearn_clm import ComponentSelector, NullCalibrationWarning
+from sklearn_clm import NullCalibrationWarning
 from sklearn_clm.caching import CachedAdmission, HumanJudge, VerdictsWanted
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.generators import BaseGenerator, Generation
@@ -124,16 +123,6 @@ def test_a_judge_that_fails_in_fit_is_told_what_keeps_its_verdicts(judging):
     assert len(judge.asked) == len(set(judge.asked))
 
 
-def test_cached_judgements_are_not_made_again():
-    prompts, references = questions(N)
-    judge = CountingJudge()
-    cached = CachedAdmission(judge)
-    sampler(admission=cached, judging="lazy").fit(prompts, references)
-    n_asked = len(judge.asked)
-    sampler(admission=cached, judging="lazy").fit(prompts, references)
-    assert len(judge.asked) == n_asked
-
-
 def test_unknown_labels_of_others_are_refused():
     prompts, references = questions(N)
     data = sampler(judging="lazy").collect(prompts, references)
@@ -211,15 +200,6 @@ def test_null_exit_policies():
     assert one.score(prompts[:3], wrong[:3]) == -np.inf
 
 
-@pytest.mark.parametrize("n", [10, 30])
-def test_few_prompts_never_crash(n):
-    prompts, references = questions(n)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NullCalibrationWarning)
-        one = sampler(policy=ExitPolicy(), judging="lazy").fit(prompts, references)
-    assert len(one.predict(prompts[:2])) == 2
-
-
 def test_files(tmp_path):
     prompts, references = questions(200)
     one = sampler(policy=ExitPolicy(same_text=0.95)).fit(prompts, references)
@@ -241,15 +221,6 @@ def test_searches_reach_the_parameters_of_a_choice():
         warnings.simplefilter("ignore", NullCalibrationWarning)
         search.fit(prompts, references)
     assert search.best_params_["policy__look_ahead"] in (1, 4)
-
-
-def test_selectors_after_an_exit_policy():
-    prompts, references = questions(150)
-    pipeline = make_pipeline(
-        sampler(policy=ExitPolicy(), judging="lazy"),
-        ComponentSelector(alpha=0.4, admission="exact_match", component_score="support"),
-    )
-    assert len(pipeline.fit(prompts, references).predict(prompts[:5])) == 5
 
 
 @pytest.mark.parametrize(
