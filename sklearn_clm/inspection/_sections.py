@@ -1,7 +1,7 @@
 """What a report says of a calibrated sampler or selector, section by section."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -98,14 +98,15 @@ def sampler_sections(sampler: ConformalSampler) -> Iterable[Section]:
     yield from _warnings(_of_sampler(record, data, outcomes))
     rows: list[Row] = []
     for name, (rule, of_group) in (record.by_group or {}).items():
-        start, tests = (str(name), of_group.outcome[0], rule.words), rule.result
-        costs = [f"{cost:.4g}" for cost in rule.costs]
-        rows.append((*start, of_group.outcome[1], "", *costs, ""))
+        (status, why), tests = of_group.outcome, rule.result
+        errors, smallest = (why, ""), ""
         if tests is not None:
             bound, n_errors = tests.errors_of_choice
-            smallest = tests.smallest_epsilon
-            shown = "" if np.isnan(smallest) else bound + _rounded_up(smallest)
-            rows[-1] = (*start, *_errors(n_errors, tests.n_calibration, bound), *costs, shown)
+            errors = _errors(n_errors, tests.n_calibration, bound)
+            if not np.isnan(tests.smallest_epsilon):
+                smallest = bound + _rounded_up(tests.smallest_epsilon)
+        costs = [f"{cost:.4g}" for cost in rule.costs]
+        rows.append((str(name), status, rule.words, *errors, *costs, smallest))
     yield from _groups(record, ("size", "draws", "smallest epsilon"), rows)
     yield from _shift(record)
     if claim.losses:
@@ -139,27 +140,23 @@ def selector_sections(selector: ComponentSelector) -> Iterable[Section]:
     yield from _warnings(_of_selector(record, data))
     rows: list[Row] = []
     for name, gamma in (record.by_group or {}).items():
-        status, why = record.claims[name].outcome
-        result = record.results[name]
-        if result is None:
-            rows.append((str(name), status, "", why, "", "0", ""))
-            continue
-        last = result.n_valid - 1
-        rule, errors, selected = "", _errors(0, result.n_calibration), 0.0  # of an empty selection
-        if last >= 0:
-            rule, selected = f"gamma-hat {gamma:.4g}", result.n_components[last]
-            n_errors = int(result.n_errors[last])
-            errors = _errors(n_errors, result.n_calibration, result.bound(last))
-        smallest = ""
-        if len(result.thresholds):
-            smallest = result.bound(0) + _rounded_up(result.smallest_alpha)
+        (status, why), result = record.claims[name].outcome, record.results[name]
+        errors, smallest, rule, selected = (why, ""), "", "", 0.0
+        if result is not None:
+            errors = _errors(0, result.n_calibration)  # of an empty selection
+            if len(result.thresholds):
+                smallest = result.bound(0) + _rounded_up(result.smallest_alpha)
+            if result.n_valid:
+                last, rule = result.n_valid - 1, f"gamma-hat {gamma:.4g}"
+                n_errors, selected = int(result.n_errors[last]), result.n_components[last]
+                errors = _errors(n_errors, result.n_calibration, result.bound(last))
         rows.append((str(name), status, rule, *errors, f"{selected:.4g}", smallest))
     yield from _groups(record, ("components selected", "smallest alpha"), rows)
     yield from _shift(record)
-    rows = [("prompts", str(data.n_prompts)), ("distinct components", str(data.n_components))]
+    numbers = {"prompts": data.n_prompts, "distinct components": data.n_components}
     if data.unknown is not None:
-        rows.append(("of these judged", str(int(np.sum(data.labels >= 0)))))
-    yield Section("Data", table=(("what", "number"), *rows))
+        numbers["of these judged"] = int(np.sum(data.labels >= 0))
+    yield _numbers("Data", numbers)
     result = record.tests
     if record.uses_pooled_rule:
         if record.claim.holds:
@@ -260,14 +257,14 @@ def _groups(record: Record, columns: Row, rows: list[Row]) -> Iterable[Section]:
 def _shift(record: Record) -> Iterable[Section]:
     """The shift of prompts, where there is one."""
     if (found := record.shift) is not None:
-        facts = (
-            ("largest weight", f"{found.weight_bound:g}"),
-            ("weights are estimated", "yes" if found.estimated else "no"),
-            ("prompts offered", str(found.n_offered)),
-            ("prompts that calibrate", str(found.n_kept)),
-            ("effective number of prompts", f"{found.effective_size:.1f}"),
-        )
-        yield Section("Covariate shift", table=(("what", "value"), *facts))
+        numbers = {
+            "largest weight": f"{found.weight_bound:g}",
+            "weights are estimated": "yes" if found.estimated else "no",
+            "prompts offered": found.n_offered,
+            "prompts that calibrate": found.n_kept,
+            "effective number of prompts": f"{found.effective_size:.1f}",
+        }
+        yield _numbers("Covariate shift", numbers)
 
 
 def _tests(
@@ -333,6 +330,11 @@ def _more_prompts(
     yield Section("What more prompts would gain", (text,), table, display=display)
 
 
+def _numbers(heading: str, numbers: Mapping[str, object], *texts: str) -> Section:
+    rows = [(what, str(number)) for what, number in numbers.items()]
+    return Section(heading, texts, (("what", "number"), *rows))
+
+
 def _expected(text: str, *rows: Row) -> Section:
     return Section("What to expect of predict", (text,), (("what", "mean", _INTERVAL), *rows))
 
@@ -356,18 +358,18 @@ def _in_use(claim: Claim) -> Section:
 # numbers with their intervals
 
 
-def _mean(values: np.ndarray) -> Row:
+def _mean(values: np.ndarray) -> tuple[str, str]:
     mean, low, high = mean_interval(values)
     return f"{mean:.4g}", f"{low:.4g} to {high:.4g}"
 
 
-def _share(count: int, n: int, bound: str = "") -> Row:
+def _share(count: int, n: int, bound: str = "") -> tuple[str, str]:
     """A share of n and its exact interval, none where the count is a bound."""
     low, high = clopper_pearson(count, n)
     return f"{bound}{count / n:.4f}", "" if bound else f"{low:.4g} to {high:.4g}"
 
 
-def _errors(count: int, n: int, bound: str = "") -> Row:
+def _errors(count: int, n: int, bound: str = "") -> tuple[str, str]:
     return f"{bound}{count} of {n}", _share(count, n, bound)[1]
 
 
@@ -427,15 +429,13 @@ def _what_helps(data: CalibrationData) -> str:
 
 
 def _data_of_sampler(record: SamplerCalibration, data: CalibrationData) -> Section:
-    tests = record.tests
-    rows = [("prompts", str(data.n_prompts))]
+    tests, numbers = record.tests, {"prompts": data.n_prompts}
     if tests is not None:
         searches, certifies = tests.parts
-        rows.append((f"optimisation part, {searches}", str(tests.n_optimization)))
-        rows.append((f"calibration part, {certifies}", str(tests.n_calibration)))
-    rows.append(("draws for each prompt", str(data.k_max)))
-    rows.append(("seed of the draws", str(record.source.seed)))
-    return Section("Data", table=(("what", "number"), *rows))
+        numbers[f"optimisation part, {searches}"] = tests.n_optimization
+        numbers[f"calibration part, {certifies}"] = tests.n_calibration
+    numbers |= {"draws for each prompt": data.k_max, "seed of the draws": record.source.seed}
+    return _numbers("Data", numbers)
 
 
 def _frontier(sampler: ConformalSampler, result: LearnThenTestResult) -> Section:
@@ -501,17 +501,16 @@ def _sets(record: SamplerCalibration, outcomes: Any) -> Section:
 
 def _judgements(data: CalibrationData, n_judgements: int | None) -> Section:
     judged = data.n_judged if n_judgements is None else n_judgements
-    rows = (
-        ("what", "number"),
-        ("draws", str(data.n_made)),
-        ("judged", str(judged)),
-        ("judged for each prompt", f"{judged / data.n_prompts:.3g}"),
-    )
+    numbers = {
+        "draws": data.n_made,
+        "judged": judged,
+        "judged for each prompt": f"{judged / data.n_prompts:.3g}",
+    }
     text = (
         "Labels were asked for until each decision was forced; the decisions are those of the "
         "full table. Equal responses of a prompt are judged once."
     )
-    return Section("Judgements", (text,), rows)
+    return _numbers("Judgements", numbers, text)
 
 
 # what is said of selectors alone
