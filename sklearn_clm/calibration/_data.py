@@ -235,10 +235,6 @@ class CalibrationData(SavedArrays):
             The two parts, disjoint.
         """
         optimization, calibration = split_of(self, fraction, random_state)
-        if not len(calibration):
-            raise ValueError(
-                f"a split needs at least 2 distinct prompts, got {self.n_prompts} rows of one."
-            )
         return self.take(optimization), self.take(calibration)
 
     @classmethod

@@ -363,4 +363,4 @@ def _bounds(
             columns.finish(step)
     for step in range(min(n_passed + 1, m)):
         sizes[step], samples[step] = columns.costs(step)
-    return ConfigurationRisks(n_errors, n_errors / n, sizes, samples, np.full(m, np.nan), n), exact
+    return ConfigurationRisks(n_errors, n_errors / n, sizes, samples, np.full(m, np.nan)), exact

@@ -36,7 +36,6 @@ class ConfigurationRisks:
     size: np.ndarray
     samples: np.ndarray
     excess: np.ndarray
-    n_prompts: int
 
     def objective(
         self, size_weight: float = 0.5, excess_weight: float = 0.5, draw_weight: float = 0.0
@@ -108,7 +107,6 @@ def risk_surface(
         risks.size[:, :, 0][asked],
         risks.samples[:, :, 0][asked],
         risks.excess[:, :, 0][asked],
-        data.n_prompts,
     )
 
 
@@ -158,7 +156,7 @@ def evaluate_grid(
 
 def _means(totals: np.ndarray, unit: int, n: int) -> ConfigurationRisks:
     n_errors, size, samples, excess = totals
-    return ConfigurationRisks(n_errors, n_errors / n, size / n, samples / n, excess / unit / n, n)
+    return ConfigurationRisks(n_errors, n_errors / n, size / n, samples / n, excess / unit / n)
 
 
 def _check_thresholds(values: ArrayLike, name: str) -> np.ndarray:

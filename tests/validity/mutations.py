@@ -73,7 +73,7 @@ def _go_on_after_failures(passes, n_steps, start=0):
 
 def _count_from_float_mean(test, m):
     risks = test.columns.risks
-    return int(risks.loss[m] * risks.n_prompts) <= test.allowed
+    return int(risks.loss[m] * test.n_prompts) <= test.allowed
 
 
 def _one_error_more(n, epsilon, delta):
