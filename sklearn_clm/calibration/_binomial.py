@@ -249,12 +249,6 @@ def prompts_needed(epsilon: float, delta: float, optimization_fraction: float = 
     int
         The smallest number that leaves n prompts for calibration, with n so large that zero
         errors have a p-value of at most `delta`.
-
-    Examples
-    --------
-    >>> from sklearn_clm.calibration import prompts_needed
-    >>> prompts_needed(0.1, 0.05), prompts_needed(0.1, 0.05, optimization_fraction=1 / 3)
-    (29, 43)
     """
     check_probability(epsilon, "epsilon")
     check_probability(delta, "delta")

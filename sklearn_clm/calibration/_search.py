@@ -106,17 +106,6 @@ def search_frontier(
     Frontier
         *Accept everything*, the same without copies, then the Pareto frontier from the safest
         configuration on.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import CalibrationData, learn_then_test, search_frontier
-    >>> rng = np.random.default_rng(0)
-    >>> quality = rng.random((600, 5))
-    >>> data = CalibrationData(quality, rng.random((600, 5, 5)), rng.random((600, 5)) < quality)
-    >>> frontier = search_frontier(data.take(np.arange(200)))
-    >>> learn_then_test(data.take(np.arange(200, 600)), 0.3, frontier=frontier).n_calibration
-    400
     """
     check_data(optimization)
     budgets = check_budgets(k_max, optimization.k_max)

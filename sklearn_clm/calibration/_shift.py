@@ -49,13 +49,6 @@ def keep_by_weight(
     -------
     ndarray of bool, shape (n,)
         True with probability ``weights / bound``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_clm.calibration import keep_by_weight
-    >>> keep_by_weight([0.0, 2.0, 2.0], bound=2.0, keys=[11, 12, 13])
-    array([False,  True,  True])
     """
     values = check_weights(weights, bound)
     numbers = as_integers(keys, "keys", values.shape, np.uint64)

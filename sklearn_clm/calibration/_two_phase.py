@@ -232,14 +232,6 @@ def two_phase_power(
     -------
     float or ndarray
         The exact power.
-
-    Examples
-    --------
-    >>> from sklearn_clm.calibration import two_phase_power
-    >>> round(two_phase_power(0.07, 0.01, 300, 60, epsilon=0.15, delta=0.1), 2)
-    0.93
-
-    People alone certify with 60 verdicts in two of three cases.
     """
     _check_counts(0, n_prompts, 0, n_audited)
     risk, level = check_level(epsilon, "epsilon"), check_level(delta, "delta")
