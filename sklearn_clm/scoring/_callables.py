@@ -84,20 +84,13 @@ def _numbers_of_chunk(
 def as_scores(values: object, shape: tuple[int, ...], argument: str, scorer: object) -> np.ndarray:
     """An array of real numbers of one shape, or a ValueError that names the argument."""
     array = _as_numbers(values)
-    if array is None or array.shape != shape:
-        got = f"{values!r:.80}" if array is None else f"an array of shape {array.shape}"
+    if array is None or array.shape != shape or np.isnan(array).any():
+        got = "no numbers" if array is None else f"shape {array.shape}"
         raise ValueError(
-            f"{argument} {name_of(scorer)} must return real numbers of shape {shape}, got {got} "
-            "instead."
+            f"{argument} {name_of(scorer)} must return real numbers, and no NaN, of shape {shape}, "
+            f"got {got} instead: {values!r:.80}."
         )
-    array = array.astype(np.float64)
-    if np.isnan(array).any():
-        first = tuple(np.argwhere(np.isnan(array))[0].tolist())
-        raise ValueError(
-            f"{argument} {name_of(scorer)} must return real numbers, got NaN at index {first} "
-            "instead."
-        )
-    return array
+    return array.astype(np.float64)
 
 
 def _as_numbers(values: object) -> np.ndarray | None:
