@@ -149,23 +149,19 @@ class KeepingQueue(DrawQueue):
         n_hits = 0
         for request, key, kept in zip(asked, keys, self._keeper.recall(keys, asked)):
             position, start, stop = request
-            for draw in range(start, stop + 1):
-                generation = kept.get(draw)
-                waiting = self._waiting.get((key, draw))
-                if draw < stop and generation is None and waiting is None:
-                    self._waiting[key, draw] = [position]
-                    continue
-                if start < draw:
-                    self._missing.append(DrawRequest(position, start, draw))
-                start = draw + 1
-                if draw == stop:
-                    break
-                if generation is not None:
+            runs: list[tuple[int, int]] = []  # of draws to be made
+            for draw in range(start, stop):
+                if (generation := kept.get(draw)) is not None:
                     n_hits += 1
                     self._outer.put(position, draw, generation)
-                elif waiting is not None:
+                elif (waiting := self._waiting.get((key, draw))) is not None:
                     waiting.append(position)
                     self._sharing.setdefault(key, []).append(position)
+                else:
+                    self._waiting[key, draw] = [position]
+                    first = runs.pop()[0] if runs and runs[-1][1] == draw else draw
+                    runs.append((first, draw + 1))
+            self._missing += [DrawRequest(position, *run) for run in runs]
         self._keeper.count(n_hits, 0)
 
     def _give(self, requests: list[DrawRequest], max_draws: int, max_prompts: int) -> int:
