@@ -300,10 +300,14 @@ class SamplerCalibration(_Calibration):
         """What a file must have in common with a sampler, and fields of the record."""
         with reading(path, cls.file_format) as content:
             described, fields = cls._read(content)
+            seed = fields["provenance"].seed
+            if seed is not None and (type(seed) is not int or seed < 0):
+                raise ValueError(f"{seed!r:.40} is no seed")
             rules: Rules = {}
             for one in content["rules"]:
-                if not one["k_max"] <= fields["width"] <= _MOST_DRAWS:
-                    raise ValueError(f"k_max={one['k_max']!r:.40} is no budget")
+                k_max = one["k_max"]
+                if type(k_max) is not int or not 1 <= k_max <= fields["width"] <= _MOST_DRAWS:
+                    raise ValueError(f"{k_max!r:.40} is no budget")
                 rule = Rule.of_kind(one["kind"]).of_content(one, one["k_max"])
                 claim = claim_of(one, certified=rule.certified)
                 rules[one["group"]] = Certified(rule, claim)

@@ -29,14 +29,9 @@ class LazyJudging(BaseEstimator):
     ``optimization_judgements=None`` the path, and what is certified on it, are those of
     ``judging="all"``.
 
-    ``fit`` is lazy in drawing, too, where ``collect`` makes all K draws. Optimisation prompts get
-    all of them. A calibration prompt gets none beyond the last that is asked for: with an exit
-    policy at its level, so that it has as many as ``predict`` would make; with thresholds by the
-    configurations that are tested. With ``select="objective"`` these are all certified ones, whose
-    sizes are compared, and little is saved, since the most cautious draw almost always K. With
-    ``select="last"`` they are the one that is chosen, and those for which the prompt still lacks a
-    witness. What is found is the same as with all draws; `calibration_data_` holds the draws that
-    were made, and `n_draws_` says how many these are.
+    ``fit`` is lazy in drawing, too, where ``collect`` makes all K draws: a calibration prompt gets
+    none beyond the last that a test asks for, see :mod:`sklearn_clm.policies`. What is found is the
+    same as with all draws; `calibration_data_` holds those that were made, `n_draws_` of them.
 
     Parameters
     ----------

@@ -1,5 +1,6 @@
 """Thresholds on similarity, quality and set score: Algorithm 1 of the paper."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -79,8 +80,10 @@ class ThresholdRule(Rule):
 
     @classmethod
     def of_content(cls, content: dict[str, Any], k_max: int) -> "ThresholdRule":
-        values = content["lambda_hat"].items()
-        return cls(Configuration(**{name: float(value) for name, value in values}), k_max)
+        values = {name: float(value) for name, value in content["lambda_hat"].items()}
+        if any(map(math.isnan, values.values())):
+            raise ValueError("thresholds must not be NaN")
+        return cls(Configuration(**values), k_max)
 
 
 class ThresholdPolicy(Policy):
