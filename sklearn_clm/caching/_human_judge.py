@@ -1,6 +1,5 @@
 """An admission whose verdicts come from people."""
 
-import getpass
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -342,6 +341,8 @@ class HumanJudge(StoreBacked, PairJudge):
             )
 
     def _who(self, judge: str | None) -> str:
+        import getpass
+
         return str(judge or self.judge or getpass.getuser())
 
     def _log(self) -> VerdictLog:
