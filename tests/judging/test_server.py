@@ -67,7 +67,13 @@ def test_a_verdict_is_kept_and_the_next_pair_comes_with_the_answer(judge):
     assert judge.verdicts(PAIRS[:1]) == [True]
     assert answer["pair"]["id"] == PAIRS[1].id
     assert (answer["n_judged"], answer["estimate"], answer["judged_by"]) == (1, "2 left.", "Ada")
-    assert post(page, PAIRS[0], "u").json()["pair"]["id"] == PAIRS[0].id
+    name = f"localhost:{PORT}"  # is the same machine
+    undone = post(page, PAIRS[0], "u", host=name, origin=f"http://{name}")
+    assert undone.json()["pair"]["id"] == PAIRS[0].id
+    content = json.dumps({"id": PAIRS[0].id, "key": "y", "note": "語" * 300}, ensure_ascii=False)
+    headers = {"origin": ORIGIN, "content-type": "application/json"}
+    page.post(f"/{TOKEN}/verdict", content=content.encode(), headers=headers)
+    assert judge.history()[-1].note == "語" * 300
 
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "é"])
@@ -98,11 +104,6 @@ def test_other_names_of_the_machine_and_other_origins_are_refused(judge, headers
     assert answer.status_code == 403
     assert not any(name.startswith("access-control") for name in answer.headers)
     assert judge.history() == []
-
-
-def test_localhost_is_the_same_machine(judge):
-    name = f"localhost:{PORT}"
-    assert post(client(judge), PAIRS[0], host=name, origin=f"http://{name}").status_code == 200
 
 
 def test_a_verdict_needs_an_origin_and_json(judge):
@@ -240,14 +241,6 @@ def test_what_models_say_is_text_without_steering_characters(judge):
     assert "⟨U+202E⟩⟨U+2066⟩⟨U+200F⟩⟨U+061C⟩⟨U+2028⟩⟨U+001B⟩⟨U+0000⟩" in shown
     assert found["question"].startswith("<i>⟨U+202E⟩")
     assert found["judged_by"].startswith("<u>⟨U+202E⟩")
-
-
-def test_the_longest_note_is_kept(judge):
-    content = json.dumps({"id": PAIRS[0].id, "key": "y", "note": "語" * 300}, ensure_ascii=False)
-    headers = {"origin": ORIGIN, "content-type": "application/json"}
-    answer = client(judge).post(f"/{TOKEN}/verdict", content=content.encode(), headers=headers)
-    assert answer.status_code == 200
-    assert judge.history()[0].note == "語" * 300
 
 
 def test_a_component_comes_with_the_response_around_it(judge):
