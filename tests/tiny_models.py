@@ -16,6 +16,15 @@ CORPUS = [
     "日本語のテキスト。 한국어 텍스트. 中文文本。",
     "one two three four five six seven eight nine ten",
 ]
+GPT2 = {
+    "vocab_size": 320,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "initializer_range": 0.3,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -91,51 +100,40 @@ def llama(directory: Path, *, seed: int = 0, **config) -> str:
     return _save(directory, model, tokenizer)
 
 
-def gpt2(directory: Path, *, seed: int = 0, **config) -> str:
+def gpt2(directory: Path) -> str:
     """A GPT-2 with a byte-level tokenizer; its positions are learned and end at 128."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     tokenizer = byte_level_tokenizer()
-    defaults = {
-        "vocab_size": len(tokenizer),
-        "n_embd": 32,
-        "n_layer": 2,
-        "n_head": 4,
-        "n_positions": 128,
-        "initializer_range": 0.3,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-    }
-    model = GPT2LMHeadModel(GPT2Config(**{**defaults, **config}))
+    model = GPT2LMHeadModel(GPT2Config(**GPT2, n_positions=128))
     return _save(directory, model, tokenizer)
 
 
-def t5(directory: Path, *, seed: int = 0, **config) -> str:
+def t5(directory: Path) -> str:
     """A T5 with a sentence-piece-like tokenizer."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     tokenizer = sentencepiece_tokenizer()
-    defaults = {
-        "vocab_size": len(tokenizer),
-        "d_model": 32,
-        "d_kv": 8,
-        "d_ff": 64,
-        "num_layers": 2,
-        "num_heads": 4,
-        "initializer_factor": 2.0,
-        "decoder_start_token_id": 0,
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-    }
-    model = T5ForConditionalGeneration(T5Config(**{**defaults, **config}))
-    return _save(directory, model, tokenizer)
+    config = T5Config(
+        vocab_size=len(tokenizer),
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=2,
+        num_heads=4,
+        initializer_factor=2.0,
+        decoder_start_token_id=0,
+        pad_token_id=0,
+        eos_token_id=1,
+    )
+    return _save(directory, T5ForConditionalGeneration(config), tokenizer)
 
 
-def vit_gpt2(directory: Path, *, seed: int = 0) -> str:
+def vit_gpt2(directory: Path) -> str:
     """A ViT encoder for 16 x 16 images with a GPT-2 decoder."""
     import torch
     from transformers import (
@@ -147,7 +145,7 @@ def vit_gpt2(directory: Path, *, seed: int = 0) -> str:
         ViTModel,
     )
 
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     tokenizer = byte_level_tokenizer()
     encoder = ViTModel(
         ViTConfig(
@@ -161,25 +159,12 @@ def vit_gpt2(directory: Path, *, seed: int = 0) -> str:
         ),
         add_pooling_layer=False,
     )
-    decoder = GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=len(tokenizer),
-            n_embd=32,
-            n_layer=2,
-            n_head=4,
-            n_positions=64,
-            initializer_range=0.3,
-            add_cross_attention=True,
-            is_decoder=True,
-            bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-        )
-    )
+    config = GPT2Config(**GPT2, n_positions=64, add_cross_attention=True, is_decoder=True)
+    decoder = GPT2LMHeadModel(config)
     model = VisionEncoderDecoderModel(encoder=encoder, decoder=decoder)
-    model.config.decoder_start_token_id = tokenizer.bos_token_id
-    model.config.eos_token_id = tokenizer.eos_token_id
-    model.generation_config.decoder_start_token_id = tokenizer.bos_token_id
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    for config in (model.config, model.generation_config):
+        config.decoder_start_token_id = tokenizer.bos_token_id
+        config.eos_token_id = tokenizer.eos_token_id
     ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(directory)
     return _save(directory, model, tokenizer)
 
@@ -190,25 +175,12 @@ def _save(directory: Path, model, tokenizer) -> str:
     return str(directory)
 
 
-@pytest.fixture(scope="session")
-def llama_path(tmp_path_factory) -> str:
-    """Directory of a tiny Llama checkpoint."""
-    return llama(tmp_path_factory.mktemp("llama"))
+def _path(make):
+    @pytest.fixture(scope="session", name=f"{make.__name__}_path")
+    def path(tmp_path_factory) -> str:
+        return make(tmp_path_factory.mktemp(make.__name__))
+
+    return path
 
 
-@pytest.fixture(scope="session")
-def gpt2_path(tmp_path_factory) -> str:
-    """Directory of a tiny GPT-2 checkpoint."""
-    return gpt2(tmp_path_factory.mktemp("gpt2"))
-
-
-@pytest.fixture(scope="session")
-def t5_path(tmp_path_factory) -> str:
-    """Directory of a tiny T5 checkpoint."""
-    return t5(tmp_path_factory.mktemp("t5"))
-
-
-@pytest.fixture(scope="session")
-def vit_gpt2_path(tmp_path_factory) -> str:
-    """Directory of a tiny ViT + GPT-2 checkpoint."""
-    return vit_gpt2(tmp_path_factory.mktemp("vit_gpt2"))
+llama_path, gpt2_path, t5_path, vit_gpt2_path = map(_path, (llama, gpt2, t5, vit_gpt2))

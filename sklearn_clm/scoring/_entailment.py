@@ -107,18 +107,7 @@ class EntailmentScore(BaseEstimator):
         return {name: value for name, value in state.items() if not name.startswith("_loaded")}
 
     def __call__(self, premise: str, hypothesis: str) -> float:
-        """Probability that one text entails another.
-
-        Parameters
-        ----------
-        premise, hypothesis : str
-            Two texts.
-
-        Returns
-        -------
-        float
-            Probability that the premise entails the hypothesis.
-        """
+        """Probability that a premise entails a hypothesis, as in :meth:`score_pairs`."""
         return float(self.score_pairs([(premise, hypothesis)])[0])
 
     def admission(self, threshold: float = 0.5) -> "EntailmentAdmission":

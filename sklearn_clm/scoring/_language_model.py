@@ -56,6 +56,7 @@ class _Asking(BaseEstimator):
 
     _template: str
 
+    # public classes have an __init__ of their own, which errors of wrong arguments name
     def __init__(
         self,
         generator: Generator | None = None,
@@ -180,6 +181,16 @@ class LLMJudge(_Asking, PairJudge):
     """
 
     _template = _TEMPLATE
+
+    def __init__(
+        self,
+        generator: Generator | None = None,
+        *,
+        template: Template | None = None,
+        max_attempts: int = 5,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(generator, template=template, max_attempts=max_attempts, seed=seed)
 
     def judge_pairs(
         self, references: Sequence[Reference], responses: Responses
@@ -331,6 +342,16 @@ class VerbalizedConfidence(_AskedQuality):
     """
 
     _template = _VERBALIZED
+
+    def __init__(
+        self,
+        generator: Generator | None = None,
+        *,
+        template: Template | None = None,
+        max_attempts: int = 5,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(generator, template=template, max_attempts=max_attempts, seed=seed)
 
     def _answers(self, questions: list[Prompt]) -> list[float]:
         values: dict[int, float] = {}
