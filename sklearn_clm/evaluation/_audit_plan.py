@@ -31,8 +31,8 @@ class AuditPlan:
     n_audits : ndarray of int, shape (s,)
         Numbers of audited prompts.
     two_phase, people : ndarray of shape (s,)
-        Expected power of two phases, and of people alone, with so many audits: averaged over what
-        the pilot leaves open.
+        Power of two phases, and of people alone, with so many: a mean over what the pilot leaves
+        open.
     n_two_phase, n_people : int or None
         How many audits have the power that was asked for; None where all prompts have not.
     design : {"two-phase", "people"}

@@ -46,12 +46,10 @@ def run_component_trials(
     alphas : array-like of shape (n_levels,), optional
         Levels in [0, 1], strictly increasing. Default: 101 from 0 to 1.
     reference_scores : dict of str to sequence of n 1-D arrays, optional
-        For each component score and prompt, one number for each sentence of the reference: the
-        highest score of a component that matches it, -inf if none does, as
-        :func:`reference_scores` computes them. Recall is then the
-        share of the reference that the selection covers (Appendix G). By default it is the
-        share of the admissible components, among those of all K samples, that are selected.
-        Prompts with an empty reference, or no admissible component, do not count.
+        For each component score what :func:`reference_scores` gives. Recall is then the share of
+        the reference that the selection covers (Appendix G). By default it is the share of the
+        admissible components, among those of all K samples, that are selected. Prompts with an
+        empty reference, or no admissible component, do not count.
     calibration_fraction : float in (0, 1), default=0.3
         Share of the prompts to calibrate on; the rest tests. (No part is needed to find a
         frontier.)
@@ -237,8 +235,7 @@ def reference_scores(
     Returns
     -------
     list of n ndarray
-        One number for each sentence of each reference; -inf where no component matches. As
-        `reference_scores` of :func:`run_component_trials`.
+        One number for each sentence of each reference; -inf where no component matches.
 
     Examples
     --------

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -285,22 +284,20 @@ def plan(
     n_errors, level = int(first_k_errors(pilot.admissible)[-1]), delta / looks
     low, high = clopper_pearson(n_errors, n, confidence)
     shares = np.array([n_errors / n, low, high])
-    recommended = partial(
-        _recommended,
-        epsilon=epsilon,
-        delta=level,
-        power=power,
-        fraction=fraction,
-        most=max(_LARGEST_ADVICE, int(planned[-1])),
+    most = max(_LARGEST_ADVICE, int(planned[-1]))
+    recommended, cautious = (
+        _recommended(share, epsilon, level, power, fraction, most)
+        for share in shares[[0, 2]].tolist()
     )
     most_errors = binom.ppf(power, parts[-1], shares[[0, 2]]).astype(np.int64)
     certified, certified_cautious = smallest_epsilon(most_errors, parts[-1], level).tolist()
     costs = np.full((2, len(parts), 3), np.nan)
     enough = parts >= prompts_needed(epsilon, level)
+    simulated = np.minimum(parts[enough], _MOST_SIMULATED)
     costs[:, enough] = _simulated_costs(
         pilot,
-        np.minimum(parts[enough], _MOST_SIMULATED),
-        np.atleast_1d(critical_count(np.minimum(parts[enough], _MOST_SIMULATED), epsilon, level)),
+        simulated,
+        np.atleast_1d(critical_count(simulated, epsilon, level)),
         {"size_weight": size_weight, "excess_weight": excess_weight, "draw_weight": draw_weight},
         {"k_max": k_max, "n_lambdas": n_lambdas, "set_score": set_score},
         n_trials,
@@ -320,8 +317,8 @@ def plan(
             "draws": costs[1],
             "judgements": np.outer(planned, calls),
         },
-        n_recommended=recommended(n_errors / n),
-        n_recommended_cautious=recommended(float(high)),
+        n_recommended=recommended,
+        n_recommended_cautious=cautious,
         epsilon_of_largest=certified,
         epsilon_of_largest_cautious=certified_cautious,
         lowest=n_errors / n,

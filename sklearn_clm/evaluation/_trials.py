@@ -46,8 +46,7 @@ def run_trials(
 
     Each trial splits the prompts at random into a part that finds the Pareto frontier, a part
     that tests it, and a part that measures the chosen configurations. All methods see the same
-    splits, and all epsilons share one frontier, so that one trial takes little longer for 101
-    epsilons than for one.
+    splits, and all epsilons share one frontier.
 
     A null trial abstains, and its measures are NaN. As epsilon grows, a trial that is null becomes
     achievable, and at last trivial: always returning the first generation would satisfy it, too.
