@@ -70,12 +70,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, by default that of the process.
 
     The exit status is 0, or 2 after an error, which is written to the standard error stream, or 1
-    where `calibrate` found no valid configuration.
+    where `calibrate` found no valid configuration, or 130 after Ctrl-C and where nobody reads the
+    output any more.
     """
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
         arguments.run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # what is still to be written at exit has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 130
     except NullCalibrationError as null:
         print(f"{parser.prog} {arguments.command}: {null}", file=sys.stderr)
         return 1

@@ -285,3 +285,23 @@ def test_no_input_is_written_over(files, capsys):
     assert main(["evaluate", "--data", "out/trials.npz", "--output", "out"]) == 2
     assert "--output must be none of the inputs" in capsys.readouterr().err
     assert CalibrationData.load("out/trials.npz").n_prompts == 600
+
+
+def test_output_that_nobody_reads_ends_it_quietly(files):
+    environment = {**os.environ, "PYTHONPATH": str(Path(sklearn_clm.__file__).parents[1])}
+    options = [*files, "--sizes", "100", "--trials", "2", "--n-lambdas", "3"]
+    command = [sys.executable, "-m", "sklearn_clm", "plan", *options]
+    read, write = os.pipe()
+    os.close(read)
+    process = subprocess.Popen(command, env=environment, stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (process.communicate(timeout=120)[1], process.returncode) == (b"", 130)
+
+
+def test_an_interrupt_ends_it_quietly(files, monkeypatch, capsys):
+    def interrupted(*_, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "plan", interrupted)
+    assert main(["plan", *files]) == 130
+    assert capsys.readouterr().err == ""
