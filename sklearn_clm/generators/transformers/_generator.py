@@ -68,7 +68,7 @@ class TransformersGenerator(BaseGenerator):
     batch_size : int, default=64
         Number of draws decoded at once.
     device : str or torch.device, default=None
-        Where to load a named model. None is a GPU if there is one.
+        Where to load a named model (a loaded one stays where it is). None is a GPU if there is one.
     dtype : {"auto", "float64", "float32", "bfloat16", "float16"} or None, default=None
         What to load a named model in. None is float32 on the CPU, and the checkpoint's own type
         (``"auto"``) elsewhere.
