@@ -117,16 +117,13 @@ class Policy(BaseEstimator, ABC):
         any of them where the calibration part as a whole is too small.
         """
         whole, path = parts[-1], self.path
-        claims = claims_of(parts, claim)
-        if len(whole.rows) < self.needed(terms, terms.delta):
-            n, spent = len(whole.rows), len(whole.searched) > 0
-            needed = self.needed(terms, terms.delta)
-            share = len(whole.searched) / max(n + len(whole.searched), 1)
-            total = size_that_leaves(needed, share) if spent else None
-            why = too_few(n, needed, claim, total)
+        claims, everything = claims_of(parts, claim), Everything(terms.budgets[-1])
+        n, n_searched = len(whole.rows), len(whole.searched)
+        if n < (needed := self.needed(terms, terms.delta)):
+            in_all = size_that_leaves(needed, n_searched / (n + n_searched)) if n_searched else None
+            why = too_few(n, needed, claim, in_all)
             return {
-                group: Certified(Everything(terms.budgets[-1]), one.nullified(why))
-                for group, one in claims.items()
+                group: Certified(everything, one.nullified(why)) for group, one in claims.items()
             }
         if path is None:
             table.ensure(whole.searched, table.k_max)
@@ -139,7 +136,7 @@ class Policy(BaseEstimator, ABC):
             one, needed = claims[part.group], self.needed(terms, part.delta)
             if len(part.rows) < needed:
                 nothing = one.nullified(too_few(len(part.rows), needed, one))
-                rules[part.group] = Certified(Everything(terms.budgets[-1]), nothing)
+                rules[part.group] = Certified(everything, nothing)
             elif len(parts) == 1:
                 rules[part.group] = self.test(path, table, part, terms, one)
             else:
