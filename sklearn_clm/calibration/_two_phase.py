@@ -35,7 +35,7 @@ has a witness that people reject; a set holds no response that people admit at m
    would need audits of its own.
 """
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from numbers import Integral
 from typing import Any
 
@@ -121,34 +121,52 @@ class _Design:
 _design = lru_cache(maxsize=2)(_Design)
 
 
-def two_phase_p_value(
+@partial(np.vectorize, otypes=[np.float64])
+def _p_value(
     n_refused: int, n_prompts: int, n_missed: int, n_audited: int, epsilon: float
 ) -> float:
+    _check_counts(n_refused, n_prompts, n_missed, n_audited)
+    design = _design(n_prompts, n_audited, check_level(epsilon, "epsilon"))
+    missed = n_missed + max(n_audited - (n_prompts - n_refused), 0)
+    n_rows, n_columns = design.statistic.shape
+    if n_refused >= n_rows or missed >= n_columns:
+        return 1.0
+    return design.p_value(float(design.statistic[n_refused, missed]))
+
+
+def two_phase_p_value(
+    n_refused: ArrayLike,
+    n_prompts: ArrayLike,
+    n_missed: ArrayLike,
+    n_audited: ArrayLike,
+    epsilon: ArrayLike,
+) -> Any:
     """P-value of "the risk by people's standard exceeds epsilon".
 
     A model judges `n_prompts` prompts and finds no witness for `n_refused`; of the others
     `n_audited`, drawn at random, are shown to people, who reject the witness of `n_missed`. The
-    test is exact and of one rule that was fixed beforehand; its proof heads this module.
+    test is exact and of one rule that was fixed beforehand; its proof heads this module. The
+    arguments broadcast against each other.
 
     Parameters
     ----------
-    n_refused : int
+    n_refused : int or array of int
         Prompts of which the model admits no response, 0 to `n_prompts`.
-    n_prompts : int
+    n_prompts : int or array of int
         Number of independent prompts.
-    n_missed : int
+    n_missed : int or array of int
         Audited prompts whose witness people reject.
-    n_audited : int
+    n_audited : int or array of int
         How many were to be audited, 1 to `n_prompts`, fixed before any label was known. Where
         fewer have a witness, all of them are audited, and each that lacks counts as missed (not
         to be counted in `n_missed`).
-    epsilon : float
+    epsilon : float or array of float
         Tolerated risk, in (0, 1).
 
     Returns
     -------
-    float
-        The p-value, in (0, 1].
+    float or ndarray
+        The p-values, in (0, 1].
 
     Examples
     --------
@@ -158,13 +176,8 @@ def two_phase_p_value(
     >>> round(binomial_p_value(5, 60, 0.15), 4)  # 60 verdicts of people alone: 4 + 1 missed
     0.0968
     """
-    _check_counts(n_refused, n_prompts, n_missed, n_audited)
-    design = _design(n_prompts, n_audited, check_level(epsilon, "epsilon"))
-    missed = n_missed + max(n_audited - (n_prompts - n_refused), 0)
-    n_rows, n_columns = design.statistic.shape
-    if n_refused >= n_rows or missed >= n_columns:
-        return 1.0
-    return design.p_value(design.statistic[n_refused, missed])
+    p_values = _p_value(n_refused, n_prompts, n_missed, n_audited, epsilon)
+    return float(p_values) if np.ndim(p_values) == 0 else p_values
 
 
 def two_phase_smallest_epsilon(

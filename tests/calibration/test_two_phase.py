@@ -124,6 +124,14 @@ def test_with_one_audit_of_a_judge_that_refuses_nothing_people_alone_decide():
     )
 
 
+def test_arguments_broadcast():
+    p_values = two_phase_p_value(np.array([[5], [12]]), 100, [0, 1, 2], 20, 0.2)
+    assert p_values.shape == (2, 3)
+    assert p_values[1, 2] == two_phase_p_value(12, 100, 2, 20, 0.2)
+    designs = two_phase_p_value(5, [100, 200], 1, [20, 30], [0.2, 0.3])
+    assert designs[1] == two_phase_p_value(5, 200, 1, 30, 0.3)
+
+
 def test_the_smallest_epsilon_is_certified_and_none_below_it():
     counts = 21, 300, 1, 60
     epsilon = two_phase_smallest_epsilon(*counts, 0.05)
