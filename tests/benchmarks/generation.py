@@ -131,7 +131,7 @@ def _stopping_rows(what: str, quick: bool) -> Iterator[Row]:
     n_rounds = 1 if quick else 3
     for _ in range(n_rounds):
         for maker, (name, run) in zip(makers, runs.items(), strict=True):
-            maker._load()._forward = None
+            maker._load()._forward[1]._prefix = None
             for sampler in (stopping, patient):
                 sampler.memory_.clear()
             before, start = getattr(maker, "n_prefilled_tokens_", 0), process_time()
