@@ -209,7 +209,7 @@ class ConformalSampler(CalibratedEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
-        "generator": [None, HasMethods("sample"), HasMethods("stream")],
+        "generator": "no_validation",  # an error says what to wrap a function or a model in
         "k_max": [Interval(Integral, 1, None, closed="left"), "array-like"],
         "epsilon": [Interval(Real, 0, 1, closed="neither")],
         "delta": [Interval(Real, 0, 1, closed="neither")],
@@ -586,6 +586,14 @@ class ConformalSampler(CalibratedEstimator):
         return judging if isinstance(judging, LazyJudging) else None
 
     def _validate_params(self) -> None:
+        generator = self.generator
+        if not (generator is None or hasattr(generator, "sample") or hasattr(generator, "stream")):
+            raise TypeError(
+                "generator must be None or an object with the method sample or stream, got "
+                f"{generator!r:.200} instead. Wrap a function as FunctionGenerator(ask), the name "
+                "of a checkpoint as TransformersGenerator(name), a classifier as "
+                "EstimatorGenerator(classifier); see sklearn_clm.generators."
+            )
         super()._validate_params()
         budgets = draw_budgets(self.k_max)
         policy, audited = self._policy, isinstance(self.judging, AuditedJudging)

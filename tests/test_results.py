@@ -281,8 +281,12 @@ def test_every_view_says_what_is_unusual_of_its_guarantee():
             assert "guaranteed on average" in view
     for some in (pac, null, PredictionSets([null, pac], k_max=5)):
         for view in (str(some), repr(some), some._repr_html_()):
-            assert "average" not in view
+            assert "on average" not in view
     assert "no guarantee" in str(null)
+    for some, words in ((pac, "With confidence 95 %"), (marginal, "marginal guarantee")):
+        sets = PredictionSets([some, null], k_max=5)
+        for view in (str(sets), sets._repr_html_()):
+            assert view.count(words) == 1
     frame = PredictionSets([pac, marginal], k_max=5).to_frame()
     assert frame["guarantee"].tolist() == ["pac", "marginal"]
 

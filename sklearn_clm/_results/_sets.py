@@ -385,7 +385,8 @@ class PredictionSets(SetSequence[PredictionSet]):
         return f"<{self._headline()}>"
 
     def __str__(self) -> str:
-        lines = [self._headline(), *map(str, self._sets[: _views.SHOWN_SETS])]
+        shown = map(str, self._sets[: _views.SHOWN_SETS])
+        lines = [self._headline(), *_views.guarantees(self), *shown]
         if len(self) > _views.SHOWN_SETS:
             lines.append(f"... and {len(self) - _views.SHOWN_SETS} more")
         return "\n".join(lines)
@@ -396,7 +397,7 @@ class PredictionSets(SetSequence[PredictionSet]):
 
     def _repr_html_(self) -> str:
         views = [_views.view_of_set(one, _views.Html) for one in self[: _views.SHOWN_SETS]]
-        return _views.as_html(_views.view_of_many(self._headline(), views, len(self)))
+        return _views.as_html(_views.view_of_many(self._headline(), self, views))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -568,4 +569,4 @@ class ComponentSets(SetSequence[ComponentSet]):
     def _view(self, style: type[_views.PlainText]) -> str:
         shown = self._sets[: _views.SHOWN_SETS]
         views = [_views.view_of_components(one, style) for one in shown]
-        return _views.view_of_many(self._headline(), views, len(self))
+        return _views.view_of_many(self._headline(), self, views)

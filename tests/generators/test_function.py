@@ -199,6 +199,12 @@ def test_a_cache_keeps_what_no_key_gives(tmp_path):
     assert responses(again) == rows
 
 
+def test_a_bare_function_is_told_to_be_wrapped():
+    for model in (coin, "gpt2", 3):
+        with pytest.raises(TypeError, match=r"FunctionGenerator\(ask\)"):
+            ConformalSampler(model).fit(PROMPTS, PROMPTS)
+
+
 def test_an_async_sample_says_so():
     class Late(BaseGenerator):
         async def sample(self, prompts, n_samples, *, start=0, seed=0):
