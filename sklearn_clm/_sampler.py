@@ -209,7 +209,7 @@ class ConformalSampler(CalibratedEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
-        "generator": "no_validation",  # an error says what to wrap a function or a model in
+        "generator": [object],  # an error says what to wrap a function or a model in
         "k_max": [Interval(Integral, 1, None, closed="left"), "array-like"],
         "epsilon": [Interval(Real, 0, 1, closed="neither")],
         "delta": [Interval(Real, 0, 1, closed="neither")],
