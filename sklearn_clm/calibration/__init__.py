@@ -137,6 +137,7 @@ are. New scores must come from the same computation, or be rounded alike: what t
 could fall on the other side of it otherwise.
 """
 
+from sklearn_clm.calibration._betting import betting_p_value
 from sklearn_clm.calibration._binomial import (
     binomial_p_value,
     clopper_pearson,
@@ -144,7 +145,6 @@ from sklearn_clm.calibration._binomial import (
     prompts_needed,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._bounded_losses import betting_p_value
 from sklearn_clm.calibration._certify import fixed_sequence_test
 from sklearn_clm.calibration._claim import Claim
 from sklearn_clm.calibration._components import (

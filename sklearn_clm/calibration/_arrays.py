@@ -1,10 +1,12 @@
 """Arrays from outside: checked as they come in, written whole or not at all, never unpickled."""
 
 import contextlib
+import copy
 import os
 import secrets
 import zipfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -173,6 +175,17 @@ class SavedArrays:
         if self.unknown is not None:
             labels[self.unknown] = -1
         return labels
+
+    def with_labels(self, labels: ArrayLike) -> Self:
+        """The same draws, or components, with other labels: booleans or 1, 0 and -1 for unknown.
+
+        The other arrays are shared. Who gave the labels is not known: `provenance.admission` is
+        None.
+        """
+        data = copy.copy(self)
+        data.admissible, data.unknown = as_labels(labels, self.admissible.shape)
+        data.provenance = replace(self.provenance, admission=None)
+        return data
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays to a .npz file, without pickle.

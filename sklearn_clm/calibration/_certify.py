@@ -34,11 +34,13 @@ from only while that bound is the highest it has left.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._binomial import check_level
+from sklearn_clm.calibration._provenance import Provenance
 
 
 class Entries(ABC):
@@ -172,6 +174,58 @@ def count_passed(passes: Callable[[int], bool], n_steps: int, start: int = 0) ->
         if m != start and not passes(m):
             return m
     return n_steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceResult:
+    """What became of a fixed sequence of m tests.
+
+    Parameters
+    ----------
+    n_valid : int
+        How many passed, from the first on.
+    position : int or None
+        Which of these was chosen; None where none passed.
+    n_errors : ndarray of int, shape (m,)
+        Errors of each among the calibration prompts.
+    p_values : ndarray of shape (m,)
+        Binomial tail p-value of each; NaN where labels that it needs were not asked for.
+    exact : ndarray of bool, shape (m,)
+        Where both are exact. Elsewhere labels are unknown, and they are bounds: upper ones of a
+        test that passed, lower ones of any other.
+    n_calibration : int
+        Number of calibration prompts.
+    delta : float
+        Level of each test.
+    provenance : Provenance
+        What the data were collected with.
+    """
+
+    n_valid: int
+    position: int | None
+    n_errors: np.ndarray = field(repr=False)
+    p_values: np.ndarray = field(repr=False)
+    exact: np.ndarray = field(repr=False)
+    n_calibration: int
+    delta: float
+    provenance: Provenance
+
+    def bound(self, i: int) -> str:
+        """What stands before errors and p-value of test i: nothing where they are exact."""
+        if self.exact[i]:
+            return ""
+        return "at most " if i < self.n_valid else "at least "
+
+    @property
+    def errors_of_choice(self) -> tuple[str, int]:
+        """Errors of the chosen step, or else of the first, after "at most " where not exact."""
+        chosen = self.position or 0
+        return self.bound(chosen), int(self.n_errors[chosen])
+
+    @property
+    def errors_of_safest(self) -> int | None:
+        """Errors of the first step; None where there is none, or they are not exact."""
+        return int(self.n_errors[0]) if self.n_errors.size and self.exact[0] else None
 
 
 def fixed_sequence_test(p_values: ArrayLike, delta: float) -> np.ndarray:

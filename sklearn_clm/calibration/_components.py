@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from sklearn_clm.calibration._binomial import (
     critical_count,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._certify import Entries, may_ask, settle
+from sklearn_clm.calibration._certify import Entries, SequenceResult
 from sklearn_clm.calibration._claim import Claim, refuse_too_few
 from sklearn_clm.calibration._provenance import Provenance
 
@@ -113,14 +113,6 @@ class ComponentCalibrationData(SavedArrays):
         """Prompt that each component belongs to, shape (m,)."""
         return np.repeat(np.arange(self.n_prompts), np.diff(self.offsets))
 
-    def with_labels(self, labels: ArrayLike) -> "ComponentCalibrationData":
-        """The same components with other labels, booleans or 1, 0 and -1 for unknown.
-
-        Who gave the labels is not known: `provenance.admission` is None.
-        """
-        provenance = replace(self.provenance, admission=None)
-        return replace(self, admissible=np.asarray(labels), provenance=provenance)
-
     def take(self, indices: ArrayLike) -> "ComponentCalibrationData":
         """Data of the prompts at some positions, as :meth:`CalibrationData.take`."""
         chosen = np.arange(self.n_prompts)[np.asarray(indices)]
@@ -184,70 +176,41 @@ def check_components(data: object) -> None:
         )
 
 
-@dataclass(frozen=True)
-class ComponentThreshold:
+@dataclass(frozen=True, kw_only=True)
+class ComponentThreshold(SequenceResult):
     """Result of :func:`component_learn_then_test`.
 
     Parameters
     ----------
-    gamma_hat : float
-        The lowest certified threshold. +inf, which selects nothing and is always valid, where
-        none could be certified.
     thresholds : ndarray of shape (t,)
         The distinct scores of the calibration data, from the largest down.
-    n_errors : ndarray of shape (t,), int64
-        Number of prompts with an inadmissible component that scores at least the threshold. It
-        never falls along the array. Where it is not `exact`: the most there can be for a certified
-        threshold, and the fewest for the others.
-    p_values : ndarray of shape (t,)
-        P(Binom(n, alpha) <= n_errors). Where the count is not `exact`, a certified threshold has a
-        p-value of at most this.
     n_components : ndarray of shape (t,)
         Mean number of components per prompt that score at least the threshold.
-    alpha, delta : float
-        Tolerated risk and error probability.
-    n_calibration : int
-        Number of prompts n.
+    alpha : float
+        Tolerated risk.
     smallest_alpha : float
         The smallest alpha for which a threshold would have been certified.
     achievable_alpha : tuple of (float, float)
         Mean loss at the highest threshold and at the lowest: below this band next to nothing can
         be selected, above it everything is. NaN where labels that the tests did not need are
         unknown.
-    provenance : Provenance
-        What the data were collected with.
-    exact : ndarray of bool, shape (t,)
-        Whether the labels that are known settle the count of errors at a threshold.
+    n_valid, position, n_errors, p_values, exact, n_calibration, delta, provenance
+        What became of the tests: how many thresholds are certified, and that the last of them is
+        chosen (None: no one), prompts with an inadmissible component that scores at least the
+        threshold, their p-values, where these are exact (elsewhere bounds of what lazy judging
+        left open), of how many prompts, at which level, and what the data were collected with.
     """
 
-    gamma_hat: float
     thresholds: np.ndarray = field(repr=False)
-    n_errors: np.ndarray = field(repr=False)
-    p_values: np.ndarray = field(repr=False)
     n_components: np.ndarray = field(repr=False)
     alpha: float
-    delta: float
-    n_calibration: int
     smallest_alpha: float
     achievable_alpha: tuple[float, float]
-    provenance: Provenance
-    exact: np.ndarray = field(repr=False)
 
     @property
-    def n_valid(self) -> int:
-        """Number of certified thresholds."""
-        return int(np.count_nonzero(self.thresholds >= self.gamma_hat))
-
-    @property
-    def errors_of_safest(self) -> int | None:
-        """Errors at the highest threshold; None without components, or where not exact."""
-        return int(self.n_errors[0]) if self.n_errors.size and self.exact[0] else None
-
-    def bound(self, i: int) -> str:
-        """What stands before errors and p-value of test i: nothing where they are exact."""
-        if self.exact[i]:
-            return ""
-        return "at most " if i < self.n_valid else "at least "
+    def gamma_hat(self) -> float:
+        """The lowest certified threshold; +inf, which selects nothing, where there is none."""
+        return math.inf if self.position is None else float(self.thresholds[self.position])
 
 
 def component_learn_then_test(
@@ -311,10 +274,12 @@ def component_learn_then_test(
             f"{int(np.sum(labels < 0))} unknown labels instead; lazy judging asks for those that "
             "are needed."
         )
+    n_valid = int(certified.sum())
     exact, n_errors = fewest == most, np.where(certified, most, fewest).astype(np.int64)
     shares = np.where(exact, most / n, np.nan)
     return ComponentThreshold(
-        gamma_hat=float(thresholds[certified][-1]) if certified.any() else math.inf,
+        n_valid=n_valid,
+        position=n_valid - 1 if n_valid else None,
         thresholds=thresholds,
         n_errors=n_errors,
         p_values=binomial_p_value(n_errors, n, alpha),
@@ -338,8 +303,9 @@ def _count_from(ranks: np.ndarray, n_thresholds: int) -> np.ndarray:
 class ComponentEntries(Entries):
     """Components whose labels are asked for; V is the highest score of an inadmissible one.
 
-    Scores are ranks among the distinct scores, `thresholds`, which order as they do and tell a
-    component that scores -inf from none.
+    A threshold is certified if and only if it lies above the (c + 1)-th largest V, where c is the
+    largest number of errors with which a test succeeds. Scores are ranks among the distinct scores,
+    `thresholds`, which order as they do and tell a component that scores -inf from none.
     """
 
     def __init__(self, data: ComponentCalibrationData, judge: ComponentJudge | None = None) -> None:
@@ -360,27 +326,3 @@ class ComponentEntries(Entries):
         assert self._judge is not None
         for entry, verdict in zip(entries, self._judge(entries), strict=True):
             self._labels[entry] = bool(verdict)
-
-
-def judge_components(
-    data: ComponentCalibrationData, alpha: float, delta: float, judge: ComponentJudge
-) -> ComponentCalibrationData:
-    """Label the components that the tests need, from the highest score down.
-
-    Let V_i be the highest score of an inadmissible component of prompt i. A threshold is certified
-    if and only if it lies above the (c + 1)-th largest V, where c is the largest number of errors
-    with which a test succeeds: a nested level, of which few labels are asked for.
-    :func:`component_learn_then_test` then finds the threshold of the full table of labels.
-    """
-    refuse_too_few(data.n_prompts, Claim(alpha, delta, about="components"))
-    entries = ComponentEntries(data, judge)
-    settle(entries, critical_count(data.n_prompts, alpha, delta) + 1)
-    return replace(data, admissible=entries.labels)
-
-
-def components_to_ask(
-    data: ComponentCalibrationData, alpha: float, delta: float = 0.05
-) -> np.ndarray:
-    """Positions of all components that :func:`judge_components` may still ask for."""
-    rank = critical_count(data.n_prompts, alpha, delta) + 1
-    return np.flatnonzero(may_ask(ComponentEntries(data), rank))

@@ -154,17 +154,6 @@ class CalibrationData(SavedArrays):
         """How many draws have a label, equal texts of a prompt counted once."""
         return int(np.sum((self.first == np.arange(self.k_max)) & (self.labels >= 0)))
 
-    def with_labels(self, labels: ArrayLike) -> "CalibrationData":
-        """The same draws with other labels, booleans or 1, 0 and -1 for unknown.
-
-        The other arrays are shared. Who gave the labels is not known: `provenance.admission` is
-        None.
-        """
-        data = copy.copy(self)
-        data.admissible, data.unknown = as_labels(labels, self.quality.shape)
-        data.provenance = replace(self.provenance, admission=None)
-        return data
-
     @property
     def n_prompts(self) -> int:
         """Number of prompts, n."""

@@ -12,7 +12,7 @@ from sklearn_clm.calibration._binomial import (
     check_probability,
     smallest_epsilon,
 )
-from sklearn_clm.calibration._certify import count_passed
+from sklearn_clm.calibration._certify import SequenceResult, count_passed
 from sklearn_clm.calibration._claim import Claim, refuse_too_few
 from sklearn_clm.calibration._data import (
     CalibrationData,
@@ -22,7 +22,6 @@ from sklearn_clm.calibration._data import (
     split_of,
 )
 from sklearn_clm.calibration._path import Columns
-from sklearn_clm.calibration._provenance import Provenance
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._search import (
     Frontier,
@@ -68,56 +67,39 @@ def doubts_of_admission(error: float) -> str:
     )
 
 
-@dataclass(frozen=True)
-class LearnThenTestResult:
+@dataclass(frozen=True, kw_only=True)
+class LearnThenTestResult(SequenceResult):
     """What Learn Then Test found for one epsilon.
 
     Parameters
     ----------
     frontier : Frontier
         The tested configurations.
-    n_valid : int
-        How many of them, from the first on, are certified.
-    position : int or None
-        Which one was chosen; None where none could be certified.
-    n_errors : ndarray of int, shape (m,)
-        Errors of each on the calibration part.
-    p_values : ndarray of shape (m,)
-        Binomial tail p-value of each.
-    n_optimization, n_calibration : int
-        Numbers of prompts in the two parts.
-    epsilon, delta : float
-        Tolerated risk, and tolerated probability of exceeding it.
+    n_optimization : int
+        Number of prompts that were spent on the search.
+    epsilon : float
+        Tolerated risk.
     smallest_epsilon : float
         The smallest epsilon at which these data certify anything; 1.0 if there is none.
     achievable_epsilon : AchievableEpsilon
         Estimated on both parts together.
     risks : ConfigurationRisks
         Losses and costs of the frontier on the calibration part.
-    exact : ndarray of bool, shape (m,), or None
-        With lazy judging: which p-values are exact. Any other is an upper bound where the
-        configuration is certified, a lower bound where it is not, and NaN where it was not
-        tested; `n_errors` are the bounds that they come from. None: all of them are exact.
     n_judgements : int or None
         With lazy judging: how many responses of the calibration part were judged.
-    provenance : Provenance
-        What the data were collected with.
+    n_valid, position, n_errors, p_values, exact, n_calibration, delta, provenance
+        What became of the tests: how many configurations are certified, from the first on, which
+        one was chosen (None: no one), errors on the calibration part and p-values, where these are
+        exact (elsewhere bounds of what lazy judging left open), on how many prompts, at which
+        level, and what the data were collected with.
     """
 
     frontier: Frontier
-    n_valid: int
-    position: int | None
-    n_errors: np.ndarray = field(repr=False)
-    p_values: np.ndarray = field(repr=False)
     n_optimization: int
-    n_calibration: int
     epsilon: float
-    delta: float
     smallest_epsilon: float
     achievable_epsilon: AchievableEpsilon
     risks: ConfigurationRisks = field(repr=False)
-    provenance: Provenance = field(default_factory=Provenance)
-    exact: np.ndarray | None = field(default=None, repr=False)
     n_judgements: int | None = None
 
     parts: ClassVar[tuple[str, str]] = ("finds the frontier", "tests it")
@@ -147,23 +129,9 @@ class LearnThenTestResult:
         return replace(self, n_optimization=n_optimization, achievable_epsilon=band)
 
     @property
-    def errors_of_choice(self) -> tuple[str, int]:
-        """Errors of `lambda_hat`, or else of the first test, after "at most " where not exact."""
-        chosen = self.position or 0
-        return self.bound(chosen), int(self.n_errors[chosen])
-
-    @property
     def errors_of_safest(self) -> int | None:
         """Errors of the safest configuration; None with other losses, or where not exact."""
-        if np.isnan(self.smallest_epsilon) or self.bound(0):
-            return None
-        return int(self.n_errors[0])
-
-    def bound(self, i: int) -> str:
-        """What stands before errors and p-value of test i: nothing where they are exact."""
-        if self.exact is None or self.exact[i]:
-            return ""
-        return "at most " if i < self.n_valid else "at least "
+        return None if np.isnan(self.smallest_epsilon) else super().errors_of_safest
 
 
 def learn_then_test(
@@ -305,14 +273,14 @@ def certify_frontier(
             fewest = np.array([admission.errors(step)[0] for step in range(min(start, m))])
             start = next(iter(np.flatnonzero(fewest > admission.allowed).tolist()), start)
     n_passed = count_passed(lambda step: _all_pass(tests, step), m, start)
-    exact = None
     if lazily:
         risks, exact = _bounds(columns, admission, n_passed, select)
         tested = np.arange(m) <= n_passed
         p_values = np.where(tested, binomial_p_value(risks.n_errors, n, admission.epsilon), np.nan)
         objective = replace(risks, excess=np.zeros(m)).objective(**weights)
     else:
-        risks, p_values = columns.risks, np.max([test.p_values() for test in tests], axis=0)
+        risks, exact = columns.risks, np.ones(m, dtype=bool)
+        p_values = np.max([test.p_values() for test in tests], axis=0)
         objective = risks.objective(**weights)
     chosen = None
     if n_passed:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_clm.calibration._data import CalibrationData
-from sklearn_clm.calibration._engine._stopping import scores_of_prefixes
+from sklearn_clm.calibration._engine import scores_of_prefixes
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._search import Frontier
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score

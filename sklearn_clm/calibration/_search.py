@@ -13,14 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._data import CalibrationData, check_data, prompt_digests
-from sklearn_clm.calibration._engine._acceptance import (
-    Pairs,
-    accepted_sets,
-    conflict_sets,
-    distinct_sets,
-    quality_sets,
-)
-from sklearn_clm.calibration._engine._stopping import scores_of_prefixes
+from sklearn_clm.calibration._engine import Pairs, scores_of_prefixes, sets_of_pairs
 from sklearn_clm.calibration._rule import Configuration
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration._surface import Weights, evaluate_grid
@@ -271,11 +264,6 @@ def _observed_set_scores(
     l2 = np.unique(l2[[0, len(l2) // 4, len(l2) // 2]])
     step = max(1, -(-data.n_prompts * len(l1) * len(l2) // _MAX_SETS))
     thinned = _every(data, step)
-    quality = thinned.quality
-    conflicts = conflict_sets(np.asarray(thinned.similarity), l1)
-    pairs = Pairs.of_grid(len(l1), len(l2))
-    words = accepted_sets(quality_sets(quality, l2), conflicts, pairs)
-    sets = distinct_sets(words, data.k_max)
-    of_set = np.take(np.ascontiguousarray(quality.T), sets.prompt, axis=1)
+    sets = sets_of_pairs(thinned, Pairs.of_grid(l1, l2))
     prefixes = np.flatnonzero(sets.new_prefixes())
-    return scores_of_prefixes(score, of_set, sets.accepted, prefixes)
+    return scores_of_prefixes(score, sets.of_prompts(thinned.quality), sets.accepted, prefixes)

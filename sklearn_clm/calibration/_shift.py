@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._arrays import as_integers, as_numbers
-from sklearn_clm.calibration._bounded_losses import betting_p_value, check_losses
+from sklearn_clm.calibration._betting import betting_p_value, check_losses
 
 
 def keep_by_weight(

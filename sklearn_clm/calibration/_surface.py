@@ -8,8 +8,7 @@ from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration._arrays import as_numbers
 from sklearn_clm.calibration._data import CalibrationData, check_data
-from sklearn_clm.calibration._engine._acceptance import Pairs
-from sklearn_clm.calibration._engine._sums import sum_over_prompts
+from sklearn_clm.calibration._engine import Pairs, sum_over_prompts
 from sklearn_clm.calibration._set_scores import SetScore, SetScoreLike, get_set_score
 
 
@@ -102,11 +101,7 @@ def risk_surface(
     risks = evaluate_grid(data, l1, l2, l3, score, budgets, n_jobs)
     asked = np.ix_(back1, back2, back3)
     return ConfigurationRisks(
-        risks.n_errors[:, :, 0][asked],
-        risks.loss[:, :, 0][asked],
-        risks.size[:, :, 0][asked],
-        risks.samples[:, :, 0][asked],
-        risks.excess[:, :, 0][asked],
+        **{name: means[:, :, 0][asked] for name, means in vars(risks).items()}
     )
 
 
@@ -131,10 +126,8 @@ def evaluate_configurations(
     l3, c = np.unique(configurations[:, 2], return_inverse=True)
     budgets, k = np.unique(budget_of, return_inverse=True)
     codes, pair = np.unique(a * len(l2) + b, return_inverse=True)
-    pairs = Pairs(codes // len(l2), codes % len(l2), grid=False)
-    totals, unit = sum_over_prompts(
-        data, l1, l2, pairs, l3, get_set_score(set_score), budgets, n_jobs
-    )
+    pairs = Pairs(l1, l2, codes // len(l2), codes % len(l2), grid=False)
+    totals, unit = sum_over_prompts(data, pairs, l3, get_set_score(set_score), budgets, n_jobs)
     return _means(totals[:, pair, k, c], unit, data.n_prompts)
 
 
@@ -148,8 +141,8 @@ def evaluate_grid(
     n_jobs: int | None = None,
 ) -> ConfigurationRisks:
     """Means on the grid of ascending thresholds and budgets: (L1, L2, budgets, L3)."""
-    pairs = Pairs.of_grid(len(l1), len(l2))
-    totals, unit = sum_over_prompts(data, l1, l2, pairs, l3, set_score, budgets, n_jobs)
+    pairs = Pairs.of_grid(l1, l2)
+    totals, unit = sum_over_prompts(data, pairs, l3, set_score, budgets, n_jobs)
     in_grid = np.arange(len(pairs)).reshape(len(l2), len(l1)).T
     return _means(totals[:, in_grid], unit, data.n_prompts)
 

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
+from sklearn_clm.calibration._betting import betting_p_value
 from sklearn_clm.calibration._binomial import binomial_p_value, critical_count
-from sklearn_clm.calibration._bounded_losses import betting_p_value
 from sklearn_clm.calibration._certify import may_ask, settle
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._table import DrawEntries
@@ -54,14 +54,11 @@ class AdmissionTest:
         self.allowed = int(critical_count(self.n_prompts, epsilon, delta))
 
     def passes(self, m: int) -> bool:
-        if not self.columns.table.is_lazy:
-            return bool(self.columns.risks.n_errors[m] <= self.allowed)
         fewest, most = self.errors(m)
-        if fewest > self.allowed:
-            return False
+        if most <= self.allowed or fewest > self.allowed:
+            return most <= self.allowed
         # a prompt with a known witness costs nothing, and a witness counts before later draws
-        if most > self.allowed:
-            self.columns.finish(m, ~Members(self.columns, m).witnessed)
+        self.columns.finish(m, ~Members(self.columns, m).witnessed)
         return settle(Members(self.columns, m), self.n_prompts - self.allowed) > -np.inf
 
     def errors(self, m: int) -> tuple[int, int]:

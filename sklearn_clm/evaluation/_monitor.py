@@ -20,9 +20,8 @@ from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm._results import counted
 from sklearn_clm.caching._store import Store, open_store
 from sklearn_clm.calibration import Claim, keep_by_weight
+from sklearn_clm.calibration._betting import RiskEProcess, check_losses, confidence_sequence
 from sklearn_clm.calibration._binomial import check_level
-from sklearn_clm.calibration._bounded_losses import check_losses
-from sklearn_clm.calibration._e_processes import RiskEProcess, confidence_sequence
 from sklearn_clm.generators._prompts import check_prompts
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._calibration import (

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from sklearn_clm.calibration._e_processes import confidence_sequence
+from sklearn_clm.calibration._betting import confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.evaluation._monitor import first_alarm
 from sklearn_clm.inspection._figures import BLUE, DASHED, LIMIT, RED, AxesLike, Display

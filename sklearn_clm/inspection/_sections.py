@@ -19,6 +19,7 @@ from sklearn_clm.calibration import (
     clopper_pearson,
     smallest_epsilon,
 )
+from sklearn_clm.calibration._certify import SequenceResult
 from sklearn_clm.calibration._claim import nulls_of, percent
 from sklearn_clm.calibration._data import describe_repetitions
 from sklearn_clm.calibration._learn_then_test import doubts_of_admission
@@ -146,10 +147,10 @@ def selector_sections(selector: ComponentSelector) -> Iterable[Section]:
             errors = _errors(0, result.n_calibration)  # of an empty selection
             if len(result.thresholds):
                 smallest = result.bound(0) + _rounded_up(result.smallest_alpha)
-            if result.n_valid:
-                last, rule = result.n_valid - 1, f"gamma-hat {gamma:.4g}"
-                n_errors, selected = int(result.n_errors[last]), result.n_components[last]
-                errors = _errors(n_errors, result.n_calibration, result.bound(last))
+            if result.position is not None:
+                rule, selected = f"gamma-hat {gamma:.4g}", result.n_components[result.position]
+                bound, n_errors = result.errors_of_choice
+                errors = _errors(n_errors, result.n_calibration, bound)
         rows.append((str(name), status, rule, *errors, f"{selected:.4g}", smallest))
     yield from _groups(record, ("components selected", "smallest alpha"), rows)
     yield from _shift(record)
@@ -268,9 +269,7 @@ def _shift(record: Record) -> Iterable[Section]:
 
 
 def _tests(
-    result: LearnThenTestResult | ComponentThreshold,
-    n_valid: int,
-    chosen: int | None,
+    result: SequenceResult,
     what: str,
     order: str,
     columns: dict[str, tuple[np.ndarray, str]],
@@ -279,7 +278,7 @@ def _tests(
 
     `columns` are what else is shown of each test, as numbers, or rows of them, and their format.
     """
-    m = len(result.p_values)
+    m, n_valid, chosen = len(result.p_values), result.n_valid, result.position
     passed = "all" if n_valid == m else str(n_valid or "none")
     text = (
         f"{counted(m, what)}, tested {order}, each at level delta = {result.delta:g}, until one "
@@ -439,7 +438,7 @@ def _data_of_sampler(record: SamplerCalibration, data: CalibrationData) -> Secti
 
 
 def _frontier(sampler: ConformalSampler, result: LearnThenTestResult) -> Section:
-    record, path, lazily = sampler.calibration_, result.frontier, result.exact is not None
+    record, path, lazily = sampler.calibration_, result.frontier, result.n_judgements is not None
     columns = {"similarity, quality, set score": (path.lambdas, ".4g")}
     if path.k_max.min() < path.k_max.max():
         columns["k_max"] = path.k_max, "d"
@@ -448,8 +447,7 @@ def _frontier(sampler: ConformalSampler, result: LearnThenTestResult) -> Section
         columns["objective"] = np.asarray(result.risks.objective(**record.weights)), ".4g"
         if not record.claim.losses:
             display = FrontierDisplay._of(sampler)
-    what, n_valid = "configuration", len(result.valid_lambdas)
-    text, table = _tests(result, n_valid, result.position, what, "from the safest on", columns)
+    text, table = _tests(result, "configuration", "from the safest on", columns)
     if lazily:
         text += (
             " A test ends as soon as its decision is forced, so that errors and p-values are "
@@ -554,10 +552,7 @@ def _thresholds(result: ComponentThreshold) -> Section:
         "score": (result.thresholds, ".6g"),
         "components selected": (result.n_components, ".4g"),
     }
-    n_valid = result.n_valid
-    chosen = n_valid - 1 if n_valid else None
-    order = "from the largest down"
-    text, table = _tests(result, n_valid, chosen, "distinct score", order, columns)
+    text, table = _tests(result, "distinct score", "from the largest down", columns)
     return Section("Tests of thresholds", (text,), table)
 
 

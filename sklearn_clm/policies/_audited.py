@@ -190,7 +190,7 @@ class Audit:
                 len(part.rows),
                 "configuration",
                 result.smallest_epsilon,
-                exact=result.exact is None,
+                exact=result.n_judgements is None,
                 advice=audit,
             )
             return Certified(Everything(terms.budgets[-1], result), claim.nullified(why))
@@ -267,6 +267,7 @@ class Audit:
             position=0 if passes else None,
             n_errors=columns.risks.n_errors,
             p_values=np.array([p_value]),
+            exact=np.ones(1, dtype=bool),
             n_optimization=0,
             n_calibration=n_prompts,
             epsilon=terms.epsilon,

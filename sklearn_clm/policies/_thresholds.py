@@ -253,6 +253,6 @@ class ThresholdPolicy(Policy):
             n,
             "configuration",
             result.smallest_epsilon,
-            exact=result.exact is None,
+            exact=result.n_judgements is None,
             advice=advice,
         )

@@ -16,8 +16,9 @@ from sklearn_clm.caching import (
     WantedVerdict,
 )
 from sklearn_clm.caching._verdicts import as_judged
-from sklearn_clm.calibration import ComponentCalibrationData, prompts_needed
-from sklearn_clm.calibration._components import components_to_ask, judge_components
+from sklearn_clm.calibration import ComponentCalibrationData, critical_count, prompts_needed
+from sklearn_clm.calibration._certify import may_ask, settle
+from sklearn_clm.calibration._components import ComponentEntries
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.scoring._admission import checked_admissions, get_admission, judge
@@ -201,28 +202,26 @@ class ComponentVerdicts(Verdicts):
             self.forget()
         labels = self.labels.reshape(-1)
         tested = []
-        if lazily:
-            tested = [
-                (part, np.flatnonzero(np.isin(data.prompt_index, part.rows)))
-                for part in parts
-                if len(part.rows) >= prompts_needed(alpha, part.delta)
-            ]
+        for part in parts if lazily else ():
+            if (n := len(part.rows)) >= prompts_needed(alpha, part.delta):
+                own = np.flatnonzero(np.isin(data.prompt_index, part.rows))
+                tested.append((part.rows, own, critical_count(n, alpha, part.delta) + 1))
         unknown = np.flatnonzero(labels < 0)
         try:
             if not lazily:
                 self.ask(unknown, np.zeros_like(unknown))
-            for part, own in tested:
+            for rows, own, rank in tested:
 
                 def ask(of: np.ndarray, own: np.ndarray = own) -> Iterator[bool]:
                     return self(own[of], np.zeros_like(of))
 
-                judge_components(data.with_labels(labels).take(part.rows), alpha, part.delta, ask)
+                settle(ComponentEntries(data.with_labels(labels).take(rows), ask), rank)
         except VerdictsWanted as error:
             if lazily:
                 known = data.with_labels(labels)
                 left = [
-                    own[components_to_ask(known.take(part.rows), alpha, part.delta)]
-                    for part, own in tested
+                    own[may_ask(ComponentEntries(known.take(rows)), rank)]
+                    for rows, own, rank in tested
                 ]
                 unknown = np.unique(np.concatenate(left))
             raise self.bounded(error, unknown, np.zeros_like(unknown)) from None

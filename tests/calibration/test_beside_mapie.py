@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sklearn_clm.calibration import binomial_p_value
-from sklearn_clm.calibration._bounded_losses import hoeffding_bentkus_p_value
-from sklearn_clm.calibration._e_processes import RiskEProcess, confidence_sequence
+from sklearn_clm.calibration._betting import RiskEProcess, confidence_sequence
+from tests.calibration.hoeffding_bentkus import hoeffding_bentkus_p_value
 
 EPSILONS = (0.05, 0.1, 0.3)
 

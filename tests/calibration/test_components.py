@@ -1,7 +1,6 @@
 """Component calibration against its definition, and its guarantee as a statistic."""
 
 import math
-from collections import Counter
 from functools import cache
 
 import numpy as np
@@ -16,7 +15,8 @@ from sklearn_clm.calibration import (
     component_learn_then_test,
     critical_count,
 )
-from sklearn_clm.calibration._components import components_to_ask, judge_components
+from sklearn_clm.calibration._certify import settle
+from sklearn_clm.calibration._components import ComponentEntries
 
 SCORES = [-math.inf, -1.0, 0.0, 0.25, 0.5, 0.75, 1.0]
 SEEDS = st.integers(0, 2**32 - 1)
@@ -174,7 +174,7 @@ def test_unknown_labels_are_kept_and_refused_where_they_matter():
     with pytest.raises(ValueError, match=r"alpha=0\.5, got 30 unknown labels"):
         component_learn_then_test(unlabelled, 0.5)
     with pytest.raises(ValueError, match="zip"):
-        judge_components(unlabelled, 0.5, 0.05, lambda which: [])
+        judged(unlabelled, 0.5, 0.05, lambda which: [])
 
 
 @pytest.mark.parametrize(
@@ -302,22 +302,11 @@ def component_data(rng, n, *, ties):
     return ComponentCalibrationData(scores, admissible, np.concatenate([[0], np.cumsum(counts)]))
 
 
-def one_by_one(data, truth, allowed):
-    """The components that the plain walk asks about, from the highest score down."""
-    unknown = np.flatnonzero(data.labels < 0)
-    left, wrong, asked = Counter(data.prompt_index[unknown].tolist()), set(), []
-    for c in unknown[np.argsort(-data.scores[unknown])]:
-        possible = sum(count > 0 for prompt, count in left.items() if prompt not in wrong)
-        if len(wrong) > allowed or len(wrong) + possible <= allowed:
-            break
-        prompt = int(data.prompt_index[c])
-        if prompt in wrong:
-            continue
-        left[prompt] -= 1
-        asked.append(c)
-        if not truth[c]:
-            wrong.add(prompt)
-    return asked
+def judged(data, alpha, delta, judge):
+    """The data with the labels that the tests need."""
+    entries = ComponentEntries(data, judge)
+    settle(entries, critical_count(data.n_prompts, alpha, delta) + 1)
+    return data.with_labels(entries.labels)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -337,7 +326,7 @@ def test_the_threshold_is_that_of_all_labels(ties, share_known):
             asked.extend(which)
             return full.admissible[which]
 
-        data = judge_components(full.with_labels(known), alpha, 0.1, judge)
+        data = judged(full.with_labels(known), alpha, 0.1, judge)
         assert len(set(asked)) == len(asked)
         assert not np.isin(asked, np.flatnonzero(known >= 0)).any()
         lazily, eagerly = (component_learn_then_test(one, alpha, 0.1) for one in (data, full))
@@ -348,38 +337,13 @@ def test_the_threshold_is_that_of_all_labels(ties, share_known):
         assert (lazily.n_errors[valid] >= eagerly.n_errors[valid]).all()
         assert (lazily.n_errors[~valid] <= eagerly.n_errors[~valid]).all()
         assert np.array_equal(lazily.n_components, eagerly.n_components)
-        if not ties and not share_known:
-            allowed = int(critical_count(full.n_prompts, alpha, 0.1))
-            walked = one_by_one(full.with_labels(known), full.admissible, allowed)
-            assert set(asked) == set(walked)
-
-
-def test_what_is_left_at_most_is_never_exceeded_and_only_falls():
-    rng = np.random.default_rng(1)
-    for _ in range(30):
-        full = component_data(rng, 30, ties=True)
-        unlabelled = full.with_labels(np.full(full.n_components, -1))
-        known, bounds, n_asked = unlabelled.labels, [], []
-
-        def judge(which, full=full, known=known, bounds=bounds, n_asked=n_asked):
-            askable = components_to_ask(full.with_labels(known), 0.4)
-            assert np.isin(which, askable).all()
-            bounds.append(len(askable))
-            n_asked.append(len(which))
-            known[which] = full.admissible[which]
-            return full.admissible[which]
-
-        judge_components(unlabelled, 0.4, 0.05, judge)
-        left = np.cumsum(n_asked[::-1])[::-1]
-        assert (np.array(bounds) >= left).all()
-        assert (np.diff(bounds) <= 0).all()
 
 
 def test_few_labels_are_enough():
     rng = np.random.default_rng(2)
     scores = rng.random((400, 10))
     full = ComponentCalibrationData.from_arrays(scores, rng.random((400, 10)) < scores)
-    data = judge_components(
+    data = judged(
         full.with_labels(np.full(4000, -1)), 0.3, 0.05, lambda which: full.admissible[which]
     )
     assert np.sum(data.labels >= 0) < 1000

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from sklearn_clm.calibration import binomial_p_value
-from sklearn_clm.calibration._e_processes import (
+from sklearn_clm.calibration._betting import (
     RiskEProcess,
     confidence_sequence,
 )

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from sklearn_clm.calibration._engine._stopping import Packing
+from sklearn_clm.calibration._engine import Packing
 
 sizes = {"k": st.integers(1, 200), "n_prompts": st.integers(1, 10**9)}
 

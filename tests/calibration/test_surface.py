@@ -4,9 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_clm.calibration import CalibrationData, risk_surface
-from sklearn_clm.calibration._engine import _sums
-from sklearn_clm.calibration._engine._stopping import Packing
+from sklearn_clm.calibration import CalibrationData, _engine, risk_surface
+from sklearn_clm.calibration._engine import Packing
 from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.calibration._set_scores import SetScore
 from sklearn_clm.calibration._surface import evaluate_configurations
@@ -118,21 +117,21 @@ def test_result_does_not_depend_on_blocks_or_order(monkeypatch, k, set_score):
     one = risk_surface(data, *grid, set_score=set_score)
     shuffled = data.take(np.random.default_rng(0).permutation(100))
     assert_same_bits(one, risk_surface(shuffled, *grid, set_score=set_score))
-    monkeypatch.setattr(_sums, "_BLOCK_PROMPTS", (7, 7))
-    monkeypatch.setattr(_sums, "_BLOCK_DISTINCT", 11)
+    monkeypatch.setattr(_engine, "_BLOCK_PROMPTS", (7, 7))
+    monkeypatch.setattr(_engine, "_BLOCK_DISTINCT", 11)
     assert_same_bits(one, risk_surface(data, *grid, set_score=set_score))
 
 
 @pytest.mark.parametrize("k", [6, 40])
 @pytest.mark.parametrize("set_score", ["sum", largest_times_size])
 def test_result_does_not_depend_on_processes(monkeypatch, k, set_score):
-    monkeypatch.setattr(_sums, "_WORTH_A_PROCESS", 0)
+    monkeypatch.setattr(_engine, "_WORTH_A_PROCESS", 0)
     data = simulate(250, k)
     grid = threshold_grid(data, set_score=set_score, n_lambdas=6)
     one = risk_surface(data, *grid, set_score=set_score)
     assert_same_bits(one, risk_surface(data, *grid, set_score=set_score, n_jobs=2))
-    monkeypatch.setattr(_sums, "_BLOCK_PROMPTS", (7, 7))
-    monkeypatch.setattr(_sums, "_BLOCK_DISTINCT", 11)
+    monkeypatch.setattr(_engine, "_BLOCK_PROMPTS", (7, 7))
+    monkeypatch.setattr(_engine, "_BLOCK_DISTINCT", 11)
     assert_same_bits(one, risk_surface(data, *grid, set_score=set_score, n_jobs=2))
 
 

@@ -12,7 +12,7 @@ from scipy.stats import binom, binomtest
 
 from sklearn_clm import ComponentSelector, ConformalSampler, NullCalibrationWarning
 from sklearn_clm.calibration import ComponentCalibrationData
-from sklearn_clm.calibration._e_processes import RiskEProcess, confidence_sequence
+from sklearn_clm.calibration._betting import RiskEProcess, confidence_sequence
 from sklearn_clm.evaluation import RiskMonitor
 from sklearn_clm.metrics import set_loss
 from sklearn_clm.policies import ExitPolicy, Groups

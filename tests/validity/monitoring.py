@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from sklearn_clm.calibration import binomial_p_value
-from sklearn_clm.calibration._e_processes import RiskEProcess
+from sklearn_clm.calibration._betting import RiskEProcess
 
 __all__ = ["MonitoringResult", "monitoring_markdown", "monitoring_results"]
 

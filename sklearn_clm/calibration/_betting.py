@@ -1,0 +1,164 @@
+"""Tests of the mean of losses in [0, 1], by betting: of n losses, and at any time.
+
+The hypothesis is that the mean loss, given all that came before, is at most epsilon, or at least
+epsilon. For losses of 0 and 1 of a fixed number of prompts the exact binomial test is the best
+there is; these are for other losses, such as the share of wrong members of a set, and for outcomes
+that are looked at as they come.
+
+**Wealth.** Let W_t = prod_{s <= t} (1 + b_s x_s), where x_s is L_s - epsilon or epsilon - L_s, and
+the stake b_s >= 0 depends on the losses before L_s alone.
+
+1. Every factor is positive, as b_s < 1 / epsilon in the first case, b_s < 1 / (1 - epsilon) in the
+   second.
+2. Under the hypothesis E[x_s | the losses before] <= 0, so that W is a nonnegative supermartingale
+   that starts at 1.
+3. Ville's inequality: P(W_t >= 1 / alpha for some t) <= alpha.
+
+Step 2 needs stakes that were chosen before the outcome, and outcomes that were not chosen at all.
+
+**A p-value of n losses** of a mean of at least epsilon (Waudby-Smith and Ramdas, 2024) is
+1 / max_t W_t, by step 3. Their order has to be fixed before any of them is seen: an order that was
+chosen after a look at the losses makes any p-value small. Here a seed determines it.
+
+**An e-process** against a risk of at most epsilon is a mixture of such W with weights fixed
+beforehand, and a supermartingale as well. The weights here are equal for the stakes, and each W
+starts at any time, where it stands at 1 until then; start t has weight r_{t-1} - r_t with
+r_t = log 2 / log(t + 2). The late starts are for a risk that rises late: the wealth that an early
+start lost before is not missed. By step 3 one may look after each outcome and stop whenever one
+likes. Outcomes are all there are, or a random share.
+
+**Confidence sequence.** For losses of a constant mean, the set of all m that the same product with
+the one start at 1, for m instead of epsilon, does not reject at alpha / 2, nor the one for 1 - L
+and 1 - m, contains the mean at all times with probability 1 - alpha. With b = c / m the factor of
+a loss of 0 is 1 - c and that of a loss of 1 is 1 - c + c / m; both fall as m rises, so that the set
+is an interval. A loss between the two has at least the weighted geometric mean of these factors
+(the logarithm is concave), which is what is used: sums of losses suffice.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sklearn_clm.calibration._binomial import check_probability
+
+# stakes below their limit keep every factor away from zero
+_LARGEST_STAKE = 0.5
+# the best stake against epsilon for a risk p is c / epsilon with c = (p - epsilon) / (1 - epsilon)
+_STAKES = np.geomspace(0.005, 0.8, 14)
+# wealth above this is thrown away, which keeps it a supermartingale and finite
+_ENOUGH = 1e300
+_HALVINGS = 40
+
+
+def betting_p_value(losses: ArrayLike, epsilon: float, *, seed: int = 0) -> np.ndarray:
+    """P-value of a mean loss above epsilon, by betting in a fixed order.
+
+    The stakes are predictable plug-in stakes: the mean excess of the losses so far below epsilon
+    in units of their variance, after one prior observation of each.
+
+    Parameters
+    ----------
+    losses : array-like of shape (n,) or (n, m)
+        Losses in [0, 1] of n independent prompts, of m configurations side by side.
+    epsilon : float
+        Tolerated mean loss, in (0, 1).
+    seed : int, default=0
+        Seed of the order of the prompts. To be fixed before any loss is seen.
+
+    Returns
+    -------
+    ndarray of shape () or (m,)
+        The p-values, in (0, 1].
+    """
+    values = check_losses(losses)
+    check_probability(epsilon, "epsilon")
+    ordered = values[np.random.default_rng(seed).permutation(len(values))]
+    count = np.arange(1, len(ordered) + 1).reshape((-1,) + (1,) * (ordered.ndim - 1))
+    # mean and variance of the losses *before* each, as if a loss of epsilon had come first
+    before = np.zeros_like(ordered)
+    np.cumsum(ordered[:-1], axis=0, out=before[1:])
+    mean = (epsilon + before) / count
+    deviation = (ordered - mean) ** 2
+    spread = np.full_like(ordered, 0.25)
+    spread[1:] += np.cumsum(deviation[:-1], axis=0)
+    variance = spread / count
+    stake = np.clip((epsilon - mean) / (variance + (epsilon - mean) ** 2), 0.0, None)
+    stake = np.minimum(stake, _LARGEST_STAKE / (1.0 - epsilon))
+    log_wealth = np.cumsum(np.log1p(stake * (epsilon - ordered)), axis=0)
+    return np.exp(-np.maximum(log_wealth.max(axis=0), 0.0))
+
+
+def check_losses(losses: ArrayLike) -> np.ndarray:
+    """Losses of prompts, (n,) or (n, m), as float64 array, all of them in [0, 1]."""
+    values = np.asarray(losses, dtype=np.float64)
+    if values.ndim not in (1, 2):
+        raise ValueError(f"losses must have shape (n,) or (n, m), got {values.shape} instead.")
+    outside = values[~((values >= 0.0) & (values <= 1.0))]
+    if outside.size:
+        raise ValueError(f"losses must lie in [0, 1], got {outside[0]} instead.")
+    return values
+
+
+class RiskEProcess:
+    """E-process against a risk of at most epsilon; start to finish, e-values of losses in order."""
+
+    def __init__(self, epsilon: float) -> None:
+        self.epsilon = float(check_probability(epsilon, "epsilon"))
+        self._wealth = np.zeros(1)  # of each stake, over the starts so far
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"<RiskEProcess epsilon={self.epsilon:g}, {self._count} losses>"
+
+    @property
+    def _reserve(self) -> float:
+        """Weight of the starts to come."""
+        return math.log(2.0) / math.log(self._count + 2.0)
+
+    def update(self, losses: ArrayLike) -> np.ndarray:
+        """The e-value after each of further losses, (n,) or (n, m) for m processes side by side.
+
+        At least 1 / alpha at any time: alarm at level alpha.
+        """
+        values = check_losses(losses)
+        stakes = _STAKES.reshape((-1,) + (1,) * (values.ndim - 1)) / self.epsilon
+        e_values = np.empty_like(values)
+        for t, loss in enumerate(values):
+            before = self._reserve
+            self._count += 1
+            wealth = self._wealth + before - self._reserve
+            self._wealth = np.minimum(wealth * (1.0 + stakes * (loss - self.epsilon)), _ENOUGH)
+            e_values[t] = self._reserve + self._wealth.mean(axis=0)
+        return e_values
+
+
+def confidence_sequence(
+    totals: ArrayLike, n: ArrayLike, alpha: float = 0.05
+) -> tuple[np.ndarray, np.ndarray]:
+    """Limits for a mean loss, valid at all times together.
+
+    `totals` are sums of the first `n` losses, each in [0, 1]. Each limit is wrong at any time with
+    probability at most ``alpha / 2``.
+    """
+    check_probability(alpha, "alpha")
+    total, count = np.broadcast_arrays(np.asarray(totals, dtype=np.float64), np.asarray(n))
+    # sums of many fractions are rounded
+    if not np.all((total >= 0.0) & (total <= count * (1.0 + 1e-12))):
+        raise ValueError("totals must lie between 0 and n.")
+    total = np.minimum(total, count)
+    level = math.log(2.0 / alpha)
+    return _lower_limit(total, count, level), 1.0 - _lower_limit(count - total, count, level)
+
+
+def _lower_limit(total: np.ndarray, n: np.ndarray, level: float) -> np.ndarray:
+    """Largest m, to rounding downwards, against which the log wealth reaches `level`."""
+    low, high = np.zeros(total.shape), np.ones(total.shape)
+    zeros = (n - total)[..., np.newaxis] * np.log1p(-_STAKES)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        ones = total[..., np.newaxis] * np.log(1.0 - _STAKES + _STAKES / middle[..., np.newaxis])
+        wealth = np.logaddexp.reduce(zeros + ones, axis=-1) - math.log(len(_STAKES))
+        rejected = wealth >= level
+        low, high = np.where(rejected, middle, low), np.where(rejected, high, middle)
+    return low

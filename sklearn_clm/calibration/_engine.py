@@ -1,0 +1,518 @@
+"""What makes the whole grid fast: bit sets, runs of equal sets, and sums of packed numbers.
+
+A pass per configuration takes K steps of acceptance and K of scoring for each
+of the 19,683 configurations of a 27 x 27 x 27 grid. Here,
+
+* acceptance depends on (l1, l2) alone, and is a recursion of four bit operations for each draw on
+  whole rows of prompts;
+* most pairs (l1, l2) accept the same draws of a prompt: of 729 pairs there are 50 to 80 distinct
+  sets. A sort of integers that hold set and pair finds them;
+* a set score is evaluated once for each distinct *prefix* of accepted draws, two or three for each
+  distinct set, and a comparison with all thresholds l3 says which of them it stops at;
+* what remains is to add each set's row of results to all pairs that lead to it: a sparse 0-1
+  matrix (pairs x sets, which the sort has left in compressed form) times the dense rows, with
+  errors, size and draws packed into one float64 and the excess into another.
+
+All of it runs in compiled loops of NumPy and SciPy, on blocks of prompts that stay in the cache.
+The loops are so short that threads spend their time handing over the interpreter's lock, so the
+work is shared among processes, and only where there is much of it.
+
+What was measured, for n = 1,565, K = 20, the sum and 27 x 27 x 27 configurations on one core
+(Xeon, AVX-512): Algorithm 1 in NumPy for each configuration 120 s; the recursion in NumPy for each
+pair, with uint32 masks, 1.1 s; this module 0.07 to 0.08 s, of which the sparse product takes 20 %,
+acceptance and conflicts 20 %, set scores and their codes 20 %, packed results of each stop 25 %,
+the sort 8 %. The same in C, 70 lines with difference arrays over l3, takes 0.03 to 0.04 s, and in
+numba 0.05 s after 0.4 s of import and seconds of compilation. A factor of two does not pay for
+wheels for every platform, nor for a slow first call; a compiled kernel would be where the next one
+comes from.
+
+A set of draws is an unsigned integer whose *top* bit is draw 0 (several integers of 64 bits where
+K > 64). Two things follow. Sorted sets are in lexicographic order, so that sets that start alike
+lie side by side. And every earlier draw is worth more than the draw at hand, so that one `minimum`
+turns "which conflicts are there" into "then this draw's bit".
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csc_array
+
+from sklearn_clm.calibration._data import CalibrationData
+from sklearn_clm.calibration._rule import relative_excess
+from sklearn_clm.calibration._set_scores import SetScore
+
+# up to here, comparing with one threshold after the other beats a binary search
+_FEW_THRESHOLDS = 64
+_EXACT_BITS = 53
+# an excess is a fraction with a denominator of at most K: whole multiples of 1 / lcm(1, ..., K)
+# where that is small, else rounded to a multiple of this
+_FINEST = 2**41
+# sets of one block: two arrays of them fit into a cache of 1 to 2 MiB
+_BLOCK_SETS = 2**17
+_BLOCK_DISTINCT = 2**13
+_BLOCK_PROMPTS = (16, 1024)
+_TASKS_PER_JOB = 4
+# prompts times pairs that take about half a second: less is not worth other processes
+_WORTH_A_PROCESS = 2**23
+
+
+class Pairs(NamedTuple):
+    """Pairs (l1[a], l2[b]) of ascending thresholds; `grid` if they are all pairs, b by b."""
+
+    l1: np.ndarray
+    l2: np.ndarray
+    a: np.ndarray
+    b: np.ndarray
+    grid: bool
+
+    @classmethod
+    def of_grid(cls, l1: np.ndarray, l2: np.ndarray) -> "Pairs":
+        a, b = np.tile(np.arange(len(l1)), len(l2)), np.repeat(np.arange(len(l2)), len(l1))
+        return cls(l1, l2, a, b, grid=True)
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+
+def _set_bits(k: int) -> Iterator[tuple[int, np.unsignedinteger]]:
+    """For each draw, the word that holds its bit, and the bit."""
+    dtype = _word_type(k)
+    width = 8 * dtype.itemsize
+    for draw in range(k):
+        word, position = divmod(draw, width)
+        yield word, dtype.type(1 << (width - 1 - position))
+
+
+def _word_type(k: int) -> np.dtype:
+    """Smallest unsigned integer with a bit for each draw; 64 bits where none has enough."""
+    return np.dtype(next((f"u{width // 8}" for width in (8, 16, 32) if k <= width), "u8"))
+
+
+def _count_reached(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """How many of the ascending thresholds each value reaches (>=); NaN reaches none."""
+    dtype = np.min_scalar_type(len(thresholds))
+    if len(thresholds) > _FEW_THRESHOLDS:
+        counts = np.searchsorted(thresholds, values, side="right").astype(dtype)
+        counts[np.isnan(values)] = 0
+        return counts
+    counts = np.zeros(values.shape, dtype=dtype)
+    for threshold in thresholds:
+        counts += values >= threshold
+    return counts
+
+
+def _count_exceeded(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """How many of the ascending thresholds each value exceeds (>)."""
+    if len(thresholds) > _FEW_THRESHOLDS:
+        return np.searchsorted(thresholds, values.astype(np.float64), side="left")
+    rounded = thresholds
+    if values.dtype != thresholds.dtype:
+        # float32 values exceed a threshold if and only if they exceed the next float32 below it
+        with np.errstate(over="ignore"):
+            rounded = thresholds.astype(values.dtype)
+        too_high = rounded > thresholds
+        rounded[too_high] = np.nextafter(rounded[too_high], values.dtype.type(-np.inf))
+    counts = np.zeros(values.shape, dtype=np.uint8)
+    for threshold in rounded:
+        counts += values > threshold
+    return counts
+
+
+def _quality_sets(quality: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Draws of sufficient quality: (n, K) and ascending (B,) give words (W, B, n)."""
+    n, k = quality.shape
+    sets = np.zeros((-(-k // 64), len(thresholds), n), dtype=_word_type(k))
+    for draw, (word, bit) in enumerate(_set_bits(k)):
+        sets[word] |= (quality[:, draw] >= thresholds[:, np.newaxis]) * bit
+    return sets
+
+
+def _conflict_sets(similarity: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Earlier draws that are too similar: (n, K, K) and ascending (A,) give (K, W, A, n)."""
+    n, k, _ = similarity.shape
+    n_thresholds = len(thresholds)
+    earlier, later = np.triu_indices(k, 1)
+    pairs = np.ascontiguousarray(similarity.reshape(n, k * k)[:, later * k + earlier].T)
+    # a pair that exceeds exactly r thresholds is in conflict below position r: so note each pair
+    # once, at its r, and let a running OR carry it downwards
+    sets = np.zeros((k, -(-k // 64), n_thresholds + 1, n), dtype=_word_type(k))
+    stride_draw, stride_word, stride_r = sets[0].size, sets[0, 0].size, n
+    position = _count_exceeded(pairs, thresholds).astype(np.intp)
+    position *= stride_r
+    position += (later * stride_draw)[:, np.newaxis]
+    position += np.arange(n)
+    flat = sets.reshape(-1)
+    end = 0
+    for draw, (word, bit) in enumerate(_set_bits(k)):
+        start, end = end, end + k - 1 - draw
+        flat[position[start:end] + word * stride_word] |= bit
+    for r in range(n_thresholds - 1, 0, -1):
+        sets[:, :, r] |= sets[:, :, r + 1]
+    return sets[:, :, 1:]
+
+
+def _accepted_sets(quality: np.ndarray, conflicts: np.ndarray, pairs: Pairs) -> np.ndarray:
+    """Algorithm 1 without its stop: (W, B, n) and (K, W, A, n) give words (W, P, n)."""
+    k, n_words, _, n = conflicts.shape
+    accepted = np.empty((n_words, len(pairs), n), dtype=quality.dtype)
+    accepted[0] = _within_first_word(quality[0], conflicts[:64, 0], pairs)
+    bits = list(_set_bits(k))
+    for word in range(1, n_words):
+        accepted[word] = quality[word][pairs.b]
+        for draw in range(64 * word, min(64 * (word + 1), k)):
+            bit = bits[draw][1]
+            rejected = np.zeros(accepted[word].shape, dtype=quality.dtype)
+            for w in range(word + 1):
+                conflict = accepted[w] & conflicts[draw, w][pairs.a]
+                rejected |= np.where(conflict != 0, bit, 0)
+            accepted[word] &= ~rejected
+    return accepted
+
+
+def _within_first_word(quality: np.ndarray, conflicts: np.ndarray, pairs: Pairs) -> np.ndarray:
+    """The same for the first word: (B, n) and (K, A, n) give (P, n)."""
+    k, _, n = conflicts.shape
+    final_width = 8 * quality.dtype.itemsize
+    # with all pairs in order, one row of conflicts serves each quality threshold
+    shape = (quality.shape[0], -1) if pairs.grid else (len(pairs), n)
+    accepted = np.zeros((len(pairs), n), dtype=np.uint8)
+    # time goes with bytes, and the first 8 draws need one byte only: let the sets grow with them
+    for width in (8, 16, 32, 64):
+        if width > final_width:
+            break
+        dtype = np.dtype(f"u{width // 8}")
+        begin = 0 if width == 8 else width // 2
+        accepted = accepted.astype(dtype)
+        if begin:
+            accepted <<= dtype.type(begin)
+        added = quality >> quality.dtype.type(final_width - width)
+        added &= quality.dtype.type((1 << (width - begin)) - 1)
+        accepted |= added.astype(dtype)[pairs.b]
+        rejected = np.empty((len(pairs), n), dtype=dtype)
+        # array with array is the fast form of `minimum`, array with scalar is not
+        bit = np.empty(rejected.reshape(shape).shape[1], dtype=dtype)
+        for draw in range(max(begin, 1), min(width, k)):
+            conflict = conflicts[draw] >> quality.dtype.type(final_width - width)
+            conflict = conflict.astype(dtype, copy=False)
+            if not pairs.grid:
+                conflict = conflict[pairs.a]
+            bit.fill(1 << (width - 1 - draw))
+            np.bitwise_and(
+                accepted.reshape(shape),
+                conflict.reshape(-1 if pairs.grid else shape),
+                out=rejected.reshape(shape),
+            )
+            np.minimum(rejected.reshape(shape), bit, out=rejected.reshape(shape))
+            np.bitwise_or(accepted, rejected, out=accepted)
+            np.bitwise_xor(accepted, rejected, out=accepted)
+    return accepted
+
+
+class DistinctSets(NamedTuple):
+    """U distinct sets, prompt by prompt, and the pairs of thresholds that lead to each.
+
+    `accepted` is (K, U); `prompt` (U,) is ascending; the pairs of set u are
+    ``pairs[begin[u]:begin[u + 1]]``.
+    """
+
+    accepted: np.ndarray
+    prompt: np.ndarray
+    pairs: np.ndarray
+    begin: np.ndarray
+
+    def blocks(self, size: int) -> Iterator["DistinctSets"]:
+        """The same in blocks of `size` sets."""
+        for start in range(0, len(self.prompt), size):
+            stop = min(start + size, len(self.prompt))
+            first, last = self.begin[start], self.begin[stop]
+            yield DistinctSets(
+                np.ascontiguousarray(self.accepted[:, start:stop]),
+                self.prompt[start:stop],
+                self.pairs[first:last],
+                self.begin[start : stop + 1] - first,
+            )
+
+    def of_prompts(self, values: np.ndarray) -> np.ndarray:
+        """Values (n, K) of prompts, at their sets: (K, U)."""
+        return np.take(np.ascontiguousarray(values.T), self.prompt, axis=1)
+
+    def new_prefixes(self) -> np.ndarray:
+        """Accepted draws (K, U) whose prefix of accepted draws has not occurred just before.
+
+        Sets are in lexicographic order, so that these are the distinct prefixes of each prompt.
+        """
+        differs = np.ones_like(self.accepted)
+        np.not_equal(self.accepted[:, 1:], self.accepted[:, :-1], out=differs[:, 1:])
+        differs[:, np.flatnonzero(np.diff(self.prompt)) + 1] = True
+        for j in range(1, len(differs)):
+            differs[j] |= differs[j - 1]
+        return self.accepted & differs
+
+
+def sets_of_pairs(data: CalibrationData, pairs: Pairs) -> DistinctSets:
+    """The sets that Algorithm 1 without its stop accepts, for all pairs of thresholds."""
+    conflicts = _conflict_sets(np.asarray(data.similarity), pairs.l1)
+    return _distinct_sets(
+        _accepted_sets(_quality_sets(data.quality, pairs.l2), conflicts, pairs), data.k_max
+    )
+
+
+def _distinct_sets(words: np.ndarray, k: int) -> DistinctSets:
+    """Distinct sets among the words (W, P, n) of P pairs and n prompts."""
+    n_words, n_pairs, n = words.shape
+    width = 8 * words.itemsize
+    pair_bits = (n_pairs - 1).bit_length()
+    if n_words == 1 and k + pair_bits <= 64:
+        # the pair goes into the low bits of the set, and comes out of the sort with it
+        dtype = np.dtype(np.uint32 if k + pair_bits <= 32 else np.uint64)
+        keys = np.empty((n, n_pairs), dtype=dtype)
+        keys[...] = words[0].T
+        if width - k - pair_bits >= 0:
+            keys >>= dtype.type(width - k - pair_bits)
+        else:
+            keys <<= dtype.type(pair_bits + k - width)
+        keys |= np.arange(n_pairs, dtype=dtype)
+        keys.sort(axis=1)
+        new = np.ones((n, n_pairs), dtype=bool)
+        np.greater_equal(keys[:, 1:] ^ keys[:, :-1], 1 << pair_bits, out=new[:, 1:])
+        first = np.flatnonzero(new)
+        sets = (keys.reshape(-1)[first] >> dtype.type(pair_bits))[np.newaxis].astype(words.dtype)
+        sets <<= words.dtype.type(width - k)
+        keys &= dtype.type((1 << pair_bits) - 1)
+        pairs = keys.reshape(-1).astype(np.int32)
+    else:
+        rows = words.swapaxes(1, 2)
+        order = np.argsort(rows[0], axis=1) if n_words == 1 else np.lexsort(rows[::-1], axis=1)
+        rows = np.take_along_axis(rows, order[np.newaxis], axis=2)
+        new = np.ones((n, n_pairs), dtype=bool)
+        np.any(rows[:, :, 1:] != rows[:, :, :-1], axis=0, out=new[:, 1:])
+        first = np.flatnonzero(new)
+        sets = rows.reshape(n_words, -1)[:, first]
+        pairs = order.reshape(-1).astype(np.int32)
+    begin = np.append(first, n * n_pairs).astype(np.int32)
+    accepted = np.empty((k, sets.shape[1]), dtype=bool)
+    for draw, (word, bit) in enumerate(_set_bits(k)):
+        np.not_equal(sets[word] & bit, 0, out=accepted[draw])
+    return DistinctSets(accepted, first // n_pairs, pairs, begin)
+
+
+class Packing:
+    """Errors, sizes, draws and excess as two whole numbers: two sums do for four.
+
+    Sums of whole numbers below 2**53 are exact in float64: the result does not depend on the order
+    of the prompts, nor on how they are shared out among processes. `max_prompts` may be summed at
+    once.
+    """
+
+    def __init__(self, k: int, n_prompts: int) -> None:
+        # the grand total of the excess must fit into 63 bits
+        finest = min(_FINEST, 2 ** (62 - n_prompts.bit_length()))
+        common = math.lcm(*range(1, min(k, 64) + 1))
+        self.unit = min(common, finest)
+        count_bits, draw_bits = 1, k.bit_length()
+        while (
+            3 * (count_bits + 1) + 2 * draw_bits <= _EXACT_BITS
+            and count_bits + 1 + self.unit.bit_length() <= _EXACT_BITS
+        ):
+            count_bits += 1
+        self.max_prompts = 2**count_bits - 1
+        self.size_unit = 2.0**count_bits
+        self.samples_unit = 2.0 ** (2 * count_bits + draw_bits)
+        self.k = k
+
+    def excess(self, admissible: np.ndarray) -> np.ndarray:
+        """Excess (n, K) of stopping after each draw, in whole units."""
+        first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, 0)
+        shares = relative_excess(np.arange(1, self.k + 1), first[:, np.newaxis])
+        # exact where the unit is the common denominator: the product is a whole number but for
+        # the rounding of the quotient, which is far less than one half
+        return np.rint(shares * float(self.unit))
+
+    def unpack(self, packed: np.ndarray) -> np.ndarray:
+        """Sums of errors, size, samples, and excess in units: four arrays of int64 in one."""
+        counts, excess = packed.real, packed.imag
+        samples = np.floor(counts / self.samples_unit)
+        counts = counts - samples * self.samples_unit
+        size = np.floor(counts / self.size_unit)
+        errors = counts - size * self.size_unit
+        return np.stack([errors, size, samples, excess]).astype(np.int64)
+
+
+def scores_of_prefixes(
+    set_score: SetScore, quality: np.ndarray, accepted: np.ndarray, prefixes: np.ndarray
+) -> np.ndarray:
+    """F of single prefixes of accepted sets.
+
+    `quality` and `accepted` are (K, U); `prefixes` are positions in the flattened arrays, each
+    the last accepted draw of a prefix.
+    """
+    if set_score.running is not None:
+        scores = set_score.running(quality.T, accepted.T)
+        return np.ascontiguousarray(scores.T).reshape(-1)[prefixes]
+    k, n_sets = accepted.shape
+    draw = prefixes // n_sets
+    row = prefixes - draw * n_sets
+    values, members = np.ascontiguousarray(quality.T), np.ascontiguousarray(accepted.T)
+    if set_score.of_sets is not None:
+        prefix = np.take(members, row, axis=0)
+        prefix &= np.take(np.tri(k, dtype=bool), draw, axis=0)
+        return set_score.of_sets(np.take(values, row, axis=0), prefix)
+    return np.array(
+        [
+            set_score.of_set(values[u, : j + 1][members[u, : j + 1]], j + 1)
+            for u, j in zip(row.tolist(), draw.tolist())
+        ],
+        dtype=np.float64,
+    )
+
+
+def _codes(
+    set_score: SetScore, quality: np.ndarray, sets: DistinctSets, l3: np.ndarray
+) -> np.ndarray:
+    """How many of the ascending l3 the set reaches by each draw, (K, U); 0 if it is empty."""
+    accepted = sets.accepted
+    if set_score.counts_draws:
+        everything = np.arange(accepted.size)
+        scores = scores_of_prefixes(set_score, quality, accepted, everything)
+        codes = _count_reached(scores, l3).reshape(accepted.shape)
+        codes *= np.logical_or.accumulate(accepted, axis=0)
+    else:
+        # sets that begin alike share the scores of their beginnings: one evaluation for each
+        # prefix, carried on to the sets that follow until the next prefix of as many draws
+        prefixes = np.flatnonzero(sets.new_prefixes())
+        scores = scores_of_prefixes(set_score, quality, accepted, prefixes)
+        counts = _count_reached(scores, l3)
+        codes = np.zeros(accepted.shape, dtype=counts.dtype)
+        if len(prefixes):
+            carried = np.repeat(counts, np.diff(prefixes, append=accepted.size))
+            codes.reshape(-1)[prefixes[0] :] = carried
+        codes *= accepted
+    for j in range(1, len(codes)):
+        np.maximum(codes[j], codes[j - 1], out=codes[j])
+    return codes
+
+
+def _packed_profiles(
+    set_score: SetScore,
+    data: CalibrationData,
+    sets: DistinctSets,
+    l3: np.ndarray,
+    budgets: np.ndarray,
+    packing: Packing,
+) -> Iterator[np.ndarray]:
+    """For each budget, packed errors, size, samples and excess of each set at its stop: (U, L3)."""
+    accepted, prompt, admissible = sets.accepted, sets.prompt, data.admissible
+    k, n_sets = accepted.shape
+    codes = _codes(set_score, sets.of_prompts(data.quality), sets, l3)
+    # thresholds from the code before to the code of a draw stop there; those beyond the last
+    # code do not stop before the budget is used up
+    stopping = np.empty((n_sets, k + 1), dtype=codes.dtype)
+    stopping[:, 0] = codes[0]
+    np.subtract(codes[1:].T, codes[:-1].T, out=stopping[:, 1:k])
+    np.subtract(len(l3), codes[-1], out=stopping[:, k])
+    stops = np.flatnonzero(stopping != 0)
+    n_thresholds = stopping.reshape(-1)[stops].astype(np.intp)
+
+    state = _errors_and_size(accepted, sets.of_prompts(admissible))
+    of_state = np.arange(2 * k + 2) // 2 * packing.size_unit + np.arange(2 * k + 2) % 2
+    of_prompt = np.empty(admissible.shape, dtype=np.complex128)
+    of_prompt.real = np.arange(1, k + 1) * packing.samples_unit
+    of_prompt.imag = packing.excess(admissible)
+    draws = np.append(np.arange(k), k - 1)
+    for budget in budgets:
+        last = np.minimum(draws, budget - 1)
+        # whole rows first: cheaper than picking single entries by two indices
+        packed = np.take(of_prompt[:, last], prompt, axis=0).reshape(-1)[stops]
+        at_stop = state if budget == k else state[:, last]
+        packed.real += of_state[at_stop.reshape(-1)[stops]]
+        yield np.repeat(packed, n_thresholds).reshape(n_sets, len(l3))
+
+
+def _errors_and_size(accepted: np.ndarray, admissible: np.ndarray) -> np.ndarray:
+    """Twice the size by each draw, plus one while no member is admissible: (U, K + 1).
+
+    The last column repeats the one before, for sets that do not stop.
+    """
+    k, n_sets = accepted.shape
+    state = np.empty((n_sets, k + 1), dtype=np.min_scalar_type(2 * k + 1))
+    lost = np.ones(n_sets, dtype=bool)
+    twice_size = np.zeros(n_sets, dtype=state.dtype)
+    for j in range(k):
+        lost &= ~(accepted[j] & admissible[j])
+        twice_size += accepted[j]
+        twice_size += accepted[j]
+        np.add(twice_size, lost, out=state[:, j])
+    state[:, k] = state[:, k - 1]
+    return state
+
+
+def sum_over_prompts(
+    data: CalibrationData,
+    pairs: Pairs,
+    l3: np.ndarray,
+    set_score: SetScore,
+    budgets: np.ndarray,
+    n_jobs: int | None = None,
+) -> tuple[np.ndarray, int]:
+    """Sums of errors, size, samples and excess, and the unit of the excess.
+
+    The sums are integers of shape (4, P, budgets, L3), the excess in multiples of 1 / unit. All
+    thresholds ascend.
+    """
+    from joblib import Parallel, delayed, effective_n_jobs
+
+    n = data.n_prompts
+    packing = Packing(data.k_max, n)
+    block = int(np.clip(_BLOCK_SETS // len(pairs), *_BLOCK_PROMPTS))
+    n_processes = effective_n_jobs(n_jobs)
+    called_set_by_set = set_score.running is None and set_score.of_sets is None
+    if n * len(pairs) * len(budgets) < _WORTH_A_PROCESS and not called_set_by_set:
+        n_processes = 1
+    size = -(-n // (n_processes * _TASKS_PER_JOB if n_processes > 1 else 1))
+    size = max(1, min(-(-size // block) * block, packing.max_prompts))
+
+    parts = (data.take(slice(start, start + size)) for start in range(0, n, size))
+    totals = np.zeros((4, len(pairs), len(budgets), len(l3)), dtype=np.int64)
+    for packed in Parallel(n_processes, return_as="generator")(
+        delayed(_packed_sum)(part, pairs, l3, set_score, budgets, packing, block) for part in parts
+    ):
+        totals += packing.unpack(packed)
+    return totals, packing.unit
+
+
+def _packed_sum(
+    data: CalibrationData,
+    pairs: Pairs,
+    l3: np.ndarray,
+    set_score: SetScore,
+    budgets: np.ndarray,
+    packing: Packing,
+    block: int,
+) -> np.ndarray:
+    """Packed sums over few enough prompts for the packing, block by block."""
+    _keep_freed_memory()
+    total = np.zeros((len(pairs), len(budgets), len(l3)), dtype=np.complex128)
+    for start in range(0, data.n_prompts, block):
+        part = data.take(slice(start, start + block))
+        for sets in sets_of_pairs(part, pairs).blocks(_BLOCK_DISTINCT):
+            leads_to = csc_array(
+                (np.ones(len(sets.pairs)), sets.pairs, sets.begin),
+                shape=(len(pairs), len(sets.prompt)),
+            )
+            profiles = _packed_profiles(set_score, part, sets, l3, budgets, packing)
+            for i, profile in enumerate(profiles):
+                # real and imaginary parts side by side: twice as fast as the complex product
+                total[:, i] += (leads_to @ profile.view(np.float64)).view(np.complex128)
+    return total
+
+
+def _keep_freed_memory() -> None:
+    """Have the C library reuse the memory of temporary arrays: a third of the time otherwise.
+
+    By default glibc hands each freed array of some size back to the system, and the next one
+    pays for its pages anew. Once a block of almost 32 MiB (its limit) has been freed, it keeps
+    what is smaller. The pages of this block are never touched; elsewhere it has no effect.
+    """
+    np.empty(2**25 - 2**16, dtype=np.uint8)
