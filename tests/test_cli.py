@@ -159,16 +159,31 @@ def test_calibrate_null_exits_with_1(files, tmp_path, capsys):
         (["calibrate", "--data", "data.npz", "--k-max", "9"], "k_max"),
         (["calibrate", "--data", "data.npz", "--output", "no/such.json"], "no/such.json"),
         (["evaluate", "--data", "data.npz", "--output", "data.npz"], "data.npz"),
+        (["calibrate", "--data", "data.npz", "--delta=2"], "delta"),
+        (["calibrate", "--data", "data.npz", "--n-lambdas=0"], "n_lambdas"),
+        (["calibrate", "--data", "data.npz", "--size-weight=-1"], "size_weight"),
+        (["calibrate", "--data", "data.npz", "--excess-weight=nan"], "excess_weight"),
+        (["calibrate", "--data", "data.npz", "--optimization-fraction=1"], "optimization_fraction"),
+        (["calibrate", "--data", "data.npz", "--seed=-1"], "random_state"),
+        (["evaluate", "--data", "data.npz", "--delta=0"], "delta"),
+        (["evaluate", "--data", "data.npz", "--n-lambdas=-3"], "n_lambdas"),
+        (["evaluate", "--data", "data.npz", "--k-max=0"], "k_max"),
+        (["evaluate", "--data", "data.npz", "--frontier-fraction=2"], "frontier_fraction"),
+        (["evaluate", "--data", "data.npz", "--size-weight=-1"], "size_weight"),
+        (["evaluate", "--data", "data.npz", "--jobs=0"], "n_jobs"),
+        (["evaluate", "--data", "data.npz", "--seed=-1"], "random_state"),
         (["plan", "--data", "data.npz", "--sizes", "1"], "sizes must"),
         (["plan", "--data", "data.npz", "--power", "2"], "power must"),
     ],
 )
-def test_errors_are_one_line_and_exit_with_2(files, arguments, named, capsys):
-    assert main(arguments) == 2
+def test_errors_are_one_line_and_exit_with_2(files, arguments, named, tmp_path, capsys):
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert main([*arguments, "--quiet"]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"python -m sklearn_clm {arguments[0]}: error: ")
     assert named in error
     assert error.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 def test_labels_and_scores_are_checked(files, capsys):

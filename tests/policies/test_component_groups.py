@@ -215,22 +215,6 @@ def test_groups_and_weights_through_pipelines_and_searches():
     assert joint.predict(NEW, groups=NEW_NAMES) == sets
 
 
-@pytest.mark.parametrize(
-    ("metadata", "name"),
-    [
-        ({"groups": NAMES[:-1]}, "groups"),
-        ({"groups": [None, *NAMES[1:]]}, "groups"),
-        ({"prompt_weight": WEIGHTS * 2}, "prompt_weight"),
-        ({}, "prompt_weight"),
-    ],
-)
-def test_bad_metadata_is_refused_before_anything_is_drawn(metadata, name):
-    log, shift = [], CovariateShift(weight_bound=1.5)
-    with pytest.raises(ValueError, match=f"{name} must"):
-        selector(sampler(log, shift=shift)).fit(X, Y, **metadata)
-    assert log == []
-
-
 def test_groups_and_weights_where_there_are_none(fitted):
     alone = selector(fitted.sampler_).calibrate(fitted.calibration_data_.take(np.arange(60)))
     for call in (

@@ -223,23 +223,6 @@ def test_searches_reach_the_parameters_of_a_choice():
     assert search.best_params_["policy__look_ahead"] in (1, 4)
 
 
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        ({"policy": ExitPolicy(), "k_max": [2, 4]}, "k_max"),
-        ({"policy": ExitPolicy(look_ahead=0)}, "look_ahead"),
-        ({"policy": ExitPolicy(estimator=object())}, "predict_proba"),
-        (
-            {"k_max": 2, "judging": LazyJudging(optimization_judgements=3)},
-            "optimization_judgements",
-        ),
-    ],
-)
-def test_choices_that_do_not_go_together(options, name):
-    with pytest.raises(ValueError, match=name):
-        sampler(**options).fit(*questions(60))
-
-
 def test_prediction_compares_accepted_draws_alone():
     prompts, references = questions(N)
     compared = []

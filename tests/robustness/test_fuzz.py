@@ -1,0 +1,339 @@
+"""Files from anywhere: nothing but our own errors comes out, and no code runs."""
+
+import contextlib
+import functools
+import json
+import sqlite3
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sklearn_clm.caching import CachedAdmission, CachedGenerator
+from sklearn_clm.calibration import CalibrationData, ComponentCalibrationData
+from sklearn_clm.evaluation import run_component_trials, run_trials
+from sklearn_clm.generators import Generation, PrecomputedGenerator
+from sklearn_clm.scoring import exact_match
+from tests.robustness import hostile
+from tests.toy import ToyModel, questions, toy_sampler
+
+quick = settings(
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+new_sampler = functools.partial(toy_sampler, k_max=3, epsilon=0.5)
+rng = np.random.default_rng(0)
+DATA = CalibrationData(rng.random((60, 3)), rng.random((60, 3, 3)), rng.random((60, 3)) < 0.8)
+COMPONENTS = ComponentCalibrationData.from_arrays(rng.random((60, 2)), rng.random((60, 2)) < 0.8)
+ARCHIVES = {
+    "calibration data": DATA,
+    "component data": COMPONENTS,
+    "trials": run_trials(DATA, ["max"], [0.5], n_trials=2, n_lambdas=2, random_state=0),
+    "component trials": run_component_trials(
+        {"scores": COMPONENTS}, [0.5], n_trials=2, random_state=0
+    ),
+}
+
+# --- a way to write and to read each format ---------------------------------------------------
+
+
+def saved(thing, folder):
+    thing.save(folder / "good.npz")
+    return (folder / "good.npz").read_bytes()
+
+
+def load_archive(cls, path):
+    """What loads does so whole; what does not says so, and names the file."""
+    loaded = hostile.outcome(lambda: cls.load(path), naming=path.name)
+    assert loaded is None or isinstance(loaded, cls)
+    return loaded
+
+
+def load_array(path, *, mmap):
+    arrays = DATA.quality, path, DATA.admissible
+    load = functools.partial(CalibrationData.from_arrays, *arrays, mmap=mmap)
+    return hostile.outcome(load, naming="similarity")
+
+
+def calibrated(folder):
+    new_sampler().calibrate(DATA).save_calibration(folder / "good.json")
+    return (folder / "good.json").read_bytes()
+
+
+def load_calibration(path):
+    """A file is taken over whole or not at all."""
+    sampler = new_sampler()
+    loaded = hostile.outcome(lambda: sampler.load_calibration(path), naming=path.name)
+    assert hasattr(sampler, "lambda_hat_") == (loaded is not None)
+    if loaded is not None:
+        assert type(loaded.k_max_) is int
+        assert loaded.k_max_ == 3
+        assert type(loaded.seed_) is int
+        assert loaded.seed_ >= 0
+        assert not np.isnan(loaded.lambda_hat_ or 0.0).any()
+        assert np.shape(loaded.achievable_epsilon_) == (2,)
+        assert len(loaded.predict(["item 1"])) == 1
+    return loaded
+
+
+ONE_A_LINE = [
+    {
+        "prompt": f"item {i}",
+        "response": f"answer {i}",
+        "draw": j,
+        "seed": 0,
+        "logprob": -0.5,
+        "n_tokens": 2,
+        "token_logprobs": [-0.25, -0.25],
+        "token_spans": [[0, 6], [6, 8]],
+        "finish_reason": "stop",
+    }
+    for i in range(2)
+    for j in range(2)
+]
+LISTS = [{"prompt": f"item {i}", "responses": ["a", "b"], "logprob": [-1, None]} for i in range(2)]
+
+
+def lines(records):
+    return b"".join(hostile.dumps(record) + b"\n" for record in records)
+
+
+def read_draws(path, naming=""):
+    def read():
+        generator = PrecomputedGenerator.from_jsonl(path)
+        known = [prompt for prompt in generator.prompts if prompt == "item 0"]
+        assert all(isinstance(row[0], Generation) for row in generator.sample(known, 1))
+        return generator
+
+    return hostile.outcome(read, naming)
+
+
+def cached(folder):
+    path, (prompts, references) = folder / "good.sqlite", questions(6)
+    CachedGenerator(ToyModel(), path).sample(prompts, 3)
+    CachedAdmission(exact_match, path).judge_pairs(references, references[::-1])
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    return path.read_bytes()
+
+
+def use_cache(path):
+    """Everything that reads a cache."""
+    prompts, references = questions(6)
+    generator, judge = CachedGenerator(ToyModel(), path), CachedAdmission(exact_match, path)
+    return [
+        hostile.outcome(use)
+        for use in (
+            lambda: generator.sample(prompts, 4),
+            lambda: generator.gives_logprobs,
+            lambda: generator.export_jsonl(path.with_suffix(".jsonl")),
+            generator.stats,
+            lambda: judge.judge_pairs(references, references[::-1]),
+            lambda: judge.export_jsonl(path.with_suffix(".jsonl")),
+        )
+    ]
+
+
+# suffix, what makes an intact file, what reads one
+FORMATS = {
+    **{
+        name: (
+            "npz",
+            functools.partial(saved, thing),
+            functools.partial(load_archive, type(thing)),
+        )
+        for name, thing in ARCHIVES.items()
+    },
+    **{
+        name: (
+            "npy",
+            lambda folder: hostile.npy(DATA.similarity),
+            functools.partial(load_array, mmap=mmap),
+        )
+        for name, mmap in (("array", False), ("mapped array", True))
+    },
+    "calibration": ("json", calibrated, load_calibration),
+    "draws": ("jsonl", lambda folder: lines(ONE_A_LINE), read_draws),
+    "lists of draws": ("jsonl", lambda folder: lines(LISTS), read_draws),
+    "cache": ("sqlite", cached, use_cache),
+}
+
+
+@functools.cache
+def intact(name, folder):
+    """The bytes of an intact file, made once."""
+    return FORMATS[name][1](folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("good")
+
+
+def read(name, content, tmp_path):
+    """What is read of a file of these bytes alone."""
+    suffix, _, load = FORMATS[name]
+    path = tmp_path / f"bad.{suffix}"
+    for old in tmp_path.glob("bad.*"):  # a journal, say
+        old.unlink()
+    path.write_bytes(content)
+    return load(path)
+
+
+# --- every format -----------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*was calibrated on arrays")
+@pytest.mark.parametrize("name", FORMATS)
+def test_intact_files(name, folder, tmp_path):
+    assert read(name, intact(name, folder), tmp_path)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@quick
+@given(data=st.data())
+def test_damaged_files(name, folder, data, tmp_path):
+    read(name, data.draw(hostile.damaged(intact(name, folder))), tmp_path)
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*was calibrated on arrays")
+@pytest.mark.parametrize("name", ["calibration", "draws", "lists of draws"])
+@settings(quick, max_examples=80)
+@given(data=st.data())
+def test_json_of_other_types(name, folder, data, tmp_path):
+    if name == "calibration":
+        confused = data.draw(hostile.confused(json.loads(intact(name, folder))))
+        read(name, hostile.sealed(confused).encode(), tmp_path)
+    else:
+        records = ONE_A_LINE if name == "draws" else LISTS
+        read(name, lines(data.draw(hostile.confused(records))), tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:.*was calibrated on arrays")
+@pytest.mark.parametrize("part", ["rules", "provenance", "set_score"])
+@pytest.mark.parametrize("value", hostile.STRANGE, ids=repr)
+def test_parts_of_calibration_files_of_other_types(part, value, folder, tmp_path):
+    content = json.loads(intact("calibration", folder)) | {part: value}
+    read("calibration", hostile.sealed(content).encode(), tmp_path)
+
+
+@pytest.mark.parametrize("text", hostile.HARD_JSON, ids=lambda text: repr(text[:12]))
+def test_hard_json(text, tmp_path):
+    read("calibration", text, tmp_path)
+    for records in (ONE_A_LINE, LISTS):
+        path = tmp_path / "bad.jsonl"
+        path.write_bytes(lines(records[:1]) + text + b"\n")
+        read_draws(path, naming="line 2" if text.strip() else "")
+
+
+# --- archives and arrays ----------------------------------------------------------------------
+
+
+def altered(folder, name, **members):
+    """An archive with some of its members replaced, or left out where they are None."""
+    path = folder / "altered.npz"
+    path.write_bytes(intact(name, folder))
+    whole = hostile.members_of(path) | members
+    return hostile.npz(**{one: member for one, member in whole.items() if member is not None})
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_forged_missing_and_pickled_members(name, folder, tmp_path):
+    marker = tmp_path / "marker"
+    mine = hostile.npy(np.array([hostile.Landmine(marker)], dtype=object))
+    (folder / "whole.npz").write_bytes(intact(name, folder))
+    for member in hostile.members_of(folder / "whole.npz"):
+        for forgery in hostile.FORGERIES.values():
+            read(name, altered(folder, name, **{member: forgery}), tmp_path)
+        for gone in (None, mine):
+            assert read(name, altered(folder, name, **{member: gone}), tmp_path) is None
+    for content in (hostile.npz(), mine):
+        assert read(name, content, tmp_path) is None
+    assert not marker.exists()
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # NumPy's, on its way
+@pytest.mark.parametrize("mmap", [False, True])
+def test_forged_arrays(mmap, tmp_path):
+    bad, marker = tmp_path / "bad.npy", tmp_path / "marker"
+    forgeries = {
+        **hostile.FORGERIES,
+        "pickle": hostile.npy(np.array([hostile.Landmine(marker)], dtype=object)),
+        "archive": hostile.npz(quality=DATA.quality),
+    }
+    for name, forgery in forgeries.items():
+        bad.write_bytes(forgery)
+        for arrays in (
+            (bad, DATA.similarity, DATA.admissible),
+            (DATA.quality, bad, DATA.admissible),
+            (DATA.quality, DATA.similarity, bad),
+        ):
+            load = functools.partial(CalibrationData.from_arrays, *arrays, mmap=mmap)
+            assert hostile.outcome(load) is None, name
+    assert not marker.exists()
+
+
+# --- caches -----------------------------------------------------------------------------------
+
+COLUMNS = {
+    "entries": ("value", "seed", "draw", "key", "space"),
+    "keys": ("digest", "content"),
+    "spaces": ("kind", "name"),
+}
+VALUES = [
+    b"\xff\xfe",
+    "",
+    "null",
+    "{",
+    '{"response": {}}',
+    '{"response": "x", "logprob": "y"}',
+    '{"response": "x", "n_tokens": 1e999}',
+    '{"response": "x", "token_spans": [[1]]}',
+    "[" * 50_000,
+    -1,
+    2.5,
+    2**62,
+]
+STATEMENTS = [
+    "DROP TABLE entries",
+    "DROP TABLE keys",
+    "ALTER TABLE entries RENAME COLUMN value TO other",
+    "DELETE FROM keys",
+    "DELETE FROM spaces",
+    "CREATE TRIGGER bang BEFORE INSERT ON entries BEGIN SELECT RAISE(ABORT, 'bang'); END",
+    "PRAGMA user_version = 99",
+    "PRAGMA application_id = 7",
+]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        *([(one, ())] for one in STATEMENTS),
+        *(
+            [
+                (f"UPDATE OR REPLACE {table} SET {column} = ? WHERE {key} % 3 = 1", (value,))
+                for value in VALUES
+            ]
+            for table, columns in COLUMNS.items()
+            for column in columns
+            for key in ["key" if table == "entries" else "rowid"]
+        ),
+    ],
+    ids=lambda statements: statements[0][0][:40],
+)
+def test_caches_of_other_tables_and_types(statements, folder, tmp_path):
+    for number, (statement, values) in enumerate(statements):
+        path = tmp_path / f"{number}.sqlite"
+        path.write_bytes(intact("cache", folder))
+        connection = sqlite3.connect(path)
+        with contextlib.suppress(sqlite3.Error), connection:
+            connection.execute(statement, values)
+        connection.close()
+        use_cache(path)
