@@ -111,13 +111,6 @@ def test_calibration_file(fitted, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
 
 
-def test_the_seed_of_the_draws_comes_from_the_file(fitted, tmp_path):
-    fitted.save_calibration(tmp_path / "x.json")
-    loaded = toy_sampler(random_state=99).load_calibration(tmp_path / "x.json")
-    assert loaded.seed_ == 0
-    assert loaded.predict(NEW) == fitted.predict(NEW)
-
-
 @pytest.mark.parametrize("set_score", ["first_k", "sum"])
 def test_infinities_and_null(set_score, tmp_path):
     first = toy_sampler(policy=ThresholdPolicy(set_score=set_score)).fit(*questions(120))

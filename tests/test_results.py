@@ -3,7 +3,6 @@
 import pickle
 import shutil
 import subprocess
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from sklearn_clm import (
 from sklearn_clm.calibration import Claim, Provenance
 from sklearn_clm.generators import Generation
 from sklearn_clm.policies import ExitPolicy
+from tests.pages import Page
 
 EVIL = (
     '<script>document.title = "run"</script><img src=x onerror="document.title=\'run\'"> & "done".'
@@ -179,46 +179,12 @@ def selection(prompt="chest & heart"):
     return ComponentSet((SAFE, EVIL), [0.875, 0.75], places, answer(prompt), guaranteed=True)
 
 
-class Reader(HTMLParser):
-    """Text of a page, its tags, and what is bold."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.tags, self.open, self.text, self.bold, self.titles = [], [], [], [], []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        if tag not in ("meta", "img", "br"):
-            self.open.append(tag)
-        assert not any(name.startswith("on") for name, _ in attributes)
-        if tag == "b":
-            self.titles.append(dict(attributes).get("title"))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-        if "b" in self.open:
-            self.bold.append(data)
-
-
 ALL_VIEWS = {
     "prediction set": lambda: answer(EVIL),
     "prediction sets": lambda: PredictionSets([answer(EVIL), answer()], k_max=5),
     "component set": lambda: selection(EVIL),
     "component sets": lambda: ComponentSets([selection(EVIL), selection()]),
 }
-
-
-@pytest.mark.parametrize("name", ALL_VIEWS)
-def test_text_is_shown_and_never_becomes_a_tag(name):
-    page = Reader(ALL_VIEWS[name]()._repr_html_())
-    assert set(page.tags) <= {"div", "b"}
-    assert not page.open
-    assert EVIL in "".join(page.text)
 
 
 def test_text_on_one_line():
@@ -248,7 +214,7 @@ def test_trusted_components_are_marked_in_text_and_pages():
     )
     marked = {"safe": f"**{SAFE}**", "evil": f"**{EVIL}**", "plain": EVIL}
     assert str(selection()) == text.format(**marked)
-    page = Reader(selection()._repr_html_())
+    page = Page(selection()._repr_html_())
     assert "".join(page.text) == text.format(safe=SAFE, evil=EVIL, plain=EVIL)
     assert page.bold == [SAFE, EVIL, SAFE]
     assert page.titles == ["score 0.875", "score 0.75", "score 0.875"]
@@ -305,12 +271,12 @@ def test_many_sets_are_cut():
 def test_numbers_strange_text_and_overlapping_spans():
     numbers = PredictionSet(np.array([1.5, 2.0]), (3.0,), [0.5], [0], 1, 0.5, True, True)
     whole = ComponentSet((3.0,), [0.5], [[(0, None)]], numbers, True)
-    assert Reader(whole._repr_html_()).bold == ["3.0"]
+    assert Page(whole._repr_html_()).bold == ["3.0"]
     assert "**3.0**" in str(whole)
     one("q", ("\ud800 half",))._repr_html_().encode("utf-8")
     places = [[(1, (0, 10))], [(1, (5, 999))]]
     overlapping = ComponentSet(("a", "b"), [0.5, 0.25], places, answer(), True)
-    assert "".join(Reader(overlapping._repr_html_()).bold) == f"{SAFE} {EVIL}"
+    assert "".join(Page(overlapping._repr_html_()).bold) == f"{SAFE} {EVIL}"
 
 
 def test_images_are_shown():
@@ -338,7 +304,7 @@ def test_nothing_runs_in_a_browser(tmp_path):
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert "<title>still</title>" in run.stdout
     assert "&lt;script&gt;" in run.stdout
-    assert EVIL in "".join(Reader(run.stdout).text)
+    assert EVIL in "".join(Page(run.stdout).text)
 
 
 def test_the_question_of_a_chat_is_shown_and_long_instructions_are_cut():
@@ -354,10 +320,10 @@ def test_the_question_of_a_chat_is_shown_and_long_instructions_are_cut():
             ],
         },
     ]
-    page = "".join(Reader(answer(chat)._repr_html_()).text)
+    page = "".join(Page(answer(chat)._repr_html_()).text)
     assert "…\nuser: Earlier?\nassistant: \nuser: [image_url] What <is> it?" in page
     sets = PredictionSets([answer(chat[:1] + chat[-1:])], k_max=5)
-    for view in (str(sets), "".join(Reader(sets._repr_html_()).text)):
+    for view in (str(sets), "".join(Page(sets._repr_html_()).text)):
         assert "system: Be careful. Be careful." in view
         assert "user: [image_url] What <is> it?" in view
         assert "{'role" not in view

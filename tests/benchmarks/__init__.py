@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from time import perf_counter
 from typing import NamedTuple
 
-__all__ = ["Row", "measured_apart"]
+__all__ = ["Row", "best_time", "measured_apart"]
 
 
 class Row(NamedTuple):
@@ -24,3 +26,13 @@ def measured_apart(module: str, argument: str) -> dict[str, float]:
     command = [sys.executable, "-m", module, argument]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     return json.loads(run.stdout)
+
+
+def best_time(call: Callable[[], object], repeats: int = 3) -> float:
+    """Seconds that the fastest of a few calls takes."""
+    times = []
+    for _ in range(repeats):
+        start = perf_counter()
+        call()
+        times.append(perf_counter() - start)
+    return min(times)

@@ -9,20 +9,18 @@ for this comparison, see ``_field.py``.
     python -m tests.benchmarks.efficiency [--samples 100] [--task NAME] [--size N] [--page FILE]
 
 measures the tables alone. Samples are kept beside the draws, so that it can be run in pieces, and
-``--page tests/benchmarks/README.md`` renews the tables of that page that are kept.
+a last run of all tasks with ``--page tests/benchmarks/README.md`` writes them to that page.
 """
 
 import argparse
 import datetime as dt
 import importlib
-import json
-import re
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Memory, Parallel, delayed
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm.calibration import (
@@ -84,8 +82,7 @@ def rows(quick: bool = False) -> Iterator[Row]:
     for name, data in data_sets(quick):
         epsilons = levels(data)
         for n in SIZES[:1] if quick else SIZES:
-            kept = None if quick else _samples(name, n)
-            tables = compare(data, epsilons, n, 6 if quick else 100, kept=kept)
+            tables = compare(data, epsilons, n, 6 if quick else 100, keep=not quick)
             for place, epsilon, table in zip(LEVELS, epsilons, tables):
                 title = f"{name}, n = {n}, epsilon = {epsilon:g} ({place})"
                 print(as_markdown(title, table, epsilon), file=sys.stderr, flush=True)
@@ -109,72 +106,40 @@ def rows(quick: bool = False) -> Iterator[Row]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure tables, or write those that are measured to a page."""
+    """Measure tables, print them, and write them to a page where one is given."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.efficiency")
     parser.add_argument("--samples", type=int, default=100, help="of each task and size")
     tasks = ["simulated questions", *WORLDS, *TASKS]
     parser.add_argument("--task", action="append", choices=tasks)
     parser.add_argument("--size", action="append", type=int, choices=SIZES)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--page", type=Path, help="write all that is kept there, measure nothing")
+    parser.add_argument("--page", type=Path, help="write the tables there")
     options = parser.parse_args(arguments)
-    names = [name for name in options.task or tasks if options.page is None or _kept(name)]
-    lines, tables = {}, {}
-    for name, data in data_sets(False, names):
+    lines, tables = [], []
+    for name, data in data_sets(False, options.task or tasks):
         epsilons = levels(data)
         for n in options.size or SIZES:
-            n_samples = options.samples
-            if options.page is not None:
-                n_samples = len(list(_samples(name, n).glob("*.json")))
-            if not n_samples:
-                continue
-            found = compare(data, epsilons, n, n_samples, options.jobs, _samples(name, n))
+            found = compare(data, epsilons, n, options.samples, options.jobs)
             for place, epsilon, table in zip(LEVELS, epsilons, found):
                 title = f"{name}, n = {n}, epsilon = {epsilon:g} ({place})"
-                lines[title] = as_line(title, table)
+                lines.append(as_line(title, table))
                 detailed = as_markdown(title, table, epsilon)
                 print(detailed, flush=True)
                 if name not in WORLDS:
-                    tables[title] = detailed
-    print("\n".join([*_SUMMARY, *lines.values()]))
+                    tables.append(detailed)
+    summary = "\n".join([*_SUMMARY, *lines])
+    print(summary)
     if options.page is not None:
         before, _, rest = options.page.read_text("utf-8").partition(_MARKS[0])
-        old, _, after = rest.partition(_MARKS[1])
-        lines, tables = _of_page(old, _LINE) | lines, _of_page(old, _TABLE) | tables
-        today = f"Written {dt.date.today():%d %B %Y}."
-        body = "\n".join(
-            [today, "", *_SUMMARY, *_in_order(lines, tasks), "", *_in_order(tables, tasks)]
-        )
-        page = f"{before}{_MARKS[0]}\n\n{body}\n{_MARKS[1]}{after}"
-        options.page.write_text(page, "utf-8")
-
-
-_LINE = re.compile(r"(\| ([^|]*, epsilon = [^|]*?) \|.*)")
-_TABLE = re.compile(r"(\*\*([^*]*)\*\*, \d+ samples\n\n(?:\|.*\n)+)")
-
-
-def _of_page(page: str, pattern: re.Pattern[str]) -> dict[str, str]:
-    """What an earlier run wrote, by title: its samples need not be kept."""
-    return {title: found for found, title in pattern.findall(page)}
-
-
-def _in_order(found: dict[str, str], tasks: list[str]) -> list[str]:
-    starts = [f"{name}, n = {n}," for name in tasks for n in SIZES]
-    return [found[title] for start in starts for title in found if title.startswith(start)]
-
-
-def _kept(name: str) -> bool:
-    return any(_samples(name, n).exists() for n in SIZES)
+        after = rest.partition(_MARKS[1])[2]
+        body = "\n\n".join([f"Written {dt.date.today():%d %B %Y}.", summary, "\n".join(tables)])
+        options.page.write_text(f"{before}{_MARKS[0]}\n\n{body}\n{_MARKS[1]}{after}", "utf-8")
 
 
 def levels(data: CalibrationData) -> list[float]:
     """One epsilon near the risk of all draws, and one away from it."""
     low, high = 1.0 - data.admissible.any(axis=1).mean(), 1.0 - data.admissible[:, 0].mean()
     return [round(float(low + share * (high - low)), 2) for share in LEVELS.values()]
-
-
-def _samples(name: str, n: int) -> Path:
-    return _OUTPUT / "efficiency_samples" / f"{name}_{n}".replace(" ", "_")
 
 
 def data_sets(
@@ -242,34 +207,22 @@ def compare(
     data: CalibrationData,
     epsilons: list[float],
     n: int,
-    n_splits: int,
+    n_samples: int,
     n_jobs: int = 2,
-    kept: Path | None = None,
+    keep: bool = True,
 ) -> list[Methods]:
     """For each epsilon every method on random samples of n prompts, evaluated on all prompts.
 
-    Samples that lie in the folder `kept` are not computed again.
+    Samples that were kept are not computed again.
     """
+    sample = Memory(_OUTPUT / "efficiency_samples" if keep else None, verbose=0).cache(_one_sample)
     done = Parallel(n_jobs=n_jobs)(
-        delayed(_kept_sample)(data, epsilons, n, seed, kept) for seed in range(n_splits)
+        delayed(sample)(data, epsilons, n, seed) for seed in range(n_samples)
     )
     return [
-        {method: [sample[e][method] for sample in done] for method in done[0][e]}
+        {method: [found[e][method] for found in done] for method in done[0][e]}
         for e in range(len(epsilons))
     ]
-
-
-def _kept_sample(
-    data: CalibrationData, epsilons: list[float], n: int, seed: int, kept: Path | None
-) -> list[dict[str, Deployed]]:
-    if kept is None:
-        return _one_sample(data, epsilons, n, seed)
-    file = kept / f"{seed}.json"
-    if not file.exists():
-        kept.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(_one_sample(data, epsilons, n, seed)), "utf-8")
-    found = json.loads(file.read_text("utf-8"))
-    return [{name: Deployed(*values) for name, values in one.items()} for one in found]
 
 
 def _means(deployed: list[Deployed]) -> Deployed:

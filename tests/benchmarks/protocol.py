@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
@@ -13,8 +13,9 @@ from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.calibration._search import threshold_grid
 from sklearn_clm.evaluation import run_trials
 
-from . import Row, measured_apart
+from . import Row, best_time, measured_apart
 from ._memory import peak_gib
+from .risk_surface import algorithm_1, simulate
 
 __all__ = ["rows"]
 
@@ -58,7 +59,7 @@ _METHODS = ("first_k", "first_k_reject", "max", "sum", noisy_or)
 
 
 def _measure(n: int, k: int, n_trials: int, n_epsilons: int) -> dict[str, float]:
-    data = _simulated(n, k)
+    data = simulate(n, k, "clustered")
     n_jobs = cpu_count()
     start = perf_counter()
     run_trials(
@@ -89,64 +90,11 @@ def _reference_seconds(data: CalibrationData, method: Any) -> float:
     n_frontier, n_test = round(0.1 * data.n_prompts), round(0.7 * data.n_prompts)
     frontier, test = data.take(range(n_frontier)), data.take(range(n_test))
     grid = threshold_grid(frontier, set_score=method)
-    score = _REFERENCE_SCORES.get(method, noisy_or) if isinstance(method, str) else method
     middle = tuple(float(thresholds[len(thresholds) // 2]) for thresholds in grid)
     n_configurations = np.prod([len(thresholds) for thresholds in grid])
-    seconds = n_configurations * _best_time(lambda: _evaluate(frontier, middle, score))
+    seconds = n_configurations * best_time(lambda: algorithm_1(frontier, *middle, method))
     # some 30 different configurations are chosen for all epsilons together
-    return float(seconds + 30 * _best_time(lambda: _evaluate(test, middle, score)))
-
-
-_REFERENCE_SCORES: dict[str, Callable[..., np.ndarray]] = {
-    "first_k": lambda quality, accepted: accepted.sum(axis=1),
-    "first_k_reject": lambda quality, accepted: np.full(len(accepted), accepted.shape[1]),
-    "max": lambda quality, accepted: np.where(accepted, quality, -np.inf).max(axis=1),
-    "sum": lambda quality, accepted: np.where(accepted, quality, 0.0).sum(axis=1),
-}
-
-
-def _evaluate(
-    data: CalibrationData, configuration: tuple[float, ...], score: Callable[..., np.ndarray]
-) -> tuple[float, float, float]:
-    """Loss, size and excess of one configuration, draw by draw over all prompts at once."""
-    l1, l2, l3 = configuration
-    n, k = data.quality.shape
-    accepted = np.zeros((n, k), dtype=bool)
-    samples = np.full(n, k)
-    open_ = np.ones(n, dtype=bool)
-    for j in range(k):
-        similar = ((data.similarity[:, j, :j] > l1) & accepted[:, :j]).any(axis=1)
-        accepted[:, j] = open_ & (data.quality[:, j] >= l2) & ~similar
-        value = score(data.quality[:, : j + 1], accepted[:, : j + 1])
-        stops = open_ & accepted[:, : j + 1].any(axis=1) & (value >= l3)
-        samples[stops] = j + 1
-        open_ &= ~stops
-    admissible = data.admissible
-    first = np.where(admissible.any(axis=1), admissible.argmax(axis=1) + 1, k)
-    loss = 1.0 - (accepted & admissible).any(axis=1).mean()
-    excess = (np.maximum(samples - first, 0) / samples).mean()
-    return float(loss), float(accepted.sum(axis=1).mean()), float(excess)
-
-
-def _best_time(function: Callable[[], Any], repeats: int = 3) -> float:
-    times = []
-    for _ in range(repeats):
-        start = perf_counter()
-        function()
-        times.append(perf_counter() - start)
-    return min(times)
-
-
-def _simulated(n: int, k: int) -> CalibrationData:
-    """Prompts of various difficulty; equal answers are alike, right ones score higher."""
-    rng = np.random.default_rng(0)
-    difficulty = rng.beta(1.2, 1.5, size=(n, 1))
-    admissible = rng.random((n, k)) > difficulty
-    answer = np.where(admissible, 0, rng.integers(1, 30, size=(n, k)))
-    quality = np.exp(-rng.gamma(2.0, 0.25 + 0.4 * difficulty, size=(n, k)) * (2.0 - admissible))
-    similarity = 0.5 * rng.random((n, k, k))
-    similarity[answer[:, :, np.newaxis] == answer[:, np.newaxis, :]] = 1.0
-    return CalibrationData(quality, similarity, admissible)
+    return float(seconds + 30 * best_time(lambda: algorithm_1(test, *middle, method)))
 
 
 if __name__ == "__main__":

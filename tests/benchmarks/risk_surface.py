@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from sklearn_clm.calibration import CalibrationData, risk_surface
 from sklearn_clm.calibration._search import threshold_grid
 
-from . import Row, measured_apart
+from . import Row, best_time, measured_apart
 from ._memory import forget_peak, peak_gib
 
 __all__ = ["rows"]
@@ -44,7 +44,7 @@ def _beside_numpy(data: CalibrationData, kind: str, set_score: Any) -> Iterator[
     surface = risk_surface(data, *grid, set_score=set_score)
     rng = np.random.default_rng(0)
     chosen = [tuple(rng.integers(shape)) for _ in range(_N_CONFIGURATIONS)]
-    ours = min(_timed(lambda: risk_surface(data, *grid, set_score=set_score))[0] for _ in range(5))
+    ours = best_time(lambda: risk_surface(data, *grid, set_score=set_score), 5)
     name = set_score if isinstance(set_score, str) else "vectorised callable"
     for reference, label in (
         (algorithm_1, "NumPy per configuration, Algorithm 1 over all prompts"),
@@ -71,14 +71,11 @@ def _beside_numpy(data: CalibrationData, kind: str, set_score: Any) -> Iterator[
 def _on_all_cores(data: CalibrationData) -> Row:
     grid = threshold_grid(data, set_score="sum")
 
-    def best_time(n_jobs: int) -> float:
-        return min(
-            _timed(lambda: risk_surface(data, *grid, set_score="sum", n_jobs=n_jobs))[0]
-            for _ in range(3)
-        )
+    def time_of(n_jobs: int) -> float:
+        return best_time(lambda: risk_surface(data, *grid, set_score="sum", n_jobs=n_jobs))
 
-    best_time(-1)  # starts the processes
-    one, all_ = best_time(1), best_time(-1)
+    time_of(-1)  # starts the processes
+    one, all_ = time_of(1), time_of(-1)
     return Row(
         f"surface 27 x 27 x 27, n = {data.n_prompts:,}, K = 20, sum, on {os.cpu_count()} cores",
         f"one core: {one:.2f} s",
@@ -114,10 +111,8 @@ def _measure(n: int) -> None:
             data = simulate(n, 20, "clustered", dtype=np.float32)
         forget_peak()
         grid = threshold_grid(data, set_score="sum")
-        seconds = min(
-            _timed(lambda: risk_surface(data, *grid, set_score="sum"))[0]
-            for _ in range(3 if n <= 10_000 else 1)
-        )
+        repeats = 3 if n <= 10_000 else 1
+        seconds = best_time(lambda: risk_surface(data, *grid, set_score="sum"), repeats)
     print(json.dumps({"seconds": seconds, "peak_gib": peak_gib()}))
 
 
@@ -138,6 +133,8 @@ def algorithm_1(
             score = np.where(accepted, data.quality, -np.inf).max(axis=1)
         elif set_score == "sum":
             score = np.where(accepted, data.quality, 0.0).sum(axis=1)
+        elif set_score == "first_k":
+            score = accepted.sum(axis=1)
         elif set_score == "first_k_reject":
             score = j + 1.0
         else:
@@ -236,12 +233,6 @@ def _simulate_to_disk(n: int, k: int, folder: str) -> CalibrationData:
     similarity.flush()
     del similarity
     return CalibrationData.from_arrays(quality, path, admissible, mmap=True)
-
-
-def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    start = perf_counter()
-    result = call()
-    return perf_counter() - start, result
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """ROUGE-L matrices beside the `rouge-score` package and beside rapidfuzz's own loop."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import perf_counter
 
 import numpy as np
@@ -12,7 +12,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from sklearn_clm.scoring import rouge_l_matrix, similarity_tensor
 
-from . import Row
+from . import Row, best_time
 
 __all__ = ["rows"]
 
@@ -33,18 +33,18 @@ def _matrix_rows(length: int, n_texts: int) -> Iterator[Row]:
     texts = _texts(n_texts, length)
     reference = _pairs_per_second_of_package(texts)
     n_pairs = n_texts**2
-    ours = n_pairs / _best_time(lambda: rouge_l_matrix(texts))
+    ours = n_pairs / best_time(lambda: rouge_l_matrix(texts))
     what = f"ROUGE-L matrix, {n_texts:,} texts of {length} tokens"
     yield _row(what, "rouge-score", reference, ours)
     words = [" ".join(f"{word}ingly" for word in text.split()) for text in texts]
     stemming = _pairs_per_second_of_package(words, n_pairs=100, use_stemmer=True)
     rouge_l_matrix(["a"], use_stemmer=True)  # imports the stemmer
     # once: the stems of a token are kept
-    ours_stemming = n_pairs / _best_time(lambda: rouge_l_matrix(words, use_stemmer=True), 1)
+    ours_stemming = n_pairs / best_time(lambda: rouge_l_matrix(words, use_stemmer=True), 1)
     yield _row(f"{what}, stemmed", "rouge-score", stemming, ours_stemming)
     strings = _as_strings(texts)
     # two lists rather than one twice: rapidfuzz is then several times as fast on short texts
-    loop = n_pairs / _best_time(
+    loop = n_pairs / best_time(
         lambda: cdist(strings, list(strings), scorer=LCSseq.similarity, dtype=np.uint8)
     )
     yield _row(f"{what}, beside comparing tokens that are numbered", "rapidfuzz cdist", loop, ours)
@@ -54,17 +54,17 @@ def _data_set_rows(length: int, n_prompts: int, n_draws: int = 20) -> Iterator[R
     responses = [_variants(text, n_draws) for text in _texts(n_prompts, length)]
     reference = _pairs_per_second_of_package([text for row in responses for text in row])
     n_pairs = n_prompts * n_draws * (n_draws - 1) // 2
-    ours = n_pairs / _best_time(lambda: similarity_tensor("rouge_l", responses))
+    ours = n_pairs / best_time(lambda: similarity_tensor("rouge_l", responses))
     what = f"ROUGE-L of {n_prompts:,} prompts, {n_draws} draws of {length} tokens (l < j)"
     yield _row(what, "rouge-score", reference, ours)
     if n_prompts >= _ENOUGH_FOR_WORKERS:
         similarity_tensor("rouge_l", responses, n_jobs=-1)  # starts the workers
-        seconds = _best_time(lambda: similarity_tensor("rouge_l", responses, n_jobs=-1))
+        seconds = best_time(lambda: similarity_tensor("rouge_l", responses, n_jobs=-1))
         yield _row(
             f"{what}, {cpu_count()} cores", "rouge-score on one", reference, n_pairs / seconds
         )
     strings = [_as_strings(row) for row in responses]
-    loop = n_pairs / _best_time(
+    loop = n_pairs / best_time(
         lambda: [cdist(row, list(row), scorer=LCSseq.similarity, dtype=np.uint8) for row in strings]
     )
     yield _row(f"{what}, beside comparing tokens that are numbered", "rapidfuzz cdist", loop, ours)
@@ -109,15 +109,6 @@ def _as_strings(texts: list[str]) -> list[str]:
         "".join(numbers.setdefault(token, chr(len(numbers))) for token in text.split())
         for text in texts
     ]
-
-
-def _best_time(function: Callable[[], object], repeats: int = 3) -> float:
-    best = float("inf")
-    for _ in range(repeats):
-        start = perf_counter()
-        function()
-        best = min(best, perf_counter() - start)
-    return best
 
 
 def _row(what: str, name: str, reference: float, ours: float) -> Row:

@@ -6,7 +6,6 @@ import re
 import sqlite3
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +25,7 @@ from sklearn_clm.generators import (
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import ThresholdPolicy
 from sklearn_clm.scoring import exact_match
+from tests.pages import Page
 
 SOURCE = Path(sklearn_clm.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -119,34 +119,6 @@ TAGS = {
     *("table", "caption", "thead", "tbody", "tr", "td", "th", "div", "p", "b", "ol", "li", "br"),
     *("hr", "h2", "h3", "style", "html", "head", "body", "meta", "title"),
 }
-VOID = ("br", "hr", "meta", "img", "input")
-
-
-class Page(HTMLParser):
-    """What a browser would see: elements, attributes and text."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.open, self.text, self.comments = [], [], []
-        self.tags, self.attributes = set(), []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.attributes += attrs
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        if tag not in VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-    def handle_comment(self, data):
-        self.comments.append(data)
 
 
 ATTRIBUTES = {
