@@ -9,9 +9,9 @@ from typing import Any
 from sklearn_clm.caching._cache import Record, ResultCache, Shared
 from sklearn_clm.caching._store import Row, Space, encoded
 from sklearn_clm.generators import DrawQueue, Generation, Generator, _base
-from sklearn_clm.generators._base import Prompts, Rows, WrappingGenerator
+from sklearn_clm.generators._base import WrappingGenerator
 from sklearn_clm.generators._fingerprint import TRAINED_ON, UnidentifiedError, strictly
-from sklearn_clm.generators._kept import DrawKeeper, rows_served, serve_kept
+from sklearn_clm.generators._kept import DrawKeeper, serve_kept
 from sklearn_clm.generators._queue import DrawRequest
 from sklearn_clm.generators._records import (
     content_json,
@@ -115,10 +115,6 @@ class CachedGenerator(ResultCache, WrappingGenerator):
         The inner generator makes the others; each is stored before it is handed in.
         """
         serve_kept(self._inner(), queue, self._keeper(queue.seed, queue.n_draws))
-
-    def sample(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Rows:
-        """Draw responses, as in :meth:`BaseGenerator.sample`; only those that are not kept."""
-        return rows_served(self.serve, prompts, n_samples, start, seed)
 
     def known_draws(
         self, prompts: Sequence[object], n_samples: int, *, start: int = 0, seed: int = 0

@@ -54,8 +54,9 @@ class StreamingGenerator(Protocol):
 class BaseGenerator(BaseEstimator):
     """Base class of the generators of this package.
 
-    A subclass implements :meth:`sample`, or :meth:`stream` where draws become known one by one.
-    Each of the two has a default in terms of the other. A subclass that is itself trained on
+    A subclass implements one of three methods: :meth:`sample`; :meth:`stream` where draws become
+    known one by one; or :meth:`QueueGenerator.serve`. `sample` and `stream` have defaults in terms
+    of the others. A subclass that is itself trained on
     prompts and references defines ``fit(prompts, references)``; the estimators then clone it
     and fit it on a part of the data that calibration never sees. Where its tags say
     ``input_tags.dict``, prompts that come as a pandas data frame are given to ``fit`` as
@@ -120,9 +121,22 @@ class BaseGenerator(BaseEstimator):
         list of n lists of `n_samples` Generation
             Draws ``start`` to ``start + n_samples - 1`` of each prompt, in order.
         """
-        if _streams_samples(self):
-            raise TypeError(f"{type(self).__name__} must define sample or stream, got neither.")
-        return sample(self, prompts, n_samples, start=start, seed=seed)
+        if not _streams_samples(self):
+            return sample(self, prompts, n_samples, start=start, seed=seed)
+        if not isinstance(self, QueueGenerator):
+            raise TypeError(f"{type(self).__name__} must define sample, stream or serve, got none.")
+        refuse_single_text(prompts)
+        if not isinstance(prompts, np.ndarray):
+            prompts = list(prompts)  # a pandas Series looks positions up among its labels
+        rows: list[list[Any]] = [[None] * n_samples for _ in prompts]
+
+        def on_draw(i: int, j: int, generation: Generation) -> None:
+            rows[i][j - start] = generation
+
+        if n_samples:
+            stop, first = start + n_samples, [start] * len(prompts)
+            self.serve(DrawQueue(prompts, stop, seed=seed, first=first, on_draw=on_draw))
+        return rows
 
     def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
         """Yield draws as they become known, in any order.
@@ -141,11 +155,7 @@ class BaseGenerator(BaseEstimator):
         generation : Generation
             The draw.
         """
-        for first in range(0, len(prompts), self.chunk_size):
-            chunk = prompts[first : first + self.chunk_size]
-            for i, row in enumerate(self.sample(chunk, n_samples, start=start, seed=seed)):
-                for j, generation in enumerate(row):
-                    yield first + i, start + j, generation
+        return _streamed_samples(self, prompts, n_samples, start, seed)
 
     def __sklearn_clone__(self) -> Self:
         # the default would deep-copy whatever is no estimator, a loaded model included
@@ -383,39 +393,44 @@ def stream(
         )
     refuse_single_text(prompts)
     name = f"generator {type(generator).__name__}"
+    n = len(prompts)
+    given = bytearray(n * n_samples)
     if isinstance(generator, StreamingGenerator) and not _streams_samples(generator):
-        n, wanted = len(prompts), set(range(len(prompts) * n_samples))
         draws = generator.stream(prompts, n_samples, start=start, seed=seed)
         _refuse_async(f"{name}: stream", draws)
-        for i, j, generation in draws:
-            position = i * n_samples + j - start
-            if not (0 <= i < n and 0 <= j - start < n_samples and position in wanted):
-                raise ValueError(
-                    f"{name} must give draws {start} to {start + n_samples - 1} of {n} prompts "
-                    f"once each, got draw {j} of prompt {i} too."
-                )
-            wanted.remove(position)
-            yield i, j, checked_draw(name, generation, f"draw {j} of prompt {i}")
-        if wanted:
+    else:
+        draws = _streamed_samples(generator, prompts, n_samples, start, seed)
+    for i, j, generation in draws:
+        position = i * n_samples + j - start
+        if not (0 <= i < n and 0 <= j - start < n_samples) or given[position]:
             raise ValueError(
-                f"{name} must give {n_samples} draws for each of {n} prompts, got "
-                f"{n * n_samples - len(wanted)} draws in all instead."
+                f"{name} must give draws {start} to {start + n_samples - 1} of {n} prompts once "
+                f"each, got draw {j} of prompt {i} too."
             )
-        return
+        given[position] = True
+        yield i, j, checked_draw(name, generation, f"draw {j} of prompt {i}")
+    if not all(given):
+        raise ValueError(
+            f"{name} must give {n_samples} draws for each of {n} prompts, got {sum(given)} draws "
+            "in all instead."
+        )
+
+
+def _streamed_samples(
+    generator: Any, prompts: Prompts, n_samples: int, start: int, seed: int
+) -> Stream:
+    """Draws of a generator with `sample`, a chunk of prompts after the other."""
     chunk_size = trait(generator, "chunk_size")
+    name = f"generator {type(generator).__name__}: sample"
     for first in range(0, len(prompts), chunk_size):
         chunk = prompts[first : first + chunk_size]
-        rows = generator.sample(chunk, n_samples, start=start, seed=seed)  # type: ignore[attr-defined]
-        _refuse_async(f"{name}: sample", rows)
-        sizes = [*map(_size, rows)] if isinstance(rows, Sequence) else _size(rows)
-        if sizes != [n_samples] * len(chunk):
-            raise ValueError(
-                f"{name} must return a list of {n_samples} draws for each of {len(chunk)} prompts, "
-                f"got {sizes!r:.60} instead."
-            )
+        rows = generator.sample(chunk, n_samples, start=start, seed=seed)
+        _refuse_async(name, rows)
         for i, row in enumerate(rows, first):
+            if isinstance(row, str):  # its characters would be taken for draws
+                raise TypeError(f"{name} must return a list for each prompt, got a 'str' instead.")
             for j, generation in enumerate(row, start):
-                yield i, j, checked_draw(name, generation, f"draw {j} of prompt {i}")
+                yield i, j, generation
 
 
 def sample(
@@ -450,12 +465,6 @@ def serve(generator: object, queue: DrawQueue) -> None:
 def _streams_samples(generator: object) -> bool:
     """Whether `stream` is the default one, in terms of `sample`, whose rows tell more."""
     return getattr(type(generator), "stream", None) is BaseGenerator.stream
-
-
-def _size(row: object) -> object:
-    """How many draws a row holds, or its type where it is no list."""
-    is_list = isinstance(row, Sequence) and not isinstance(row, str)
-    return len(row) if is_list else type(row).__name__  # type: ignore[arg-type]
 
 
 def _refuse_async(method: str, returned: Any) -> None:

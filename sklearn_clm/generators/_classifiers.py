@@ -23,7 +23,6 @@ from sklearn_clm.generators._base import (
 )
 from sklearn_clm.generators._draws import Generation, first_uniforms, prompt_bytes
 from sklearn_clm.generators._fingerprint import TRAINED_ON, digest_of
-from sklearn_clm.generators._kept import rows_served
 from sklearn_clm.generators._prompts import (
     check_fitted_prompts,
     check_prompts,
@@ -135,7 +134,7 @@ class EstimatorGenerator(BaseGenerator):
         """Draw classes, as in :meth:`BaseGenerator.sample`; each is one token."""
         if is_table(prompts):
             prompts = check_fitted_prompts(self, prompts).prompts
-        return rows_served(self.serve, prompts, n_samples, start, seed)
+        return super().sample(prompts, n_samples, start=start, seed=seed)
 
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`.

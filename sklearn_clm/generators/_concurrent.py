@@ -8,9 +8,9 @@ import threading
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
-from sklearn_clm.generators._base import BaseGenerator, Prompts, Stream, refuse_single_text
+from sklearn_clm.generators._base import BaseGenerator
 from sklearn_clm.generators._draws import Generation, Prompt
 from sklearn_clm.generators._kept import KeepingQueue, RepeatedPrompts
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest
@@ -37,33 +37,9 @@ class ConcurrentGenerator(BaseGenerator):
         """Answer a queue, as in :meth:`QueueGenerator.serve`.
 
         Up to `max_concurrency` calls are under way at a time: the next one begins as soon as one
-        ends, whichever it is. Draws under way are handed in before an error is raised, and after an
-        interrupt for ten seconds at most.
+        ends, whichever it is. A prompt that occurs several times is asked about once. Draws under
+        way are handed in before an error is raised, and after an interrupt for ten seconds at most.
         """
-        deque(self._answered(queue), maxlen=0)  # leaves an interrupt no place between draws
-
-    def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
-        """Yield draws as they arrive, as in :meth:`BaseGenerator.stream`.
-
-        A prompt that occurs several times is asked about once.
-        """
-        refuse_single_text(prompts)
-        prompts = list(prompts)  # a pandas Series looks positions up among its labels
-        ready: dict[tuple[int, int], Generation] = {}
-
-        def on_draw(prompt: int, draw: int, generation: Generation) -> None:
-            ready[prompt, draw] = generation
-
-        stop, first = start + n_samples, [start] * len(prompts)
-        if n_samples:
-            for _ in self._answered(
-                DrawQueue(prompts, stop, seed=seed, first=first, on_draw=on_draw)
-            ):
-                while ready:
-                    (prompt, draw), generation = ready.popitem()
-                    yield prompt, draw, generation
-
-    def _answered(self, queue: DrawQueue) -> Iterator[None]:
         self._check(queue.prompts)
 
         def make(request: DrawRequest, stopping: threading.Event) -> Draws:
@@ -71,7 +47,7 @@ class ConcurrentGenerator(BaseGenerator):
             return self._make(queue.prompts[request.prompt], draws, queue.seed, stopping)
 
         distinct = KeepingQueue(queue, RepeatedPrompts(queue.prompts))
-        return answer_concurrently(
+        answer_concurrently(
             distinct, make, self.max_concurrency, self.n_per_request, draw_ahead=self.draw_ahead
         )
 
@@ -96,8 +72,8 @@ def answer_concurrently(
     n_per_call: int = 1,
     *,
     draw_ahead: bool = False,
-) -> Iterator[None]:
-    """Answer a queue with what ``make(request, stopping)`` yields; pause after each draw.
+) -> None:
+    """Answer a queue with what ``make(request, stopping)`` yields.
 
     Draws are taken and put in the caller's thread. Nothing is asked of `make` that the queue does
     not want, but for the draws made ahead with `draw_ahead`, while threads would be idle. A call
@@ -197,7 +173,6 @@ def answer_concurrently(
                         wake_ups.get(timeout=_POLL_SECONDS * waits)
                 if arrived:
                     hand_over()
-                    yield
                 elif not waits:
                     break
             except KeyboardInterrupt as interrupt:

@@ -2,12 +2,10 @@
 
 import abc
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from sklearn_clm.generators._base import Generator, Rows, refuse_single_text, serve
+from sklearn_clm.generators._base import Generator, serve
 from sklearn_clm.generators._draws import Generation
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest
 from sklearn_clm.generators._records import key_digest
@@ -192,25 +190,3 @@ def serve_kept(generator: Generator, queue: DrawQueue, keeper: DrawKeeper) -> No
     while n_put < inner.n_put and inner.ask_again():
         n_put = inner.n_put
         serve(generator, inner)
-
-
-def rows_served(
-    answer: Callable[[DrawQueue], None],
-    prompts: Sequence[Any],
-    n_samples: int,
-    start: int,
-    seed: int,
-) -> Rows:
-    """Draws of a function that answers queues, as :meth:`BaseGenerator.sample` gives them."""
-    refuse_single_text(prompts)
-    if not isinstance(prompts, np.ndarray):
-        prompts = list(prompts)  # a pandas Series looks positions up among its labels
-    rows: Rows = [[None] * n_samples for _ in prompts]  # type: ignore[list-item]
-
-    def on_draw(i: int, j: int, generation: Generation) -> None:
-        rows[i][j - start] = generation
-
-    if n_samples:
-        stop, first = start + n_samples, [start] * len(prompts)
-        answer(DrawQueue(prompts, stop, seed=seed, first=first, on_draw=on_draw))
-    return rows

@@ -16,13 +16,11 @@ from sklearn_clm.generators._base import (
     Generator,
     Prompts,
     Rows,
-    Stream,
     WrappingGenerator,
     description,
-    refuse_single_text,
     sample,
 )
-from sklearn_clm.generators._queue import DrawQueue, rounds_of
+from sklearn_clm.generators._queue import DrawQueue, DrawRequest, rounds_of
 
 Round: TypeAlias = tuple[int, int, list[int]]  # first draw, stop, positions of prompts
 
@@ -85,35 +83,24 @@ class ParallelGenerator(WrappingGenerator):
         self.n_jobs = n_jobs
         self.chunk_size = chunk_size
 
-    def stream(self, prompts: Prompts, n_samples: int, *, start: int = 0, seed: int = 0) -> Stream:
-        """Yield draws as workers finish them, as in :meth:`BaseGenerator.stream`."""
-        refuse_single_text(prompts)
-        if n_samples:
-            everything = (start, start + n_samples, list(range(len(prompts))))
-            yield from self._made(prompts, [everything], seed)
-
     def serve(self, queue: DrawQueue) -> None:
         """Answer a queue, as in :meth:`QueueGenerator.serve`, in rounds over all workers."""
-        while requests := queue.take(max_prompts=max(_WINDOW, self.chunk_size)):
-            for index, draw, generation in self._made(
-                queue.prompts, rounds_of(requests), queue.seed
-            ):
-                queue.put(index, draw, generation)
-
-    def _made(self, prompts: Prompts, rounds: Sequence[Round], seed: int) -> Stream:
-        """Draws of some prompts, by position, as workers finish them."""
         self._validate_params()
+        while requests := queue.take(max_prompts=max(_WINDOW, self.chunk_size)):
+            self._make_round(queue, requests)
+
+    def _make_round(self, queue: DrawQueue, requests: Sequence[DrawRequest]) -> None:
+        """Put some draws as workers finish them."""
         inner = self._inner()
         token = description(inner)  # a fingerprint could load the model in this process too
-        n_wanted = sum(len(positions) * (stop - start) for start, stop, positions in rounds)
-        n_each = n_wanted / (_TASKS_PER_WORKER * effective_n_jobs(self.n_jobs))
+        n_each = queue.n_under_way / (_TASKS_PER_WORKER * effective_n_jobs(self.n_jobs))
         tasks = []
-        for start, stop, positions in rounds:
+        for start, stop, positions in rounds_of(requests):
             size = max(1, min(int(self.chunk_size), ceil(n_each / (stop - start))))
             for first in range(0, len(positions), size):
                 task = start, stop, positions[first : first + size]
-                given = _safe_indexing(prompts, task[2])
-                tasks.append(delayed(_draws_of)(token, inner, given, task, seed))
+                given = _safe_indexing(queue.prompts, task[2])
+                tasks.append(delayed(_draws_of)(token, inner, given, task, queue.seed))
         backend, _ = get_active_backend()
         as_they_come = backend.supports_return_generator
         parallel = Parallel(
@@ -121,17 +108,15 @@ class ParallelGenerator(WrappingGenerator):
             return_as="generator_unordered" if as_they_come else "list",
             batch_size=1,
         )
-        n_arrived = 0
         try:
             for (start, _, positions), rows in parallel(tasks):
                 for i, row in zip(positions, rows):
                     for j, generation in enumerate(row, start):
-                        n_arrived += 1
-                        yield i, j, generation
+                        queue.put(i, j, generation)
         except Exception as error:
             if isinstance(error, BrokenProcessPool) or type(error).__name__ in _LOST:
                 raise RuntimeError(
-                    f"a worker died after {n_arrived} of {n_wanted} draws had arrived "
+                    f"a worker died after {queue.n_put} draws had arrived "
                     f"({type(error).__name__}: {error!s:.200})"
                 ) from error
             raise

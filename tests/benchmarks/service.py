@@ -82,8 +82,8 @@ def _rounds(generator: OpenAIGenerator, prompts: list[str]) -> int:
     n_needed = 0
     for start in range(K):
         n_needed += len(prompts)
-        drawn = generator.stream(prompts, 1, start=start)
-        last = {i for i, _, generation in drawn if _is_last(generation)}
+        rows = generator.sample(prompts, 1, start=start)
+        last = {i for i, (generation,) in enumerate(rows) if _is_last(generation)}
         prompts = [prompt for i, prompt in enumerate(prompts) if i not in last]
     return n_needed
 

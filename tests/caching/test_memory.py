@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from sklearn_clm.caching import DrawMemory
 from sklearn_clm.generators import BaseGenerator, DrawQueue, Generation, draw_stream
-from sklearn_clm.generators._kept import rows_served
 from tests.toy import Streaming, together
 
 
@@ -59,10 +58,11 @@ PROMPTS = ["a", "b", "a", "c", "d", "e"]
 
 
 def sample(memory, generator, prompts, n_samples, *, start=0, seed=0):
-    def answer(queue):
-        memory.serve(generator, queue)
+    class Remembered(BaseGenerator):
+        def serve(self, queue):
+            memory.serve(generator, queue)
 
-    return rows_served(answer, prompts, n_samples, start, seed)
+    return Remembered().sample(prompts, n_samples, start=start, seed=seed)
 
 
 def rows_of(prompts, n, start=0, seed=0):

@@ -235,15 +235,6 @@ def test_an_interrupt_does_not_wait_for_what_hangs(monkeypatch):
     never.set()
 
 
-def test_few_draws_are_made_that_nobody_fetches():
-    ask = Counting()
-    draws = FunctionGenerator(ask, max_concurrency=3).stream(PROMPTS, 100)
-    next(draws)
-    time.sleep(0.1)
-    assert ask.n_calls <= 1 + 2 * 3
-    draws.close()
-
-
 def test_the_next_call_waits_for_a_thread_that_nobody_needs():
     """Draws made ahead keep both threads busy when their prompt is decided."""
     decided = threading.Event()

@@ -23,7 +23,7 @@ from sklearn.base import clone
 
 from sklearn_clm import ComponentSelector, ConformalSampler
 from sklearn_clm.caching import CachedGenerator
-from sklearn_clm.generators import BudgetExceededError, OpenAIGenerator, ServiceError
+from sklearn_clm.generators import BudgetExceededError, DrawQueue, OpenAIGenerator, ServiceError
 from sklearn_clm.scoring import LLMJudge
 
 PROMPTS = [f"question {i}" for i in range(6)]
@@ -220,7 +220,7 @@ def test_a_refused_request_is_not_repeated_and_others_arrive(server):
     server.planned = [None, None, None, "400"]
     arrived = []
     with pytest.raises(ServiceError, match="answered with status 400") as caught:
-        arrived.extend(generator.stream(PROMPTS, 5))
+        generator.serve(DrawQueue(PROMPTS, 5, on_draw=lambda *draw: arrived.append(draw)))
     assert caught.value.status == 400
     assert len(server.requests) - 2 <= len(arrived) + 1
     assert len(arrived) >= 3

@@ -77,7 +77,6 @@ def test_draws_are_those_of_one_process(tmp_path):
     assert 1 <= len(processes) <= 2
     loads = [process for process, what in notes(log) if what == "loads"]
     assert len(loads) == len(set(loads))
-    assert list(parallel.stream(PROMPTS, 0)) == []
     assert parallel.sample([], 3) == []
     assert ParallelGenerator(Logged(), n_jobs=1).sample(PROMPTS, 3, start=2, seed=4) == expected
 
@@ -149,7 +148,7 @@ def test_a_cache_keeps_what_arrived_before_a_worker_died(tmp_path):
     log, killer = tmp_path / "log", tmp_path / "killer"
     killer.touch()
     inner = ParallelGenerator(Logged(log, killer), n_jobs=2, chunk_size=2)
-    with pytest.raises(RuntimeError, match=r"a worker died after \d+ of 80"):
+    with pytest.raises(RuntimeError, match=r"a worker died after \d+ draws"):
         CachedGenerator(inner, tmp_path / "draws.sqlite").sample(PROMPTS, 2)
     log.unlink()
     again = CachedGenerator(ParallelGenerator(Logged(log), n_jobs=1), tmp_path / "draws.sqlite")
