@@ -147,7 +147,7 @@ class EstimatorGenerator(BaseGenerator):
         known: dict[int, _Distribution] = {}
         size = int(self.batch_size)
         while requests := queue.take(max_prompts=max(size, OPEN_PROMPTS)):
-            new = [index for index, _, _ in requests if index not in known]
+            new = [*dict.fromkeys(index for index, _, _ in requests if index not in known)]
             for first in range(0, len(new), size):
                 batch = new[first : first + size]
                 prompts = _safe_indexing(queue.prompts, batch)

@@ -7,11 +7,10 @@ from typing import Any
 
 from sklearn_clm.generators._base import Generator, serve
 from sklearn_clm.generators._draws import Generation
-from sklearn_clm.generators._queue import DrawQueue, DrawRequest
+from sklearn_clm.generators._queue import ANY, DrawQueue, DrawRequest
 from sklearn_clm.generators._records import key_digest
 
 _BLOCK = 256  # prompts that are looked up together
-_ANY = 2**62
 
 
 class DrawKeeper(abc.ABC):
@@ -80,20 +79,22 @@ class KeepingQueue(DrawQueue):
     ) -> list[DrawRequest]:
         """Draws to make next, as in :meth:`DrawQueue.take`; kept ones are put on the way."""
         requests: list[DrawRequest] = []
-        draws = _ANY if max_draws is None else max_draws
-        prompts = _ANY if max_prompts is None else max_prompts
+        draws = ANY if max_draws is None else max_draws
+        prompts = ANY if max_prompts is None else max_prompts
         while True:
             draws = self._give(requests, draws, prompts)
             room = min(prompts - len(requests), _BLOCK)
-            if draws <= 0 or room <= 0 or not self._take_from_outer(draws, room):
+            asked = self._outer.take(draws, max_prompts=room) if draws and room else []
+            if not asked:
                 return requests
+            self._put_kept(asked)
 
     def take_ahead(self, max_draws: int) -> list[DrawRequest]:
         """Draws that may be wanted later, as in :meth:`DrawQueue.take_ahead`."""
         requests: list[DrawRequest] = []
-        while max_draws > 0 and (asked := self._outer.take_ahead(max_draws)):
+        while max_draws and (asked := self._outer.take_ahead(max_draws)):
             self._put_kept(asked)
-            max_draws = self._give(requests, max_draws, _ANY)
+            max_draws = self._give(requests, max_draws, ANY)
         return requests
 
     def put(self, prompt: int, draw: int, generation: Generation) -> None:
@@ -109,7 +110,7 @@ class KeepingQueue(DrawQueue):
             self._outer.put(position, draw, generation)
         # last of all: where an interrupt came before, the draw can be put again
         del self._waiting[key, draw]
-        self._n_under_way -= 1
+        self.n_under_way -= 1
         self.n_put += 1
         self._keeper.count(len(positions) - 1, 1)
 
@@ -125,7 +126,7 @@ class KeepingQueue(DrawQueue):
 
     def ask_again(self) -> bool:
         """Ask anew for draws that a generator gave up and that are wanted after all."""
-        self._n_under_way = 0
+        self.n_under_way = 0
         for (_, draw), positions in self._waiting.items():
             position = next(filter(self._outer.is_open, positions), None)
             if position is not None:
@@ -135,11 +136,6 @@ class KeepingQueue(DrawQueue):
     def _key(self, position: int) -> bytes:
         size = len(self._keys) // len(self.prompts)
         return bytes(self._keys[position * size : (position + 1) * size])
-
-    def _take_from_outer(self, max_draws: int, max_prompts: int) -> bool:
-        asked = self._outer.take(max_draws, max_prompts=max_prompts)
-        self._put_kept(asked)
-        return bool(asked)
 
     def _put_kept(self, asked: list[DrawRequest]) -> None:
         """Put those of the draws that are kept; note the others as missing."""
@@ -163,22 +159,15 @@ class KeepingQueue(DrawQueue):
         self._keeper.count(n_hits, 0)
 
     def _give(self, requests: list[DrawRequest], max_draws: int, max_prompts: int) -> int:
-        """Append missing draws to `requests`, one run a prompt; how many more fit."""
-        given = {request.prompt for request in requests}
-        later: list[DrawRequest] = []
-        while self._missing and max_draws > 0 and len(requests) < max_prompts:
+        """Append missing draws to `requests`; how many more fit."""
+        while self._missing and max_draws and len(requests) < max_prompts:
             position, start, stop = self._missing.popleft()
-            if position in given:
-                later.append(DrawRequest(position, start, stop))
-                continue
-            given.add(position)
             n = min(stop - start, max_draws)
             requests.append(DrawRequest(position, start, start + n))
             if start + n < stop:
-                later.append(DrawRequest(position, start + n, stop))
-            self._n_under_way += n
+                self._missing.appendleft(DrawRequest(position, start + n, stop))
+            self.n_under_way += n
             max_draws -= n
-        self._missing.extendleft(reversed(later))
         return max_draws
 
 

@@ -1,12 +1,13 @@
 """Draws that are asked for as earlier ones arrive."""
 
 import heapq
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from sklearn_clm.generators._draws import Generation
 
+ANY = 2**62  # draws
 Decision = Callable[[list[tuple[int, list[Generation]]]], Iterable[int]]
 
 
@@ -69,6 +70,8 @@ class DrawQueue:
     ----------
     prompts, n_draws, seed
         As given.
+    n_under_way : int
+        Draws that were taken and not yet put.
     n_put : int
         Draws that have arrived.
 
@@ -98,16 +101,15 @@ class DrawQueue:
         self.prompts = prompts
         self.n_draws = int(n_draws)
         self.seed = seed
-        self.n_put = 0
+        self.n_under_way = self.n_put = 0
         self._decide = decide
         self._first = first
         self._on_draw = on_draw
         self._unopened = iter(range(len(prompts)))
         self._open: dict[int, _OpenPrompt] = {}
         self._closed: dict[int, _OpenPrompt] = {}  # decided, with draws made ahead under way
-        self._ready: deque[int] = deque()  # open prompts with draws that nobody makes yet
+        self._ready: OrderedDict[int, None] = OrderedDict()  # with draws that nobody makes yet
         self._arrived: dict[int, None] = {}  # prompts with draws to decide on, in order of arrival
-        self._n_under_way = 0
 
     def take(
         self, max_draws: int | None = None, *, max_prompts: int | None = None
@@ -122,29 +124,24 @@ class DrawQueue:
         Returns
         -------
         list of DrawRequest
-            One for each prompt; prompts that are open come before new ones. Empty where nothing
-            is wanted before a draw that is under way has arrived, or at all.
+            Prompts that are open come before new ones. Empty where nothing is wanted before a draw
+            that is under way has arrived, or at all.
         """
         requests: list[DrawRequest] = []
-        draws_left = max_draws
-        while draws_left != 0 and len(requests) != max_prompts:
+        draws_left = ANY if max_draws is None else max_draws
+        while draws_left and len(requests) != max_prompts:
             if not self._ready:
                 if not self._decide_on_arrived() and not self._open_next():
                     break
                 continue
-            index = self._ready.popleft()
-            one = self._open.get(index)
-            if one is None:
-                continue
-            one.queued = False
-            count = one.wanted - one.asked
-            if draws_left is not None and count > draws_left:
-                count = draws_left
-                one.queued = True
-                self._ready.appendleft(index)
+            index = next(iter(self._ready))
+            one = self._open[index]
+            count = min(one.wanted - one.asked, draws_left)
             if count > 0:
                 requests.append(self._ask(index, one, count))
-                draws_left = None if draws_left is None else draws_left - count
+                draws_left -= count
+            if one.asked >= one.wanted:
+                del self._ready[index]
         return requests
 
     def take_ahead(self, max_draws: int) -> list[DrawRequest]:
@@ -179,7 +176,7 @@ class DrawQueue:
         if self._on_draw is not None:
             self._on_draw(prompt, draw, generation)
         one.under_way.remove(draw)
-        self._n_under_way -= 1
+        self.n_under_way -= 1
         self.n_put += 1
         if prompt in self._open:
             one.arrived[draw] = generation
@@ -207,17 +204,12 @@ class DrawQueue:
         one = self._open[prompt]
         return draw in one.under_way and draw < one.wanted
 
-    @property
-    def n_under_way(self) -> int:
-        """Draws that were taken and not yet put."""
-        return self._n_under_way
-
     def _ask(self, index: int, one: "_OpenPrompt", count: int) -> DrawRequest:
         """Count the next draws of a prompt as under way."""
         request = DrawRequest(index, one.asked, one.asked + count)
         one.under_way.update(range(request.start, request.stop))
         one.asked = request.stop
-        self._n_under_way += count
+        self.n_under_way += count
         return request
 
     def _open_next(self) -> bool:
@@ -229,7 +221,7 @@ class DrawQueue:
         if first < self.n_draws:
             wanted = self.n_draws if self._decide is None else first + 1
             self._open[index] = _OpenPrompt(first, wanted)
-            self._ready.append(index)
+            self._ready[index] = None
         return True
 
     def _decide_on_arrived(self) -> bool:
@@ -246,25 +238,24 @@ class DrawQueue:
             one.wanted = min(int(wanted), self.n_draws)
             if one.wanted <= one.decided:
                 del self._open[index]
+                self._ready.pop(index, None)
                 if one.under_way:
                     self._closed[index] = one
                     one.arrived.clear()
-            elif one.asked < one.wanted and not one.queued:
-                one.queued = True
-                self._ready.append(index)
+            elif one.asked < one.wanted:
+                self._ready[index] = None
         return True
 
 
 class _OpenPrompt:
     """What is known of a prompt whose draws are being made."""
 
-    __slots__ = ("arrived", "asked", "decided", "queued", "under_way", "wanted")
+    __slots__ = ("arrived", "asked", "decided", "under_way", "wanted")
 
     def __init__(self, first: int, wanted: int) -> None:
         self.decided = first  # draws before this one have been decided on
         self.asked = first  # draws before this one have been taken
         self.wanted = wanted
-        self.queued = True  # among those that are ready
         self.under_way: set[int] = set()  # draws that were taken and not put
         self.arrived: dict[int, Generation] = {}
 

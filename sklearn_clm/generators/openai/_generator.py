@@ -5,13 +5,12 @@ import os
 import threading
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
-from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_clm.generators._base import Template, filled, refuse_single_text
@@ -220,7 +219,7 @@ class OpenAIGenerator(ConcurrentGenerator):
     @property
     def usage_(self) -> dict[str, float]:
         """What was used so far."""
-        return self._shared().usage(self.prices)
+        return self._account.usage(self.prices)
 
     @property
     def gives_logprobs(self) -> bool:  # type: ignore[override]
@@ -236,7 +235,7 @@ class OpenAIGenerator(ConcurrentGenerator):
             The answer is remembered; only the first call costs a request (three at most).
         """
         self._validate()
-        shared, key = self._shared(), self.fingerprint()
+        shared, key = self._account, self.fingerprint()
         with shared.probing:
             if key not in shared.gives_logprobs:
                 shared.gives_logprobs[key] = probe_logprobs(
@@ -343,23 +342,9 @@ class OpenAIGenerator(ConcurrentGenerator):
         return digest_of(type(self), params)
 
     def __sklearn_clone__(self) -> Self:
-        params = self.get_params(deep=False)
-        copy = type(self)(**{name: clone(value, safe=False) for name, value in params.items()})
-        copy._shared_state = self._shared()
+        copy = super().__sklearn_clone__()
+        copy._account = self._account
         return copy
-
-    def __copy__(self) -> Self:
-        # by default, copies are made as pickles are, and would lose the key
-        return self.__sklearn_clone__()
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self.__sklearn_clone__()
-
-    def __getstate__(self) -> dict[str, object]:
-        state = dict(super().__getstate__())
-        for name in ("_api_key", "_shared_state"):
-            state.pop(name, None)
-        return state
 
     def _check(self, prompts: Iterable[Prompt]) -> None:
         self._validate()
@@ -370,7 +355,7 @@ class OpenAIGenerator(ConcurrentGenerator):
         # only once there is something to draw: a cache may hold all of it
         if self.logprobs and not self.probe():
             raise ValueError(_NO_LOGPROBS.format(model=self.model, endpoint=self.endpoint))
-        missing, account = list(draws), self._shared()
+        missing, account = list(draws), self._account
         account.set_aside(len(missing), self.max_draws)
         try:
             while missing:
@@ -392,7 +377,7 @@ class OpenAIGenerator(ConcurrentGenerator):
     def _understood(self, body: object, n_choices: int) -> list[Generation | None]:
         """Draws in an answer; one warning where their log-probabilities are not known."""
         choices = parse_choices(body, n_choices, logprobs=self.logprobs)
-        shared = self._shared()
+        shared = self._account
         if self.logprobs and any(one is not None and one.logprob is None for one in choices):
             with shared.lock:
                 warned, shared.warned = shared.warned, True
@@ -439,13 +424,11 @@ class OpenAIGenerator(ConcurrentGenerator):
 
     def _service(self) -> Service:
         key = self.api_key.reveal() if self.api_key is not None else None
-        return self._shared().service(self.base_url, key, self.timeout, self.max_retries)
+        return self._account.service(self.base_url, key, self.timeout, self.max_retries)
 
-    def _shared(self) -> Account:
-        shared: Account | None = self.__dict__.get("_shared_state")
-        if shared is None:
-            shared = self._shared_state = Account()
-        return shared
+    @cached_property
+    def _account(self) -> Account:
+        return Account()
 
     def _validate(self) -> None:
         self._validate_params()

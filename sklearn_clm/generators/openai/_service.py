@@ -31,11 +31,11 @@ class Secret:
 
     __slots__ = ("_value",)
 
-    def __init__(self, value: str | None) -> None:
+    def __init__(self, value: str) -> None:
         self._value = value
 
-    def reveal(self) -> str | None:
-        """The text; None after a pickle, which does not carry it."""
+    def reveal(self) -> str:
+        """The text."""
         return self._value
 
     def __repr__(self) -> str:
@@ -56,8 +56,8 @@ class Secret:
     def __deepcopy__(self, memo: object) -> "Secret":
         return self
 
-    def __reduce__(self) -> tuple[type["Secret"], tuple[None]]:
-        return Secret, (None,)
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()  # a pickle holds None in its place
 
 
 def redacted(text: str, *secrets: str | None) -> str:
@@ -115,7 +115,7 @@ def token_count(usage: object, name: str) -> int | None:
 
 
 class Account:
-    """What a generator has in common with its clones: clients, counts, what a probe found."""
+    """What a generator shares with its copies in a process: clients, counts, what a probe found."""
 
     def __init__(self) -> None:
         self.requests = self.draws = self.prompt_tokens = self.completion_tokens = 0
@@ -123,6 +123,12 @@ class Account:
         self.warned = False
         self.lock, self.probing = threading.Lock(), threading.Lock()
         self._services: dict[tuple[object, ...], Service] = {}
+
+    def __deepcopy__(self, memo: object) -> "Account":
+        return self
+
+    def __reduce__(self) -> tuple[type["Account"], tuple[()]]:
+        return Account, ()
 
     def service(
         self, base_url: str | None, api_key: str | None, timeout: float, max_retries: int
