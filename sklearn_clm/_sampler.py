@@ -21,6 +21,7 @@ from sklearn_clm.calibration._data import check_collected, split_of
 from sklearn_clm.calibration._set_scores import get_set_score
 from sklearn_clm.calibration._table import Table
 from sklearn_clm.generators import DrawQueue, Generation, Generator
+from sklearn_clm.generators._identity import frozen, score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import (
     AnswerPolicy,
@@ -61,7 +62,6 @@ from sklearn_clm.policies._source import (
 )
 from sklearn_clm.scoring import likelihood
 from sklearn_clm.scoring._admission import check_admissions, get_admission
-from sklearn_clm.scoring._identity import frozen, score_fingerprint
 from sklearn_clm.scoring._protocols import Admission
 from sklearn_clm.scoring._quality import bind_quality, get_quality
 from sklearn_clm.scoring._similarity import get_similarity

@@ -27,6 +27,7 @@ from sklearn_clm.calibration._claim import nulls_of, too_few
 from sklearn_clm.calibration._components import ComponentThreshold, check_components
 from sklearn_clm.calibration._rows import Part
 from sklearn_clm.generators import Generation
+from sklearn_clm.generators._identity import frozen, score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts, check_fitted_prompts, check_prompts
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies._base import claims_of
@@ -66,7 +67,6 @@ from sklearn_clm.scoring._components import (
     get_component_admission,
     get_component_score,
 )
-from sklearn_clm.scoring._identity import frozen, score_fingerprint
 from sklearn_clm.scoring._similarity import warn_of_script
 
 _N_TRIED = 100  # calibration prompts on which the threshold is tried

@@ -10,7 +10,7 @@ from sklearn_clm.caching._cache import Record, ResultCache, Shared
 from sklearn_clm.caching._store import Row, Space, encoded
 from sklearn_clm.generators import DrawQueue, Generation, Generator, _base
 from sklearn_clm.generators._base import WrappingGenerator
-from sklearn_clm.generators._fingerprint import TRAINED_ON, UnidentifiedError, strictly
+from sklearn_clm.generators._identity import TRAINED_ON, UnidentifiedError, fingerprint, strictly
 from sklearn_clm.generators._kept import DrawKeeper, serve_kept
 from sklearn_clm.generators._queue import DrawRequest
 from sklearn_clm.generators._records import (
@@ -165,7 +165,7 @@ class CachedGenerator(ResultCache, WrappingGenerator):
     def _inner_fingerprint(self) -> str:
         try:
             with strictly():
-                return _base.fingerprint(self._inner())
+                return fingerprint(self._inner())
         except UnidentifiedError as error:
             raise ValueError(
                 f"generator: {error}, so CachedGenerator cannot know its draws again; give it a "

@@ -18,7 +18,7 @@ from sklearn_clm.caching._verdicts import (
     as_judged,
     identify,
 )
-from sklearn_clm.generators._fingerprint import digest_of
+from sklearn_clm.generators._identity import digest_of
 from sklearn_clm.scoring._protocols import PairJudge, Prompt, Reference, Response
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import numpy as np
 from sklearn.utils import check_scalar
 
 from sklearn_clm.generators import DrawQueue, Generation, Generator
-from sklearn_clm.generators._base import fingerprint as fingerprint_of
 from sklearn_clm.generators._draws import prompt_bytes
-from sklearn_clm.generators._fingerprint import UnidentifiedError, strictly
+from sklearn_clm.generators._identity import UnidentifiedError, strictly
+from sklearn_clm.generators._identity import fingerprint as fingerprint_of
 from sklearn_clm.generators._kept import DrawKeeper, serve_kept
 from sklearn_clm.generators._queue import DrawRequest
 

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn_clm.caching._cache import Record, ResultCache
 from sklearn_clm.caching._store import Row, decoded, encoded
 from sklearn_clm.generators import Generation
-from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, strictly
+from sklearn_clm.generators._identity import UnidentifiedError, digest_of, strictly
 from sklearn_clm.generators._records import content_json, draw_to_record, key_digest
 from sklearn_clm.scoring._admission import get_admission, take_verdicts, verdict_of
 from sklearn_clm.scoring._callables import map_as_done, number_from

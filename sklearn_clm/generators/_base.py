@@ -3,7 +3,6 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from types import FunctionType
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -13,12 +12,13 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 
 from sklearn_clm.generators._draws import Generation, check_text
-from sklearn_clm.generators._fingerprint import (
+from sklearn_clm.generators._identity import (
     TRAINED_ON,
-    attributes_of,
-    digest_of,
-    parameters_of,
-    training_digest,
+    cloned,
+    description,
+    fingerprint,
+    is_trainable,
+    record_training,
 )
 from sklearn_clm.generators._prompts import take_over_tags
 from sklearn_clm.generators._queue import DrawQueue, QueueGenerator, rounds_of
@@ -160,7 +160,7 @@ class BaseGenerator(BaseEstimator):
     def __sklearn_clone__(self) -> Self:
         # the default would deep-copy whatever is no estimator, a loaded model included
         params = self.get_params(deep=False)
-        return type(self)(**{name: clone_parameter(value) for name, value in params.items()})
+        return type(self)(**{name: cloned(value) for name, value in params.items()})
 
     def fingerprint(self) -> str:
         """Hexadecimal digest of everything that the distribution of a draw depends on.
@@ -236,33 +236,11 @@ def trait(generator: object, name: str) -> Any:
     return getattr(generator, name, getattr(BaseGenerator, name))
 
 
-def is_trainable(generator: object) -> bool:
-    """Whether a generator is trained; its ``fit`` may be there for some parameters only."""
-    return callable(getattr(generator, "fit", None))
-
-
-def fingerprint(generator: object) -> str:
-    """Fingerprint of any generator, by its own method or else by class, parameters and state."""
-    # an estimator may hand on the method of another one, so that no protocol sees it
-    named = callable(getattr(generator, "fingerprint", None)) and not isinstance(generator, type)
-    return str(generator.fingerprint()) if named else description(generator)  # type: ignore[attr-defined]
-
-
-def description(generator: object) -> str:
-    """Digest of the class and the parameters of a generator, and of what it has learnt."""
-    training = None
-    if is_trainable(generator):
-        training = getattr(generator, TRAINED_ON, None) or attributes_of(generator)
-    return digest_of(
-        type(generator), {"parameters": parameters_of(generator), "training": training}
-    )
-
-
 def trained(generator: Any, prompts: Prompts, references: Sequence[object]) -> Any:
     """A generator, fitted; what it was trained on stays recorded."""
     generator.fit(prompts, references)
     if not hasattr(generator, TRAINED_ON):
-        _record(generator, prompts, references)
+        record_training(generator, prompts, references)
     return generator
 
 
@@ -272,16 +250,10 @@ def _recording(fit: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fit)
     def recorded(self: object, *given: Any, **named: Any) -> Any:
         fitted = fit(self, *given, **named)
-        _record(self, *given, named)
+        record_training(self, *given, named)
         return fitted
 
     return recorded
-
-
-def _record(generator: object, *given: object) -> None:
-    # recorded at once, for what a model holds may change as it is used
-    with suppress(AttributeError):  # an object with slots is known by its attributes
-        setattr(generator, TRAINED_ON, training_digest(generator, *given))
 
 
 def check_keyed(generator: Generator, prompt: object, *, seed: int = 0, n_draws: int = 20) -> bool:
@@ -349,19 +321,6 @@ def filled(template: Template, prompt: object, name: str = "a prompt") -> object
     if "{prompt}" not in template:
         raise ValueError(f"prompt_template must hold '{{prompt}}', got {template!r:.80} instead.")
     return template.replace("{prompt}", prompt)
-
-
-def clone_parameter(value: Any) -> Any:
-    """A clone of an estimator, a copy of a container; anything else, such as a model, as it is."""
-    if isinstance(value, type):
-        return value
-    if hasattr(value, "get_params"):
-        return clone(value)
-    if type(value) in (list, tuple, set, frozenset):
-        return type(value)(map(clone_parameter, value))
-    if type(value) is dict:
-        return {key: clone_parameter(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def refuse_single_text(prompts: Prompts) -> None:

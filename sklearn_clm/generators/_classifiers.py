@@ -22,7 +22,7 @@ from sklearn_clm.generators._base import (
     refuse_single_text,
 )
 from sklearn_clm.generators._draws import Generation, first_uniforms, prompt_bytes
-from sklearn_clm.generators._fingerprint import TRAINED_ON, digest_of
+from sklearn_clm.generators._identity import TRAINED_ON, digest_of
 from sklearn_clm.generators._prompts import (
     check_fitted_prompts,
     check_prompts,

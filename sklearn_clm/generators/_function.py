@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn_clm.generators._base import checked_draw
 from sklearn_clm.generators._concurrent import ConcurrentGenerator, Draws, pause_after
 from sklearn_clm.generators._draws import Generation, Prompt, draw_seed
-from sklearn_clm.generators._fingerprint import digest_of
+from sklearn_clm.generators._identity import digest_of
 from sklearn_clm.generators._prompts import prompt_line
 
 _logger = logging.getLogger("sklearn_clm")

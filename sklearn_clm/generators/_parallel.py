@@ -17,9 +17,9 @@ from sklearn_clm.generators._base import (
     Prompts,
     Rows,
     WrappingGenerator,
-    description,
     sample,
 )
+from sklearn_clm.generators._identity import description
 from sklearn_clm.generators._queue import DrawQueue, DrawRequest, rounds_of
 
 Round: TypeAlias = tuple[int, int, list[int]]  # first draw, stop, positions of prompts

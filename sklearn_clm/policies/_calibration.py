@@ -20,6 +20,7 @@ from sklearn_clm.calibration._binomial import mistaken_epsilon
 from sklearn_clm.calibration._learn_then_test import AchievableEpsilon
 from sklearn_clm.calibration._set_scores import SetScoreLike
 from sklearn_clm.calibration._surface import Weights
+from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._collection import SCORES
 from sklearn_clm.policies._files import claim_content, claim_of, reading, record_of
@@ -34,7 +35,6 @@ from sklearn_clm.policies._open_sets import (
 from sklearn_clm.policies._rules import Certified, Rule, Rules
 from sklearn_clm.policies._shift import Shift
 from sklearn_clm.policies._source import DrawSource
-from sklearn_clm.scoring._identity import score_fingerprint
 
 PARTS = ("splitter", "component_score", "admission")
 # what the guarantee of sets, and of components, has to know of the data

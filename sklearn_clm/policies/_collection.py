@@ -20,6 +20,7 @@ from sklearn_clm.calibration._data import (
 from sklearn_clm.calibration._table import Table, text_key
 from sklearn_clm.generators import Generation
 from sklearn_clm.generators._base import trait
+from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
 from sklearn_clm.policies._losses import Losses, SetLosses
 from sklearn_clm.policies._shift import Shift
@@ -27,7 +28,6 @@ from sklearn_clm.policies._source import DrawSource, progress_bar
 from sklearn_clm.policies._verdicts import Verdicts
 from sklearn_clm.scoring import quality_matrix, similarity_tensor
 from sklearn_clm.scoring._admission import get_admission, warn_of_references
-from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Admission, Reference, Response
 from sklearn_clm.scoring._quality import bind_quality, warn_of_later_draws
 from sklearn_clm.scoring._similarity import warn_of_script

@@ -9,8 +9,8 @@ from sklearn.utils._param_validation import StrOptions
 
 from sklearn_clm.calibration._rows import Part, check_groups, parts_of
 from sklearn_clm.generators._draws import Prompt
+from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.scoring._identity import score_fingerprint
 
 
 class Groups(BaseEstimator):

@@ -13,8 +13,8 @@ from sklearn_clm.calibration._binomial import check_probability, not_the_coverag
 from sklearn_clm.calibration._path import Columns
 from sklearn_clm.calibration._tests import LossTest
 from sklearn_clm.generators import Generation
+from sklearn_clm.generators._identity import score_fingerprint
 from sklearn_clm.generators._prompts import CheckedPrompts
-from sklearn_clm.scoring._identity import score_fingerprint
 from sklearn_clm.scoring._protocols import Prompt, Reference
 
 Loss: TypeAlias = Callable[[Prompt, Reference, PredictionSet], float]

@@ -23,11 +23,11 @@ from sklearn_clm.generators import (
     ResamplingGenerator,
     ServiceError,
 )
-from sklearn_clm.generators._base import fingerprint, is_trainable, sample, trained
+from sklearn_clm.generators._base import sample, trained
 from sklearn_clm.generators._draws import prompt_bytes
+from sklearn_clm.generators._identity import fingerprint, frozen, is_trainable
 from sklearn_clm.generators._prompts import CheckedPrompts, input_tags
 from sklearn_clm.policies._files import refuse_differences
-from sklearn_clm.scoring._identity import frozen
 from sklearn_clm.scoring._protocols import Reference
 
 _FIRST_DRAWS = 3

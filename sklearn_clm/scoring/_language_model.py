@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn_clm.generators import DrawQueue, Generation, Generator, ServiceError
 from sklearn_clm.generators._base import sample, serve
 from sklearn_clm.generators._draws import prompt_bytes
-from sklearn_clm.generators._fingerprint import digest_of
+from sklearn_clm.generators._identity import digest_of
 from sklearn_clm.scoring._protocols import (
     ArrivingVerdicts,
     Draws,

@@ -22,8 +22,13 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sklearn_clm.caching import CachedAdmission, CachedGenerator
 from sklearn_clm.generators import BaseGenerator, EstimatorGenerator, Generation
-from sklearn_clm.generators._base import fingerprint
-from sklearn_clm.generators._fingerprint import UnidentifiedError, digest_of, identity, strictly
+from sklearn_clm.generators._identity import (
+    UnidentifiedError,
+    digest_of,
+    fingerprint,
+    identity,
+    strictly,
+)
 from sklearn_clm.scoring import rouge_l, threshold_admission
 
 MODULE = '''
@@ -175,7 +180,7 @@ def test_digests_are_equal_in_every_process(tmp_path):
         "judge = (lambda words, pattern: lambda text: text in words)(WORDS, re.compile('a+'))\n"
     )
     source = (
-        "import mine\nfrom sklearn_clm.generators._fingerprint import identity, strictly\n"
+        "import mine\nfrom sklearn_clm.generators._identity import identity, strictly\n"
         "with strictly():\n    print(mine.Mine().fingerprint(), identity(mine.judge))"
     )
     prints = set()

@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn_clm.generators._base import Template, filled, refuse_single_text
 from sklearn_clm.generators._concurrent import ConcurrentGenerator, Draws
 from sklearn_clm.generators._draws import Generation, Prompt, check_text, draw_seed, is_chat
-from sklearn_clm.generators._fingerprint import digest_of
+from sklearn_clm.generators._identity import digest_of
 from sklearn_clm.generators._prompts import prompt_line
 from sklearn_clm.generators.openai._answers import parse_choices, probe_logprobs
 from sklearn_clm.generators.openai._batch import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sklearn.utils._param_validation import HasMethods, Interval, Options
 
 from sklearn_clm.generators._base import BaseGenerator, Prompts, Stream, Template
-from sklearn_clm.generators._fingerprint import digest_of
+from sklearn_clm.generators._identity import digest_of
 from sklearn_clm.generators._queue import DrawQueue
 
 if TYPE_CHECKING:

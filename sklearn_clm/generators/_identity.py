@@ -1,4 +1,4 @@
-"""Digests of what a generator, a score or a judge is, equal in every process and Python.
+"""What generators, scores and judges are: digests, equal in every process and Python, and copies.
 
 An object is its class and its parameters, an estimator also what it has learnt. A function is its
 source without comments, docstrings and positions, its defaults, and the variables around it; the
@@ -19,13 +19,15 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from sklearn.base import clone
 
+from sklearn_clm.calibration._set_scores import SetScore
 from sklearn_clm.generators._draws import prompt_bytes
 
 TRAINED_ON = "_trained_on"  # attribute that holds the digest of a training
@@ -59,9 +61,54 @@ def digest_of(cls: type, params: Mapping[str, object]) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def training_digest(generator: object, *given: object) -> str:
-    """Digest of what a generator was given to train on and of what it has learnt from it."""
-    return digest_of(type(generator), {"given": given, "learnt": attributes_of(generator)})
+def is_trainable(generator: object) -> bool:
+    """Whether a generator is trained; its ``fit`` may be there for some parameters only."""
+    return callable(getattr(generator, "fit", None))
+
+
+def fingerprint(generator: object) -> str:
+    """Fingerprint of any generator, by its own method or else by class, parameters and state."""
+    # an estimator may hand on the method of another one, so that no protocol sees it
+    named = callable(getattr(generator, "fingerprint", None)) and not isinstance(generator, type)
+    return str(generator.fingerprint()) if named else description(generator)  # type: ignore[attr-defined]
+
+
+def description(generator: object) -> str:
+    """Digest of the class and the parameters of a generator, and of what it has learnt."""
+    training = None
+    if is_trainable(generator):
+        training = getattr(generator, TRAINED_ON, None) or attributes_of(generator)
+    content = {"parameters": parameters_of(generator), "training": training}
+    return digest_of(type(generator), content)
+
+
+def record_training(generator: object, *given: object) -> None:
+    """Note what a generator was trained on and has learnt, which may change as it is used."""
+    learnt = {"given": given, "learnt": attributes_of(generator)}
+    with suppress(AttributeError):  # an object with slots is known by its attributes
+        setattr(generator, TRAINED_ON, digest_of(type(generator), learnt))
+
+
+@runtime_checkable
+class Wrapper(Protocol):
+    """Something that says what another score or admission says, such as a cache of it."""
+
+    @property
+    def wrapped(self) -> Any:
+        """The score or admission; None where it is to count as another one."""
+
+
+def score_fingerprint(score: Any) -> str:
+    """Name of a score, with a digest of what it is where it is no built-in one."""
+    if isinstance(score, Wrapper) and score.wrapped is not None:
+        score = score.wrapped
+    if isinstance(score, str):
+        return score
+    if callable(getattr(score, "fingerprint", None)):
+        return str(score.fingerprint())
+    content = [score.name, score.of_set] if isinstance(score, SetScore) else score
+    name = getattr(score, "__qualname__", type(score).__qualname__)
+    return f"{name}:{digest_of(type(score), {'score': content})}"
 
 
 def attributes_of(value: Any) -> Any:
@@ -269,3 +316,42 @@ def _is_installed(module: str | None) -> bool:
         return False
     places = [] if spec is None else [spec.origin or "", *(spec.submodule_search_locations or ())]
     return any("site-packages" in place or "dist-packages" in place for place in places)
+
+
+# --- copies ---------------------------------------------------------------------------------------
+
+
+def frozen(value: Any) -> Any:
+    """A copy that later changes of parameters, lists and arrays do not reach.
+
+    What a classifier has learnt is copied as well. What other estimators hold open is shared, and
+    so are models, functions and all objects of other kinds.
+    """
+    return _copied(value, _frozen_estimator)
+
+
+def cloned(value: Any) -> Any:
+    """A clone of an estimator, a copy of a container; anything else, such as a model, as it is."""
+    return _copied(value, clone)
+
+
+def _copied(value: Any, copy_estimator: _Inner) -> Any:
+    inner = functools.partial(_copied, copy_estimator=copy_estimator)
+    if type(value) in (list, tuple, set, frozenset):
+        return type(value)(map(inner, value))
+    if type(value) is dict:
+        return {key: inner(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, type) or not hasattr(value, "get_params"):
+        return value
+    return copy_estimator(value)
+
+
+def _frozen_estimator(value: Any) -> Any:
+    # not by `copy`, which would leave behind what a pickle leaves behind, such as a loaded model
+    copied = object.__new__(type(value))
+    copied.__dict__.update(vars(value))
+    names = vars(value) if hasattr(value, "predict_proba") else value.get_params(deep=False)
+    copied.__dict__.update({name: frozen(getattr(value, name)) for name in names})
+    return copied
